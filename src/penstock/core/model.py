@@ -1,0 +1,369 @@
+"""The nouns of the house, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NewType
+
+RunId = NewType("RunId", str)
+TaskId = NewType("TaskId", str)
+ActivityId = NewType("ActivityId", str)
+TimerId = NewType("TimerId", str)
+QueueId = NewType("QueueId", int)
+Blob = NewType("Blob", str)
+"""A payload as it travels: base64 of one Avro single-object value. Only the wire looks inside."""
+
+Json = Mapping[str, Any]
+
+LEVEL_DEFAULT = 3
+WEIGHT_DEFAULT_MILLI = 1000
+UNKEYED = ""
+
+
+class TaskKind(StrEnum):
+    WORKFLOW = "workflow"
+    ACTIVITY = "activity"
+
+
+class TaskState(StrEnum):
+    """Where a task is. Exactly one of these at any time: `no-lost-ready-task`."""
+
+    READY = "ready"
+    DELAYED = "delayed"
+    LEASED = "leased"
+    DONE = "done"
+    CANCELLED = "cancelled"
+
+
+class RunStatus(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TERMINATED = "terminated"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in _TERMINAL
+
+    @property
+    def bucket(self) -> str:
+        """The three words a list is filtered by."""
+        if not self.is_terminal:
+            return "running"
+        return "completed" if self is RunStatus.COMPLETED else "failed"
+
+
+_TERMINAL = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.TERMINATED})
+
+
+class Host(StrEnum):
+    """What a run carries: workflow code, or one activity standing alone."""
+
+    WORKFLOW = "workflow"
+    ACTIVITY = "activity"
+
+
+class ActivityStatus(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_open(self) -> bool:
+        return self in (ActivityStatus.PENDING, ActivityStatus.RUNNING)
+
+
+class WorkerStatus(StrEnum):
+    ACTIVE = "active"
+    DRAINING = "draining"
+    STALE = "stale"
+
+
+def task_id(run_id: RunId, number: int) -> TaskId:
+    """Task ids name their run, so that work on one run can be kept in order before anything is read."""
+    return TaskId(f"{run_id}-{number}")
+
+
+def run_of(identifier: str) -> RunId:
+    """The run that a task, activity or timer id belongs to (nonsense in, nonsense out: nothing is found)."""
+    return RunId(identifier.rpartition("-")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened, before it has a place in a history."""
+
+    type: str
+    payload: Json
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    """One line of a history; `payload` is JSON text, passed on unread."""
+
+    run_id: RunId
+    sequence: int
+    type: str
+    payload: str
+    recorded_at_ms: int
+    task_id: str | None
+
+    @property
+    def id(self) -> str:
+        return f"{self.run_id}-{self.sequence}"
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    name: str
+    description: str | None
+    retention_days: int
+    status: str
+    external_storage: str | None
+    created_at_ms: int
+    updated_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a task stands in its queue: its priority level, and whose work it is."""
+
+    level: int = LEVEL_DEFAULT
+    key: str = UNKEYED
+    weight_milli: int = WEIGHT_DEFAULT_MILLI
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One execution. Columns that change are the ones `Runs.save` writes."""
+
+    run_id: RunId
+    namespace: str
+    workflow_id: str
+    run_number: int
+    host: Host
+    workflow_type: str
+    task_queue: str
+    business_key: str | None
+    level: int
+    key: str
+    weight_milli: int
+    compatibility: str | None
+    input: Blob
+    memo: str
+    search_attributes: str
+    execution_timeout_s: int | None
+    run_timeout_s: int | None
+    execution_deadline_at_ms: int | None
+    run_deadline_at_ms: int | None
+    started_at_ms: int
+    start_key: str | None = None
+    """The caller's idempotency key: a repeated start with the same key gets the same run."""
+    # what changes
+    status: RunStatus = RunStatus.PENDING
+    closed_reason: str | None = None
+    output: Blob | None = None
+    closed_at_ms: int | None = None
+    last_progress_at_ms: int = 0
+    deadline_at_ms: int | None = None
+    last_sequence: int = 0
+    last_step: int = 0
+    last_task: int = 0
+    open_activities: int = 0
+    open_timers: int = 0
+    buffered: int = 0
+    task_failures: int = 0
+    task_error: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return not self.status.is_terminal
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(self.level, self.key, self.weight_milli)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A workflow id in its namespace, with the run that it names now."""
+
+    namespace: str
+    workflow_id: str
+    run_id: RunId
+    run_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The line of one kind of task under one name; the row whose lock a claim holds."""
+
+    queue_id: QueueId
+    namespace: str
+    name: str
+    kind: TaskKind
+    paused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One unit that a worker can lease. A retry is the same task with a higher attempt."""
+
+    task_id: TaskId
+    queue_id: QueueId
+    namespace: str
+    task_queue: str
+    kind: TaskKind
+    run_id: RunId
+    activity_id: ActivityId | None
+    type: str
+    compatibility: str | None
+    level: int
+    key: str
+    state: TaskState
+    available_at_ms: int
+    enqueued_at_ms: int
+    attempt: int = 0
+    lease_owner: str | None = None
+    lease_token: str | None = None
+    lease_expires_at_ms: int | None = None
+    leased_at_ms: int | None = None
+    poll_request_id: str | None = None
+    done_token: str | None = None
+    """The lease whose report was accepted last, so that a repeated report gets the same answer."""
+    done_digest: str | None = None
+    done_outcome: str | None = None
+    last_error: str | None = None
+    seq: int = 0
+    """The place in line, given by the store on first insert: first come, first served inside a key."""
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in (TaskState.READY, TaskState.DELAYED, TaskState.LEASED)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how soon an activity is tried again. Without one it is tried once."""
+
+    max_attempts: int = 1
+    backoff_s: tuple[int, ...] = ()
+    non_retryable_error_types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityTimeouts:
+    """The four clocks of an activity, in milliseconds; None means that the clock is not set."""
+
+    schedule_to_start_ms: int | None = None
+    start_to_close_ms: int | None = None
+    schedule_to_close_ms: int | None = None
+    heartbeat_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One scheduled function call of a run, over all its attempts."""
+
+    activity_id: ActivityId
+    run_id: RunId
+    task_id: TaskId
+    step: int
+    activity_type: str
+    task_queue: str
+    arguments: Blob
+    retry: RetryPolicy
+    timeouts: ActivityTimeouts
+    extra: str
+    """JSON text of what the command carried besides (parallel group, cancellation policy): copied into events."""
+    scheduled_at_ms: int
+    status: ActivityStatus = ActivityStatus.PENDING
+    attempt: int = 0
+    started_at_ms: int | None = None
+    heartbeat_at_ms: int | None = None
+    heartbeat_details: str | None = None
+    deadline_at_ms: int | None = None
+    closed_at_ms: int | None = None
+
+
+class TimerState(StrEnum):
+    OPEN = "open"
+    FIRED = "fired"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    timer_id: TimerId
+    run_id: RunId
+    step: int
+    delay_s: int
+    fire_at_ms: int
+    extra: str
+    state: TimerState = TimerState.OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A registered process: what it can run, how much at once, and when it was last heard."""
+
+    namespace: str
+    worker_id: str
+    task_queue: str
+    runtime: str
+    sdk_version: str | None
+    build_id: str | None
+    workflow_types: tuple[str, ...]
+    activity_types: tuple[str, ...]
+    fingerprints: Mapping[str, str]
+    workflow_slots: int
+    activity_slots: int
+    status: WorkerStatus
+    advertised: Json
+    """Capabilities, command contracts and the like: kept as sent, shown, not interpreted."""
+    task_slots: Json | None
+    process_metrics: Json | None
+    heartbeat_interval_s: int | None
+    registered_at_ms: int
+    heartbeat_at_ms: int
+    updated_at_ms: int
+
+    def types(self, kind: TaskKind) -> tuple[str, ...]:
+        return self.workflow_types if kind is TaskKind.WORKFLOW else self.activity_types
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """The workers of one build on a queue, and what the operator wants of them."""
+
+    namespace: str
+    task_queue: str
+    build_id: str
+    """Empty text: the workers that name no build."""
+    drain_intent: str
+    drained_at_ms: int | None
+    promoted_at_ms: int | None
+    rolled_back_at_ms: int | None
+    new_start_selected: int
+    updated_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """Exact counts of one line, read from the same rows that dispatch decides on."""
+
+    ready: int = 0
+    leased: int = 0
+    delayed: int = 0
+    expired: int = 0
+    added_last_minute: int = 0
+    dispatched_last_minute: int = 0
+    oldest: Task | None = field(default=None)

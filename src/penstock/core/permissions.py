@@ -1,0 +1,180 @@
+"""Who may open which door: roles, the route families they open, and which credential carries which role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from penstock.errors import ConfigurationError, Forbidden, Reason
+
+SIGNATURE_WINDOW_MS_MAX: Final = 300_000
+
+
+class Role(StrEnum):
+    """What a credential is for. None implies another: admins are not workers, so leases stay attributable."""
+
+    WORKER = "worker"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+class Plane(StrEnum):
+    """The two protocols; each has its own version header."""
+
+    CONTROL = "control"
+    WORKER = "worker"
+
+
+class RouteFamily(StrEnum):
+    """Routes under one rule: who enters, which version header is due, whether a namespace must exist."""
+
+    HEALTH = "health"
+    DISCOVERY = "discovery"
+    NAMESPACE_READS = "namespace_reads"
+    NAMESPACE_CHANGES = "namespace_changes"
+    STORAGE_TESTS = "storage_tests"
+    WORK = "work"
+    WORKER_READS = "worker_reads"
+    WORKER_REMOVAL = "worker_removal"
+    SYSTEM = "system"
+    WORKER_PROTOCOL = "worker_protocol"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The rule of a family. `roles` None: open to anybody, without a credential."""
+
+    roles: frozenset[Role] | None
+    plane: Plane | None
+    namespaced: bool
+
+
+_ANY_ROLE: Final = frozenset(Role)
+_OPERATORS: Final = frozenset({Role.OPERATOR, Role.ADMIN})
+_ADMINS: Final = frozenset({Role.ADMIN})
+_WORKERS: Final = frozenset({Role.WORKER})
+
+ACCESS: Final[Mapping[RouteFamily, Access]] = MappingProxyType(
+    {
+        RouteFamily.HEALTH: Access(None, None, namespaced=False),
+        RouteFamily.DISCOVERY: Access(_ANY_ROLE, None, namespaced=False),
+        RouteFamily.NAMESPACE_READS: Access(_OPERATORS, Plane.CONTROL, namespaced=False),
+        RouteFamily.NAMESPACE_CHANGES: Access(_ADMINS, Plane.CONTROL, namespaced=False),
+        RouteFamily.STORAGE_TESTS: Access(_ADMINS, Plane.CONTROL, namespaced=True),
+        RouteFamily.WORK: Access(_OPERATORS, Plane.CONTROL, namespaced=True),
+        RouteFamily.WORKER_READS: Access(_OPERATORS, Plane.CONTROL, namespaced=True),
+        RouteFamily.WORKER_REMOVAL: Access(_ADMINS, Plane.CONTROL, namespaced=True),
+        RouteFamily.SYSTEM: Access(_ADMINS, Plane.CONTROL, namespaced=True),
+        RouteFamily.WORKER_PROTOCOL: Access(_WORKERS, Plane.WORKER, namespaced=True),
+    }
+)
+"""`WORK`: workflows, activities, schedules, search attributes, task queues, bridges, service endpoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks: the credential's public name, its role, and every role that it may act in."""
+
+    credential: str
+    role: Role
+    acts_as: frozenset[Role]
+
+    @classmethod
+    def of(cls, role: Role) -> Principal:
+        """The holder of a role's own credential."""
+        return cls(role.value, role, frozenset({role}))
+
+
+ANYBODY: Final = Principal("none", Role.ADMIN, _ANY_ROLE)
+"""Whoever asks a server that runs without authentication."""
+
+
+def authorize(principal: Principal, family: RouteFamily) -> None:
+    """Let the principal pass or raise `Forbidden`, before anything is looked up."""
+    roles = ACCESS[family].roles
+    if roles is None or principal.acts_as & roles:
+        return
+    allowed = [role.value for role in Role if role in roles]
+    raise Forbidden(
+        Reason.FORBIDDEN,
+        f"This route is open to {' and '.join(allowed)} credentials; yours is {principal.role.value}.",
+        role=principal.role.value,
+        allowed_roles=allowed,
+    )
+
+
+class AuthDriver(StrEnum):
+    """How a request proves who sends it."""
+
+    NONE = "none"
+    TOKEN = "token"
+    SIGNATURE = "signature"
+
+
+class SignatureProfile(StrEnum):
+    """What a signature covers: the whole request, or for older clients the body alone."""
+
+    PENSTOCK = "penstock"
+    BODY = "body"
+
+
+class Concealed(Protocol):
+    """A secret that shows itself only when asked."""
+
+    def reveal(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AuthPolicy:
+    """How requests are authenticated. Secrets are bearer tokens or signature keys, as the driver wants."""
+
+    driver: AuthDriver
+    worker_secret: str | Concealed | None = field(default=None, repr=False)
+    operator_secret: str | Concealed | None = field(default=None, repr=False)
+    admin_secret: str | Concealed | None = field(default=None, repr=False)
+    shared_secret: str | Concealed | None = field(default=None, repr=False)
+    backward_compatible: bool = True
+    signature_profile: SignatureProfile = SignatureProfile.PENSTOCK
+    signature_window_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.signature_window_ms <= SIGNATURE_WINDOW_MS_MAX:
+            raise ConfigurationError(
+                f"the signature window must be over 0 and at most {SIGNATURE_WINDOW_MS_MAX // 1000} seconds"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A secret and whom it makes its bearer."""
+
+    secret: str = field(repr=False)
+    principal: Principal
+
+
+def credentials(policy: AuthPolicy) -> tuple[Credential, ...]:
+    """Every usable credential, in the order in which they are tried.
+
+    The shared secret opens everything while it is alone; beside any role's secret it is a plain admin;
+    without backward compatibility it is nothing. An empty secret counts as none.
+    """
+    secrets = (
+        (Role.WORKER, _text(policy.worker_secret)),
+        (Role.OPERATOR, _text(policy.operator_secret)),
+        (Role.ADMIN, _text(policy.admin_secret)),
+    )
+    by_role = tuple(Credential(secret, Principal.of(role)) for role, secret in secrets if secret)
+    shared = _text(policy.shared_secret)
+    if not shared or not policy.backward_compatible:
+        return by_role
+    acts_as = _ADMINS if by_role else _ANY_ROLE
+    return (*by_role, Credential(shared, Principal("shared", Role.ADMIN, acts_as)))
+
+
+def _text(secret: str | Concealed | None) -> str:
+    if secret is None:
+        return ""
+    return secret if isinstance(secret, str) else secret.reveal()

@@ -1,0 +1,1 @@
+"""Who runs next: one question, answered from a snapshot."""

@@ -1,0 +1,144 @@
+"""The right of one worker to one task until a moment: grant, renew, end, and who may still report.
+
+`late-answers-change-nothing`: a report is accepted only from the holder of the live lease.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from penstock.core.model import Run, RunStatus, Task, TaskState
+from penstock.core.timers import iso, iso_or_none
+from penstock.errors import Conflict, LeaseLost, NotFound, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Who reports on which lease, and what the report amounts to."""
+
+    owner: str
+    token: str
+    """The attempt of a workflow task, or the attempt id of an activity."""
+    digest: str = ""
+
+
+def grant(
+    task: Task, owner: str, token: str, now_ms: int, lease_ms: int, poll_request_id: str | None
+) -> Task:
+    assert task.state is TaskState.READY, "only a ready task can be granted"
+    return replace(
+        task,
+        state=TaskState.LEASED,
+        attempt=task.attempt + 1,
+        lease_owner=owner,
+        lease_token=token,
+        lease_expires_at_ms=now_ms + lease_ms,
+        leased_at_ms=now_ms,
+        poll_request_id=poll_request_id,
+    )
+
+
+def renew(task: Task, now_ms: int, lease_ms: int) -> Task:
+    """A lease only ever grows, whichever heartbeat arrives last."""
+    assert task.lease_expires_at_ms is not None
+    return replace(task, lease_expires_at_ms=max(task.lease_expires_at_ms, now_ms + lease_ms))
+
+
+def freed(task: Task, state: TaskState, *, available_at_ms: int, error: str | None = None) -> Task:
+    """End the lease; the task goes on in another state."""
+    return replace(
+        task,
+        state=state,
+        available_at_ms=available_at_ms,
+        lease_token=None,
+        lease_owner=None,
+        lease_expires_at_ms=None,
+        poll_request_id=None,
+        last_error=error if error is not None else task.last_error,
+    )
+
+
+def answered(task: Task, report: Report, state: TaskState, outcome: str, available_at_ms: int) -> Task:
+    """End the lease by a report that counts; the same report sent again will get the same answer."""
+    return replace(
+        freed(task, state, available_at_ms=available_at_ms),
+        done_token=f"{report.owner}/{report.token}",
+        done_digest=report.digest,
+        done_outcome=outcome,
+    )
+
+
+def repeated(task: Task, report: Report) -> str | None:
+    """The outcome of a report that was accepted before, when this is the same one once more."""
+    if task.done_token != f"{report.owner}/{report.token}":
+        return None
+    if task.done_digest != report.digest:
+        raise Conflict(
+            Reason.COMPLETION_CONFLICT,
+            "This lease has already been reported with another outcome; the first one counts.",
+            accepted_outcome=task.done_outcome,
+        )
+    return task.done_outcome
+
+
+def check_workflow_report(task: Task | None, run: Run | None, namespace: str, report: Report, now_ms: int) -> Task:
+    """The task, if the reporter holds its live lease; else the refusal that says why not."""
+    if task is None or run is None or task.namespace != namespace:
+        raise NotFound(Reason.TASK_NOT_FOUND, "There is no such task in this namespace.")
+    if task.state is not TaskState.LEASED:
+        raise _run_closed(task, run) if not run.is_open else _not_leased(task)
+    assert task.lease_expires_at_ms is not None
+    if task.lease_expires_at_ms <= now_ms:
+        raise lease_expired(task)
+    if task.lease_owner != report.owner:
+        raise LeaseLost(
+            Reason.LEASE_OWNER_MISMATCH,
+            f"The task is leased to {task.lease_owner!r}.",
+            lease_owner=task.lease_owner,
+        )
+    if str(task.attempt) != report.token:
+        raise LeaseLost(
+            Reason.WORKFLOW_TASK_ATTEMPT_MISMATCH,
+            f"The task is in attempt {task.attempt}, the report is for attempt {report.token}.",
+            current_attempt=task.attempt,
+        )
+    return task
+
+
+def lease_expired(task: Task) -> LeaseLost:
+    assert task.lease_expires_at_ms is not None
+    return LeaseLost(
+        Reason.LEASE_EXPIRED,
+        "The lease has expired, so nothing was recorded. The task will be given to another poll.",
+        task_status=task.state.value,
+        lease_owner=task.lease_owner,
+        lease_expires_at=iso(task.lease_expires_at_ms),
+    )
+
+
+def _not_leased(task: Task) -> LeaseLost:
+    return LeaseLost(
+        Reason.TASK_NOT_LEASED, "The task is not leased to anybody.", task_status=task.state.value
+    )
+
+
+def _run_closed(task: Task, run: Run) -> LeaseLost:
+    return LeaseLost(Reason.RUN_CLOSED, f"The run is {run.status.value}.", **stop_details(task, run))
+
+
+def stop_details(task: Task, run: Run) -> dict[str, object]:
+    """What a worker is told about a run that no longer wants its work."""
+    return {
+        "stop_reason": f"run_{run.status.value}" if run.status in _STOPS else "run_closed",
+        "cancel_requested": run.status in (RunStatus.CANCELLED, RunStatus.TERMINATED),
+        "can_continue": False,
+        "run_status": run.status.value,
+        "run_closed_reason": run.closed_reason,
+        "run_closed_at": iso_or_none(run.closed_at_ms),
+        "task_status": task.state.value,
+        "lease_owner": task.lease_owner,
+        "lease_expires_at": iso_or_none(task.lease_expires_at_ms),
+    }
+
+
+_STOPS = (RunStatus.CANCELLED, RunStatus.TERMINATED, RunStatus.COMPLETED, RunStatus.FAILED)

@@ -1,0 +1,88 @@
+"""When something is tried again: activity attempts, their four clocks, and failed workflow tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.core.model import Activity, ActivityStatus
+from penstock.core.timers import earliest
+
+WORKFLOW_TASK_BACKOFF_MS = (1_000, 60_000)
+
+
+@dataclass(frozen=True, slots=True)
+class TryAgain:
+    at_ms: int
+    backoff_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """No attempt is left, or the failure is not one that another attempt would cure."""
+
+
+def after_failure(
+    activity: Activity, error_types: tuple[str, ...], non_retryable: bool, now_ms: int
+) -> TryAgain | GiveUp:
+    """Whether an activity whose attempt failed runs once more, and when."""
+    policy = activity.retry
+    spent = activity.attempt >= policy.max_attempts
+    hopeless = non_retryable or any(each in policy.non_retryable_error_types for each in error_types)
+    if spent or hopeless:
+        return GiveUp()
+    backoff_s = policy.backoff_s[min(activity.attempt - 1, len(policy.backoff_s) - 1)] if policy.backoff_s else 0
+    at_ms = now_ms + backoff_s * 1000
+    last_ms = _close_by_at_ms(activity)
+    if last_ms is not None and at_ms >= last_ms:
+        return GiveUp()
+    return TryAgain(at_ms, backoff_s)
+
+
+def workflow_task_backoff_ms(failures: int) -> int:
+    """How long a workflow task rests after its n-th failure in a row: doubling from one second to a minute."""
+    first, most = WORKFLOW_TASK_BACKOFF_MS
+    return min(most, first << min(failures - 1, 10))
+
+
+def waiting_deadline_at_ms(activity: Activity, available_at_ms: int) -> int | None:
+    """By when an activity that waits must have started or else has timed out."""
+    start_by = activity.timeouts.schedule_to_start_ms
+    return earliest(
+        None if start_by is None else available_at_ms + start_by,
+        _close_by_at_ms(activity),
+    )
+
+
+def running_deadline_at_ms(activity: Activity) -> int | None:
+    """By when an activity that runs must have ended, or sent a heartbeat."""
+    assert activity.started_at_ms is not None
+    limits = activity.timeouts
+    heard_at_ms = max(activity.started_at_ms, activity.heartbeat_at_ms or 0)
+    return earliest(
+        None if limits.start_to_close_ms is None else activity.started_at_ms + limits.start_to_close_ms,
+        None if limits.heartbeat_ms is None else heard_at_ms + limits.heartbeat_ms,
+        _close_by_at_ms(activity),
+    )
+
+
+def expired_clock(activity: Activity, available_at_ms: int, now_ms: int) -> str | None:
+    """Which of the four clocks has run out, in the contract's order; None when none has."""
+    limits = activity.timeouts
+    close_by = _close_by_at_ms(activity)
+    if close_by is not None and close_by <= now_ms:
+        return "schedule_to_close"
+    if activity.status is ActivityStatus.PENDING:
+        start_by = limits.schedule_to_start_ms
+        return "schedule_to_start" if start_by is not None and available_at_ms + start_by <= now_ms else None
+    started = activity.started_at_ms or now_ms
+    heard = max(started, activity.heartbeat_at_ms or 0)
+    if limits.heartbeat_ms is not None and heard + limits.heartbeat_ms <= now_ms:
+        return "heartbeat"
+    if limits.start_to_close_ms is not None and started + limits.start_to_close_ms <= now_ms:
+        return "start_to_close"
+    return None
+
+
+def _close_by_at_ms(activity: Activity) -> int | None:
+    limit = activity.timeouts.schedule_to_close_ms
+    return None if limit is None else activity.scheduled_at_ms + limit

@@ -1,0 +1,23 @@
+"""Calendar arithmetic on instants that are handed in."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def iso(at_ms: int) -> str:
+    """An instant as ISO-8601 text with its zone, to the millisecond."""
+    text = (_EPOCH + timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def iso_or_none(at_ms: int | None) -> str | None:
+    return None if at_ms is None else iso(at_ms)
+
+
+def earliest(*instants: int | None) -> int | None:
+    """The first of some deadlines, of which each may be unset."""
+    set_ones = [each for each in instants if each is not None]
+    return min(set_ones) if set_ones else None

@@ -1,0 +1,178 @@
+"""Every error a caller can catch, each with its stable `reason`.
+
+Reasons are API: they are added freely and never renamed. An error knows nothing of HTTP; the table from
+reason to status lives in `server/problems.py`, and a house test keeps it complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+
+class Reason(StrEnum):
+    """Why a request was refused. Automation branches on these words, never on prose."""
+
+    # The request itself
+    PAYLOAD_TOO_LARGE = "payload_too_large"
+    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
+    UNSUPPORTED_CONTENT_ENCODING = "unsupported_content_encoding"
+    MALFORMED_JSON = "malformed_json"
+    MALFORMED_REQUEST = "malformed_request"
+    VALIDATION_FAILED = "validation_failed"
+    NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    MISDIRECTED_HOST = "misdirected_host"
+    TOKEN_IN_URL = "token_in_url"
+
+    # Who asks
+    UNAUTHORIZED = "unauthorized"
+    SIGNATURE_INVALID = "signature_invalid"
+    SIGNATURE_STALE = "signature_stale"
+    SIGNATURE_REPLAYED = "signature_replayed"
+    FORBIDDEN = "forbidden"
+    TOO_MANY_AUTH_FAILURES = "too_many_auth_failures"
+
+    # Which protocol
+    MISSING_CONTROL_PLANE_VERSION = "missing_control_plane_version"
+    UNSUPPORTED_CONTROL_PLANE_VERSION = "unsupported_control_plane_version"
+    MISSING_PROTOCOL_VERSION = "missing_protocol_version"
+    UNSUPPORTED_PROTOCOL_VERSION = "unsupported_protocol_version"
+
+    # Namespaces
+    NAMESPACE_NOT_FOUND = "namespace_not_found"
+    NAMESPACE_ALREADY_EXISTS = "namespace_already_exists"
+    NAMESPACE_NOT_EMPTY = "namespace_not_empty"
+    NAMESPACE_PROTECTED = "namespace_protected"
+
+    # Workflows, runs and standalone activities
+    INSTANCE_NOT_FOUND = "instance_not_found"
+    RUN_NOT_FOUND = "run_not_found"
+    INSTANCE_ALREADY_STARTED = "instance_already_started"
+    RUN_NOT_ACTIVE = "run_not_active"
+    HISTORICAL_RUN_COMMAND_REJECTED = "historical_run_command_rejected"
+    ACTIVITY_NOT_FOUND = "activity_not_found"
+    INVALID_PAGE_TOKEN = "invalid_page_token"
+    STRUCTURAL_LIMIT_EXCEEDED = "structural_limit_exceeded"
+
+    # Workers and polls
+    WORKER_NOT_FOUND = "worker_not_found"
+    WORKER_NOT_REGISTERED = "worker_not_registered"
+    WORKFLOW_DEFINITION_CHANGED = "workflow_definition_changed"
+    TASK_QUEUE_MISMATCH = "task_queue_mismatch"
+    BUILD_ID_MISMATCH = "build_id_mismatch"
+    WORKER_DRAINING = "worker_draining"
+    LONG_POLL_CAPACITY_EXHAUSTED = "long_poll_capacity_exhausted"
+
+    # Leases
+    TASK_NOT_FOUND = "task_not_found"
+    TASK_NOT_LEASED = "task_not_leased"
+    LEASE_EXPIRED = "lease_expired"
+    LEASE_OWNER_MISMATCH = "lease_owner_mismatch"
+    WORKFLOW_TASK_ATTEMPT_MISMATCH = "workflow_task_attempt_mismatch"
+    COMPLETION_CONFLICT = "completion_conflict"
+    RUN_CLOSED = "run_closed"
+    RUN_ALREADY_CLOSED = "run_already_closed"
+    RUN_TIMED_OUT = "run_timed_out"
+    RUN_CANCELLED = "run_cancelled"
+    RUN_TERMINATED = "run_terminated"
+    INVALID_COMMANDS = "invalid_commands"
+    ATTEMPT_NOT_FOUND = "attempt_not_found"
+    TASK_MISMATCH = "task_mismatch"
+    STALE_ATTEMPT = "stale_attempt"
+    ACTIVITY_CANCELLED = "activity_cancelled"
+    HISTORY_NOT_AVAILABLE = "history_not_available"
+
+    # Queries
+    REJECTED_UNKNOWN_QUERY = "rejected_unknown_query"
+    QUERY_REJECTED = "query_rejected"
+    QUERY_WORKER_UNAVAILABLE = "query_worker_unavailable"
+    QUERY_WORKER_TIMEOUT = "query_worker_timeout"
+    QUERY_TASK_QUEUE_FULL = "query_task_queue_full"
+    QUERY_TASK_QUEUE_UNAVAILABLE = "query_task_queue_unavailable"
+    QUERY_TASK_NOT_FOUND = "query_task_not_found"
+    QUERY_TASK_NOT_LEASED = "query_task_not_leased"
+    QUERY_TASK_ATTEMPT_MISMATCH = "query_task_attempt_mismatch"
+
+    # The server's own state
+    SERVER_ERROR = "server_error"
+    SERVER_DRAINING = "server_draining"
+    BACKEND_UNAVAILABLE = "backend_unavailable"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+    STORAGE_FULL = "storage_full"
+
+    # Start-up (the command line shows these; they never cross HTTP)
+    CONFIGURATION_INVALID = "configuration_invalid"
+    STORE_IN_USE = "store_in_use"
+    SCHEMA_TOO_NEW = "schema_too_new"
+    SCHEMA_OUTDATED = "schema_outdated"
+    STORE_DAMAGED = "store_damaged"
+
+
+class PenstockError(Exception):
+    """Base of all: `reason` for programs, `message` for people, `details` for both."""
+
+    def __init__(self, reason: Reason, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.details: Mapping[str, Any] = details
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.reason}]"
+
+
+class InvalidInput(PenstockError):
+    """The request cannot be understood or breaks a bound. Nothing was written; correct it and send again."""
+
+
+class ValidationFailed(InvalidInput):
+    """One or more fields are missing, malformed, too large or out of bounds; `errors` names each of them."""
+
+    def __init__(self, errors: Mapping[str, list[str]], message: str | None = None) -> None:
+        first = next(iter(errors.items()), ("request", ["is not valid"]))
+        text = message or f"The request is not valid: {first[0]}: {first[1][0]}"
+        super().__init__(Reason.VALIDATION_FAILED, text, errors=dict(errors), validation_errors=dict(errors))
+
+
+class Unauthenticated(PenstockError):
+    """No credential that we know. Nothing is said about what exists."""
+
+
+class Forbidden(PenstockError):
+    """A known credential whose role does not open this route."""
+
+
+class NotFound(PenstockError):
+    """The thing named does not exist in this namespace."""
+
+
+class Conflict(PenstockError):
+    """The request is well formed but the present state forbids it. Nothing was written."""
+
+
+class LeaseLost(Conflict):
+    """The caller's lease ended, so its report changed nothing.
+
+    The task is, or will be, someone else's. Drop the result; do not retry.
+    """
+
+
+class Exhausted(PenstockError):
+    """A bounded queue or a rate is full now. Wait as told, then try again."""
+
+
+class Unavailable(PenstockError):
+    """The server cannot serve this now. `outcome` in the details says whether anything may have happened."""
+
+
+class ConfigurationError(PenstockError):
+    """The configuration refuses to start; the message names the setting and what would be right."""
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(Reason.CONFIGURATION_INVALID, message, **details)
+
+
+class StoreRefused(PenstockError):
+    """The database cannot be used as it is: in use, too new, too old or damaged. The message says what to do."""

@@ -1,0 +1,27 @@
+"""Wakeups: "look again", with no content. They may be lost or doubled: `wakeups-are-hints`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+Bell = str
+"""What may have changed: `queue:<id>` for a line with new work, `run:<id>` for a history that grew."""
+
+
+def queue_bell(queue_id: int) -> Bell:
+    return f"queue:{queue_id}"
+
+
+def run_bell(run_id: str) -> Bell:
+    return f"run:{run_id}"
+
+
+class Wakeups(Protocol):
+    def ring(self, bells: Iterable[Bell]) -> None:
+        """Tell everybody on this node. Called after the commit that gives a reason to look."""
+        ...
+
+    def listen(self, bell: Bell, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back on each ring until the returned function is called."""
+        ...

@@ -1,0 +1,1 @@
+"""The truth: three stores, one contract."""

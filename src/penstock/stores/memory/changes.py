@@ -1,0 +1,93 @@
+"""What one operation does to the tables, and how it is taken back.
+
+Records wait until the operation has ended, as in the databases. Everything that touches a table goes through
+`Changes`, which remembers the opposite, so that a failure at any point leaves the tables as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+G = TypeVar("G")
+_Step = Callable[[], object]
+
+
+class Phase(IntEnum):
+    """The order in which records are applied, whatever order they were made in."""
+
+    ROWS = 0
+    JOIN_LANES = 1
+    REJOIN_LANES = 2
+    LEAVE_LANES = 3
+    SETTLE_LANES = 4
+
+
+class Index(Generic[G, K, V]):
+    """Rows found by group; a group without rows takes no room."""
+
+    def __init__(self) -> None:
+        self.groups: dict[G, dict[K, V]] = {}
+
+    def of(self, group: G) -> dict[K, V]:
+        """The rows of a group, to be looked at only."""
+        return self.groups.get(group, {})
+
+
+class Changes:
+    """The journal of one operation."""
+
+    def __init__(self, *, writable: bool) -> None:
+        self._writable = writable
+        self._records: list[tuple[Phase, _Step]] = []
+        self._laws: list[_Step] = []
+        self._opposites: list[_Step] = []
+
+    def allow(self) -> None:
+        """Raise unless this operation may change something."""
+        if not self._writable:
+            raise RuntimeError("an operation handed to `read` must record nothing: use `transact`")
+
+    def record(self, write: _Step, phase: Phase = Phase.ROWS) -> None:
+        """Keep a write until the operation has ended."""
+        self.allow()
+        self._records.append((phase, write))
+
+    def insist(self, law: _Step) -> None:
+        """Check an invariant when all writes of the operation are in place."""
+        self._laws.append(law)
+
+    def apply(self) -> None:
+        for _, write in sorted(self._records, key=lambda record: record[0]):
+            write()
+        for law in self._laws:
+            law()
+
+    def undo(self) -> None:
+        while self._opposites:
+            self._opposites.pop()()
+
+    def put(self, table: dict[K, V], key: K, value: V) -> None:
+        if key in table:
+            before = table[key]
+            self._opposites.append(lambda: table.__setitem__(key, before))
+        else:
+            self._opposites.append(lambda: table.pop(key))
+        table[key] = value
+
+    def drop(self, table: dict[K, V], key: K) -> None:
+        before = table.pop(key)
+        self._opposites.append(lambda: table.__setitem__(key, before))
+
+    def add(self, index: Index[G, K, V], group: G, key: K, value: V) -> None:
+        if group not in index.groups:
+            self.put(index.groups, group, {})
+        self.put(index.groups[group], key, value)
+
+    def remove(self, index: Index[G, K, V], group: G, key: K) -> None:
+        self.drop(index.groups[group], key)
+        if not index.groups[group]:
+            self.drop(index.groups, group)

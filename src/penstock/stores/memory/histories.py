@@ -1,0 +1,54 @@
+"""Histories: `history-only-grows`, one event after the other without a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.model import Event, RecordedEvent, RunId
+from penstock.stores.memory.changes import Changes
+from penstock.stores.memory.tables import Tables
+
+
+class MemoryHistories:
+    def __init__(self, tables: Tables, changes: Changes) -> None:
+        self._tables = tables
+        self._changes = changes
+
+    async def page(self, run_id: RunId, after: int, limit: int) -> Sequence[RecordedEvent]:
+        last = min(self._tables.last_event.get(run_id, 0), after + limit)
+        return [self._tables.events[run_id, sequence] for sequence in range(after + 1, last + 1)]
+
+    async def last_of_type(self, run_id: RunId, types: Sequence[str]) -> RecordedEvent | None:
+        for sequence in range(self._tables.last_event.get(run_id, 0), 0, -1):
+            event = self._tables.events[run_id, sequence]
+            if event.type in types:
+                return event
+        return None
+
+    async def buffered(self, run_id: RunId) -> Sequence[Event]:
+        waiting = self._tables.buffers.of(run_id)
+        return [waiting[number] for number in sorted(waiting)]
+
+    def append(self, events: Sequence[RecordedEvent]) -> None:
+        def write() -> None:
+            for event in events:
+                last = self._tables.last_event.get(event.run_id, 0)
+                assert event.sequence == last + 1, f"{event.run_id}: event {event.sequence} after {last}"
+                self._changes.put(self._tables.events, (event.run_id, event.sequence), event)
+                self._changes.put(self._tables.last_event, event.run_id, event.sequence)
+
+        self._changes.record(write)
+
+    def buffer(self, run_id: RunId, number: int, event: Event) -> None:
+        def write() -> None:
+            assert number not in self._tables.buffers.of(run_id), f"{run_id}: event {number} is buffered"
+            self._changes.add(self._tables.buffers, run_id, number, event)
+
+        self._changes.record(write)
+
+    def clear_buffer(self, run_id: RunId) -> None:
+        def write() -> None:
+            if run_id in self._tables.buffers.groups:
+                self._changes.drop(self._tables.buffers.groups, run_id)
+
+        self._changes.record(write)

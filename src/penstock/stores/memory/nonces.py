@@ -1,0 +1,26 @@
+"""Nonces that were used, until they are forgotten."""
+
+from __future__ import annotations
+
+from penstock.stores.memory.changes import Changes
+from penstock.stores.memory.tables import Tables
+
+
+class MemoryNonces:
+    def __init__(self, tables: Tables, changes: Changes) -> None:
+        self._tables = tables
+        self._changes = changes
+
+    async def register(self, key: str, nonce: str, expires_at_ms: int) -> bool:
+        self._changes.allow()
+        if (key, nonce) in self._tables.nonces:
+            return False
+        self._changes.put(self._tables.nonces, (key, nonce), expires_at_ms)
+        return True
+
+    def forget(self, before_ms: int) -> None:
+        def write() -> None:
+            for name in [name for name, at_ms in self._tables.nonces.items() if at_ms < before_ms]:
+                self._changes.drop(self._tables.nonces, name)
+
+        self._changes.record(write)

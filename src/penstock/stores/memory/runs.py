@@ -1,0 +1,111 @@
+"""Runs, and the workflow ids that name them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from penstock.core.model import Instance, Run, RunId
+from penstock.ports.store import PageStart, RunFilter
+from penstock.stores.memory.changes import Changes
+from penstock.stores.memory.constancy import what_stays
+from penstock.stores.memory.tables import Tables
+
+_what_stays = what_stays(
+    Run,
+    changing=(
+        "status",
+        "closed_reason",
+        "output",
+        "closed_at_ms",
+        "last_progress_at_ms",
+        "deadline_at_ms",
+        "last_sequence",
+        "last_step",
+        "last_task",
+        "open_activities",
+        "open_timers",
+        "buffered",
+        "task_failures",
+        "task_error",
+    ),
+)
+
+
+class MemoryRuns:
+    def __init__(self, tables: Tables, changes: Changes) -> None:
+        self._tables = tables
+        self._changes = changes
+
+    async def reserve(self, instance: Instance) -> Instance:
+        self._changes.allow()
+        name = (instance.namespace, instance.workflow_id)
+        standing = self._tables.instances.get(name)
+        if standing is not None:
+            return standing
+        self._changes.put(self._tables.instances, name, instance)
+        return instance
+
+    async def instance(self, namespace: str, workflow_id: str) -> Instance | None:
+        return self._tables.instances.get((namespace, workflow_id))
+
+    async def get(self, run_id: RunId) -> Run | None:
+        return self._tables.runs.get(run_id)
+
+    async def lock(self, run_id: RunId) -> Run | None:
+        return self._tables.runs.get(run_id)
+
+    async def of_instance(self, namespace: str, workflow_id: str) -> Sequence[Run]:
+        found = [self._tables.runs[run_id] for run_id in self._tables.runs_of.of((namespace, workflow_id))]
+        return sorted(found, key=lambda run: run.run_number)
+
+    async def page(self, narrow: RunFilter, after: PageStart | None, limit: int) -> Sequence[Run]:
+        found = (run for run in self._tables.runs.values() if _matches(run, narrow) and _is_below(run, after))
+        return heapq.nlargest(limit, found, key=_age)
+
+    async def overdue(self, now_ms: int, limit: int) -> Sequence[RunId]:
+        deadlines = self._tables.runs_with_deadline
+        due = [(at_ms, run_id) for run_id, at_ms in deadlines.items() if at_ms <= now_ms]
+        return [run_id for _, run_id in heapq.nsmallest(limit, due)]
+
+    def insert(self, run: Run) -> None:
+        def write() -> None:
+            assert run.run_id not in self._tables.runs, f"run {run.run_id} exists"
+            self._changes.add(self._tables.runs_of, (run.namespace, run.workflow_id), run.run_id, None)
+            self._put(run)
+
+        self._changes.record(write)
+
+    def save(self, run: Run) -> None:
+        def write() -> None:
+            before = self._tables.runs[run.run_id]
+            assert _what_stays(run) == _what_stays(before), "what a run was started with does not change"
+            self._put(run)
+
+        self._changes.record(write)
+
+    def _put(self, run: Run) -> None:
+        self._changes.put(self._tables.runs, run.run_id, run)
+        deadlines = self._tables.runs_with_deadline
+        if run.is_open and run.deadline_at_ms is not None:
+            self._changes.put(deadlines, run.run_id, run.deadline_at_ms)
+        elif run.run_id in deadlines:
+            self._changes.drop(deadlines, run.run_id)
+
+
+def _age(run: Run) -> tuple[int, str]:
+    return run.started_at_ms, run.run_id
+
+
+def _is_below(run: Run, after: PageStart | None) -> bool:
+    return after is None or _age(run) < (after.started_at_ms, after.run_id)
+
+
+def _matches(run: Run, narrow: RunFilter) -> bool:
+    return (
+        run.namespace == narrow.namespace
+        and run.host == narrow.host
+        and narrow.type in (None, run.workflow_type)
+        and narrow.bucket in (None, run.status.bucket)
+        and (narrow.text is None or narrow.text in run.workflow_id or narrow.text in (run.business_key or ""))
+    )

@@ -1,0 +1,61 @@
+"""A store in this process's memory: operations run one after the other, each to its end at once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from penstock.errors import Reason, Unavailable
+from penstock.ports.clock import Clock
+from penstock.ports.store import Line, Operation
+from penstock.ports.wakeups import Wakeups
+from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.transaction import MemoryTx
+
+T = TypeVar("T")
+
+
+class MemoryStore:
+    """Keeps the store's promises except the one about power cuts: what it holds ends with the process."""
+
+    def __init__(self, clock: Clock, wakeups: Wakeups) -> None:
+        self._clock = clock
+        self._wakeups = wakeups
+        self._tables = Tables()
+        self._closed = False
+
+    async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
+        await self.check()
+        tx = MemoryTx(self._tables, self._clock.now_ms(), writable=True)
+        try:
+            result = _run_to_end(operation(tx))
+            tx.changes.apply()
+        except BaseException:
+            tx.changes.undo()
+            raise
+        if tx.bells:
+            self._wakeups.ring(tuple(tx.bells))
+        return result
+
+    async def read(self, operation: Operation[T]) -> T:
+        await self.check()
+        return _run_to_end(operation(MemoryTx(self._tables, self._clock.now_ms(), writable=False)))
+
+    async def check(self) -> None:
+        if self._closed:
+            raise Unavailable(Reason.BACKEND_UNAVAILABLE, "The store is closed.", outcome="nothing happened")
+
+    async def close(self) -> None:
+        self._closed = True
+
+
+def _run_to_end(operation: Awaitable[T]) -> T:
+    """Drive a coroutine that waits for nothing but its transaction, which never makes it wait."""
+    steps = operation.__await__()
+    try:
+        next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    steps.close()
+    raise RuntimeError("an operation may await only its transaction: it has no effect but through `tx`")

@@ -1,0 +1,38 @@
+"""One operation's view of the tables."""
+
+from __future__ import annotations
+
+from penstock.ports.wakeups import Bell
+from penstock.stores.memory.activities import MemoryActivities
+from penstock.stores.memory.changes import Changes
+from penstock.stores.memory.cohorts import MemoryCohorts
+from penstock.stores.memory.histories import MemoryHistories
+from penstock.stores.memory.namespaces import MemoryNamespaces
+from penstock.stores.memory.nonces import MemoryNonces
+from penstock.stores.memory.queues import MemoryQueues
+from penstock.stores.memory.runs import MemoryRuns
+from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tasks import MemoryTasks
+from penstock.stores.memory.timers import MemoryTimers
+from penstock.stores.memory.workers import MemoryWorkers
+
+
+class MemoryTx:
+    def __init__(self, tables: Tables, now_ms: int, *, writable: bool) -> None:
+        self.changes = changes = Changes(writable=writable)
+        self.bells: dict[Bell, None] = {}
+        self.now_ms = now_ms
+        self.namespaces = MemoryNamespaces(tables, changes)
+        self.runs = MemoryRuns(tables, changes)
+        self.histories = MemoryHistories(tables, changes)
+        self.activities = MemoryActivities(tables, changes)
+        self.timers = MemoryTimers(tables, changes)
+        self.tasks = MemoryTasks(tables, changes, now_ms)
+        self.queues = MemoryQueues(tables, changes)
+        self.workers = MemoryWorkers(tables, changes)
+        self.cohorts = MemoryCohorts(tables, changes)
+        self.nonces = MemoryNonces(tables, changes)
+
+    def wake(self, bell: Bell) -> None:
+        self.changes.allow()
+        self.bells[bell] = None

@@ -1,0 +1,47 @@
+"""Workers, by namespace and id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from penstock.core.model import Worker
+from penstock.stores.memory.changes import Changes
+from penstock.stores.memory.tables import Tables
+
+
+class MemoryWorkers:
+    def __init__(self, tables: Tables, changes: Changes) -> None:
+        self._tables = tables
+        self._changes = changes
+
+    async def get(self, namespace: str, worker_id: str) -> Worker | None:
+        return self._tables.workers.get((namespace, worker_id))
+
+    async def list(self, namespace: str, task_queue: str | None) -> Sequence[Worker]:
+        found = [
+            worker
+            for worker in self._tables.workers.values()
+            if worker.namespace == namespace and task_queue in (None, worker.task_queue)
+        ]
+        return sorted(found, key=lambda worker: (-worker.heartbeat_at_ms, worker.worker_id))
+
+    def save(self, worker: Worker) -> None:
+        name = (worker.namespace, worker.worker_id)
+        self._changes.record(lambda: self._changes.put(self._tables.workers, name, worker))
+
+    def touch(self, namespace: str, worker_id: str, now_ms: int) -> None:
+        def write() -> None:
+            worker = self._tables.workers.get((namespace, worker_id))
+            if worker is not None and worker.heartbeat_at_ms < now_ms:
+                seen = replace(worker, heartbeat_at_ms=now_ms)
+                self._changes.put(self._tables.workers, (namespace, worker_id), seen)
+
+        self._changes.record(write)
+
+    def delete(self, namespace: str, worker_id: str) -> None:
+        def write() -> None:
+            if (namespace, worker_id) in self._tables.workers:
+                self._changes.drop(self._tables.workers, (namespace, worker_id))
+
+        self._changes.record(write)

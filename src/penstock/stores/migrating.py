@@ -1,0 +1,68 @@
+"""Numbered migrations: which there are, what they say, and what a database lacks."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from penstock.errors import Reason, StoreRefused
+from penstock.stores.sql.catalogue import Dialect
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    number: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+def migrations(dialect: Dialect) -> Sequence[Migration]:
+    """All migrations of a dialect by number, without gaps."""
+    folder = files("penstock.stores.migrations").joinpath(dialect.value)
+    found = []
+    for entry in folder.iterdir():
+        match = re.fullmatch(r"(\d{4})_(\w+)\.sql", entry.name)
+        if match:
+            found.append(Migration(int(match[1]), match[2], entry.read_text("utf-8")))
+    found.sort(key=lambda each: each.number)
+    assert [each.number for each in found] == list(range(1, len(found) + 1)), "migration numbers have a gap"
+    return found
+
+
+def pending(known: Sequence[Migration], applied: Mapping[int, str]) -> Sequence[Migration]:
+    """What is still to be applied, or a refusal when the database is not one that this program can serve."""
+    newest = known[-1].number
+    beyond = [number for number in applied if number > newest]
+    if beyond:
+        raise StoreRefused(
+            Reason.SCHEMA_TOO_NEW,
+            f"The database has schema {max(beyond)}, this program knows {newest}. "
+            "Start the newer Penstock that wrote it, or restore the backup taken before the upgrade.",
+            schema=max(beyond),
+            supported=newest,
+        )
+    for migration in known:
+        written = applied.get(migration.number)
+        if written is not None and written != migration.checksum:
+            raise StoreRefused(
+                Reason.STORE_DAMAGED,
+                f"Migration {migration.number:04d}_{migration.name} was applied with other content than this "
+                "program carries. Install the release that the database was made with.",
+            )
+    return [migration for migration in known if migration.number not in applied]
+
+
+def outdated(missing: Sequence[Migration]) -> StoreRefused:
+    names = ", ".join(f"{each.number:04d}_{each.name}" for each in missing)
+    return StoreRefused(
+        Reason.SCHEMA_OUTDATED,
+        f"The database lacks {names}. Run `penstock db migrate`, then start again.",
+        missing=[each.number for each in missing],
+    )

@@ -1,0 +1,446 @@
+"""The shared store: PostgreSQL under any number of servers.
+
+Operations that arrive together run in lock-step inside one short transaction: equal questions of all of them
+travel as one statement, and so do equal writes at the end. Rows are locked in one order (see `ports.store`);
+the database's time is everybody's time; a serialization failure or deadlock runs the group again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import zlib
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
+
+import asyncpg
+import structlog
+
+from penstock.core.model import Queue
+from penstock.errors import Reason, Unavailable
+from penstock.ports.store import Line, Operation, Tx
+from penstock.ports.wakeups import Bell, Wakeups
+from penstock.stores.driving import Job, Moment, OnMoment, ReadOnlySession, ordered_writes, undisturbed
+from penstock.stores.migrating import Migration, migrations, outdated, pending
+from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
+from penstock.stores.sql.session import Ask, Rows, Session
+from penstock.stores.sql.tx import SqlTx
+
+T = TypeVar("T")
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+CHANNEL = "penstock_wakeups"
+GROUP_MAX = 128
+WAITING_MAX = 20_000
+TRIES = 6
+WORK_LINES = 2
+NOTIFY_BYTES_MAX = 7000
+NOW_MS = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+MIGRATION_LOCK = zlib.crc32(b"penstock migrations")
+log = structlog.get_logger("penstock.store")
+
+_TRY_AGAIN = (
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.LockNotAvailableError,
+)
+_GONE = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
+    OSError,
+)
+
+
+class PostgresStore:
+    """Made by `open`. Its schema is made by `migrate`, never on start: several servers share it."""
+
+    def __init__(
+        self,
+        url: str,
+        node: str,
+        wakeups: Wakeups,
+        readers: asyncpg.Pool[asyncpg.Record],
+        statement_timeout_ms: int,
+        on_moment: OnMoment,
+    ) -> None:
+        self._readers = readers
+        self._wakeups = wakeups
+        self._statements = catalogue(Dialect.POSTGRES)
+        self._known_queues: dict[tuple[str, str, str], Queue] = {}
+        lines = [
+            _GroupLine(url, node, self._statements, self._known_queues, wakeups, statement_timeout_ms, on_moment)
+            for _ in range(WORK_LINES + 1)
+        ]
+        self._claims, self._work = lines[0], lines[1:]
+        self._closing = False
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        wakeups: Wakeups,
+        *,
+        node: str = "",
+        pool_size: int = 4,
+        statement_timeout_ms: int = 10_000,
+        on_moment: OnMoment = undisturbed,
+    ) -> PostgresStore:
+        await require_current_schema(url)
+        readers = await asyncpg.create_pool(
+            url, min_size=1, max_size=pool_size, server_settings=_server_settings(statement_timeout_ms)
+        )
+        return cls(url, node, wakeups, readers, statement_timeout_ms, on_moment)
+
+    async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
+        if self._closing:
+            raise Unavailable(Reason.SERVER_DRAINING, "The store is closing.", outcome="none")
+        runner = self._claims if line is Line.CLAIM else self._work[zlib.crc32(key.encode()) % WORK_LINES]
+        return cast("T", await runner.submit(operation, key))
+
+    async def read(self, operation: Operation[T]) -> T:
+        try:
+            async with self._readers.acquire(timeout=10) as connection:
+                session = ReadOnlySession(self._statements, await connection.fetchval(NOW_MS))
+                operation_ = cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation)
+                coroutine = operation_(SqlTx(session, dict(self._known_queues)))
+                return cast("T", await _drive_alone(cast("Connection", connection), coroutine))
+        except (*_GONE, asyncpg.QueryCanceledError, TimeoutError) as error:
+            raise unavailable(error) from error
+
+    async def check(self) -> None:
+        try:
+            async with self._readers.acquire(timeout=3) as connection:
+                await connection.fetchval("SELECT 1", timeout=3)
+        except (*_GONE, TimeoutError, asyncpg.PostgresError) as error:
+            raise unavailable(error) from error
+
+    async def close(self) -> None:
+        self._closing = True
+        await asyncio.gather(*(line.close() for line in (self._claims, *self._work)))
+        await self._readers.close()
+
+
+class _GroupLine:
+    """One connection on which groups of operations commit one after the other."""
+
+    def __init__(
+        self,
+        url: str,
+        node: str,
+        statements: Mapping[str, Statement],
+        known_queues: dict[tuple[str, str, str], Queue],
+        wakeups: Wakeups,
+        statement_timeout_ms: int,
+        on_moment: OnMoment,
+    ) -> None:
+        self._url = url
+        self._node = node
+        self._statements = statements
+        self._known_queues = known_queues
+        self._wakeups = wakeups
+        self._statement_timeout_ms = statement_timeout_ms
+        self._on_moment = on_moment
+        self._jobs: deque[Job] = deque()
+        self._arrived = asyncio.Event()
+        self._closing = False
+        self._connection: Connection | None = None
+        self._runner = asyncio.create_task(self._run(), name="penstock-group-line")
+
+    async def submit(self, operation: Operation[T], key: str) -> T:
+        if len(self._jobs) >= WAITING_MAX:
+            raise Unavailable(
+                Reason.BACKEND_UNAVAILABLE, "The database does not keep up. Try again shortly.", outcome="none"
+            )
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._jobs.append(Job(cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation), key, future))
+        self._arrived.set()
+        return await future
+
+    async def close(self) -> None:
+        """Finish what was handed in, then hang up."""
+        self._closing = True
+        self._arrived.set()
+        await self._runner
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def _run(self) -> None:
+        while True:
+            await self._arrived.wait()
+            while self._jobs:
+                await self._settle(self._next_group())
+            if self._closing:
+                return
+            self._arrived.clear()
+
+    def _next_group(self) -> list[Job]:
+        """The oldest operations, one per key: those that share a key must see each other's outcome."""
+        chosen: dict[str, Job] = {}
+        later: list[Job] = []
+        while self._jobs and len(chosen) < GROUP_MAX:
+            job = self._jobs.popleft()
+            if job.key in chosen:
+                later.append(job)
+            elif not job.future.cancelled():
+                chosen[job.key] = job
+        self._jobs.extendleft(reversed(later))
+        return list(chosen.values())
+
+    async def _settle(self, jobs: list[Job]) -> None:
+        """Commit the group, or say why not: together if that works, else one by one."""
+        try:
+            await self._commit_with_patience(jobs)
+        except asyncpg.PostgresError as error:
+            if len(jobs) > 1:
+                log.warning("group failed; trying one by one", error=str(error), operations=len(jobs))
+                for job in jobs:
+                    await self._settle([job])
+                return
+            log.error("operation failed", error=str(error), key=jobs[0].key)
+            jobs[0].error = error
+        except Exception as error:
+            for job in jobs:
+                job.error = error
+        for job in jobs:
+            job.answer()
+        bells = {bell: None for job in jobs if job.error is None for bell in job.bells}
+        if bells:
+            self._wakeups.ring(bells)
+
+    async def _commit_with_patience(self, jobs: list[Job]) -> None:
+        for attempt in range(TRIES):
+            for job in jobs:
+                job.begin_again()
+            try:
+                await self._commit(jobs)
+                return
+            except (*_TRY_AGAIN, *_GONE, TimeoutError) as error:
+                self._known_queues.clear()
+                if attempt == TRIES - 1:
+                    raise unavailable(error) from error
+                log.info("trying a group again", error=type(error).__name__, attempt=attempt + 1)
+                await asyncio.sleep(random.uniform(0, 0.02 * 4**attempt))  # noqa: S311 - jitter
+
+    async def _commit(self, jobs: list[Job]) -> None:
+        connection = await self._connected()
+        committing = False
+        try:
+            await connection.execute("BEGIN")
+            now_ms = await connection.fetchval(NOW_MS)
+            sessions = await self._operate(connection, jobs, now_ms)
+            for statement, rows in ordered_writes(sessions):
+                await _write(connection, statement, rows)
+            await self._notify(connection, [bell for session in sessions for bell in session.bells])
+            self._on_moment(Moment.BEFORE_COMMIT)
+            committing = True
+            await connection.execute("COMMIT")
+            self._on_moment(Moment.AFTER_COMMIT)
+        except BaseException as error:
+            if committing and isinstance(error, _GONE):
+                self._hang_up()
+                raise Unavailable(
+                    Reason.OUTCOME_UNKNOWN,
+                    "The connection broke during commit, so nobody can say whether this happened. "
+                    "Ask for its state, or send the same request again: it is safe to repeat.",
+                    outcome="unknown",
+                ) from error
+            await self._roll_back(connection)
+            raise
+
+    async def _operate(self, connection: Connection, jobs: list[Job], now_ms: int) -> list[Session]:
+        """Advance all operations in lock-step, merging equal questions, until each has ended."""
+        sessions: dict[int, Session] = {}
+        waiting: list[tuple[int, Coroutine[Any, Any, Any], Ask]] = []
+        for index, job in enumerate(jobs):
+            session = sessions[index] = Session(self._statements, now_ms)
+            _advance(jobs, index, job.operation(SqlTx(session, self._known_queues)), None, waiting)
+        while waiting:
+            answers = await _answer_all(connection, [ask for _, _, ask in waiting])
+            asked, waiting = waiting, []
+            for (index, coroutine, _), rows in zip(asked, answers, strict=True):
+                _advance(jobs, index, coroutine, rows, waiting)
+        done = [session for index, session in sessions.items() if jobs[index].error is None]
+        for index, job in enumerate(jobs):
+            job.bells = sessions[index].bells if job.error is None else {}
+        return done
+
+    async def _notify(self, connection: Connection, bells: Iterable[Bell]) -> None:
+        for payload in _payloads(self._node, dict.fromkeys(bells)):
+            await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, payload)
+
+    async def _connected(self) -> Connection:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await asyncpg.connect(
+                self._url, timeout=5, server_settings=_server_settings(self._statement_timeout_ms)
+            )
+        return self._connection
+
+    async def _roll_back(self, connection: Connection) -> None:
+        try:
+            await connection.execute("ROLLBACK", timeout=5)
+        except Exception:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+
+def _advance(
+    jobs: Sequence[Job],
+    index: int,
+    coroutine: Coroutine[Any, Any, Any],
+    answer: Rows | None,
+    waiting: list[tuple[int, Coroutine[Any, Any, Any], Ask]],
+) -> None:
+    """Let one operation go on to its next question, its result or its refusal."""
+    try:
+        ask = coroutine.send(answer)
+    except StopIteration as end:
+        jobs[index].result = end.value
+    except Exception as error:
+        jobs[index].error = error
+    else:
+        waiting.append((index, coroutine, _expect(ask)))
+
+
+def _expect(ask: Any) -> Ask:
+    if not isinstance(ask, Ask):
+        raise RuntimeError(f"an operation awaited {ask!r}; it may await only the store")
+    return ask
+
+
+async def _drive_alone(connection: Connection, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        ask = coroutine.send(None)
+        while True:
+            ask = coroutine.send((await _answer_all(connection, [_expect(ask)]))[0])
+    except StopIteration as end:
+        return end.value
+    finally:
+        coroutine.close()
+
+
+async def _answer_all(connection: Connection, asks: Sequence[Ask]) -> list[Rows]:
+    """Ask each distinct statement once, and hand each asker its own rows."""
+    places: dict[Statement, list[int]] = {}
+    for place, ask in enumerate(asks):
+        places.setdefault(ask.statement, []).append(place)
+    answers: list[Rows] = [()] * len(asks)
+    for statement in sorted(places, key=lambda each: each.rank):
+        askers = places[statement]
+        if statement.alone:
+            for place in askers:
+                answers[place] = await connection.fetch(statement.sql, *asks[place].values)
+            continue
+        rows = await connection.fetch(statement.sql, *_columns([asks[place].values for place in askers]))
+        if not statement.answers:
+            continue
+        if len(askers) == 1:
+            answers[askers[0]] = rows
+            continue
+        shares: list[list[asyncpg.Record]] = [[] for _ in askers]
+        for row in rows:
+            shares[row[0] - 1].append(row)
+        for place, share in zip(askers, shares, strict=True):
+            answers[place] = share
+    return answers
+
+
+async def _write(connection: Connection, statement: Statement, rows: list[tuple[Any, ...]]) -> None:
+    if statement.alone:
+        for row in rows:
+            await connection.execute(statement.sql, *row)
+    else:
+        await connection.execute(statement.sql, *_columns(rows))
+
+
+def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _payloads(node: str, bells: Iterable[Bell]) -> Iterable[str]:
+    """The bells as few notifications, each below the database's limit and marked with who rang."""
+    text = node
+    for bell in bells:
+        if len(text) + len(bell) + 1 > NOTIFY_BYTES_MAX:
+            yield text
+            text = node
+        text += "," + bell
+    if text != node:
+        yield text
+
+
+def _server_settings(statement_timeout_ms: int) -> dict[str, str]:
+    return {
+        "application_name": "penstock",
+        "statement_timeout": str(statement_timeout_ms),
+        "lock_timeout": "5000",
+        "idle_in_transaction_session_timeout": "30000",
+    }
+
+
+def unavailable(error: BaseException) -> Unavailable:
+    return Unavailable(
+        Reason.BACKEND_UNAVAILABLE,
+        f"PostgreSQL cannot be used now ({type(error).__name__}). Nothing was changed; try again shortly.",
+        outcome="none",
+        retryable=True,
+    )
+
+
+async def migrate(url: str) -> list[int]:
+    """Bring the schema up to date; of several that try at once one works and the others wait."""
+    connection = await _connect_once(url)
+    try:
+        await connection.execute("SELECT pg_advisory_lock($1)", MIGRATION_LOCK)
+        await connection.execute(
+            "CREATE TABLE IF NOT EXISTS migrations "
+            "(number BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)"
+        )
+        missing = await _missing(connection)
+        for migration in missing:
+            async with connection.transaction():
+                await connection.execute(migration.sql)
+                await connection.execute(
+                    "INSERT INTO migrations VALUES ($1, $2, $3)",
+                    migration.number,
+                    migration.name,
+                    migration.checksum,
+                )
+        return [migration.number for migration in missing]
+    finally:
+        await connection.close()
+
+
+async def missing_migrations(url: str) -> Sequence[Migration]:
+    connection = await _connect_once(url)
+    try:
+        if await connection.fetchval("SELECT to_regclass('migrations')") is None:
+            return migrations(Dialect.POSTGRES)
+        return await _missing(connection)
+    finally:
+        await connection.close()
+
+
+async def require_current_schema(url: str) -> None:
+    missing = await missing_migrations(url)
+    if missing:
+        raise outdated(missing)
+
+
+async def _missing(connection: Connection) -> Sequence[Migration]:
+    rows = await connection.fetch("SELECT number, checksum FROM migrations")
+    return pending(migrations(Dialect.POSTGRES), {row[0]: row[1] for row in rows})
+
+
+async def _connect_once(url: str) -> Connection:
+    try:
+        return await asyncpg.connect(url, timeout=10)
+    except (*_GONE, TimeoutError) as error:
+        raise unavailable(error) from error

@@ -1,0 +1,1 @@
+"""One SQL store for both databases: a module per noun, beside its statements."""

@@ -1,0 +1,65 @@
+"""Activities in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from penstock.core.model import (
+    Activity,
+    ActivityId,
+    ActivityStatus,
+    ActivityTimeouts,
+    RetryPolicy,
+    RunId,
+)
+from penstock.stores.sql.session import Row, Session
+
+_CHANGING = attrgetter(
+    "activity_id",
+    "status",
+    "attempt",
+    "started_at_ms",
+    "heartbeat_at_ms",
+    "heartbeat_details",
+    "deadline_at_ms",
+    "closed_at_ms",
+)
+_ALL = attrgetter(*Activity.__dataclass_fields__)
+_RETRY = msgspec.json.Decoder(RetryPolicy)
+_TIMEOUTS = msgspec.json.Decoder(ActivityTimeouts)
+
+
+class SqlActivities:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def get(self, activity_id: ActivityId) -> Activity | None:
+        rows = await self._session.ask("get_activity", activity_id)
+        return _activity(rows[0]) if rows else None
+
+    async def open_of(self, run_id: RunId) -> Sequence[Activity]:
+        return [_activity(row) for row in await self._session.ask("open_activities", run_id)]
+
+    async def overdue(self, now_ms: int, limit: int) -> Sequence[ActivityId]:
+        return [ActivityId(row[1]) for row in await self._session.ask("overdue_activities", now_ms, limit)]
+
+    def insert(self, activity: Activity) -> None:
+        values: list[Any] = [*_ALL(activity)]
+        values[7] = msgspec.json.encode(activity.retry).decode()
+        values[8] = msgspec.json.encode(activity.timeouts).decode()
+        self._session.record("insert_activity", *values)
+
+    def save(self, activity: Activity) -> None:
+        self._session.record("save_activity", *_CHANGING(activity))
+
+
+def _activity(row: Row) -> Activity:
+    values: list[Any] = [*row[1:]]
+    values[7] = _RETRY.decode(values[7])
+    values[8] = _TIMEOUTS.decode(values[8])
+    values[11] = ActivityStatus(values[11])
+    return Activity(*values)

@@ -1,0 +1,30 @@
+-- name: get_activity
+-- takes: activity_id text
+SELECT q.n, t.activity_id, t.run_id, t.task_id, t.step, t.activity_type, t.task_queue, t.arguments, t.retry, t.timeouts,
+       t.extra, t.scheduled_at_ms, t.status, t.attempt, t.started_at_ms, t.heartbeat_at_ms, t.heartbeat_details,
+       t.deadline_at_ms, t.closed_at_ms
+  FROM {rows} JOIN activities t ON t.activity_id = q.activity_id;
+
+-- name: open_activities
+-- takes: run_id text
+SELECT q.n, t.activity_id, t.run_id, t.task_id, t.step, t.activity_type, t.task_queue, t.arguments, t.retry, t.timeouts,
+       t.extra, t.scheduled_at_ms, t.status, t.attempt, t.started_at_ms, t.heartbeat_at_ms, t.heartbeat_details,
+       t.deadline_at_ms, t.closed_at_ms
+  FROM {rows} JOIN activities t ON t.run_id = q.run_id AND t.closed_at_ms IS NULL
+ ORDER BY t.step;
+
+-- name: overdue_activities
+-- alone
+-- takes: now_ms bigint, most bigint
+SELECT 1, t.activity_id FROM activities t WHERE t.deadline_at_ms <= :now_ms ORDER BY t.deadline_at_ms LIMIT :most;
+
+-- name: insert_activity
+-- takes: activity_id text, run_id text, task_id text, step bigint, activity_type text, task_queue text, arguments text, retry text, timeouts text, extra text, scheduled_at_ms bigint, status text, attempt bigint, started_at_ms bigint, heartbeat_at_ms bigint, heartbeat_details text, deadline_at_ms bigint, closed_at_ms bigint
+INSERT INTO activities ({columns}) SELECT {q.columns} FROM {rows};
+
+-- name: save_activity
+-- takes: activity_id text, status text, attempt bigint, started_at_ms bigint, heartbeat_at_ms bigint, heartbeat_details text, deadline_at_ms bigint, closed_at_ms bigint
+UPDATE activities
+   SET status = q.status, attempt = q.attempt, started_at_ms = q.started_at_ms, heartbeat_at_ms = q.heartbeat_at_ms,
+       heartbeat_details = q.heartbeat_details, deadline_at_ms = q.deadline_at_ms, closed_at_ms = q.closed_at_ms
+  FROM {rows} WHERE activities.activity_id = q.activity_id;

@@ -1,0 +1,122 @@
+"""Named statements, read from the `.sql` files beside the nouns, in the words of one dialect.
+
+A statement is written once, over a *set of rows* called `q`:
+
+    -- name: renew_lease
+    -- takes: token text, expires_at_ms bigint
+    UPDATE tasks SET lease_expires_at_ms = q.expires_at_ms FROM {rows} WHERE tasks.lease_token = q.token
+
+`{rows}` becomes one row of parameters on SQLite, and `unnest` of arrays on PostgreSQL, so that there many equal
+statements of many operations travel as one. `q.n` numbers the rows; a statement that answers selects it first.
+`{columns}` and `{q.columns}` list what it takes. `{lock t}` becomes `FOR UPDATE OF t` where rows are locked.
+A statement marked `-- alone` is never merged: it names its parameters (`:run_id`) and may use them in a LIMIT.
+A file `noun.postgres.sql` or `noun.sqlite.sql` overrides by name where a dialect must differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+
+NOUNS = (
+    "namespaces",
+    "workers",
+    "cohorts",
+    "nonces",
+    "runs",
+    "histories",
+    "activities",
+    "timers",
+    "tasks",
+    "queues",
+)
+"""In this order writes are flushed, on every node: locks are taken in one order."""
+
+
+class Dialect(StrEnum):
+    SQLITE = "sqlite"
+    POSTGRES = "postgres"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    name: str
+    sql: str
+    takes: tuple[tuple[str, str], ...]
+    rank: int
+    """Its place in the flush order."""
+    answers: bool
+    """Whether it gives rows back; the first column of each is the number of the row it answers."""
+    alone: bool
+    """Whether it is sent once per operation instead of once for many."""
+
+
+@cache
+def catalogue(dialect: Dialect) -> Mapping[str, Statement]:
+    """Every statement by name, ready to be prepared."""
+    statements: dict[str, Statement] = {}
+    for noun in NOUNS:
+        texts = dict(_blocks(f"{noun}.sql"))
+        overrides = dict(_blocks(f"{noun}.{dialect.value}.sql"))
+        for name, block in (texts | overrides).items():
+            if name in statements:
+                raise ValueError(f"statement {name!r} is named twice")
+            statements[name] = _render(name, block, dialect, len(statements))
+    return statements
+
+
+def _blocks(filename: str) -> Iterator[tuple[str, str]]:
+    source = files(__package__).joinpath(filename)
+    if not source.is_file():
+        return
+    parts = re.split(r"^-- name: *(\w+) *$", source.read_text("utf-8"), flags=re.MULTILINE)
+    yield from zip(parts[1::2], parts[2::2], strict=True)
+
+
+def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
+    found = re.search(r"^-- takes: *(.+)$", block, flags=re.MULTILINE)
+    takes = tuple(_column(part) for part in found[1].split(",")) if found else ()
+    alone = re.search(r"^-- alone$", block, flags=re.MULTILINE) is not None
+    sql = "\n".join(line for line in block.splitlines() if line.strip() and not line.startswith("--"))
+    sql = sql.strip().removesuffix(";")
+    sql = sql.replace("{columns}", ", ".join(column for column, _ in takes))
+    sql = sql.replace("{q.columns}", ", ".join(f"q.{column}" for column, _ in takes))
+    sql = sql.replace("{values}", ", ".join(f":{column}" for column, _ in takes))
+    sql = sql.replace("{rows}", _rows(takes, dialect))
+    sql = _placeholders(sql, takes, dialect)
+    sql = _functions(sql, dialect)
+    answers = sql.upper().startswith("SELECT") or "RETURNING" in sql.upper()
+    return Statement(name, sql, takes, rank, answers, alone)
+
+
+def _column(text: str) -> tuple[str, str]:
+    name, kind = text.split()
+    return name, kind
+
+
+def _rows(takes: tuple[tuple[str, str], ...], dialect: Dialect) -> str:
+    if dialect is Dialect.SQLITE:
+        columns = "".join(f", ?{place} AS {name}" for place, (name, _) in enumerate(takes, 1))
+        return f"(SELECT 1 AS n{columns}) AS q"
+    arrays = ", ".join(f"${place}::{kind}[]" for place, (_, kind) in enumerate(takes, 1))
+    names = ", ".join(name for name, _ in takes)
+    return f"unnest({arrays}) WITH ORDINALITY AS q({names}, n)"
+
+
+def _placeholders(sql: str, takes: tuple[tuple[str, str], ...], dialect: Dialect) -> str:
+    for place, (name, kind) in enumerate(takes, 1):
+        mark = f"?{place}" if dialect is Dialect.SQLITE else f"${place}::{kind}"
+        sql = re.sub(rf"(?<!:):{name}\b", mark, sql)
+    return sql
+
+
+def _functions(sql: str, dialect: Dialect) -> str:
+    """The few words in which the dialects differ."""
+    if dialect is Dialect.SQLITE:
+        return re.sub(r"\{lock (\w+)\}", "", sql)
+    sql = re.sub(r"\{lock (\w+)\}", r"FOR UPDATE OF \1", sql)
+    return sql.replace("instr(", "strpos(").replace("char(31)", "chr(31)")

@@ -1,0 +1,48 @@
+"""Histories, and the events that wait to enter one, in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.core.model import Event, RecordedEvent, RunId
+from penstock.stores.sql.session import Session
+
+SEPARATOR = "\x1f"
+
+
+class SqlHistories:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def page(self, run_id: RunId, after: int, limit: int) -> Sequence[RecordedEvent]:
+        return [RecordedEvent(*row[1:]) for row in await self._session.ask("page_history", run_id, after, limit)]
+
+    async def last_of_type(self, run_id: RunId, types: Sequence[str]) -> RecordedEvent | None:
+        wanted = SEPARATOR + SEPARATOR.join(types) + SEPARATOR
+        rows = await self._session.ask("last_event_of_type", run_id, wanted)
+        return RecordedEvent(*rows[0][1:]) if rows else None
+
+    async def buffered(self, run_id: RunId) -> Sequence[Event]:
+        rows = await self._session.ask("buffered_events", run_id)
+        return [Event(row[1], msgspec.json.decode(row[2])) for row in rows]
+
+    def append(self, events: Sequence[RecordedEvent]) -> None:
+        for event in events:
+            self._session.record(
+                "append_event",
+                event.run_id,
+                event.sequence,
+                event.type,
+                event.payload,
+                event.recorded_at_ms,
+                event.task_id,
+            )
+
+    def buffer(self, run_id: RunId, number: int, event: Event) -> None:
+        payload = msgspec.json.encode(event.payload).decode()
+        self._session.record("buffer_event", run_id, number, event.type, payload)
+
+    def clear_buffer(self, run_id: RunId) -> None:
+        self._session.record("clear_buffer", run_id)

@@ -1,0 +1,28 @@
+-- name: page_history
+-- alone
+-- takes: run_id text, after bigint, most bigint
+SELECT 1, t.run_id, t.sequence, t.type, t.payload, t.recorded_at_ms, t.task_id
+  FROM events t WHERE t.run_id = :run_id AND t.sequence > :after ORDER BY t.sequence LIMIT :most;
+
+-- name: last_event_of_type
+-- takes: run_id text, types text
+SELECT q.n, t.run_id, t.sequence, t.type, t.payload, t.recorded_at_ms, t.task_id
+  FROM {rows} JOIN events t ON t.run_id = q.run_id
+   AND t.sequence = (SELECT max(e.sequence) FROM events e
+                      WHERE e.run_id = q.run_id AND instr(q.types, char(31) || e.type || char(31)) > 0);
+
+-- name: buffered_events
+-- takes: run_id text
+SELECT q.n, t.type, t.payload FROM {rows} JOIN buffered_events t ON t.run_id = q.run_id ORDER BY t.number;
+
+-- name: append_event
+-- takes: run_id text, sequence bigint, type text, payload text, recorded_at_ms bigint, task_id text
+INSERT INTO events ({columns}) SELECT {q.columns} FROM {rows};
+
+-- name: buffer_event
+-- takes: run_id text, number bigint, type text, payload text
+INSERT INTO buffered_events ({columns}) SELECT {q.columns} FROM {rows};
+
+-- name: clear_buffer
+-- takes: run_id text
+DELETE FROM buffered_events WHERE run_id IN (SELECT q.run_id FROM {rows});

@@ -1,0 +1,35 @@
+-- name: get_namespace
+-- takes: name text
+SELECT q.n, t.name, t.description, t.retention_days, t.status, t.external_storage, t.created_at_ms, t.updated_at_ms
+  FROM {rows} JOIN namespaces t ON t.name = q.name;
+
+-- name: list_namespaces
+-- takes: every bigint
+SELECT q.n, t.name, t.description, t.retention_days, t.status, t.external_storage, t.created_at_ms, t.updated_at_ms
+  FROM {rows} JOIN namespaces t ON true ORDER BY t.name;
+
+-- name: namespace_in_use
+-- takes: name text
+SELECT q.n, CASE WHEN EXISTS (SELECT 1 FROM runs r WHERE r.namespace = q.name)
+               OR EXISTS (SELECT 1 FROM workers w WHERE w.namespace = q.name)
+               OR EXISTS (SELECT 1 FROM queues u WHERE u.namespace = q.name) THEN 1 ELSE 0 END
+  FROM {rows};
+
+-- name: reserve_namespace
+-- alone
+-- takes: name text, description text, retention_days bigint, status text, external_storage text, created_at_ms bigint, updated_at_ms bigint
+INSERT INTO namespaces ({columns})
+VALUES ({values})
+ON CONFLICT (name) DO NOTHING
+RETURNING 1, name;
+
+-- name: save_namespace
+-- takes: name text, description text, retention_days bigint, status text, external_storage text, created_at_ms bigint, updated_at_ms bigint
+UPDATE namespaces
+   SET description = q.description, retention_days = q.retention_days, status = q.status,
+       external_storage = q.external_storage, updated_at_ms = q.updated_at_ms
+  FROM {rows} WHERE namespaces.name = q.name;
+
+-- name: delete_namespace
+-- takes: name text
+DELETE FROM namespaces WHERE name IN (SELECT q.name FROM {rows});

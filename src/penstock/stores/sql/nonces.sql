@@ -1,0 +1,11 @@
+-- name: register_nonce
+-- alone
+-- takes: key text, nonce text, expires_at_ms bigint
+INSERT INTO nonces ({columns})
+VALUES ({values})
+ON CONFLICT (key, nonce) DO NOTHING
+RETURNING 1, key, nonce;
+
+-- name: forget_nonces
+-- takes: before_ms bigint
+DELETE FROM nonces WHERE expires_at_ms < (SELECT max(q.before_ms) FROM {rows});

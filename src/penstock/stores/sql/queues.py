@@ -1,0 +1,87 @@
+"""Task queues in SQL: lines, lanes, virtual clocks and minute meters."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+
+from penstock.core.model import Queue, QueueId, QueueStats, Task, TaskKind
+from penstock.core.scheduling.dispatch import Fit
+from penstock.core.scheduling.fairness import Clockwork, Lane
+from penstock.stores.sql.session import Row, Session
+from penstock.stores.sql.tasks import MINUTE_MS, task_of, types_of
+
+
+class SqlQueues:
+    def __init__(self, session: Session, known: dict[tuple[str, str, str], Queue]) -> None:
+        self._session = session
+        self._known = known
+        """Queues that are committed: a queue's id never changes, so this may be remembered."""
+
+    async def ensure(self, namespace: str, name: str, kind: TaskKind) -> Queue:
+        found = self._known.get((namespace, name, kind))
+        if found is not None:
+            return found
+        rows = await self._session.ask("get_queue", namespace, name, kind)
+        if rows:
+            queue = _queue(rows[0])
+            self._known[namespace, name, kind] = queue
+            return queue
+        await self._session.ask("create_queue", namespace, name, kind)
+        return _queue((await self._session.ask("get_queue", namespace, name, kind))[0])
+
+    async def find(self, namespace: str, name: str) -> Sequence[Queue]:
+        return [_queue(row) for row in await self._session.ask("find_queues", namespace, name)]
+
+    async def list(self, namespace: str) -> Sequence[Queue]:
+        return [_queue(row) for row in await self._session.ask("list_queues", namespace)]
+
+    async def lock(self, queue_id: QueueId) -> Queue | None:
+        rows = await self._session.ask("lock_queue", queue_id)
+        return _queue(rows[0]) if rows else None
+
+    async def lanes(self, queue_id: QueueId, fit: Fit, room: int) -> Sequence[Lane]:
+        types = types_of(fit)
+        fresh = await self._session.ask("lanes_to_place", queue_id, types, fit.build_id)
+        least = await self._session.ask("least_lanes", queue_id, types, fit.build_id, room)
+        return [Lane(*row[1:]) for row in (*fresh, *least)]
+
+    async def clocks(self, queue_id: QueueId) -> Sequence[Clockwork]:
+        return [Clockwork(*row[1:]) for row in await self._session.ask("get_clocks", queue_id)]
+
+    async def take(
+        self, queue_id: QueueId, level: int, key: str, count: int, fit: Fit
+    ) -> Sequence[Task]:
+        rows = await self._session.ask("take_tasks", queue_id, level, key, count, types_of(fit), fit.build_id)
+        return [task_of(row) for row in rows]
+
+    async def stats(self, queue_id: QueueId, now_ms: int) -> QueueStats:
+        ready = (await self._session.ask("count_ready", queue_id))[0]
+        leased = (await self._session.ask("count_leased", queue_id, now_ms))[0]
+        delayed = (await self._session.ask("count_delayed", queue_id))[0]
+        meter: builtins.list[Row] = [*await self._session.ask("get_meter", queue_id, now_ms // MINUTE_MS)]
+        oldest = await self._session.ask("oldest_ready", queue_id)
+        return QueueStats(
+            ready=int(ready[1]),
+            leased=int(leased[1]),
+            expired=int(leased[2]),
+            delayed=int(delayed[1]),
+            added_last_minute=int(meter[0][1]) if meter else 0,
+            dispatched_last_minute=int(meter[0][2]) if meter else 0,
+            oldest=task_of(oldest[0]) if oldest else None,
+        )
+
+    def settle(self, queue_id: QueueId, lane: Lane, taken: int) -> None:
+        self._session.record(
+            "settle_lane", queue_id, lane.level, lane.key, lane.tag, lane.weight_milli, taken
+        )
+
+    def save_clock(self, queue_id: QueueId, clock: Clockwork) -> None:
+        self._session.record("save_clock", queue_id, clock.level, clock.virtual, clock.placed)
+
+    def count_dispatches(self, queue_id: QueueId, minute: int, count: int) -> None:
+        self._session.record("count_dispatched", queue_id, minute, count)
+
+
+def _queue(row: Row) -> Queue:
+    return Queue(row[1], row[2], row[3], TaskKind(row[4]), row[5])

@@ -1,0 +1,90 @@
+"""Runs and the workflow ids that name them, in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+from penstock.core.model import Host, Instance, Run, RunId, RunStatus
+from penstock.ports.store import PageStart, RunFilter
+from penstock.stores.sql.session import Row, Session
+
+_ALL = attrgetter(*Run.__dataclass_fields__)
+_CHANGING = attrgetter(
+    "run_id",
+    "status",
+    "closed_reason",
+    "output",
+    "closed_at_ms",
+    "last_progress_at_ms",
+    "deadline_at_ms",
+    "last_sequence",
+    "last_step",
+    "last_task",
+    "open_activities",
+    "open_timers",
+    "buffered",
+    "task_failures",
+    "task_error",
+)
+
+
+class SqlRuns:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def reserve(self, instance: Instance) -> Instance:
+        await self._session.ask(
+            "reserve_instance", instance.namespace, instance.workflow_id, instance.run_id, instance.run_count
+        )
+        standing = await self.instance(instance.namespace, instance.workflow_id)
+        assert standing is not None, "a reserved workflow id has a row"
+        return standing
+
+    async def instance(self, namespace: str, workflow_id: str) -> Instance | None:
+        rows = await self._session.ask("get_instance", namespace, workflow_id)
+        return Instance(*rows[0][1:]) if rows else None
+
+    async def get(self, run_id: RunId) -> Run | None:
+        return _first(await self._session.ask("get_run", run_id))
+
+    async def lock(self, run_id: RunId) -> Run | None:
+        return _first(await self._session.ask("lock_run", run_id))
+
+    async def of_instance(self, namespace: str, workflow_id: str) -> Sequence[Run]:
+        return [_run(row) for row in await self._session.ask("runs_of_instance", namespace, workflow_id)]
+
+    async def page(self, narrow: RunFilter, after: PageStart | None, limit: int) -> Sequence[Run]:
+        rows = await self._session.ask(
+            "page_runs",
+            narrow.namespace,
+            narrow.host,
+            narrow.type,
+            narrow.bucket,
+            narrow.text,
+            after.started_at_ms if after else None,
+            after.run_id if after else None,
+            limit,
+        )
+        return [_run(row) for row in rows]
+
+    async def overdue(self, now_ms: int, limit: int) -> Sequence[RunId]:
+        return [RunId(row[1]) for row in await self._session.ask("overdue_runs", now_ms, limit)]
+
+    def insert(self, run: Run) -> None:
+        self._session.record("insert_run", *_ALL(run))
+
+    def save(self, run: Run) -> None:
+        self._session.record("save_run", *_CHANGING(run))
+
+
+def _first(rows: Sequence[Row]) -> Run | None:
+    return _run(rows[0]) if rows else None
+
+
+def _run(row: Row) -> Run:
+    values: list[Any] = [*row[1:]]
+    values[4] = Host(values[4])
+    values[21] = RunStatus(values[21])
+    return Run(*values)

@@ -1,0 +1,76 @@
+-- name: reserve_instance
+-- takes: namespace text, workflow_id text, run_id text, run_count bigint
+-- Whoever inserts first has the id; on several nodes the second waits here for the first one's commit.
+INSERT INTO instances ({columns})
+SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.namespace, q.workflow_id
+ON CONFLICT (namespace, workflow_id) DO NOTHING;
+
+-- name: get_instance
+-- takes: namespace text, workflow_id text
+SELECT q.n, t.namespace, t.workflow_id, t.run_id, t.run_count
+  FROM {rows} JOIN instances t ON t.namespace = q.namespace AND t.workflow_id = q.workflow_id;
+
+-- name: get_run
+-- takes: run_id text
+SELECT q.n, t.run_id, t.namespace, t.workflow_id, t.run_number, t.host, t.workflow_type, t.task_queue, t.business_key,
+       t.level, t.key, t.weight_milli, t.compatibility, t.input, t.memo, t.search_attributes, t.execution_timeout_s,
+       t.run_timeout_s, t.execution_deadline_at_ms, t.run_deadline_at_ms, t.started_at_ms, t.start_key, t.status,
+       t.closed_reason, t.output, t.closed_at_ms, t.last_progress_at_ms, t.deadline_at_ms, t.last_sequence,
+       t.last_step, t.last_task, t.open_activities, t.open_timers, t.buffered, t.task_failures, t.task_error
+  FROM {rows} JOIN runs t ON t.run_id = q.run_id;
+
+-- name: lock_run
+-- takes: run_id text
+SELECT q.n, t.run_id, t.namespace, t.workflow_id, t.run_number, t.host, t.workflow_type, t.task_queue, t.business_key,
+       t.level, t.key, t.weight_milli, t.compatibility, t.input, t.memo, t.search_attributes, t.execution_timeout_s,
+       t.run_timeout_s, t.execution_deadline_at_ms, t.run_deadline_at_ms, t.started_at_ms, t.start_key, t.status,
+       t.closed_reason, t.output, t.closed_at_ms, t.last_progress_at_ms, t.deadline_at_ms, t.last_sequence,
+       t.last_step, t.last_task, t.open_activities, t.open_timers, t.buffered, t.task_failures, t.task_error
+  FROM {rows} JOIN runs t ON t.run_id = q.run_id ORDER BY t.run_id {lock t};
+
+-- name: runs_of_instance
+-- takes: namespace text, workflow_id text
+SELECT q.n, t.run_id, t.namespace, t.workflow_id, t.run_number, t.host, t.workflow_type, t.task_queue, t.business_key,
+       t.level, t.key, t.weight_milli, t.compatibility, t.input, t.memo, t.search_attributes, t.execution_timeout_s,
+       t.run_timeout_s, t.execution_deadline_at_ms, t.run_deadline_at_ms, t.started_at_ms, t.start_key, t.status,
+       t.closed_reason, t.output, t.closed_at_ms, t.last_progress_at_ms, t.deadline_at_ms, t.last_sequence,
+       t.last_step, t.last_task, t.open_activities, t.open_timers, t.buffered, t.task_failures, t.task_error
+  FROM {rows} JOIN runs t ON t.namespace = q.namespace AND t.workflow_id = q.workflow_id
+ ORDER BY t.run_number;
+
+-- name: overdue_runs
+-- alone
+-- takes: now_ms bigint, most bigint
+SELECT 1, t.run_id FROM runs t WHERE t.deadline_at_ms <= :now_ms ORDER BY t.deadline_at_ms LIMIT :most;
+
+-- name: insert_run
+-- takes: run_id text, namespace text, workflow_id text, run_number bigint, host text, workflow_type text, task_queue text, business_key text, level bigint, key text, weight_milli bigint, compatibility text, input text, memo text, search_attributes text, execution_timeout_s bigint, run_timeout_s bigint, execution_deadline_at_ms bigint, run_deadline_at_ms bigint, started_at_ms bigint, start_key text, status text, closed_reason text, output text, closed_at_ms bigint, last_progress_at_ms bigint, deadline_at_ms bigint, last_sequence bigint, last_step bigint, last_task bigint, open_activities bigint, open_timers bigint, buffered bigint, task_failures bigint, task_error text
+INSERT INTO runs ({columns}) SELECT {q.columns} FROM {rows};
+
+-- name: save_run
+-- takes: run_id text, status text, closed_reason text, output text, closed_at_ms bigint, last_progress_at_ms bigint, deadline_at_ms bigint, last_sequence bigint, last_step bigint, last_task bigint, open_activities bigint, open_timers bigint, buffered bigint, task_failures bigint, task_error text
+UPDATE runs
+   SET status = q.status, closed_reason = q.closed_reason, output = q.output, closed_at_ms = q.closed_at_ms,
+       last_progress_at_ms = q.last_progress_at_ms, deadline_at_ms = q.deadline_at_ms,
+       last_sequence = q.last_sequence, last_step = q.last_step, last_task = q.last_task,
+       open_activities = q.open_activities, open_timers = q.open_timers, buffered = q.buffered,
+       task_failures = q.task_failures, task_error = q.task_error
+  FROM {rows} WHERE runs.run_id = q.run_id;
+
+-- name: page_runs
+-- alone
+-- takes: namespace text, host text, type text, bucket text, pattern text, before_ms bigint, before_id text, most bigint
+SELECT 1, t.run_id, t.namespace, t.workflow_id, t.run_number, t.host, t.workflow_type, t.task_queue, t.business_key,
+       t.level, t.key, t.weight_milli, t.compatibility, t.input, t.memo, t.search_attributes, t.execution_timeout_s,
+       t.run_timeout_s, t.execution_deadline_at_ms, t.run_deadline_at_ms, t.started_at_ms, t.start_key, t.status,
+       t.closed_reason, t.output, t.closed_at_ms, t.last_progress_at_ms, t.deadline_at_ms, t.last_sequence,
+       t.last_step, t.last_task, t.open_activities, t.open_timers, t.buffered, t.task_failures, t.task_error
+  FROM runs t
+ WHERE t.namespace = :namespace AND t.host = :host AND (:type IS NULL OR t.workflow_type = :type)
+   AND (:bucket IS NULL
+        OR (:bucket = 'running' AND t.status IN ('pending', 'running', 'waiting'))
+        OR (:bucket = 'completed' AND t.status = 'completed')
+        OR (:bucket = 'failed' AND t.status IN ('failed', 'cancelled', 'terminated')))
+   AND (:pattern IS NULL OR instr(t.workflow_id, :pattern) > 0 OR instr(coalesce(t.business_key, ''), :pattern) > 0)
+   AND (:before_ms IS NULL OR (t.started_at_ms, t.run_id) < (:before_ms, :before_id))
+ ORDER BY t.started_at_ms DESC, t.run_id DESC LIMIT :most;

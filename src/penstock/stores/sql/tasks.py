@@ -1,0 +1,117 @@
+"""Tasks in SQL: their rows, and the count of their lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+from penstock.core.model import QueueId, RunId, Standing, Task, TaskId, TaskKind, TaskState
+from penstock.core.scheduling.dispatch import Fit
+from penstock.stores.sql.session import Row, Session
+
+_NEW = attrgetter(
+    "task_id",
+    "queue_id",
+    "namespace",
+    "task_queue",
+    "kind",
+    "run_id",
+    "activity_id",
+    "type",
+    "compatibility",
+    "level",
+    "key",
+    "state",
+    "available_at_ms",
+    "enqueued_at_ms",
+    "attempt",
+)
+_CHANGING = attrgetter(
+    "task_id",
+    "state",
+    "available_at_ms",
+    "attempt",
+    "lease_owner",
+    "lease_token",
+    "lease_expires_at_ms",
+    "leased_at_ms",
+    "poll_request_id",
+    "done_token",
+    "done_digest",
+    "done_outcome",
+    "last_error",
+)
+MINUTE_MS = 60_000
+
+
+class SqlTasks:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def get(self, task_id: TaskId) -> Task | None:
+        return _first(await self._session.ask("get_task", task_id))
+
+    async def lock(self, task_id: TaskId) -> Task | None:
+        return _first(await self._session.ask("lock_task", task_id))
+
+    async def lock_live_of(self, run_id: RunId) -> Sequence[Task]:
+        return [task_of(row) for row in await self._session.ask("lock_live_tasks", run_id)]
+
+    async def lock_workflow_task(self, run_id: RunId) -> Task | None:
+        return _first(await self._session.ask("lock_workflow_task", run_id))
+
+    async def redelivered(self, namespace: str, worker_id: str, poll_request_id: str) -> Sequence[Task]:
+        rows = await self._session.ask("redelivered_tasks", namespace, worker_id, poll_request_id)
+        return [task_of(row) for row in rows]
+
+    async def leased_by(self, namespace: str, worker_id: str) -> Sequence[TaskId]:
+        return [TaskId(row[1]) for row in await self._session.ask("tasks_leased_by", namespace, worker_id)]
+
+    async def leases_on(self, queue_id: QueueId, limit: int) -> Sequence[Task]:
+        return [task_of(row) for row in await self._session.ask("leases_on_queue", queue_id, limit)]
+
+    async def expired(self, now_ms: int, limit: int) -> Sequence[TaskId]:
+        return [TaskId(row[1]) for row in await self._session.ask("expired_tasks", now_ms, limit)]
+
+    async def due(self, now_ms: int, limit: int) -> Sequence[TaskId]:
+        return [TaskId(row[1]) for row in await self._session.ask("due_tasks", now_ms, limit)]
+
+    async def next_due_at_ms(self) -> int | None:
+        rows = await self._session.ask("next_due_task")
+        return None if rows[0][1] is None else int(rows[0][1])
+
+    async def any_ready(self, queue_id: QueueId, fit: Fit) -> bool:
+        return bool(await self._session.ask("any_ready_task", queue_id, types_of(fit), fit.build_id))
+
+    def insert(self, task: Task, standing: Standing) -> None:
+        self._session.record("insert_task", *_NEW(task))
+        self._session.record("count_added", task.queue_id, self._session.now_ms // MINUTE_MS)
+        if task.state is TaskState.READY:
+            self._session.record("join_lane", task.queue_id, task.level, task.key, standing.weight_milli)
+
+    def save(self, task: Task, was: TaskState) -> None:
+        self._session.record("save_task", *_CHANGING(task))
+        if task.state is TaskState.READY and was is not TaskState.READY:
+            self._session.record("rejoin_lane", task.queue_id, task.level, task.key)
+        elif was is TaskState.READY and task.state is not TaskState.READY:
+            self._session.record("leave_lane", task.queue_id, task.level, task.key)
+
+    def lease(self, task: Task) -> None:
+        self._session.record("save_task", *_CHANGING(task))
+
+
+def types_of(fit: Fit) -> str:
+    """The types of a fit as one text, so that it travels beside other fits in one statement."""
+    return "\x1f" + "\x1f".join(fit.types) + "\x1f" if fit.types else ""
+
+
+def _first(rows: Sequence[Row]) -> Task | None:
+    return task_of(rows[0]) if rows else None
+
+
+def task_of(row: Row) -> Task:
+    values: list[Any] = [*row[1:]]
+    values[4] = TaskKind(values[4])
+    values[11] = TaskState(values[11])
+    return Task(*values)

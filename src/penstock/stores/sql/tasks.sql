@@ -1,0 +1,98 @@
+-- name: get_task
+-- takes: task_id text
+SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
+       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
+       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
+       t.last_error, t.seq
+  FROM {rows} JOIN tasks t ON t.task_id = q.task_id;
+
+-- name: lock_task
+-- takes: task_id text
+SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
+       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
+       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
+       t.last_error, t.seq
+  FROM {rows} JOIN tasks t ON t.task_id = q.task_id ORDER BY t.task_id {lock t};
+
+-- name: lock_live_tasks
+-- takes: run_id text
+SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
+       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
+       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
+       t.last_error, t.seq
+  FROM {rows} JOIN tasks t ON t.run_id = q.run_id AND t.state IN ('ready', 'delayed', 'leased')
+ ORDER BY t.task_id {lock t};
+
+-- name: lock_workflow_task
+-- takes: run_id text
+SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
+       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
+       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
+       t.last_error, t.seq
+  FROM {rows} JOIN tasks t
+    ON t.run_id = q.run_id AND t.kind = 'workflow' AND t.state IN ('ready', 'delayed', 'leased')
+ ORDER BY t.task_id {lock t};
+
+-- name: redelivered_tasks
+-- takes: namespace text, worker_id text, poll_request_id text
+SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
+       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
+       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
+       t.last_error, t.seq
+  FROM {rows} JOIN tasks t
+    ON t.namespace = q.namespace AND t.lease_owner = q.worker_id AND t.state = 'leased'
+   AND t.poll_request_id = q.poll_request_id
+ ORDER BY t.seq;
+
+-- name: tasks_leased_by
+-- takes: namespace text, worker_id text
+SELECT q.n, t.task_id
+  FROM {rows} JOIN tasks t ON t.namespace = q.namespace AND t.lease_owner = q.worker_id AND t.state = 'leased'
+ ORDER BY t.task_id;
+
+-- name: leases_on_queue
+-- alone
+-- takes: queue_id bigint, most bigint
+SELECT 1, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
+       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
+       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
+       t.last_error, t.seq
+  FROM tasks t WHERE t.queue_id = :queue_id AND t.state = 'leased' ORDER BY t.lease_expires_at_ms LIMIT :most;
+
+-- name: expired_tasks
+-- alone
+-- takes: now_ms bigint, most bigint
+SELECT 1, t.task_id FROM tasks t
+ WHERE t.state = 'leased' AND t.lease_expires_at_ms <= :now_ms ORDER BY t.lease_expires_at_ms LIMIT :most;
+
+-- name: due_tasks
+-- alone
+-- takes: now_ms bigint, most bigint
+SELECT 1, t.task_id FROM tasks t
+ WHERE t.state = 'delayed' AND t.available_at_ms <= :now_ms ORDER BY t.available_at_ms LIMIT :most;
+
+-- name: next_due_task
+-- alone
+SELECT 1, min(t.available_at_ms) FROM tasks t WHERE t.state = 'delayed';
+
+-- name: any_ready_task
+-- alone
+-- takes: queue_id bigint, types text, build_id text
+SELECT 1, t.seq FROM tasks t
+ WHERE t.queue_id = :queue_id AND t.state = 'ready'
+   AND (:types = '' OR instr(:types, char(31) || t.type || char(31)) > 0)
+   AND (t.compatibility IS NULL OR t.compatibility = :build_id)
+ LIMIT 1;
+
+-- name: insert_task
+-- takes: task_id text, queue_id bigint, namespace text, task_queue text, kind text, run_id text, activity_id text, type text, compatibility text, level bigint, key text, state text, available_at_ms bigint, enqueued_at_ms bigint, attempt bigint
+INSERT INTO tasks ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.n;
+
+-- name: save_task
+-- takes: task_id text, state text, available_at_ms bigint, attempt bigint, lease_owner text, lease_token text, lease_expires_at_ms bigint, leased_at_ms bigint, poll_request_id text, done_token text, done_digest text, done_outcome text, last_error text
+UPDATE tasks
+   SET state = q.state, available_at_ms = q.available_at_ms, attempt = q.attempt, lease_owner = q.lease_owner,
+       lease_token = q.lease_token, lease_expires_at_ms = q.lease_expires_at_ms, leased_at_ms = q.leased_at_ms,
+       poll_request_id = q.poll_request_id, done_token = q.done_token, done_digest = q.done_digest,
+       done_outcome = q.done_outcome, last_error = q.last_error
+  FROM {rows} WHERE tasks.task_id = q.task_id;

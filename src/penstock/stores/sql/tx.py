@@ -1,0 +1,74 @@
+"""All nouns of the SQL store over one session."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from penstock.core.model import Queue
+from penstock.ports.wakeups import Bell
+from penstock.stores.sql.activities import SqlActivities
+from penstock.stores.sql.cohorts import SqlCohorts
+from penstock.stores.sql.histories import SqlHistories
+from penstock.stores.sql.namespaces import SqlNamespaces
+from penstock.stores.sql.nonces import SqlNonces
+from penstock.stores.sql.queues import SqlQueues
+from penstock.stores.sql.runs import SqlRuns
+from penstock.stores.sql.session import Session
+from penstock.stores.sql.tasks import SqlTasks
+from penstock.stores.sql.timers import SqlTimers
+from penstock.stores.sql.workers import SqlWorkers
+
+
+class SqlTx:
+    """What an operation holds; each noun is made when it is first used."""
+
+    def __init__(self, session: Session, known_queues: dict[tuple[str, str, str], Queue]) -> None:
+        self.session = session
+        self._known_queues = known_queues
+
+    @property
+    def now_ms(self) -> int:
+        return self.session.now_ms
+
+    @cached_property
+    def namespaces(self) -> SqlNamespaces:
+        return SqlNamespaces(self.session)
+
+    @cached_property
+    def runs(self) -> SqlRuns:
+        return SqlRuns(self.session)
+
+    @cached_property
+    def histories(self) -> SqlHistories:
+        return SqlHistories(self.session)
+
+    @cached_property
+    def activities(self) -> SqlActivities:
+        return SqlActivities(self.session)
+
+    @cached_property
+    def timers(self) -> SqlTimers:
+        return SqlTimers(self.session)
+
+    @cached_property
+    def tasks(self) -> SqlTasks:
+        return SqlTasks(self.session)
+
+    @cached_property
+    def queues(self) -> SqlQueues:
+        return SqlQueues(self.session, self._known_queues)
+
+    @cached_property
+    def workers(self) -> SqlWorkers:
+        return SqlWorkers(self.session)
+
+    @cached_property
+    def cohorts(self) -> SqlCohorts:
+        return SqlCohorts(self.session)
+
+    @cached_property
+    def nonces(self) -> SqlNonces:
+        return SqlNonces(self.session)
+
+    def wake(self, bell: Bell) -> None:
+        self.session.wake(bell)

@@ -1,0 +1,42 @@
+-- name: get_worker
+-- takes: namespace text, worker_id text
+SELECT q.n, t.namespace, t.worker_id, t.task_queue, t.runtime, t.sdk_version, t.build_id, t.workflow_types,
+       t.activity_types, t.fingerprints, t.workflow_slots, t.activity_slots, t.status, t.advertised, t.task_slots,
+       t.process_metrics, t.heartbeat_interval_s, t.registered_at_ms, t.heartbeat_at_ms, t.updated_at_ms
+  FROM {rows} JOIN workers t ON t.namespace = q.namespace AND t.worker_id = q.worker_id;
+
+-- name: list_workers
+-- takes: namespace text, task_queue text
+-- All of a namespace, or those of one queue; the freshest first.
+SELECT q.n, t.namespace, t.worker_id, t.task_queue, t.runtime, t.sdk_version, t.build_id, t.workflow_types,
+       t.activity_types, t.fingerprints, t.workflow_slots, t.activity_slots, t.status, t.advertised, t.task_slots,
+       t.process_metrics, t.heartbeat_interval_s, t.registered_at_ms, t.heartbeat_at_ms, t.updated_at_ms
+  FROM {rows} JOIN workers t
+    ON t.namespace = q.namespace AND (q.task_queue IS NULL OR t.task_queue = q.task_queue)
+ ORDER BY t.heartbeat_at_ms DESC, t.worker_id;
+
+-- name: save_worker
+-- takes: namespace text, worker_id text, task_queue text, runtime text, sdk_version text, build_id text, workflow_types text, activity_types text, fingerprints text, workflow_slots bigint, activity_slots bigint, status text, advertised text, task_slots text, process_metrics text, heartbeat_interval_s bigint, registered_at_ms bigint, heartbeat_at_ms bigint, updated_at_ms bigint
+INSERT INTO workers ({columns})
+SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.namespace, q.worker_id
+ON CONFLICT (namespace, worker_id) DO UPDATE
+   SET task_queue = excluded.task_queue, runtime = excluded.runtime, sdk_version = excluded.sdk_version,
+       build_id = excluded.build_id, workflow_types = excluded.workflow_types,
+       activity_types = excluded.activity_types, fingerprints = excluded.fingerprints,
+       workflow_slots = excluded.workflow_slots, activity_slots = excluded.activity_slots,
+       status = excluded.status, advertised = excluded.advertised, task_slots = excluded.task_slots,
+       process_metrics = excluded.process_metrics, heartbeat_interval_s = excluded.heartbeat_interval_s,
+       registered_at_ms = excluded.registered_at_ms, heartbeat_at_ms = excluded.heartbeat_at_ms,
+       updated_at_ms = excluded.updated_at_ms;
+
+-- name: touch_worker
+-- takes: namespace text, worker_id text, heartbeat_at_ms bigint
+-- Time never runs backwards for a worker, whichever report arrives last.
+UPDATE workers SET heartbeat_at_ms = q.heartbeat_at_ms
+  FROM {rows}
+ WHERE workers.namespace = q.namespace AND workers.worker_id = q.worker_id
+   AND workers.heartbeat_at_ms < q.heartbeat_at_ms;
+
+-- name: delete_worker
+-- takes: namespace text, worker_id text
+DELETE FROM workers WHERE (namespace, worker_id) IN (SELECT q.namespace, q.worker_id FROM {rows});
