@@ -252,9 +252,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how soon an activity is tried again. Without one it is tried once."""
+    """How often and how soon an activity is tried again."""
 
     max_attempts: int = 1
+    given: bool = False
+    """False: nobody set a policy. A failure is then final, but a lost lease is only redelivered."""
     backoff_s: tuple[int, ...] = ()
     non_retryable_error_types: tuple[str, ...] = ()
 

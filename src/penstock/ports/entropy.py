@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Entropy(Protocol):
-    def new_id(self, now_ms: int) -> str:
+    def new_id(self) -> str:
         """A fresh id, ordered by time."""
         ...
 

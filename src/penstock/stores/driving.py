@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from penstock.core.model import Queue
 from penstock.ports.store import Tx
 from penstock.ports.wakeups import Bell
 from penstock.stores.sql.catalogue import Statement
-from penstock.stores.sql.session import Session
+from penstock.stores.sql.session import QueueName, Session
 
 
 class Moment(StrEnum):
@@ -38,9 +39,19 @@ class Job:
     result: Any = None
     error: BaseException | None = None
     bells: Mapping[Bell, None] = field(default_factory=dict)
+    learned: Mapping[QueueName, Queue] = field(default_factory=dict)
+    acted: bool = False
+    """Whether it has reserved something before its end."""
+    stands_back: bool = False
+    """Whether it met another operation's lock and must run in a later group."""
 
     def begin_again(self) -> None:
-        self.result, self.error, self.bells = None, None, {}
+        self.result, self.error, self.bells, self.learned = None, None, {}, {}
+        self.acted = self.stands_back = False
+
+    def ended(self, session: Session) -> None:
+        """The operation has ended well: keep what is to be told once it is committed."""
+        self.bells, self.learned = session.bells, session.learned
 
     def answer(self) -> None:
         """Tell the caller; one who has gone away is not told."""

@@ -55,6 +55,14 @@ _GONE = (
 )
 
 
+class _LeftTraces(Exception):  # noqa: N818 - a signal between two methods
+    """An operation was refused after it had reserved something: the group runs again without it."""
+
+
+_Waiting: TypeAlias = tuple[int, Coroutine[Any, Any, Any], tuple[Ask, ...]]
+"""An operation that waits for answers: its place in the group, itself, and what it asked."""
+
+
 class PostgresStore:
     """Made by `open`. Its schema is made by `migrate`, never on start: several servers share it."""
 
@@ -72,7 +80,9 @@ class PostgresStore:
         self._statements = catalogue(Dialect.POSTGRES)
         self._known_queues: dict[tuple[str, str, str], Queue] = {}
         lines = [
-            _GroupLine(url, node, self._statements, self._known_queues, wakeups, statement_timeout_ms, on_moment)
+            _GroupLine(
+                url, node, self._statements, self._known_queues, wakeups, statement_timeout_ms, on_moment
+            )
             for _ in range(WORK_LINES + 1)
         ]
         self._claims, self._work = lines[0], lines[1:]
@@ -106,7 +116,7 @@ class PostgresStore:
             async with self._readers.acquire(timeout=10) as connection:
                 session = ReadOnlySession(self._statements, await connection.fetchval(NOW_MS))
                 operation_ = cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation)
-                coroutine = operation_(SqlTx(session, dict(self._known_queues)))
+                coroutine = operation_(SqlTx(session, self._known_queues))
                 return cast("T", await _drive_alone(cast("Connection", connection), coroutine))
         except (*_GONE, asyncpg.QueryCanceledError, TimeoutError) as error:
             raise unavailable(error) from error
@@ -153,7 +163,9 @@ class _GroupLine:
     async def submit(self, operation: Operation[T], key: str) -> T:
         if len(self._jobs) >= WAITING_MAX:
             raise Unavailable(
-                Reason.BACKEND_UNAVAILABLE, "The database does not keep up. Try again shortly.", outcome="none"
+                Reason.BACKEND_UNAVAILABLE,
+                "The database does not keep up. Try again shortly.",
+                outcome="none",
             )
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.append(Job(cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation), key, future))
@@ -205,25 +217,32 @@ class _GroupLine:
         except Exception as error:
             for job in jobs:
                 job.error = error
-        for job in jobs:
+        later = [job for job in jobs if job.stands_back and job.error is None]
+        self._jobs.extendleft(reversed(later))
+        settled = [job for job in jobs if job not in later]
+        for job in settled:
             job.answer()
-        bells = {bell: None for job in jobs if job.error is None for bell in job.bells}
+            self._known_queues.update(job.learned)
+        bells = {bell: None for job in settled for bell in job.bells}
         if bells:
             self._wakeups.ring(bells)
 
     async def _commit_with_patience(self, jobs: list[Job]) -> None:
-        for attempt in range(TRIES):
+        failures = 0
+        while jobs:
             for job in jobs:
                 job.begin_again()
             try:
                 await self._commit(jobs)
                 return
+            except _LeftTraces:
+                jobs = [job for job in jobs if not (job.error is not None and job.acted)]
             except (*_TRY_AGAIN, *_GONE, TimeoutError) as error:
-                self._known_queues.clear()
-                if attempt == TRIES - 1:
+                failures += 1
+                if failures == TRIES:
                     raise unavailable(error) from error
-                log.info("trying a group again", error=type(error).__name__, attempt=attempt + 1)
-                await asyncio.sleep(random.uniform(0, 0.02 * 4**attempt))  # noqa: S311 - jitter
+                log.info("trying a group again", error=type(error).__name__, failures=failures)
+                await asyncio.sleep(random.uniform(0, 0.02 * 4**failures))  # noqa: S311 - jitter
 
     async def _commit(self, jobs: list[Job]) -> None:
         connection = await self._connected()
@@ -232,6 +251,8 @@ class _GroupLine:
             await connection.execute("BEGIN")
             now_ms = await connection.fetchval(NOW_MS)
             sessions = await self._operate(connection, jobs, now_ms)
+            if any(job.error is not None and job.acted for job in jobs):
+                raise _LeftTraces
             for statement, rows in ordered_writes(sessions):
                 await _write(connection, statement, rows)
             await self._notify(connection, [bell for session in sessions for bell in session.bells])
@@ -254,19 +275,35 @@ class _GroupLine:
     async def _operate(self, connection: Connection, jobs: list[Job], now_ms: int) -> list[Session]:
         """Advance all operations in lock-step, merging equal questions, until each has ended."""
         sessions: dict[int, Session] = {}
-        waiting: list[tuple[int, Coroutine[Any, Any, Any], Ask]] = []
+        waiting: list[_Waiting] = []
         for index, job in enumerate(jobs):
             session = sessions[index] = Session(self._statements, now_ms)
             _advance(jobs, index, job.operation(SqlTx(session, self._known_queues)), None, waiting)
+        locked: dict[tuple[Statement, tuple[Any, ...]], int] = {}
         while waiting:
-            answers = await _answer_all(connection, [ask for _, _, ask in waiting])
-            asked, waiting = waiting, []
-            for (index, coroutine, _), rows in zip(asked, answers, strict=True):
-                _advance(jobs, index, coroutine, rows, waiting)
-        done = [session for index, session in sessions.items() if jobs[index].error is None]
-        for index, job in enumerate(jobs):
-            job.bells = sessions[index].bells if job.error is None else {}
-        return done
+            waiting = [each for each in waiting if not self._must_stand_back(jobs[each[0]], each, locked)]
+            answers = await _answer_all(connection, [ask for _, _, asks in waiting for ask in asks])
+            asked, waiting, place = waiting, [], 0
+            for index, coroutine, asks in asked:
+                _advance(jobs, index, coroutine, answers[place : place + len(asks)], waiting)
+                place += len(asks)
+        done = [index for index, job in enumerate(jobs) if job.error is None and not job.stands_back]
+        for index in done:
+            jobs[index].ended(sessions[index])
+        return [sessions[index] for index in done]
+
+    @staticmethod
+    def _must_stand_back(
+        job: Job, waiting: _Waiting, locked: dict[tuple[Statement, tuple[Any, ...]], int]
+    ) -> bool:
+        """Row locks do not part operations of one transaction: whoever asks second waits for the next group."""
+        index, coroutine, asks = waiting
+        for ask in asks:
+            job.acted = job.acted or ask.statement.acts
+            if ask.statement.locks and locked.setdefault((ask.statement, ask.values), index) != index:
+                coroutine.close()
+                job.stands_back = True
+        return job.stands_back
 
     async def _notify(self, connection: Connection, bells: Iterable[Bell]) -> None:
         for payload in _payloads(self._node, dict.fromkeys(bells)):
@@ -295,31 +332,31 @@ def _advance(
     jobs: Sequence[Job],
     index: int,
     coroutine: Coroutine[Any, Any, Any],
-    answer: Rows | None,
-    waiting: list[tuple[int, Coroutine[Any, Any, Any], Ask]],
+    answers: Sequence[Rows] | None,
+    waiting: list[_Waiting],
 ) -> None:
     """Let one operation go on to its next question, its result or its refusal."""
     try:
-        ask = coroutine.send(answer)
+        asks = coroutine.send(answers)
     except StopIteration as end:
         jobs[index].result = end.value
     except Exception as error:
         jobs[index].error = error
     else:
-        waiting.append((index, coroutine, _expect(ask)))
+        waiting.append((index, coroutine, _expect(asks)))
 
 
-def _expect(ask: Any) -> Ask:
-    if not isinstance(ask, Ask):
-        raise RuntimeError(f"an operation awaited {ask!r}; it may await only the store")
-    return ask
+def _expect(asks: Any) -> tuple[Ask, ...]:
+    if not isinstance(asks, tuple):
+        raise RuntimeError(f"an operation awaited {asks!r}; it may await only the store")
+    return asks
 
 
 async def _drive_alone(connection: Connection, coroutine: Coroutine[Any, Any, Any]) -> Any:
     try:
-        ask = coroutine.send(None)
+        asks = coroutine.send(None)
         while True:
-            ask = coroutine.send((await _answer_all(connection, [_expect(ask)]))[0])
+            asks = coroutine.send(await _answer_all(connection, _expect(asks)))
     except StopIteration as end:
         return end.value
     finally:
@@ -336,19 +373,19 @@ async def _answer_all(connection: Connection, asks: Sequence[Ask]) -> list[Rows]
         askers = places[statement]
         if statement.alone:
             for place in askers:
-                answers[place] = await connection.fetch(statement.sql, *asks[place].values)
+                answers[place] = cast("Rows", await connection.fetch(statement.sql, *asks[place].values))
             continue
         rows = await connection.fetch(statement.sql, *_columns([asks[place].values for place in askers]))
         if not statement.answers:
             continue
         if len(askers) == 1:
-            answers[askers[0]] = rows
+            answers[askers[0]] = cast("Rows", rows)
             continue
         shares: list[list[asyncpg.Record]] = [[] for _ in askers]
         for row in rows:
             shares[row[0] - 1].append(row)
         for place, share in zip(askers, shares, strict=True):
-            answers[place] = share
+            answers[place] = cast("Rows", share)
     return answers
 
 

@@ -29,7 +29,7 @@ from penstock.ports.wakeups import Wakeups
 from penstock.stores.driving import Job, Moment, OnMoment, ReadOnlySession, ordered_writes, undisturbed
 from penstock.stores.migrating import migrations, pending
 from penstock.stores.sql.catalogue import Dialect, catalogue
-from penstock.stores.sql.session import Ask, Rows, Session
+from penstock.stores.sql.session import Rows, Session
 from penstock.stores.sql.tx import SqlTx
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class SqliteStore:
             job.result = _drive(connection, job.operation(SqlTx(session, self._known_queues)))
             for statement, rows in ordered_writes([session]):
                 connection.executemany(statement.sql, rows)
-            job.bells = session.bells
+            job.ended(session)
         except Exception as error:
             if isinstance(error, sqlite3.OperationalError):
                 raise
@@ -209,12 +209,14 @@ class SqliteStore:
         full = "full" in str(error)
         refusal = Unavailable(
             Reason.STORAGE_FULL if full else Reason.BACKEND_UNAVAILABLE,
-            "The disk is full: free space, the server goes on by itself." if full else f"The database failed: {error}",
+            "The disk is full: free space, the server goes on by itself."
+            if full
+            else f"The database failed: {error}",
             outcome="unknown" if committing and not full else "none",
         )
-        self._known_queues.clear()
         for job in jobs:
-            job.result, job.bells, job.error = None, {}, refusal
+            job.begin_again()
+            job.error = refusal
         with contextlib.suppress(sqlite3.Error):
             connection.close()
         return _connect(self._path, self._synchronous)
@@ -226,6 +228,7 @@ class SqliteStore:
         for job in jobs:
             job.answer()
             bells.update(job.bells)
+            self._known_queues.update(job.learned)
         if bells:
             self._wakeups.ring(bells)
 
@@ -236,7 +239,7 @@ class SqliteStore:
         session = ReadOnlySession(self._statements, self._clock.now_ms())
         try:
             connection.execute("BEGIN")
-            return cast("T", _drive(connection, operation(SqlTx(session, dict(self._known_queues)))))
+            return cast("T", _drive(connection, operation(SqlTx(session, self._known_queues))))
         except sqlite3.Error as error:
             raise Unavailable(
                 Reason.BACKEND_UNAVAILABLE, f"The database failed: {error}", outcome="none"
@@ -259,19 +262,19 @@ class SqliteStore:
 def _drive(connection: sqlite3.Connection, coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run an operation to its end, answering each question at once."""
     try:
-        ask = coroutine.send(None)
+        asks = coroutine.send(None)
         while True:
-            ask = coroutine.send(_answer(connection, ask))
+            asks = coroutine.send(_answer(connection, asks))
     except StopIteration as end:
         return end.value
     finally:
         coroutine.close()
 
 
-def _answer(connection: sqlite3.Connection, ask: Any) -> Rows:
-    if not isinstance(ask, Ask):
-        raise RuntimeError(f"an operation awaited {ask!r}; it may await only the store")
-    return connection.execute(ask.statement.sql, ask.values).fetchall()
+def _answer(connection: sqlite3.Connection, asks: Any) -> list[Rows]:
+    if not isinstance(asks, tuple):
+        raise RuntimeError(f"an operation awaited {asks!r}; it may await only the store")
+    return [connection.execute(ask.statement.sql, ask.values).fetchall() for ask in asks]
 
 
 def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
@@ -358,7 +361,8 @@ def _migrate(connection: sqlite3.Connection, path: Path, existed: bool) -> list[
             for statement in _split(migration.sql):
                 connection.execute(statement)
             connection.execute(
-                "INSERT INTO migrations VALUES (?, ?, ?)", (migration.number, migration.name, migration.checksum)
+                "INSERT INTO migrations VALUES (?, ?, ?)",
+                (migration.number, migration.name, migration.checksum),
             )
             connection.execute("COMMIT")
         except BaseException:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
@@ -75,7 +75,9 @@ def _apply(before: Advance, command: Command, now_ms: int) -> Advance:
                 open_activities=before.run.open_activities + 1,
             )
             activity = schedule(run, command, now_ms)
-            event = Event(EventType.ACTIVITY_SCHEDULED, activity_payload(activity) | {"task_queue": activity.task_queue})
+            event = Event(
+                EventType.ACTIVITY_SCHEDULED, activity_payload(activity) | {"task_queue": activity.task_queue}
+            )
             return replace(
                 before,
                 run=run,
@@ -95,17 +97,11 @@ def _apply(before: Advance, command: Command, now_ms: int) -> Advance:
                 extra=json.dumps(command.extra),
             )
             event = Event(EventType.TIMER_SCHEDULED, timer_payload(timer))
-            return replace(
-                before, run=run, events=(*before.events, event), timers=(*before.timers, timer)
-            )
+            return replace(before, run=run, events=(*before.events, event), timers=(*before.timers, timer))
         case CompleteWorkflow():
-            event = Event(
-                EventType.WORKFLOW_COMPLETED, {"output": command.result, "payload_codec": CODEC}
-            )
+            event = Event(EventType.WORKFLOW_COMPLETED, {"output": command.result, "payload_codec": CODEC})
             run = closed(before.run, RunStatus.COMPLETED, "completed", now_ms)
-            return replace(
-                before, run=replace(run, output=command.result), events=(*before.events, event)
-            )
+            return replace(before, run=replace(run, output=command.result), events=(*before.events, event))
         case FailWorkflow():
             payload = {"message": command.message, "failure_category": "application"} | dict(command.extra)
             run = closed(before.run, RunStatus.FAILED, "failed", now_ms)
@@ -179,7 +175,7 @@ def _seconds(value_ms: int | None) -> int | None:
     return None if value_ms is None else value_ms // 1000
 
 
-def _extra(text: str) -> Mapping[str, Any]:
+def _extra(text: str) -> dict[str, Any]:
     return dict(json.loads(text)) if text != "{}" else {}
 
 

@@ -108,7 +108,9 @@ def settle(snapshot: QueueSnapshot, taken: dict[tuple[int, str], int]) -> Settle
                 Lane(lane.level, lane.key, billed[slot].tag, lane.weight_milli, lane.wanted_milli, left)
             )
     fresh = {(lane.level, lane.key) for lane in snapshot.lanes if lane.place}
-    final += [lane for lane in lanes if (lane.level, lane.key) in fresh and (lane.level, lane.key) not in billed]
+    final += [
+        lane for lane in lanes if (lane.level, lane.key) in fresh and (lane.level, lane.key) not in billed
+    ]
     merged = {clock.level: clock for clock in clocks} | {clock.level: clock for clock in planned.clocks}
     return Settled(planned.order, tuple(final), tuple(merged[level] for level in sorted(merged)))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from penstock.core.model import Run, RunStatus, Task, TaskState
+from penstock.core.model import Run, RunStatus, Task, TaskKind, TaskState
 from penstock.core.timers import iso, iso_or_none
 from penstock.errors import Conflict, LeaseLost, NotFound, Reason
 
@@ -81,9 +81,11 @@ def repeated(task: Task, report: Report) -> str | None:
     return task.done_outcome
 
 
-def check_workflow_report(task: Task | None, run: Run | None, namespace: str, report: Report, now_ms: int) -> Task:
+def check_workflow_report(
+    task: Task | None, run: Run | None, namespace: str, report: Report, now_ms: int
+) -> Task:
     """The task, if the reporter holds its live lease; else the refusal that says why not."""
-    if task is None or run is None or task.namespace != namespace:
+    if task is None or run is None or task.namespace != namespace or task.kind is not TaskKind.WORKFLOW:
         raise NotFound(Reason.TASK_NOT_FOUND, "There is no such task in this namespace.")
     if task.state is not TaskState.LEASED:
         raise _run_closed(task, run) if not run.is_open else _not_leased(task)

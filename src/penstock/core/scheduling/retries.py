@@ -30,7 +30,9 @@ def after_failure(
     hopeless = non_retryable or any(each in policy.non_retryable_error_types for each in error_types)
     if spent or hopeless:
         return GiveUp()
-    backoff_s = policy.backoff_s[min(activity.attempt - 1, len(policy.backoff_s) - 1)] if policy.backoff_s else 0
+    backoff_s = (
+        policy.backoff_s[min(activity.attempt - 1, len(policy.backoff_s) - 1)] if policy.backoff_s else 0
+    )
     at_ms = now_ms + backoff_s * 1000
     last_ms = _close_by_at_ms(activity)
     if last_ms is not None and at_ms >= last_ms:

@@ -32,6 +32,9 @@ class MemoryActivities:
     async def get(self, activity_id: ActivityId) -> Activity | None:
         return self._tables.activities.get(activity_id)
 
+    async def get_many(self, activity_ids: Sequence[ActivityId]) -> Sequence[Activity | None]:
+        return [self._tables.activities.get(activity_id) for activity_id in activity_ids]
+
     async def open_of(self, run_id: RunId) -> Sequence[Activity]:
         found = [self._tables.activities[each] for each in self._tables.activities_open.of(run_id)]
         return sorted(found, key=lambda activity: activity.step)
@@ -59,12 +62,13 @@ class MemoryActivities:
     def _put(self, activity: Activity) -> None:
         tables, changes = self._tables, self._changes
         assert activity.status.is_open == (activity.closed_at_ms is None), "a closed activity has its moment"
+        assert activity.status.is_open or activity.deadline_at_ms is None, "a closed activity has no deadline"
         changes.put(tables.activities, activity.activity_id, activity)
         if activity.status.is_open:
             changes.add(tables.activities_open, activity.run_id, activity.activity_id, None)
         elif activity.activity_id in tables.activities_open.of(activity.run_id):
             changes.remove(tables.activities_open, activity.run_id, activity.activity_id)
-        if activity.status.is_open and activity.deadline_at_ms is not None:
+        if activity.deadline_at_ms is not None:
             changes.put(tables.activities_with_deadline, activity.activity_id, activity.deadline_at_ms)
         elif activity.activity_id in tables.activities_with_deadline:
             changes.drop(tables.activities_with_deadline, activity.activity_id)

@@ -17,6 +17,11 @@ class MemoryCohorts:
     async def get(self, namespace: str, task_queue: str, build_id: str) -> Cohort | None:
         return self._tables.cohorts.get((namespace, task_queue, build_id))
 
+    async def promoted(self, namespace: str, task_queue: str) -> Cohort | None:
+        return next(
+            (each for each in await self.list(namespace, task_queue) if each.new_start_selected), None
+        )
+
     async def list(self, namespace: str, task_queue: str) -> Sequence[Cohort]:
         found = [
             cohort

@@ -18,6 +18,11 @@ class MemoryHistories:
         last = min(self._tables.last_event.get(run_id, 0), after + limit)
         return [self._tables.events[run_id, sequence] for sequence in range(after + 1, last + 1)]
 
+    async def first_pages(
+        self, run_ids: Sequence[RunId], limits: Sequence[int]
+    ) -> Sequence[Sequence[RecordedEvent]]:
+        return [await self.page(run_id, 0, limit) for run_id, limit in zip(run_ids, limits, strict=True)]
+
     async def last_of_type(self, run_id: RunId, types: Sequence[str]) -> RecordedEvent | None:
         for sequence in range(self._tables.last_event.get(run_id, 0), 0, -1):
             event = self._tables.events[run_id, sequence]

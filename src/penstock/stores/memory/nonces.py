@@ -18,6 +18,9 @@ class MemoryNonces:
         self._changes.put(self._tables.nonces, (key, nonce), expires_at_ms)
         return True
 
+    async def any_expired(self, now_ms: int) -> bool:
+        return any(at_ms < now_ms for at_ms in self._tables.nonces.values())
+
     def forget(self, before_ms: int) -> None:
         def write() -> None:
             for name in [name for name, at_ms in self._tables.nonces.items() if at_ms < before_ms]:

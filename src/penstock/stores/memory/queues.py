@@ -61,10 +61,10 @@ class MemoryQueues:
     async def clocks(self, queue_id: QueueId) -> Sequence[Clockwork]:
         return sorted(self._tables.clocks.of(queue_id).values(), key=lambda clock: clock.level)
 
-    async def take(self, queue_id: QueueId, level: int, key: str, count: int, fit: Fit) -> Sequence[Task]:
-        waiting = self._tables.tasks_ready.of((queue_id, level, key))
-        fitting = (seq for seq, task_id in waiting.items() if fits(self._tables.tasks[task_id], fit))
-        return [self._tables.tasks[waiting[seq]] for seq in heapq.nsmallest(count, fitting)]
+    async def take(
+        self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], fit: Fit
+    ) -> Sequence[Sequence[Task]]:
+        return [self._first_of((queue_id, level, key), count, fit) for level, key, count in wanted]
 
     async def stats(self, queue_id: QueueId, now_ms: int) -> QueueStats:
         tables = self._tables
@@ -100,6 +100,11 @@ class MemoryQueues:
             self._changes.put(self._tables.meters, (queue_id, minute), counted)
 
         self._changes.record(write)
+
+    def _first_of(self, lane_id: LaneId, count: int, fit: Fit) -> Sequence[Task]:
+        waiting = self._tables.tasks_ready.of(lane_id)
+        fitting = (seq for seq, task_id in waiting.items() if fits(self._tables.tasks[task_id], fit))
+        return [self._tables.tasks[waiting[seq]] for seq in heapq.nsmallest(count, fitting)]
 
     def _marked(self, queue_id: QueueId, lane: Lane, fit: Fit) -> Lane:
         return replace(lane, fits=int(self._has_fitting((queue_id, lane.level, lane.key), fit)))

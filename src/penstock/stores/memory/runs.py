@@ -52,6 +52,9 @@ class MemoryRuns:
     async def get(self, run_id: RunId) -> Run | None:
         return self._tables.runs.get(run_id)
 
+    async def get_many(self, run_ids: Sequence[RunId]) -> Sequence[Run | None]:
+        return [self._tables.runs.get(run_id) for run_id in run_ids]
+
     async def lock(self, run_id: RunId) -> Run | None:
         return self._tables.runs.get(run_id)
 
@@ -85,9 +88,10 @@ class MemoryRuns:
         self._changes.record(write)
 
     def _put(self, run: Run) -> None:
+        assert run.is_open or run.deadline_at_ms is None, "a closed run has no deadline to miss"
         self._changes.put(self._tables.runs, run.run_id, run)
         deadlines = self._tables.runs_with_deadline
-        if run.is_open and run.deadline_at_ms is not None:
+        if run.deadline_at_ms is not None:
             self._changes.put(deadlines, run.run_id, run.deadline_at_ms)
         elif run.run_id in deadlines:
             self._changes.drop(deadlines, run.run_id)

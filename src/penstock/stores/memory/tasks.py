@@ -54,10 +54,8 @@ class MemoryTasks:
     async def lock_workflow_task(self, run_id: RunId) -> Task | None:
         return next(iter(self._deciders(run_id)), None)
 
-    async def redelivered(self, namespace: str, worker_id: str, poll_request_id: str) -> Sequence[Task]:
-        held = self._held_by(namespace, worker_id)
-        same = [task for task in held if task.poll_request_id == poll_request_id]
-        return sorted(same, key=lambda task: task.seq)
+    async def redelivered(self, namespace: str, polls: Sequence[tuple[str, str]]) -> Sequence[Sequence[Task]]:
+        return [self._held_by_poll(namespace, worker_id, poll_id) for worker_id, poll_id in polls]
 
     async def leased_by(self, namespace: str, worker_id: str) -> Sequence[TaskId]:
         return sorted(task.task_id for task in self._held_by(namespace, worker_id))
@@ -173,6 +171,11 @@ class MemoryTasks:
                 task = self._tables.tasks[task_id]
                 if task.namespace == namespace and task.lease_owner == worker_id:
                     yield task
+
+    def _held_by_poll(self, namespace: str, worker_id: str, poll_request_id: str) -> Sequence[Task]:
+        held = self._held_by(namespace, worker_id)
+        same = [task for task in held if task.poll_request_id == poll_request_id]
+        return sorted(same, key=lambda task: task.seq)
 
 
 def _lane_of(task: Task) -> LaneId:

@@ -18,6 +18,9 @@ class MemoryWorkers:
     async def get(self, namespace: str, worker_id: str) -> Worker | None:
         return self._tables.workers.get((namespace, worker_id))
 
+    async def get_many(self, namespace: str, worker_ids: Sequence[str]) -> Sequence[Worker | None]:
+        return [self._tables.workers.get((namespace, worker_id)) for worker_id in worker_ids]
+
     async def list(self, namespace: str, task_queue: str | None) -> Sequence[Worker]:
         found = [
             worker

@@ -41,6 +41,10 @@ class SqlActivities:
         rows = await self._session.ask("get_activity", activity_id)
         return _activity(rows[0]) if rows else None
 
+    async def get_many(self, activity_ids: Sequence[ActivityId]) -> Sequence[Activity | None]:
+        answers = await self._session.ask_each("get_activity", ((each,) for each in activity_ids))
+        return [_activity(rows[0]) if rows else None for rows in answers]
+
     async def open_of(self, run_id: RunId) -> Sequence[Activity]:
         return [_activity(row) for row in await self._session.ask("open_activities", run_id)]
 

@@ -53,6 +53,13 @@ class Statement:
     """Whether it gives rows back; the first column of each is the number of the row it answers."""
     alone: bool
     """Whether it is sent once per operation instead of once for many."""
+    locks: bool
+    """Whether it locks the row that its values name."""
+
+    @property
+    def acts(self) -> bool:
+        """Whether it changes something when asked: a reservation."""
+        return self.sql.startswith("INSERT")
 
 
 @cache
@@ -86,11 +93,12 @@ def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
     sql = sql.replace("{columns}", ", ".join(column for column, _ in takes))
     sql = sql.replace("{q.columns}", ", ".join(f"q.{column}" for column, _ in takes))
     sql = sql.replace("{values}", ", ".join(f":{column}" for column, _ in takes))
+    locks = "{lock" in sql
     sql = sql.replace("{rows}", _rows(takes, dialect))
     sql = _placeholders(sql, takes, dialect)
     sql = _functions(sql, dialect)
     answers = sql.upper().startswith("SELECT") or "RETURNING" in sql.upper()
-    return Statement(name, sql, takes, rank, answers, alone)
+    return Statement(name, sql, takes, rank, answers, alone, locks)
 
 
 def _column(text: str) -> tuple[str, str]:

@@ -17,6 +17,10 @@ class SqlCohorts:
         rows = await self._session.ask("get_cohort", namespace, task_queue, build_id)
         return Cohort(*rows[0][1:]) if rows else None
 
+    async def promoted(self, namespace: str, task_queue: str) -> Cohort | None:
+        rows = await self._session.ask("promoted_cohort", namespace, task_queue)
+        return Cohort(*rows[0][1:]) if rows else None
+
     async def list(self, namespace: str, task_queue: str) -> Sequence[Cohort]:
         return [Cohort(*row[1:]) for row in await self._session.ask("list_cohorts", namespace, task_queue)]
 

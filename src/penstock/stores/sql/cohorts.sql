@@ -5,6 +5,13 @@ SELECT q.n, t.namespace, t.task_queue, t.build_id, t.drain_intent, t.drained_at_
   FROM {rows} JOIN cohorts t
     ON t.namespace = q.namespace AND t.task_queue = q.task_queue AND t.build_id = q.build_id;
 
+-- name: promoted_cohort
+-- takes: namespace text, task_queue text
+SELECT q.n, t.namespace, t.task_queue, t.build_id, t.drain_intent, t.drained_at_ms, t.promoted_at_ms,
+       t.rolled_back_at_ms, t.new_start_selected, t.updated_at_ms
+  FROM {rows} JOIN cohorts t
+    ON t.namespace = q.namespace AND t.task_queue = q.task_queue AND t.new_start_selected = 1;
+
 -- name: list_cohorts
 -- takes: namespace text, task_queue text
 SELECT q.n, t.namespace, t.task_queue, t.build_id, t.drain_intent, t.drained_at_ms, t.promoted_at_ms,

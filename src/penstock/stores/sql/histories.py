@@ -17,7 +17,16 @@ class SqlHistories:
         self._session = session
 
     async def page(self, run_id: RunId, after: int, limit: int) -> Sequence[RecordedEvent]:
-        return [RecordedEvent(*row[1:]) for row in await self._session.ask("page_history", run_id, after, limit)]
+        return [
+            RecordedEvent(*row[1:]) for row in await self._session.ask("page_history", run_id, after, limit)
+        ]
+
+    async def first_pages(
+        self, run_ids: Sequence[RunId], limits: Sequence[int]
+    ) -> Sequence[Sequence[RecordedEvent]]:
+        wanted = ((run_id, 0, limit) for run_id, limit in zip(run_ids, limits, strict=True))
+        pages = await self._session.ask_each("page_history", wanted)
+        return [[RecordedEvent(*row[1:]) for row in rows] for rows in pages]
 
     async def last_of_type(self, run_id: RunId, types: Sequence[str]) -> RecordedEvent | None:
         wanted = SEPARATOR + SEPARATOR.join(types) + SEPARATOR

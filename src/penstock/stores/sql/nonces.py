@@ -12,5 +12,8 @@ class SqlNonces:
     async def register(self, key: str, nonce: str, expires_at_ms: int) -> bool:
         return bool(await self._session.ask("register_nonce", key, nonce, expires_at_ms))
 
+    async def any_expired(self, now_ms: int) -> bool:
+        return bool(await self._session.ask("any_expired_nonce", now_ms))
+
     def forget(self, before_ms: int) -> None:
         self._session.record("forget_nonces", before_ms)

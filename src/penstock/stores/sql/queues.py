@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.core.model import Queue, QueueId, QueueStats, Task, TaskKind
 from penstock.core.scheduling.dispatch import Fit
 from penstock.core.scheduling.fairness import Clockwork, Lane
-from penstock.stores.sql.session import Row, Session
+from penstock.stores.sql.session import QueueName, Row, Session
 from penstock.stores.sql.tasks import MINUTE_MS, task_of, types_of
 
 
 class SqlQueues:
-    def __init__(self, session: Session, known: dict[tuple[str, str, str], Queue]) -> None:
+    def __init__(self, session: Session, known: Mapping[QueueName, Queue]) -> None:
         self._session = session
         self._known = known
         """Queues that are committed: a queue's id never changes, so this may be remembered."""
 
     async def ensure(self, namespace: str, name: str, kind: TaskKind) -> Queue:
-        found = self._known.get((namespace, name, kind))
-        if found is not None:
-            return found
+        known = self._known.get((namespace, name, kind)) or self._session.learned.get((namespace, name, kind))
+        if known is not None:
+            return known
         rows = await self._session.ask("get_queue", namespace, name, kind)
-        if rows:
-            queue = _queue(rows[0])
-            self._known[namespace, name, kind] = queue
-            return queue
-        await self._session.ask("create_queue", namespace, name, kind)
-        return _queue((await self._session.ask("get_queue", namespace, name, kind))[0])
+        if not rows:
+            await self._session.ask("create_queue", namespace, name, kind)
+            rows = await self._session.ask("get_queue", namespace, name, kind)
+        queue = _queue(rows[0])
+        self._session.learned[namespace, name, kind] = queue
+        return queue
 
     async def find(self, namespace: str, name: str) -> Sequence[Queue]:
         return [_queue(row) for row in await self._session.ask("find_queues", namespace, name)]
@@ -50,10 +50,13 @@ class SqlQueues:
         return [Clockwork(*row[1:]) for row in await self._session.ask("get_clocks", queue_id)]
 
     async def take(
-        self, queue_id: QueueId, level: int, key: str, count: int, fit: Fit
-    ) -> Sequence[Task]:
-        rows = await self._session.ask("take_tasks", queue_id, level, key, count, types_of(fit), fit.build_id)
-        return [task_of(row) for row in rows]
+        self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], fit: Fit
+    ) -> Sequence[Sequence[Task]]:
+        types = types_of(fit)
+        answers = await self._session.ask_each(
+            "take_tasks", ((queue_id, level, key, count, types, fit.build_id) for level, key, count in wanted)
+        )
+        return [[task_of(row) for row in rows] for rows in answers]
 
     async def stats(self, queue_id: QueueId, now_ms: int) -> QueueStats:
         ready = (await self._session.ask("count_ready", queue_id))[0]

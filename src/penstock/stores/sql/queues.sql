@@ -98,11 +98,9 @@ SELECT 1, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.
 
 -- name: join_lane
 -- takes: queue_id bigint, level bigint, key text, weight_milli bigint
--- One or many tasks become ready. An idle lane, or one whose weight changed, is to be placed by the next claim.
+-- A task becomes ready. An idle lane, or one whose weight changed, is to be placed by the next claim.
 INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, place)
-SELECT q.queue_id, q.level, q.key, 0, max(coalesce(q.weight_milli, 1000)), max(coalesce(q.weight_milli, 1000)),
-       count(*), 1
-  FROM {rows} WHERE true GROUP BY q.queue_id, q.level, q.key ORDER BY 1, 2, 3
+SELECT q.queue_id, q.level, q.key, 0, q.weight_milli, q.weight_milli, 1, 1 FROM {rows} WHERE true
 ON CONFLICT (queue_id, level, key) DO UPDATE
    SET wanted_milli = excluded.wanted_milli, count = lanes.count + excluded.count,
        place = CASE WHEN lanes.place = 1 OR lanes.count = 0 OR excluded.wanted_milli <> lanes.weight_milli

@@ -35,6 +35,9 @@ class SqlRuns:
         self._session = session
 
     async def reserve(self, instance: Instance) -> Instance:
+        taken = await self.instance(instance.namespace, instance.workflow_id)
+        if taken is not None:
+            return taken
         await self._session.ask(
             "reserve_instance", instance.namespace, instance.workflow_id, instance.run_id, instance.run_count
         )
@@ -48,6 +51,11 @@ class SqlRuns:
 
     async def get(self, run_id: RunId) -> Run | None:
         return _first(await self._session.ask("get_run", run_id))
+
+    async def get_many(self, run_ids: Sequence[RunId]) -> Sequence[Run | None]:
+        return [
+            _first(rows) for rows in await self._session.ask_each("get_run", ((each,) for each in run_ids))
+        ]
 
     async def lock(self, run_id: RunId) -> Run | None:
         return _first(await self._session.ask("lock_run", run_id))

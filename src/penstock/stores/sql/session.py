@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.core.model import Queue
 from penstock.ports.wakeups import Bell
 from penstock.stores.sql.catalogue import Statement
 
+QueueName = tuple[str, str, str]
 Row = Sequence[Any]
 Rows = Sequence[Row]
 
@@ -20,24 +22,43 @@ class Ask(Awaitable[Rows]):
     statement: Statement
     values: tuple[Any, ...]
 
-    def __await__(self) -> Generator[Ask, Rows, Rows]:
-        answer = yield self
+    def __await__(self) -> Generator[tuple[Ask, ...], Sequence[Rows], Rows]:
+        (answer,) = yield (self,)
         return answer
+
+
+@dataclass(frozen=True, slots=True)
+class AskAll(Awaitable[Sequence[Rows]]):
+    """Several questions at once, answered together."""
+
+    asks: tuple[Ask, ...]
+
+    def __await__(self) -> Generator[tuple[Ask, ...], Sequence[Rows], Sequence[Rows]]:
+        if not self.asks:
+            return ()
+        answers = yield self.asks
+        return answers
 
 
 class Session:
     """Collects what one operation records, to be written when it has ended well."""
 
-    __slots__ = ("bells", "now_ms", "statements", "writes")
+    __slots__ = ("bells", "learned", "now_ms", "statements", "writes")
 
     def __init__(self, statements: Mapping[str, Statement], now_ms: int) -> None:
         self.statements = statements
         self.now_ms = now_ms
         self.writes: dict[Statement, list[tuple[Any, ...]]] = {}
         self.bells: dict[Bell, None] = {}
+        self.learned: dict[QueueName, Queue] = {}
+        """Queues that this operation found or made; they may be remembered once it is committed."""
 
     def ask(self, name: str, *values: Any) -> Ask:
         return Ask(self.statements[name], values)
+
+    def ask_each(self, name: str, rows: Iterable[tuple[Any, ...]]) -> AskAll:
+        statement = self.statements[name]
+        return AskAll(tuple(Ask(statement, row) for row in rows))
 
     def record(self, name: str, *values: Any) -> None:
         self.writes.setdefault(self.statements[name], []).append(values)

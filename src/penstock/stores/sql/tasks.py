@@ -61,9 +61,9 @@ class SqlTasks:
     async def lock_workflow_task(self, run_id: RunId) -> Task | None:
         return _first(await self._session.ask("lock_workflow_task", run_id))
 
-    async def redelivered(self, namespace: str, worker_id: str, poll_request_id: str) -> Sequence[Task]:
-        rows = await self._session.ask("redelivered_tasks", namespace, worker_id, poll_request_id)
-        return [task_of(row) for row in rows]
+    async def redelivered(self, namespace: str, polls: Sequence[tuple[str, str]]) -> Sequence[Sequence[Task]]:
+        answers = await self._session.ask_each("redelivered_tasks", ((namespace, *poll) for poll in polls))
+        return [[task_of(row) for row in rows] for rows in answers]
 
     async def leased_by(self, namespace: str, worker_id: str) -> Sequence[TaskId]:
         return [TaskId(row[1]) for row in await self._session.ask("tasks_leased_by", namespace, worker_id)]

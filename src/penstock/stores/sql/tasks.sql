@@ -84,11 +84,8 @@ SELECT 1, t.seq FROM tasks t
    AND (t.compatibility IS NULL OR t.compatibility = :build_id)
  LIMIT 1;
 
--- name: insert_task
--- takes: task_id text, queue_id bigint, namespace text, task_queue text, kind text, run_id text, activity_id text, type text, compatibility text, level bigint, key text, state text, available_at_ms bigint, enqueued_at_ms bigint, attempt bigint
-INSERT INTO tasks ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.n;
-
 -- name: save_task
+-- Before insert_task: a run's workflow task must have ended before its next one may live.
 -- takes: task_id text, state text, available_at_ms bigint, attempt bigint, lease_owner text, lease_token text, lease_expires_at_ms bigint, leased_at_ms bigint, poll_request_id text, done_token text, done_digest text, done_outcome text, last_error text
 UPDATE tasks
    SET state = q.state, available_at_ms = q.available_at_ms, attempt = q.attempt, lease_owner = q.lease_owner,
@@ -96,3 +93,7 @@ UPDATE tasks
        poll_request_id = q.poll_request_id, done_token = q.done_token, done_digest = q.done_digest,
        done_outcome = q.done_outcome, last_error = q.last_error
   FROM {rows} WHERE tasks.task_id = q.task_id;
+
+-- name: insert_task
+-- takes: task_id text, queue_id bigint, namespace text, task_queue text, kind text, run_id text, activity_id text, type text, compatibility text, level bigint, key text, state text, available_at_ms bigint, enqueued_at_ms bigint, attempt bigint
+INSERT INTO tasks ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.n;

@@ -35,4 +35,4 @@ class SqlTimers:
 
 
 def _timer(row: Row) -> Timer:
-    return Timer(*row[1:7], state=TimerState(row[7]))
+    return Timer(row[1], row[2], row[3], row[4], row[5], row[6], TimerState(row[7]))

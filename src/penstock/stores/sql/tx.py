@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 from penstock.core.model import Queue
@@ -13,7 +14,7 @@ from penstock.stores.sql.namespaces import SqlNamespaces
 from penstock.stores.sql.nonces import SqlNonces
 from penstock.stores.sql.queues import SqlQueues
 from penstock.stores.sql.runs import SqlRuns
-from penstock.stores.sql.session import Session
+from penstock.stores.sql.session import QueueName, Session
 from penstock.stores.sql.tasks import SqlTasks
 from penstock.stores.sql.timers import SqlTimers
 from penstock.stores.sql.workers import SqlWorkers
@@ -22,7 +23,7 @@ from penstock.stores.sql.workers import SqlWorkers
 class SqlTx:
     """What an operation holds; each noun is made when it is first used."""
 
-    def __init__(self, session: Session, known_queues: dict[tuple[str, str, str], Queue]) -> None:
+    def __init__(self, session: Session, known_queues: Mapping[QueueName, Queue]) -> None:
         self.session = session
         self._known_queues = known_queues
 

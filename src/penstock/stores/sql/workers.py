@@ -20,6 +20,10 @@ class SqlWorkers:
         rows = await self._session.ask("get_worker", namespace, worker_id)
         return _worker(rows[0]) if rows else None
 
+    async def get_many(self, namespace: str, worker_ids: Sequence[str]) -> Sequence[Worker | None]:
+        answers = await self._session.ask_each("get_worker", ((namespace, each) for each in worker_ids))
+        return [_worker(rows[0]) if rows else None for rows in answers]
+
     async def list(self, namespace: str, task_queue: str | None) -> Sequence[Worker]:
         return [_worker(row) for row in await self._session.ask("list_workers", namespace, task_queue)]
 

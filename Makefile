@@ -1,0 +1,75 @@
+# Penstock's front door. `make help` lists what can be done; nothing but Python 3.11+, pip, venv and make is needed.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+UV     := $(BIN)/uv
+PYTEST_ARGS ?=
+
+# Both are read by uv: never fetch another interpreter, and use the one of the environment.
+export UV_PYTHON_DOWNLOADS := never
+export UV_PYTHON := $(CURDIR)/$(BIN)/python
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help install demo dev test lint format format-check types imports tests bench docs lock clean
+
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## Make .venv with everything (a second run does nothing)
+
+demo: $(STAMP) ## Run a small workflow end to end, in one process
+	$(BIN)/penstock demo
+
+dev: $(STAMP) ## Start an embedded server for development
+	$(BIN)/penstock dev
+
+test: format-check lint types imports tests ## Check format, lint, types and imports, then run all tests
+
+lint: $(STAMP) ## Look for mistakes with ruff
+	$(BIN)/ruff check .
+
+format: $(STAMP) ## Rewrite the sources in the house format
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+format-check: $(STAMP)
+	$(BIN)/ruff format --check .
+
+types: $(STAMP) ## Check types strictly
+	$(BIN)/mypy
+
+imports: $(STAMP)
+	$(BIN)/lint-imports --no-logo
+
+tests: $(STAMP)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(STAMP) ## Measure speed, with the machine's own limits beside it
+	$(BIN)/python -m benchmarks
+
+docs: $(STAMP) ## Build the documentation into build/site
+	$(BIN)/zensical build --clean
+
+lock: $(STAMP) ## Resolve the dependencies anew into requirements/*.txt
+	$(UV) lock --quiet --upgrade
+	$(UV) export --quiet --frozen --no-header --no-emit-project --no-default-groups \
+		--output-file requirements/runtime.txt
+	$(UV) export --quiet --frozen --no-header --no-emit-project --group dev \
+		--output-file requirements/dev.txt
+
+clean: ## Remove .venv and everything that was built
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis uv.lock
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(STAMP): pyproject.toml requirements/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Penstock needs Python 3.11 or newer, and '$(PYTHON)' is not: try make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; \
+		exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13,<0.14'
+	$(UV) pip install --quiet --python $(BIN)/python --requirement requirements/dev.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@

@@ -1,0 +1,215 @@
+"""Commands for standalone activities: single tasks that need no workflow around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli.contents import opened
+from penstock.cli.exits import Ended, say
+from penstock.cli.grammar import noun
+from penstock.cli.inputs import Json, Seconds, arguments, given
+from penstock.cli.paging import read_pages
+from penstock.cli.screen import Screen, data, name, nothing_yet, plain, status
+from penstock.cli.session import Session
+from penstock.cli.workflow import LIST_PAGE_MAX, is_closed, wait_until_closed
+
+
+@noun("activity", example="penstock activity start --type reports.render --task-queue reports")
+def activity() -> None:
+    """Start single activities, follow them, and read their results."""
+
+
+@activity.verb(
+    "start",
+    example="penstock activity start --type reports.render --task-queue reports \\\n"
+    "    --input '[\"2026-04\"]' --max-attempts 5 --start-to-close 2m --wait",
+)
+@click.option("--type", "activity_type", required=True, metavar="TYPE", help="Activity type to run.")
+@click.option("--task-queue", required=True, metavar="NAME", help="Queue whose workers run it.")
+@click.option("--id", "activity_id", metavar="ID", help="Activity id; the server makes one if left out.")
+@click.option(
+    "--input",
+    "values",
+    type=Json(),
+    multiple=True,
+    metavar="JSON",
+    help="One argument; repeat for more. A single JSON list is the whole argument list.",
+)
+@click.option("--business-key", metavar="TEXT", help="Your own name for it.")
+@click.option(
+    "--max-attempts", type=click.IntRange(1), metavar="N", help="Most attempts before it has failed."
+)
+@click.option(
+    "--backoff", type=Seconds(), multiple=True, metavar="TIME", help="Pause before a retry; repeatable."
+)
+@click.option("--non-retryable", multiple=True, metavar="TYPE", help="Error type that ends it; repeatable.")
+@click.option("--start-to-close", type=Seconds(), metavar="TIME", help="For one attempt: 90s, 15m, 2h.")
+@click.option("--schedule-to-start", type=Seconds(), metavar="TIME", help="For waiting in the queue.")
+@click.option("--schedule-to-close", type=Seconds(), metavar="TIME", help="For all attempts together.")
+@click.option("--heartbeat", type=Seconds(), metavar="TIME", help="Longest silence of a running attempt.")
+@click.option("--wait", is_flag=True, help="Wait until it is closed, then print its result.")
+@click.pass_obj
+def start_activity(
+    session: Session,
+    activity_type: str,
+    task_queue: str,
+    activity_id: str | None,
+    values: tuple[Any, ...],
+    business_key: str | None,
+    max_attempts: int | None,
+    backoff: tuple[int, ...],
+    non_retryable: tuple[str, ...],
+    start_to_close: int | None,
+    schedule_to_start: int | None,
+    schedule_to_close: int | None,
+    heartbeat: int | None,
+    wait: bool,
+) -> None:
+    """Start a single activity, and with --wait see it through."""
+    body = given(
+        activity_type=activity_type,
+        task_queue=task_queue,
+        activity_id=activity_id,
+        input=arguments(values),
+        business_key=business_key,
+        retry_policy=given(
+            max_attempts=max_attempts,
+            backoff_seconds=list(backoff) or None,
+            non_retryable_error_types=list(non_retryable) or None,
+        ),
+        start_to_close_timeout_seconds=start_to_close,
+        schedule_to_start_timeout_seconds=schedule_to_start,
+        schedule_to_close_timeout_seconds=schedule_to_close,
+        heartbeat_timeout_seconds=heartbeat,
+    )
+    answer = session.connect().post("activities", body=body)
+    if not wait:
+        session.show(answer, _draw_one)
+        return
+    started = str(answer.body.get("activity_id"))
+    say(f"Started {started}; waiting until it is closed. Ctrl-C stops the waiting, not the activity.")
+    _show_result(session, started)
+
+
+@activity.verb("describe", example="penstock activity describe render-2026-04")
+@click.argument("activity_id")
+@click.pass_obj
+def describe_activity(session: Session, activity_id: str) -> None:
+    """Show where an activity stands: state, attempts, deadlines."""
+    session.show(session.connect().get("activities", activity_id), _draw_one)
+
+
+@activity.verb("result", example="penstock activity result render-2026-04")
+@click.argument("activity_id")
+@click.option("--no-wait", is_flag=True, help="Do not wait for an activity that still runs.")
+@click.pass_obj
+def show_result(session: Session, activity_id: str, no_wait: bool) -> None:
+    """Wait until an activity is closed, then print its result."""
+    if no_wait:
+        body = session.connect().get("activities", activity_id).body
+        if not is_closed(body):
+            state = str(body.get("status"))
+            raise Ended(
+                "activity_not_closed", f"{activity_id} is {state}.", "Leave out --no-wait to wait for it."
+            )
+    _show_result(session, activity_id)
+
+
+@activity.verb("cancel", example='penstock activity cancel render-2026-04 --reason "wrong month"')
+@click.argument("activity_id")
+@click.option("--reason", metavar="TEXT", help="Why; kept in the history.")
+@click.pass_obj
+def cancel_activity(session: Session, activity_id: str, reason: str | None) -> None:
+    """Cancel an activity that has not ended."""
+    answer = session.connect().post("workflows", activity_id, "cancel", body=given(reason=reason))
+    say(f"Cancelled {activity_id}.")
+    session.show(answer, _draw_cancelled)
+
+
+@activity.verb("list", example="penstock activity list --status running")
+@click.option("--status", "bucket", type=click.Choice(["running", "completed", "failed"]), help="Only these.")
+@click.option(
+    "--limit", type=click.IntRange(1), metavar="N", default=50, show_default=True, help="Most rows to show."
+)
+@click.pass_obj
+def list_activities(session: Session, bucket: str | None, limit: int) -> None:
+    """List standalone activities, newest first."""
+    answer = read_pages(
+        session.connect(),
+        "activities",
+        rows="activities",
+        limit=limit,
+        page_max=LIST_PAGE_MAX,
+        query={"status": bucket},
+    )
+    session.show(answer, _draw_list)
+
+
+def _show_result(session: Session, activity_id: str) -> None:
+    closed = wait_until_closed(session.connect(), "activities", activity_id)
+    session.show(closed, _draw_result)
+    if closed.body.get("status") != "completed":
+        state = str(closed.body.get("closed_reason") or closed.body.get("status"))
+        raise Ended(
+            f"activity_{state}",
+            f"{activity_id} ended as {state} after {closed.body.get('attempt_count')} attempts.",
+            f"See `penstock activity describe {activity_id}`.",
+        )
+
+
+def _draw_result(screen: Screen, body: dict[str, Any]) -> None:
+    if body.get("status") == "completed":
+        screen.value(opened(body.get("result")))
+
+
+def _draw_cancelled(screen: Screen, body: dict[str, Any]) -> None:
+    screen.facts([("Activity", name(body.get("workflow_id"))), ("Outcome", plain(body.get("outcome")))])
+
+
+def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
+    rows = body["activities"]
+    if not rows:
+        nothing_yet(
+            "No activities here. Start one with `penstock activity start --type TYPE --task-queue QUEUE`."
+        )
+        return
+    screen.table(
+        ["activity", "type", "status", "task queue", "attempts", "started", "closed"],
+        [
+            [
+                name(row.get("activity_id")),
+                plain(row.get("activity_type")),
+                status(row.get("status")),
+                plain(row.get("task_queue")),
+                plain(row.get("attempt_count")),
+                screen.when(row.get("started_at")),
+                screen.when(row.get("closed_at")),
+            ]
+            for row in rows
+        ],
+    )
+    if body.get("next_page_token"):
+        say(f"The first {len(rows)} are shown. See more with --limit.")
+
+
+def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
+    screen.facts(
+        [
+            ("Activity", name(body.get("activity_id"))),
+            ("Type", plain(body.get("activity_type"))),
+            ("Status", status(body.get("status"))),
+            ("Closed as", status(body.get("closed_reason"))),
+            ("Namespace", plain(body.get("namespace"))),
+            ("Task queue", plain(body.get("task_queue"))),
+            ("Business key", plain(body.get("business_key"))),
+            ("Attempts", plain(body.get("attempt_count"))),
+            ("Result", data(opened(body.get("result")))),
+            ("Started", screen.when_exactly(body.get("started_at"))),
+            ("Last heartbeat", screen.when_exactly(body.get("last_heartbeat_at"))),
+            ("Closed", screen.when_exactly(body.get("closed_at"))),
+            ("Start deadline", screen.when_exactly(body.get("schedule_to_start_deadline_at"))),
+            ("Close deadline", screen.when_exactly(body.get("schedule_to_close_deadline_at"))),
+        ]
+    )

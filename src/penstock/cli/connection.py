@@ -1,0 +1,219 @@
+"""One request to the server, and its answer or the reason there is none."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import click
+
+from penstock.cli.exits import Refused, Unreachable
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
+
+ANSWER_SECONDS = 30.0
+ANSWER_BYTES_MAX = 256 * 1024 * 1024
+CONTROL_PLANE_VERSION = "2"
+WORKER_PROTOCOL_VERSION = "1.20"
+_HEADER_TEXT = re.compile(r"[\x21-\x7e]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the server said: the text as it came, and what it means."""
+
+    status: int
+    text: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the server listens."""
+
+    scheme: str
+    host: str
+    port: int
+    prefix: str
+
+    @classmethod
+    def parse(cls, url: str) -> Target:
+        """Read a base address such as `http://127.0.0.1:8080`; anything else is a usage error."""
+        problem = "is not an address such as http://127.0.0.1:8080"
+        try:
+            parts = urlsplit(url.strip())
+            port = parts.port
+        except ValueError:
+            raise click.UsageError(f"--server {problem}.") from None
+        if parts.username is not None or parts.password is not None:
+            raise click.UsageError("--server must not contain a password; pass the token with --token.")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise click.UsageError(f"--server {problem}.")
+        prefix = parts.path.rstrip("/")
+        if prefix.endswith("/api"):
+            raise click.UsageError("--server must leave out /api; it is added to every request.")
+        return cls(parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), prefix)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether what we send stays on this machine."""
+        if self.host == "localhost" or self.host.endswith(".localhost"):
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.prefix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Sends requests as one caller in one namespace.
+
+    A token leaves this machine only over https, unless `insecure` says otherwise. Redirects are not followed,
+    so that a token reaches the server that was named and no other.
+    """
+
+    target: Target
+    token: str | None = None
+    namespace: str | None = None
+    insecure: bool = False
+    on_refusal: Callable[[str], None] | None = None
+
+    def __post_init__(self) -> None:
+        for flag, value in (("--token", self.token), ("--namespace", self.namespace)):
+            if value is not None and not _HEADER_TEXT.fullmatch(value):
+                raise click.UsageError(f"{flag} must be printable ASCII without spaces.")
+        plain = self.target.scheme == "http" and not self.target.is_loopback
+        if self.token and plain and not self.insecure:
+            raise click.UsageError(
+                f"Refusing to send a token in the clear to {self.target.host}."
+                " Use an https address, or pass --insecure on a network you trust."
+            )
+
+    def get(
+        self, *path: str, query: Mapping[str, object] | None = None, accept: Collection[int] = ()
+    ) -> Answer:
+        """Read. `accept` names refusal statuses that the caller wants as an answer."""
+        return self._send("GET", path, query or {}, None, accept)
+
+    def post(self, *path: str, body: Mapping[str, Any]) -> Answer:
+        """Create or command."""
+        return self._send("POST", path, {}, body, ())
+
+    def put(self, *path: str, body: Mapping[str, Any]) -> Answer:
+        """Change."""
+        return self._send("PUT", path, {}, body, ())
+
+    def delete(self, *path: str) -> Answer:
+        """Remove."""
+        return self._send("DELETE", path, {}, None, ())
+
+    def _send(
+        self,
+        method: str,
+        path: tuple[str, ...],
+        query: Mapping[str, object],
+        body: Mapping[str, Any] | None,
+        accept: Collection[int],
+    ) -> Answer:
+        url = f"{self.target.prefix}/api/{'/'.join(quote(part, safe='') for part in path)}"
+        given = {name: value for name, value in query.items() if value is not None}
+        if given:
+            url = f"{url}?{urlencode(given)}"
+        content = None if body is None else json.dumps(body, allow_nan=False).encode()
+        status, raw = self._exchange(method, url, content, self._headers(path[0], content))
+        answer = _read(self.target, status, raw)
+        if status >= 300 and status not in accept:
+            if self.on_refusal is not None:
+                self.on_refusal(answer.text)
+            raise Refused(status, answer.body)
+        return answer
+
+    def _headers(self, plane: str, content: bytes | None) -> dict[str, str]:
+        headers = {"Accept": "application/json", "User-Agent": "penstock-cli"}
+        if plane == "worker":
+            headers["X-Durable-Workflow-Protocol-Version"] = WORKER_PROTOCOL_VERSION
+        else:
+            headers["X-Durable-Workflow-Control-Plane-Version"] = CONTROL_PLANE_VERSION
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        if self.namespace:
+            headers["X-Namespace"] = self.namespace
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        return headers
+
+    def _exchange(
+        self, method: str, url: str, content: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
+        import http.client
+
+        secure = self.target.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        link = kind(self.target.host, self.target.port, timeout=ANSWER_SECONDS)
+        try:
+            self._connect(link)
+            link.request(method, url, body=content, headers=headers)
+            response = link.getresponse()
+            raw = response.read(ANSWER_BYTES_MAX + 1)
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(
+                f"{self.target} did not answer: {_plain(error)}.",
+                "Try again, or read the server's log."
+                if method == "GET"
+                else "The request may have been carried out: look before you repeat it.",
+            ) from error
+        finally:
+            link.close()
+        if len(raw) > ANSWER_BYTES_MAX:
+            raise Unreachable(f"The answer of {self.target} is too large.", "Ask for less with --limit.")
+        return response.status, raw
+
+    def _connect(self, link: HTTPConnection) -> None:
+        """Open the connection; what fails here was certainly not carried out."""
+        import ssl
+
+        try:
+            link.connect()
+        except ssl.SSLError as error:
+            raise Unreachable(
+                f"No secure connection to {self.target}: {_plain(error)}.",
+                "Check the certificate, or that the server speaks https at all.",
+            ) from error
+        except OSError as error:
+            raise Unreachable(
+                f"Cannot reach {self.target}: {_plain(error)}.",
+                "Start a server with `penstock dev`, or name another with --server.",
+            ) from error
+
+
+def _read(target: Target, status: int, raw: bytes) -> Answer:
+    text = raw.decode(errors="replace")
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise Unreachable(
+            f"{target} answered (status {status}), but not as a Penstock server does.",
+            "Check --server: another program may be listening there.",
+        )
+    return Answer(status, text, body)
+
+
+def _plain(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"nothing came within {ANSWER_SECONDS:.0f} seconds"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.rstrip(".").lower()
+    return str(error).rstrip(".") or type(error).__name__

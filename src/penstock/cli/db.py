@@ -1,0 +1,84 @@
+"""Commands for the database under a server: bring it up to date, look at it, copy it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.cli.configuration import explained, load_settings
+from penstock.cli.exits import say
+from penstock.cli.grammar import Reach, noun
+from penstock.cli.screen import Screen, plain
+from penstock.cli.session import Session, show_json
+
+_CONFIG = click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with the server's settings."
+)
+
+
+@noun("db", example="penstock db status --config penstock.toml")
+def db() -> None:
+    """Migrate, check and back up the server's database."""
+
+
+@db.verb("migrate", example="penstock db migrate --config penstock.toml", reach=Reach.HERE)
+@_CONFIG
+@click.pass_obj
+def migrate(session: Session, config: Path | None) -> None:
+    """Bring the database schema up to date."""
+    settings = load_settings(config)
+    from penstock import assembly
+
+    with explained():
+        outcome = assembly.migrate(settings)
+    say("The database is up to date.")
+    _show(session, outcome)
+
+
+@db.verb("status", example="penstock db status --json", reach=Reach.HERE)
+@_CONFIG
+@click.pass_obj
+def show_status(session: Session, config: Path | None) -> None:
+    """Show which schema the database has and which this release needs."""
+    settings = load_settings(config)
+    from penstock import assembly
+
+    with explained():
+        outcome = assembly.schema_status(settings)
+    _show(session, outcome)
+
+
+@db.verb("backup", example="penstock db backup penstock-2026-04-22.db", reach=Reach.HERE)
+@click.argument("path", type=click.Path(path_type=Path))
+@_CONFIG
+@click.pass_obj
+def backup(session: Session, path: Path, config: Path | None) -> None:
+    """Write a consistent copy of the database to a new file."""
+    if path.exists():
+        raise click.UsageError(f"{path} exists already; a backup never overwrites.")
+    settings = load_settings(config)
+    from penstock import assembly
+
+    with explained():
+        outcome = assembly.backup(settings, path)
+    say(f"Wrote {path}.")
+    _show(session, outcome)
+
+
+def _show(session: Session, outcome: object) -> None:
+    """Show what an operation returned: a record or a mapping of named facts, or nothing."""
+    facts = _named(outcome)
+    if session.json:
+        show_json(json.dumps(facts, default=str))
+    elif facts:
+        Screen().facts([(key.replace("_", " ").capitalize(), plain(value)) for key, value in facts.items()])
+
+
+def _named(outcome: object) -> dict[str, Any]:
+    if dataclasses.is_dataclass(outcome) and not isinstance(outcome, type):
+        return dataclasses.asdict(outcome)
+    return {str(key): value for key, value in outcome.items()} if isinstance(outcome, dict) else {}

@@ -1,0 +1,148 @@
+"""How a command ends when it cannot do what was asked: one line on stderr and an exit code that means it."""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, Any
+
+import click
+
+from penstock.cli.escaping import shown
+
+
+class Exit(enum.IntEnum):
+    """What the exit code tells a script."""
+
+    DONE = 0
+    REFUSED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    CONFIGURATION = 78
+
+
+ADVICE = {
+    "unauthorized": "Pass --token or set DURABLE_WORKFLOW_AUTH_TOKEN to a token this server knows.",
+    "forbidden": "Use a token whose role opens this command.",
+    "too_many_auth_failures": "Wait a minute, then try again with the right token.",
+    "namespace_not_found": "Create it with `penstock namespace create`, or pass another --namespace.",
+    "namespace_already_exists": "Reuse it, or choose another name.",
+    "namespace_not_empty": "Finish or cancel what runs there first.",
+    "instance_not_found": "List what exists with `penstock workflow list`.",
+    "run_not_found": "Leave out --run-id to read the newest run.",
+    "instance_already_started": "Choose another --id, or pass --duplicate-policy use-existing.",
+    "activity_not_found": "List what exists with `penstock activity list`.",
+    "worker_not_found": "List what exists with `penstock worker list`.",
+    "unsupported_control_plane_version": "Use a server and a command line of the same release.",
+    "backend_unavailable": "The server cannot reach its database; nothing was written. Try again soon.",
+    "outcome_unknown": "The request may have been carried out. Look before you repeat it.",
+    "server_draining": "The server is shutting down. Try again soon, or ask another one.",
+    "schema_outdated": "Run `penstock db migrate`.",
+    "schema_too_new": "Use the newer release that wrote this database.",
+    "store_in_use": "Stop the other server that has this database open, or use another data directory.",
+}
+
+
+class Ended(click.ClickException):
+    """A command that stops early, with the reason, the message and what to do next on one line."""
+
+    exit_code = int(Exit.REFUSED)
+
+    def __init__(self, reason: str, message: str, advice: str = "", notes: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.advice = advice
+        self.notes = tuple(notes)
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        line = f"{shown(self.reason)}: {shown(self.message)}"
+        if self.advice:
+            line = f"{line} {_arrow(file)} {shown(self.advice)}"
+        _talk(f"{click.style('error:', fg='red', bold=True)} {line}", file)
+        for note in self.notes:
+            _talk(f"  {shown(note)}", file)
+
+
+class Refused(Ended):
+    """The server understood and said no (exit code 1)."""
+
+    def __init__(self, status: int, body: Mapping[str, Any]) -> None:
+        reason = str(body.get("reason") or f"http_{status}")
+        message = str(
+            body.get("message") or body.get("error") or f"The server answered with status {status}."
+        )
+        super().__init__(reason, message, _advice(reason, body), _field_notes(body))
+        self.status = status
+        self.body = body
+
+
+class Unreachable(Ended):
+    """No usable answer came back (exit code 3)."""
+
+    exit_code = int(Exit.UNREACHABLE)
+
+    def __init__(self, message: str, advice: str) -> None:
+        super().__init__("server_unreachable", message, advice)
+
+
+class Misconfigured(Ended):
+    """The configuration refuses to start (exit code 78); every problem is listed."""
+
+    exit_code = int(Exit.CONFIGURATION)
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        counted = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__(
+            "configuration_invalid", f"{counted} in the configuration.", notes=[f"- {p}" for p in problems]
+        )
+
+
+class UnknownCommand(click.UsageError):
+    """No command has this name (exit code 2); names the nearest ones."""
+
+    def __init__(self, name: str, known: Iterable[str], ctx: click.Context) -> None:
+        import difflib
+
+        near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
+        super().__init__(f"No such command {shown(name)!r}.{hint}", ctx)
+
+
+def say(message: str) -> None:
+    """Talk to the person, on stderr, so that stdout holds data only."""
+    _talk(shown(message), None)
+
+
+def warn(message: str) -> None:
+    """Talk with a raised finger."""
+    _talk(f"{click.style('warning:', fg='yellow', bold=True)} {shown(message)}", None)
+
+
+def _talk(line: str, file: IO[Any] | None) -> None:
+    click.echo(line, file=file, err=file is None, color=False if os.environ.get("NO_COLOR") else None)
+
+
+def _arrow(file: IO[Any] | None) -> str:
+    encoding = str(getattr(file or sys.stderr, "encoding", None) or "ascii")
+    return "→" if "utf" in encoding.lower() else "->"
+
+
+def _advice(reason: str, body: Mapping[str, Any]) -> str:
+    if isinstance(given := body.get("remediation"), str) and given:
+        return given
+    if reason == "forbidden" and isinstance(allowed := body.get("allowed_roles"), list) and allowed:
+        return f"Use a token with the role {' or '.join(map(str, allowed))}; this one is {body.get('role')}."
+    return ADVICE.get(reason, "")
+
+
+def _field_notes(body: Mapping[str, Any]) -> list[str]:
+    errors = body.get("errors") or body.get("validation_errors")
+    if not isinstance(errors, Mapping):
+        return []
+    notes: list[str] = []
+    for field, messages in errors.items():
+        listed = messages if isinstance(messages, list) else [messages]
+        notes.extend(f"{field}: {message}" for message in listed)
+    return notes

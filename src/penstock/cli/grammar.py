@@ -1,0 +1,107 @@
+"""Noun then verb: the shape that every command of the program has."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from penstock.cli.exits import UnknownCommand
+from penstock.cli.session import ConnectionOption, connection_options, json_option
+
+
+class Reach(enum.Enum):
+    """How far a command reaches, which decides the flags it takes."""
+
+    SERVER = "asks a running server"
+    HERE = "works on this machine"
+    TEXT = "prints a text for another program, which has no JSON form"
+
+
+class Verb(click.Command):
+    """One command: an imperative line of help, its options, and an example."""
+
+    def __init__(self, *args: Any, example: str, reach: Reach = Reach.SERVER, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.example = example
+        self.params.extend(_shared_options(reach))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _write_options(self, ctx, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _write_example(self.example, formatter)
+
+
+class Noun(click.Group):
+    """A thing, and what can be done with it; an unknown verb is answered with the nearest one."""
+
+    def __init__(self, *args: Any, example: str, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.example = example
+
+    def verb(
+        self, name: str, *, example: str, reach: Reach = Reach.SERVER
+    ) -> Callable[[Callable[..., Any]], click.Command]:
+        """Register a function as the command `name` of this noun."""
+
+        def register(function: Callable[..., Any]) -> click.Command:
+            command = click.command(name, cls=Verb, example=example, reach=reach)(function)
+            self.add_command(command)
+            return command
+
+        return register
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise UnknownCommand(args[0], known, ctx)
+        return super().resolve_command(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _write_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _write_example(self.example, formatter)
+
+
+def noun(name: str, *, example: str, hidden: bool = False) -> Callable[[Callable[..., Any]], Noun]:
+    """Turn a function, whose docstring is the help, into a noun."""
+    return click.group(name, cls=Noun, example=example, hidden=hidden)
+
+
+def _shared_options(reach: Reach) -> list[click.Parameter]:
+    match reach:
+        case Reach.SERVER:
+            return connection_options()
+        case Reach.HERE:
+            return [json_option()]
+        case Reach.TEXT:
+            return []
+
+
+def _write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    own: list[tuple[str, str]] = []
+    connection: list[tuple[str, str]] = []
+    for param in command.get_params(ctx):
+        record = param.get_help_record(ctx)
+        if record is not None:
+            (connection if isinstance(param, ConnectionOption) else own).append(record)
+    for title, records in (("Options", own), ("Connection", connection)):
+        if records:
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def _write_example(example: str, formatter: click.HelpFormatter) -> None:
+    with formatter.section("Example"):
+        for line in example.splitlines():
+            formatter.write(f"{'':>{formatter.current_indent}}{line}\n")

@@ -1,0 +1,103 @@
+"""The whole program as one table of nouns, each loaded only when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from penstock.cli.exits import UnknownCommand
+from penstock.cli.grammar import Noun
+from penstock.cli.session import Session, connection_options
+
+COMMANDS = {
+    "dev": "penstock.cli.dev:dev",
+    "demo": "penstock.cli.demo:demo",
+    "workflow": "penstock.cli.workflow:workflow",
+    "activity": "penstock.cli.activity:activity",
+    "task-queue": "penstock.cli.task_queue:task_queue",
+    "worker": "penstock.cli.worker:worker",
+    "namespace": "penstock.cli.namespace:namespace",
+    "server": "penstock.cli.server:server",
+    "db": "penstock.cli.db:db",
+    "config": "penstock.cli.config:config",
+    "completion": "penstock.cli.completion:completion",
+    "docs": "penstock.cli.reference:docs",
+}
+
+
+class Program(Noun):
+    """Finds a command by its noun and verb, written `noun verb` or `noun:verb`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        noun, colon, verb = args[0].partition(":")
+        if colon and verb and noun in COMMANDS:
+            args = [noun, verb, *args[1:]]
+        elif colon:
+            raise UnknownCommand(args[0], self._colon_forms(ctx), ctx)
+        return super().resolve_command(ctx, args)
+
+    def _colon_forms(self, ctx: click.Context) -> list[str]:
+        """Every `noun:verb`, to find the one that was meant."""
+        forms: list[str] = []
+        for name in COMMANDS:
+            command = self.get_command(ctx, name)
+            if isinstance(command, click.Group):
+                forms.extend(f"{name}:{verb}" for verb in command.list_commands(ctx))
+        return forms
+
+
+def _show_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"penstock {version('penstock')}")
+        ctx.exit()
+
+
+@click.command(
+    cls=Program,
+    example="penstock workflow list --status running",
+    params=[
+        *connection_options(),
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            expose_value=False,
+            is_eager=True,
+            callback=_show_version,
+            help="Show the version and leave.",
+        ),
+    ],
+)
+@click.pass_context
+def program(ctx: click.Context) -> None:
+    """Run durable workflows and see why each of them waits."""
+    ctx.ensure_object(Session)
+
+
+def run(name: str) -> NoReturn:
+    """Run the command line under the given program name; never returns."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    color = False if os.environ.get("NO_COLOR") else None
+    program.main(prog_name=name, color=color)
+    raise AssertionError("click leaves the process by itself")

@@ -1,0 +1,178 @@
+"""Draws answers for people: tables, lists of facts and panels, in colour where the terminal wants it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.escaping import shown
+from penstock.cli.exits import say
+from penstock.cli.moments import parsed, relative
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+_PIPE_COLUMNS = 100_000
+_PANEL_COLUMNS = 100
+
+_STYLES = {
+    "green": ("completed", "active", "accepting", "serving", "ready", "ok", "leased", "up_to_date"),
+    "cyan": ("running", "pending", "started_new", "returned_existing_active"),
+    "yellow": ("waiting", "draining", "active_with_draining", "throttled", "saturated", "stale_only", "full"),
+    "red": (
+        "failed", "timed_out", "cancelled", "terminated", "stale", "no_active_workers", "no_slots",
+        "unavailable", "degraded", "not_ready", "no_workers", "deleted", "expired",
+    ),
+}  # fmt: skip
+_STYLE_OF = {status: style for style, statuses in _STYLES.items() for status in statuses}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A piece of text and how it looks."""
+
+    text: str
+    style: str = ""
+
+
+NOTHING = Cell("-", "dim")
+"""What stands in a table where there is nothing to say; a list of facts leaves the line out."""
+
+
+def plain(value: object) -> Cell:
+    """A value as it reads best: text bare, nothing as a dash, lists by comma, the rest as JSON."""
+    if value is None or value in ("", [], {}):
+        return NOTHING
+    if isinstance(value, str):
+        return Cell(value)
+    if isinstance(value, bool):
+        return Cell("yes" if value else "no")
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return Cell(", ".join(value))
+    return Cell(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def data(value: object) -> Cell:
+    """A payload, as the JSON it is."""
+    return NOTHING if value is None else Cell(json.dumps(value, ensure_ascii=False))
+
+
+def name(value: object) -> Cell:
+    """The name that a row is about."""
+    return Cell(plain(value).text, "bold")
+
+
+def status(value: object) -> Cell:
+    """A state, in the colour of how it is going."""
+    cell = plain(value)
+    style = _STYLE_OF.get(cell.text)
+    return Cell(cell.text, style) if style else cell
+
+
+class Screen:
+    """Where the data of one command goes (stdout). Everything drawn is escaped here, in one place."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=False)
+        if not self._console.is_terminal:
+            self._console = Console(
+                highlight=False, markup=False, emoji=False, width=_PIPE_COLUMNS, color_system=None
+            )
+        self.now = datetime.now(UTC)
+
+    def when(self, stamp: object) -> Cell:
+        """An instant, relative to now."""
+        return NOTHING if stamp in (None, "") else Cell(relative(stamp, self.now))
+
+    def when_exactly(self, stamp: object) -> Cell:
+        """An instant, relative to now and as it was written."""
+        if parsed(stamp) is None:
+            return self.when(stamp)
+        return Cell(f"{relative(stamp, self.now)} ({stamp})")
+
+    def table(self, headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+        """Draw one line per row under the headings."""
+        self._print_table(_grid(headings, rows))
+
+    def facts(self, pairs: Iterable[tuple[str, Cell]]) -> None:
+        """Draw one line per named fact that there is."""
+        self._print_table(_fact_grid(pairs))
+
+    def heading(self, text: str) -> None:
+        """Draw the line above what follows."""
+        self._console.print()
+        self._console.print(_text(Cell(text, "bold")))
+
+    def panel(self, title: Cell, pairs: Iterable[tuple[str, Cell]], footer: str = "") -> None:
+        """Draw named facts in a frame."""
+        from rich import box
+        from rich.console import Group
+        from rich.panel import Panel
+
+        content: list[Any] = [_fact_grid(pairs)]
+        if footer:
+            content.extend([_text(Cell("")), _text(Cell(footer, "dim"))])
+        width = min(self._console.width, _PANEL_COLUMNS)
+        frame = box.ROUNDED if "utf" in self._console.encoding.lower() else box.ASCII
+        self._console.print(
+            Panel(Group(*content), title=_text(title), title_align="left", width=width, box=frame)
+        )
+
+    def line(self, *cells: Cell) -> None:
+        """Draw cells one after another on a line of their own."""
+        from rich.text import Text
+
+        self._console.print(Text(" ").join([_text(cell) for cell in cells]), soft_wrap=True)
+
+    def value(self, value: object) -> None:
+        """Draw a result as JSON, the form in which a script can read it."""
+        self._console.print(_text(Cell(json.dumps(value, ensure_ascii=False))), soft_wrap=True)
+
+    def _print_table(self, table: Table) -> None:
+        if self._console.is_terminal:
+            self._console.print(table)
+            return
+        with self._console.capture() as capture:
+            self._console.print(table)
+        for line in capture.get().splitlines():
+            sys.stdout.write(f"{line.rstrip()}\n")
+
+
+def nothing_yet(message: str) -> None:
+    """Say that there is nothing to draw, and what to do next."""
+    say(message)
+
+
+def _text(cell: Cell) -> Text:
+    from rich.text import Text
+
+    return Text(shown(cell.text), style=cell.style)
+
+
+def _grid(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold dim")
+    for heading in headings:
+        table.add_column(heading.upper(), overflow="fold")
+    for row in rows:
+        table.add_row(*[_text(cell) for cell in row])
+    return table
+
+
+def _fact_grid(pairs: Iterable[tuple[str, Cell]]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, cell in (pair for pair in pairs if pair[1] is not NOTHING):
+        table.add_row(_text(Cell(label)), _text(cell))
+    return table

@@ -1,0 +1,1 @@
+"""The use cases: load, ask the core, record, wake."""

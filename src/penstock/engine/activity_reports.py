@@ -1,0 +1,395 @@
+"""What workers report on activity tasks: complete, fail, heartbeat; and what happens when nobody reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.core.history.decide import activity_payload, closed
+from penstock.core.history.events import CODEC, EventType
+from penstock.core.model import (
+    Activity,
+    ActivityId,
+    ActivityStatus,
+    Blob,
+    Event,
+    Host,
+    Run,
+    RunStatus,
+    Task,
+    TaskId,
+    TaskKind,
+    TaskState,
+    run_of,
+)
+from penstock.core.scheduling.leases import (
+    Report,
+    answered,
+    freed,
+    lease_expired,
+    renew,
+    repeated,
+    stop_details,
+)
+from penstock.core.scheduling.retries import (
+    TryAgain,
+    after_failure,
+    expired_clock,
+    running_deadline_at_ms,
+    waiting_deadline_at_ms,
+)
+from penstock.core.timers import iso
+from penstock.engine.house import House
+from penstock.engine.recording import append, put_back, tell
+from penstock.errors import LeaseLost, NotFound, PenstockError, Reason
+from penstock.ports.store import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How an attempt failed, in the worker's words."""
+
+    message: str
+    type: str | None = None
+    cls: str | None = None
+    non_retryable: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityReceipt:
+    task: Task
+    run: Run
+    activity: Activity
+    outcome: str
+    next_task_id: TaskId | None = None
+    repeated: bool = False
+
+
+async def complete(
+    house: House, namespace: str, task_id: TaskId, report: Report, result: Blob
+) -> ActivityReceipt:
+    """Record the result of an activity, once."""
+
+    async def operation(tx: Tx) -> ActivityReceipt:
+        held = await _open(tx, namespace, task_id, report)
+        if held.before is not None:
+            return held.before
+        event = Event(
+            EventType.ACTIVITY_COMPLETED,
+            _attempt_payload(held.activity, report.token) | {"result": result, "payload_codec": CODEC},
+        )
+        done = answered(held.task, report, TaskState.DONE, "completed", held.task.available_at_ms)
+        run = await _settle(tx, held, ActivityStatus.COMPLETED, event, done, output=result)
+        return ActivityReceipt(done, run, held.activity, "completed", _live_task(run))
+
+    return await house.store.transact(operation, key=run_of(task_id))
+
+
+async def fail(
+    house: House, namespace: str, task_id: TaskId, report: Report, failure: Failure
+) -> ActivityReceipt:
+    """Record a failed attempt: another one follows, or the activity has failed."""
+
+    async def operation(tx: Tx) -> ActivityReceipt:
+        held = await _open(tx, namespace, task_id, report)
+        if held.before is not None:
+            return held.before
+        kinds = tuple(each for each in (failure.type, failure.cls) if each)
+        verdict = after_failure(held.activity, kinds, failure.non_retryable, tx.now_ms)
+        if isinstance(verdict, TryAgain):
+            state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
+            resting = replace(
+                answered(held.task, report, state, "failed", verdict.at_ms), last_error=failure.message[:4000]
+            )
+            run = await _retry(tx, held, resting, verdict, failure.message, failure.type)
+            return ActivityReceipt(resting, run, held.activity, "failed", resting.task_id)
+        payload = _attempt_payload(held.activity, report.token) | _failure_payload(held.activity, failure)
+        done = answered(held.task, report, TaskState.DONE, "failed", held.task.available_at_ms)
+        event = Event(EventType.ACTIVITY_FAILED, payload)
+        run = await _settle(tx, held, ActivityStatus.FAILED, event, done)
+        return ActivityReceipt(done, run, held.activity, "failed", _live_task(run))
+
+    return await house.store.transact(operation, key=run_of(task_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Whether the worker may go on, and until when it holds the task."""
+
+    task: Task
+    run: Run
+    activity: Activity
+    recorded: bool
+    reason: str | None = None
+
+
+async def heartbeat(
+    house: House, namespace: str, task_id: TaskId, report: Report, details: str | None
+) -> Heartbeat:
+    """Renew the lease and the heartbeat clock; a lease that ended is never brought back."""
+
+    async def operation(tx: Tx) -> Heartbeat:
+        run = await tx.runs.lock(run_of(task_id))
+        task = await tx.tasks.lock(task_id)
+        task, run, activity = await _known(tx, task, run, namespace, report)
+        refusal = _lease_refusal(task, run, report, tx.now_ms)
+        if refusal is not None:
+            return Heartbeat(task, run, activity, recorded=False, reason=refusal.reason.value)
+        renewed = renew(task, tx.now_ms, house.settings.leases.activity_lease_ms)
+        beat = replace(activity, heartbeat_at_ms=tx.now_ms, heartbeat_details=details)
+        beat = replace(beat, deadline_at_ms=running_deadline_at_ms(beat))
+        tx.tasks.save(renewed, TaskState.LEASED)
+        tx.activities.save(beat)
+        tx.workers.touch(namespace, report.owner, tx.now_ms)
+        return Heartbeat(renewed, run, beat, recorded=True)
+
+    return await house.store.transact(operation, key=run_of(task_id))
+
+
+async def time_out(house: House, activity_id: ActivityId) -> bool:
+    """Apply whichever of the four clocks has run out."""
+
+    async def operation(tx: Tx) -> bool:
+        run = await tx.runs.lock(run_of(activity_id))
+        activity = await tx.activities.get(activity_id)
+        if run is None or activity is None or not activity.status.is_open:
+            return False
+        task = await tx.tasks.lock(activity.task_id)
+        assert task is not None, "an open activity has a task"
+        kind = expired_clock(activity, task.available_at_ms, tx.now_ms)
+        if kind is None:
+            return False
+        message = f"The activity exceeded its {kind.replace('_', ' ')} timeout."
+        await _lose(tx, _Held(task, run, activity), kind, message, final=kind == "schedule_to_close")
+        return True
+
+    return await house.store.transact(operation, key=run_of(activity_id))
+
+
+async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -> bool:
+    """Take back the lease of an activity task that nobody renewed, or whose worker has left.
+
+    Without a retry policy the task is simply delivered again. With one, the lost attempt counts.
+    """
+
+    async def operation(tx: Tx) -> bool:
+        run = await tx.runs.lock(run_of(task_id))
+        task = await tx.tasks.lock(task_id)
+        if run is None or task is None or task.state is not TaskState.LEASED or task.activity_id is None:
+            return False
+        assert task.lease_expires_at_ms is not None
+        if expired_only and task.lease_expires_at_ms > tx.now_ms:
+            return False
+        activity = await tx.activities.get(task.activity_id)
+        assert activity is not None
+        message = f"The lease of {task.lease_owner} " + ("expired." if expired_only else "was returned.")
+        held = _Held(task, run, activity)
+        if activity.retry.given and expired_only:
+            await _lose(tx, held, "lease", message, final=False)
+            return True
+        waiting = replace(activity, status=ActivityStatus.PENDING, started_at_ms=None)
+        tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, tx.now_ms)))
+        put_back(tx, freed(task, TaskState.READY, available_at_ms=tx.now_ms, error=message), TaskState.LEASED)
+        return True
+
+    return await house.store.transact(operation, key=run_of(task_id))
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    task: Task
+    run: Run
+    activity: Activity
+    before: ActivityReceipt | None = None
+
+
+async def _open(tx: Tx, namespace: str, task_id: TaskId, report: Report) -> _Held:
+    run = await tx.runs.lock(run_of(task_id))
+    task = await tx.tasks.lock(task_id)
+    task, run, activity = await _known(tx, task, run, namespace, report)
+    outcome = repeated(task, report)
+    if outcome is not None:
+        return _Held(task, run, activity, ActivityReceipt(task, run, activity, outcome, repeated=True))
+    refusal = _lease_refusal(task, run, report, tx.now_ms)
+    if refusal is not None:
+        raise refusal
+    return _Held(task, run, activity)
+
+
+async def _known(
+    tx: Tx, task: Task | None, run: Run | None, namespace: str, report: Report
+) -> tuple[Task, Run, Activity]:
+    if task is None or run is None or task.namespace != namespace or task.kind is not TaskKind.ACTIVITY:
+        raise NotFound(Reason.TASK_NOT_FOUND, "There is no such activity task in this namespace.")
+    assert task.activity_id is not None
+    activity = await tx.activities.get(task.activity_id)
+    assert activity is not None, "an activity task has an activity"
+    number = attempt_number(report.token)
+    if number is None or number > task.attempt or (number == task.attempt and not _is_attempt(task, report)):
+        raise NotFound(Reason.ATTEMPT_NOT_FOUND, "There is no such attempt of this activity.")
+    return task, run, activity
+
+
+def _is_attempt(task: Task, report: Report) -> bool:
+    """Whether the report names the newest attempt: the live one, or the one that was reported last."""
+    if task.lease_token is not None:
+        return task.lease_token == report.token
+    return task.done_token is None or task.done_token.endswith("/" + report.token) or not task.is_live
+
+
+def _lease_refusal(task: Task, run: Run, report: Report, now_ms: int) -> PenstockError | None:
+    if not run.is_open:
+        reason = _CLOSED_REASONS.get(run.status, Reason.RUN_CLOSED)
+        return LeaseLost(
+            reason, f"The run is {run.status.value}; the report was not recorded.", **stop_details(task, run)
+        )
+    if attempt_number(report.token) != task.attempt or task.state is not TaskState.LEASED:
+        return LeaseLost(
+            Reason.STALE_ATTEMPT,
+            "This attempt was superseded; its report was not recorded.",
+            current_attempt=task.attempt,
+            task_status=task.state.value,
+        )
+    assert task.lease_expires_at_ms is not None
+    if task.lease_expires_at_ms <= now_ms:
+        return lease_expired(task)
+    if task.lease_owner != report.owner:
+        return LeaseLost(
+            Reason.LEASE_OWNER_MISMATCH,
+            f"The task is leased to {task.lease_owner!r}.",
+            lease_owner=task.lease_owner,
+        )
+    return None
+
+
+_CLOSED_REASONS = {
+    RunStatus.CANCELLED: Reason.RUN_CANCELLED,
+    RunStatus.TERMINATED: Reason.RUN_TERMINATED,
+}
+
+
+async def _settle(
+    tx: Tx, held: _Held, status: ActivityStatus, event: Event, task: Task, output: Blob | None = None
+) -> Run:
+    """The activity has ended: record it, and let the run (or the standalone host) go on."""
+    tx.activities.save(replace(held.activity, status=status, closed_at_ms=tx.now_ms, deadline_at_ms=None))
+    tx.tasks.save(task, held.task.state)
+    run = replace(held.run, open_activities=held.run.open_activities - 1)
+    if run.host is Host.ACTIVITY:
+        run = _close_host(tx, run, status, event, output)
+    else:
+        run = await tell(tx, run, [event])
+    tx.runs.save(run)
+    return run
+
+
+def _close_host(tx: Tx, run: Run, status: ActivityStatus, event: Event, output: Blob | None) -> Run:
+    if status is ActivityStatus.COMPLETED:
+        end = Event(EventType.WORKFLOW_COMPLETED, {"output": output, "payload_codec": CODEC})
+        run = append(tx, run, [event, end])
+        return replace(closed(run, RunStatus.COMPLETED, "completed", tx.now_ms), output=output)
+    copied = (
+        "message",
+        "exception_class",
+        "exception_type",
+        "exception",
+        "non_retryable",
+        "failure_category",
+    )
+    end = Event(
+        EventType.WORKFLOW_FAILED, {name: event.payload[name] for name in copied if name in event.payload}
+    )
+    run = append(tx, run, [event, end])
+    reason = "timed_out" if status is ActivityStatus.TIMED_OUT else "failed"
+    return closed(run, RunStatus.FAILED, reason, tx.now_ms)
+
+
+async def _retry(
+    tx: Tx, held: _Held, resting: Task, verdict: TryAgain, message: str, error_type: str | None
+) -> Run:
+    waiting = replace(held.activity, status=ActivityStatus.PENDING, started_at_ms=None, heartbeat_at_ms=None)
+    tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, verdict.at_ms)))
+    put_back(tx, resting, held.task.state)
+    event = Event(
+        EventType.ACTIVITY_RETRY_SCHEDULED,
+        activity_payload(held.activity)
+        | {
+            "retry_available_at": iso(verdict.at_ms),
+            "retry_backoff_seconds": verdict.backoff_s,
+            "retry_after_attempt": held.activity.attempt,
+            "max_attempts": held.activity.retry.max_attempts,
+            "message": message,
+            "exception_type": error_type,
+        },
+    )
+    run = (
+        append(tx, held.run, [event]) if held.run.host is Host.ACTIVITY else await tell(tx, held.run, [event])
+    )
+    tx.runs.save(run)
+    return run
+
+
+async def _lose(tx: Tx, held: _Held, kind: str, message: str, *, final: bool) -> None:
+    """An attempt ended without a report: by a clock, or because its lease ran out."""
+    started = held.activity.status is ActivityStatus.RUNNING
+    verdict = None if final or not started else after_failure(held.activity, (), False, tx.now_ms)
+    if isinstance(verdict, TryAgain):
+        state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
+        resting = freed(held.task, state, available_at_ms=verdict.at_ms, error=message)
+        await _retry(tx, held, resting, verdict, message, None)
+        return
+    payload = activity_payload(held.activity) | {
+        "timeout_kind": kind,
+        "message": message,
+        "closed_reason": "timed_out",
+        "failure_category": "timeout",
+        "exception_type": "TimeoutError",
+        "attempt_number": held.activity.attempt,
+        "non_retryable": False,
+    }
+    ended = freed(held.task, TaskState.DONE, available_at_ms=held.task.available_at_ms, error=message)
+    event = Event(EventType.ACTIVITY_TIMED_OUT, payload)
+    await _settle(tx, held, ActivityStatus.TIMED_OUT, event, ended)
+
+
+def attempt_number(token: str) -> int | None:
+    """The number inside an attempt id (`3.…`), so that an old attempt is told apart from an unknown one."""
+    number, dot, _ = token.partition(".")
+    return int(number) if dot and number.isascii() and number.isdigit() and len(number) < 10 else None
+
+
+def attempt_id(number: int, secret: str) -> str:
+    return f"{number}.{secret}"
+
+
+def _live_task(run: Run) -> TaskId | None:
+    return TaskId(f"{run.run_id}-{run.last_task}") if run.is_open and run.host is Host.WORKFLOW else None
+
+
+def _attempt_payload(activity: Activity, token: str) -> dict[str, Any]:
+    return activity_payload(activity) | {
+        "activity_attempt_id": token,
+        "attempt_number": activity.attempt,
+        "started_at": iso(activity.started_at_ms) if activity.started_at_ms is not None else None,
+    }
+
+
+def _failure_payload(activity: Activity, failure: Failure) -> dict[str, Any]:
+    neutral = {
+        "type": failure.type,
+        "class": failure.cls,
+        "message": failure.message,
+        "non_retryable": failure.non_retryable,
+    } | dict(failure.extra)
+    return {
+        "message": failure.message,
+        "exception_type": failure.type,
+        "exception_class": failure.cls,
+        "non_retryable": failure.non_retryable,
+        "failure_category": "activity",
+        "failure_id": f"{activity.activity_id}-f{activity.attempt}",
+        "code": failure.extra.get("code"),
+        "exception": neutral,
+    }

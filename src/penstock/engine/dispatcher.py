@@ -1,0 +1,309 @@
+"""Where polls wait: one decision serves all polls of a queue, and a wakeup lets them look again.
+
+Nothing here is truth. A wakeup that is lost is made good by looking again every second; a poll that is lost
+with the process is sent again by its worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from penstock.core.model import Queue, QueueId, TaskKind
+from penstock.core.scheduling import dispatch
+from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, PollStatus
+from penstock.engine.house import House
+from penstock.engine.polls import Leased, Poll, Verdict, claim, hand_back
+from penstock.errors import Exhausted, PenstockError, Reason
+from penstock.ports.store import Tx
+from penstock.ports.wakeups import queue_bell
+
+LOOK_AGAIN_S = 1.0
+YIELD_AFTER_S = 0.5
+"""How long a poll stays open before it may be ended early for a worker that polls one kind after the other."""
+POLLS_PER_CLAIM = 100
+log = structlog.get_logger("penstock.dispatcher")
+
+
+@dataclass(frozen=True, slots=True)
+class PollAnswer:
+    leased: tuple[Leased, ...]
+    status: PollStatus
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    poll: Poll
+    queue: Queue
+    future: asyncio.Future[PollAnswer]
+    patient: bool
+    """Whether it goes on waiting after a first look found nothing."""
+    hold: Hold = field(default_factory=lambda: Hold(HoldReason.EMPTY))
+
+
+@dataclass(eq=False, slots=True)
+class _Line:
+    """The polls that wait on one queue, and whether somebody looks right now."""
+
+    waiters: dict[_Waiter, None] = field(default_factory=dict)
+    looking: bool = False
+    look_again: bool = False
+    silence: Callable[[], None] | None = None
+
+
+class Dispatcher:
+    """Holds the open polls of this server."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._lines: dict[QueueId, _Line] = {}
+        self._fits: dict[tuple[str, str, TaskKind], Fit] = {}
+        self._open: dict[tuple[str, str, TaskKind], int] = {}
+        self._queues: dict[tuple[str, str, TaskKind], Queue] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._draining = asyncio.Event()
+        self._backstop: asyncio.Task[None] | None = None
+
+    @property
+    def open_polls(self) -> int:
+        return sum(self._open.values())
+
+    def start(self) -> None:
+        self._backstop = asyncio.create_task(self._look_again_forever(), name="penstock-dispatch-backstop")
+
+    def drain(self) -> None:
+        """End every open poll now; polls that arrive from here on get one look and no wait."""
+        self._draining.set()
+        for line in self._lines.values():
+            for waiter in line.waiters:
+                _answer(waiter, PollAnswer((), waiter.hold.poll_status))
+
+    async def close(self) -> None:
+        self.drain()
+        if self._backstop is not None:
+            self._backstop.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._backstop
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def poll(self, poll: Poll, wait_ms: int) -> PollAnswer:
+        """Lease tasks to the caller, or say why not when the wait is over.
+
+        When the caller goes away (this coroutine is cancelled), it gets no task; one that was leased to it in
+        that instant waits again.
+        """
+        if self.open_polls >= self._house.settings.polls.long_polls_max:
+            raise Exhausted(
+                Reason.LONG_POLL_CAPACITY_EXHAUSTED,
+                "This server holds as many polls as it may. Try again in a moment, or another server.",
+                poll_status="long_poll_capacity_exhausted",
+                task=None,
+                task_kind=f"{poll.kind.value}_task",
+                task_queue=poll.task_queue,
+                retryable=True,
+                retry_after_seconds=1,
+            )
+        queue = await self._queue(poll.namespace, poll.task_queue, poll.kind)
+        patient = wait_ms > 0 and not self._draining.is_set()
+        waiter = _Waiter(poll, queue, asyncio.get_running_loop().create_future(), patient)
+        who = (poll.namespace, poll.worker_id, poll.kind)
+        self._open[who] = self._open.get(who, 0) + 1
+        line = self._join(waiter)
+        self._look(queue.queue_id)
+        try:
+            return await self._wait(waiter, wait_ms)
+        except asyncio.CancelledError:
+            self._hung_up(waiter)
+            raise
+        finally:
+            self._leave(line, waiter)
+            self._open[who] -= 1
+            if not self._open[who]:
+                del self._open[who]
+
+    async def _wait(self, waiter: _Waiter, wait_ms: int) -> PollAnswer:
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + max(wait_ms, 0) / 1000
+        while True:
+            left = ends_at - loop.time()
+            pause = min(left, YIELD_AFTER_S) if waiter.patient else None
+            done, _ = await asyncio.wait([waiter.future], timeout=pause)
+            if done:
+                return waiter.future.result()
+            if ends_at <= loop.time() or await self._should_yield(waiter):
+                return self._give_up(waiter)
+
+    def _hung_up(self, waiter: _Waiter) -> None:
+        """The caller is gone: what it was given in this very moment waits again."""
+        done = waiter.future.done() and not waiter.future.cancelled() and waiter.future.exception() is None
+        if done and waiter.future.result().leased:
+            self.give_back(waiter.future.result().leased)
+        waiter.future.cancel()
+
+    def _give_up(self, waiter: _Waiter) -> PollAnswer:
+        """The wait is over, unless an answer arrived in this very moment."""
+        if waiter.future.done():
+            return waiter.future.result()
+        waiter.future.cancel()
+        return PollAnswer((), waiter.hold.poll_status)
+
+    async def _should_yield(self, waiter: _Waiter) -> bool:
+        """End early the poll of a worker that polls one kind at a time while the other kind has work for it."""
+        poll = waiter.poll
+        other = TaskKind.ACTIVITY if poll.kind is TaskKind.WORKFLOW else TaskKind.WORKFLOW
+        if (poll.namespace, poll.worker_id, other) in self._open:
+            return False
+
+        async def operation(tx: Tx) -> bool:
+            worker = await tx.workers.get(poll.namespace, poll.worker_id)
+            if worker is None or not worker.types(other):
+                return False
+            queues = await tx.queues.find(poll.namespace, poll.task_queue)
+            fit = dispatch.fit(worker, worker.types(other))
+            for queue in queues:
+                if queue.kind is other and await tx.tasks.any_ready(queue.queue_id, fit):
+                    return True
+            return False
+
+        try:
+            return await self._house.store.read(operation)
+        except PenstockError:
+            return False
+
+    async def _queue(self, namespace: str, name: str, kind: TaskKind) -> Queue:
+        known = self._queues.get((namespace, name, kind))
+        if known is not None:
+            return known
+
+        async def operation(tx: Tx) -> Queue:
+            return await tx.queues.ensure(namespace, name, kind)
+
+        queue = await self._house.store.transact(operation, key=f"queue:{namespace}:{name}:{kind}")
+        self._queues[namespace, name, kind] = queue
+        return queue
+
+    def _join(self, waiter: _Waiter) -> _Line:
+        queue_id = waiter.queue.queue_id
+        line = self._lines.get(queue_id)
+        if line is None:
+            line = self._lines[queue_id] = _Line()
+            line.silence = self._house.wakeups.listen(queue_bell(queue_id), lambda: self._look(queue_id))
+        line.waiters[waiter] = None
+        return line
+
+    def _leave(self, line: _Line, waiter: _Waiter) -> None:
+        line.waiters.pop(waiter, None)
+        queue_id = waiter.queue.queue_id
+        if not line.waiters and not line.looking and self._lines.get(queue_id) is line:
+            if line.silence is not None:
+                line.silence()
+            del self._lines[queue_id]
+
+    def _look(self, queue_id: QueueId) -> None:
+        """Have somebody claim for the waiting polls; if somebody does already, have them look once more."""
+        line = self._lines.get(queue_id)
+        if line is None or not line.waiters:
+            return
+        if line.looking:
+            line.look_again = True
+            return
+        line.looking = True
+        task = asyncio.create_task(self._serve(queue_id, line))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, queue_id: QueueId, line: _Line) -> None:
+        try:
+            while True:
+                line.look_again = False
+                served = await self._serve_once(queue_id, line)
+                if not line.waiters or not (line.look_again or served):
+                    return
+        except PenstockError as refusal:
+            for waiter in list(line.waiters):
+                _refuse(waiter, refusal)
+        except Exception as error:
+            log.exception("a claim failed", queue_id=queue_id)
+            for waiter in list(line.waiters):
+                _refuse(waiter, error)
+        finally:
+            line.looking = False
+            if line.look_again:
+                self._look(queue_id)
+            if not line.waiters and self._lines.get(queue_id) is line:
+                if line.silence is not None:
+                    line.silence()
+                del self._lines[queue_id]
+
+    async def _serve_once(self, queue_id: QueueId, line: _Line) -> bool:
+        """One claim per group of polls that fit alike; True when a changed fit asks for another look."""
+        again = False
+        groups: dict[Fit | tuple[str, str], list[_Waiter]] = {}
+        for waiter in line.waiters:
+            if not waiter.future.done():
+                groups.setdefault(self._group(waiter.poll), []).append(waiter)
+        for group, members in groups.items():
+            waiters = members[:POLLS_PER_CLAIM]
+            again = again or len(members) > POLLS_PER_CLAIM
+            fit = group if isinstance(group, Fit) else None
+            verdicts = await claim(self._house, queue_id, [waiter.poll for waiter in waiters], fit)
+            for waiter, verdict in zip(waiters, verdicts, strict=True):
+                self._deliver(waiter, verdict)
+                again = again or (fit is not None and verdict.fit is not None and verdict.fit != fit)
+        return again
+
+    def _group(self, poll: Poll) -> Fit | tuple[str, str]:
+        known = self._fits.get((poll.namespace, poll.worker_id, poll.kind))
+        return known if known is not None else (poll.namespace, poll.worker_id)
+
+    def _deliver(self, waiter: _Waiter, verdict: Verdict) -> None:
+        who = (waiter.poll.namespace, waiter.poll.worker_id, waiter.poll.kind)
+        if verdict.refusal is not None:
+            self._fits.pop(who, None)
+            _refuse(waiter, verdict.refusal)
+            return
+        if verdict.fit is not None:
+            if len(self._fits) > 10_000:
+                self._fits.clear()
+            self._fits[who] = verdict.fit
+        if verdict.leased:
+            if waiter.future.done():
+                self.give_back(verdict.leased)
+            else:
+                waiter.future.set_result(PollAnswer(verdict.leased, PollStatus.LEASED))
+            return
+        waiter.hold = verdict.hold or waiter.hold
+        if not waiter.patient:
+            _answer(waiter, PollAnswer((), waiter.hold.poll_status))
+
+    def give_back(self, leased: tuple[Leased, ...]) -> None:
+        """The poller hung up before it was told: let the tasks wait again."""
+
+        async def undo() -> None:
+            for each in leased:
+                await hand_back(self._house, each)
+
+        task = asyncio.create_task(undo())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look_again_forever(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            for queue_id in list(self._lines):
+                self._look(queue_id)
+
+
+def _answer(waiter: _Waiter, answer: PollAnswer) -> None:
+    if not waiter.future.done():
+        waiter.future.set_result(answer)
+
+
+def _refuse(waiter: _Waiter, error: Exception) -> None:
+    if not waiter.future.done():
+        waiter.future.set_exception(error)

@@ -1,0 +1,131 @@
+"""Namespaces: the boundary of isolation; made, changed and removed by an administrator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from penstock.core.model import Namespace
+from penstock.engine.house import House
+from penstock.errors import Conflict, NotFound, Reason
+from penstock.ports.store import Tx
+
+
+async def create(house: House, name: str, description: str | None, retention_days: int | None) -> Namespace:
+    async def operation(tx: Tx) -> Namespace:
+        namespace = Namespace(
+            name,
+            description,
+            retention_days or house.settings.retention_days_default,
+            "active",
+            None,
+            tx.now_ms,
+            tx.now_ms,
+        )
+        if not await tx.namespaces.reserve(namespace):
+            raise Conflict(
+                Reason.NAMESPACE_ALREADY_EXISTS,
+                f"The namespace {name!r} exists already. Reuse it, or choose a distinct name.",
+                namespace=name,
+            )
+        return namespace
+
+    return await house.store.transact(operation, key=f"namespace:{name}")
+
+
+async def ensure(house: House, name: str) -> None:
+    """Make a namespace unless it is there: the default one, on start."""
+
+    async def operation(tx: Tx) -> None:
+        days = house.settings.retention_days_default
+        await tx.namespaces.reserve(Namespace(name, None, days, "active", None, tx.now_ms, tx.now_ms))
+
+    await house.store.transact(operation, key=f"namespace:{name}")
+
+
+async def describe(house: House, name: str) -> Namespace:
+    found = await find(house, name)
+    if found is None:
+        raise not_found(name)
+    return found
+
+
+async def find(house: House, name: str) -> Namespace | None:
+    async def operation(tx: Tx) -> Namespace | None:
+        return await tx.namespaces.get(name)
+
+    return await house.store.read(operation)
+
+
+async def every(house: House) -> Sequence[Namespace]:
+    async def operation(tx: Tx) -> Sequence[Namespace]:
+        return await tx.namespaces.list()
+
+    return await house.store.read(operation)
+
+
+async def update(house: House, name: str, description: str | None, retention_days: int | None) -> Namespace:
+    """Change what is given; None leaves as it is."""
+
+    async def operation(tx: Tx) -> Namespace:
+        found = await tx.namespaces.get(name)
+        if found is None:
+            raise not_found(name)
+        changed = replace(
+            found,
+            description=found.description if description is None else description,
+            retention_days=found.retention_days if retention_days is None else retention_days,
+            updated_at_ms=tx.now_ms,
+        )
+        tx.namespaces.save(changed)
+        return changed
+
+    return await house.store.transact(operation, key=f"namespace:{name}")
+
+
+async def store_payloads(house: House, name: str, storage: str) -> Namespace:
+    """Keep a namespace's external payload storage policy (JSON text)."""
+
+    async def operation(tx: Tx) -> Namespace:
+        found = await tx.namespaces.get(name)
+        if found is None:
+            raise not_found(name)
+        changed = replace(found, external_storage=storage, updated_at_ms=tx.now_ms)
+        tx.namespaces.save(changed)
+        return changed
+
+    return await house.store.transact(operation, key=f"namespace:{name}")
+
+
+async def delete(house: House, name: str) -> Namespace:
+    """Remove an empty namespace. One that holds runs, queues or workers is refused, so nothing is lost."""
+
+    async def operation(tx: Tx) -> Namespace:
+        found = await tx.namespaces.get(name)
+        if found is None:
+            raise not_found(name)
+        if name == house.settings.default_namespace:
+            raise Conflict(
+                Reason.NAMESPACE_PROTECTED,
+                f"{name!r} is the default namespace of this server and stays.",
+                namespace=name,
+            )
+        if not await tx.namespaces.is_empty(name):
+            raise Conflict(
+                Reason.NAMESPACE_NOT_EMPTY,
+                f"{name!r} still holds runs, task queues or workers, so it was not deleted.",
+                namespace=name,
+            )
+        tx.namespaces.delete(name)
+        return replace(found, status="deleted", updated_at_ms=tx.now_ms)
+
+    return await house.store.transact(operation, key=f"namespace:{name}")
+
+
+def not_found(name: str) -> NotFound:
+    return NotFound(
+        Reason.NAMESPACE_NOT_FOUND,
+        f"There is no namespace {name!r}.",
+        namespace=name,
+        remediation="Create the namespace, or correct the X-Namespace header of the client.",
+    )

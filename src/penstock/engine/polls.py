@@ -1,0 +1,267 @@
+"""Polling: many waiting polls of one queue, one decision, leases in the same transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from penstock.core.model import (
+    Activity,
+    ActivityStatus,
+    QueueId,
+    RecordedEvent,
+    Run,
+    Task,
+    TaskKind,
+    TaskState,
+    Worker,
+)
+from penstock.core.scheduling import dispatch
+from penstock.core.scheduling.cohorts import check_may_poll
+from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, QueueSnapshot
+from penstock.core.scheduling.leases import freed, grant
+from penstock.core.scheduling.retries import running_deadline_at_ms, waiting_deadline_at_ms
+from penstock.engine.activity_reports import attempt_id
+from penstock.engine.house import House
+from penstock.engine.recording import put_back
+from penstock.errors import PenstockError
+from penstock.ports.store import Line, Tx
+
+MINUTE_MS = 60_000
+HISTORY_PAGE_DEFAULT = 500
+TASKS_PER_POLL_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """One open request for tasks."""
+
+    namespace: str
+    worker_id: str
+    task_queue: str
+    kind: TaskKind
+    build_id: str | None = None
+    poll_request_id: str | None = None
+    tasks_max: int = 1
+    history_page: int = HISTORY_PAGE_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A task in a worker's hands, with what it needs to do it."""
+
+    task: Task
+    run: Run
+    activity: Activity | None = None
+    events: Sequence[RecordedEvent] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a claim says to one poll: tasks, or a hold, or a refusal; and what its worker fits now."""
+
+    leased: tuple[Leased, ...] = ()
+    hold: Hold | None = None
+    refusal: PenstockError | None = None
+    fit: Fit | None = None
+
+
+async def claim(house: House, queue_id: QueueId, polls: Sequence[Poll], fit: Fit | None) -> list[Verdict]:
+    """Serve the polls in order of arrival. Polls of workers that do not have this fit are told theirs instead.
+
+    `fit` None: the first worker's fit is used; the dispatcher does not know it yet.
+    """
+
+    async def operation(tx: Tx) -> list[Verdict]:
+        return await _claim(house, tx, queue_id, polls, fit)
+
+    return await house.store.transact(operation, key=f"queue:{queue_id}", line=Line.CLAIM)
+
+
+async def _claim(
+    house: House, tx: Tx, queue_id: QueueId, polls: Sequence[Poll], fit: Fit | None
+) -> list[Verdict]:
+    verdicts: dict[int, Verdict] = {}
+    workers = await _admit(house, tx, polls, verdicts)
+    waiting = [index for index in range(len(polls)) if index not in verdicts]
+    fits = {index: dispatch.fit(workers[index], workers[index].types(polls[index].kind)) for index in waiting}
+    if waiting and fit is None:
+        fit = fits[waiting[0]]
+    matching = [index for index in waiting if fits[index] == fit]
+    await _redeliver(tx, polls, matching, verdicts, fits)
+    open_ = [index for index in matching if index not in verdicts]
+    if open_:
+        assert fit is not None
+        granted, hold = await _grant(house, tx, queue_id, [polls[index] for index in open_], fit)
+        for place, index in enumerate(open_):
+            tasks = tuple(granted[place])
+            verdicts[index] = Verdict(tasks, None if tasks else hold, fit=fits[index])
+    return [
+        verdicts.get(index, Verdict(hold=Hold(HoldReason.EMPTY), fit=fits.get(index)))
+        for index in range(len(polls))
+    ]
+
+
+async def _admit(
+    house: House, tx: Tx, polls: Sequence[Poll], verdicts: dict[int, Verdict]
+) -> dict[int, Worker]:
+    """Each poll's worker; polls that may not be served get their refusal."""
+    names = list(dict.fromkeys(poll.worker_id for poll in polls))
+    namespace, task_queue = polls[0].namespace, polls[0].task_queue
+    found = dict(zip(names, await tx.workers.get_many(namespace, names), strict=True))
+    intents = {cohort.build_id: cohort for cohort in await tx.cohorts.list(namespace, task_queue)}
+    admitted: dict[int, Worker] = {}
+    touched: set[str] = set()
+    for index, poll in enumerate(polls):
+        worker = found[poll.worker_id]
+        try:
+            worker = check_may_poll(worker, poll.worker_id, poll.task_queue, poll.build_id, intents)
+        except PenstockError as refusal:
+            verdicts[index] = Verdict(refusal=refusal)
+            continue
+        admitted[index] = worker
+        stale_after_ms = house.settings.polls.worker_stale_after_ms
+        if worker.worker_id not in touched and tx.now_ms - worker.heartbeat_at_ms > stale_after_ms // 6:
+            touched.add(worker.worker_id)
+            tx.workers.touch(namespace, worker.worker_id, tx.now_ms)
+    return admitted
+
+
+async def _redeliver(
+    tx: Tx, polls: Sequence[Poll], indices: Sequence[int], verdicts: dict[int, Verdict], fits: dict[int, Fit]
+) -> None:
+    """A poll that is repeated, because its answer was lost, gets the same tasks and no new ones."""
+    asked = [index for index in indices if polls[index].poll_request_id is not None]
+    if not asked:
+        return
+    pairs = [(polls[index].worker_id, polls[index].poll_request_id or "") for index in asked]
+    held = await tx.tasks.redelivered(polls[0].namespace, pairs)
+    for index, tasks in zip(asked, held, strict=True):
+        live = [
+            task
+            for task in tasks
+            if task.kind is polls[index].kind and (task.lease_expires_at_ms or 0) > tx.now_ms
+        ]
+        if live:
+            leased = await _equip(tx, live, [polls[index].history_page] * len(live))
+            verdicts[index] = Verdict(tuple(leased), fit=fits[index])
+
+
+async def _grant(
+    house: House, tx: Tx, queue_id: QueueId, polls: Sequence[Poll], fit: Fit
+) -> tuple[list[list[Leased]], Hold]:
+    """Ask the core who runs next, and record it. Nothing is locked while there is nothing to give."""
+    nobody: list[list[Leased]] = [[] for _ in polls]
+    if not await tx.tasks.any_ready(queue_id, fit):
+        return nobody, Hold(HoldReason.EMPTY)
+    queue = await tx.queues.lock(queue_id)
+    assert queue is not None, "a queue that is polled exists"
+    room = sum(poll.tasks_max for poll in polls)
+    snapshot = QueueSnapshot(
+        queue, await tx.queues.lanes(queue_id, fit, room), await tx.queues.clocks(queue_id)
+    )
+    decision = dispatch.decide(snapshot, room)
+    if isinstance(decision, Hold):
+        return nobody, decision
+    planned = decision.counts()
+    wanted = [(level, key, count) for (level, key), count in planned.items()]
+    taken = dict(zip(planned, await tx.queues.take(queue_id, wanted, fit), strict=True))
+    settled = dispatch.settle(snapshot, {slot: len(tasks) for slot, tasks in taken.items() if tasks})
+    for lane in settled.lanes:
+        tx.queues.settle(queue_id, lane, len(taken.get((lane.level, lane.key), ())))
+    for clock in settled.clocks:
+        tx.queues.save_clock(queue_id, clock)
+    if settled.order:
+        tx.queues.count_dispatches(queue_id, tx.now_ms // MINUTE_MS, len(settled.order))
+    heads = {slot: iter(tasks) for slot, tasks in taken.items()}
+    tasks = [next(heads[slot]) for slot in settled.order]
+    return await _lease(house, tx, polls, tasks), Hold(HoldReason.EMPTY)
+
+
+async def _lease(house: House, tx: Tx, polls: Sequence[Poll], tasks: Sequence[Task]) -> list[list[Leased]]:
+    leases = house.settings.leases
+    holders = _shares([poll.tasks_max for poll in polls], len(tasks))
+    granted: list[Task] = []
+    pages: list[int] = []
+    for task, holder in zip(tasks, holders, strict=True):
+        poll = polls[holder]
+        workflow = task.kind is TaskKind.WORKFLOW
+        lease_ms = leases.workflow_lease_ms if workflow else leases.activity_lease_ms
+        token = attempt_id(task.attempt + 1, house.entropy.token())
+        held = grant(task, poll.worker_id, token, tx.now_ms, lease_ms, poll.poll_request_id)
+        granted.append(held)
+        pages.append(poll.history_page)
+        tx.tasks.lease(held)
+    equipped = await _equip(tx, granted, pages, starting=True)
+    shares: list[list[Leased]] = [[] for _ in polls]
+    for leased, holder in zip(equipped, holders, strict=True):
+        shares[holder].append(leased)
+    return shares
+
+
+def _shares(rooms: Sequence[int], count: int) -> list[int]:
+    """Which poll gets the n-th task: one each in order of arrival, then round again where there is room."""
+    holders: list[int] = []
+    left = list(rooms)
+    while len(holders) < count:
+        for index, room in enumerate(left):
+            if room > 0 and len(holders) < count:
+                holders.append(index)
+                left[index] -= 1
+    return holders
+
+
+async def _equip(
+    tx: Tx, tasks: Sequence[Task], pages: Sequence[int], *, starting: bool = False
+) -> list[Leased]:
+    """Add what the worker needs: the run with its history, or the activity with its arguments."""
+    runs = await tx.runs.get_many([task.run_id for task in tasks])
+    if tasks and tasks[0].kind is TaskKind.WORKFLOW:
+        histories = await tx.histories.first_pages([task.run_id for task in tasks], pages)
+        return [
+            Leased(task, run, events=events)
+            for task, run, events in zip(tasks, runs, histories, strict=True)
+            if run is not None
+        ]
+    activities = await tx.activities.get_many([task.activity_id for task in tasks if task.activity_id])
+    leased: list[Leased] = []
+    for task, run, activity in zip(tasks, runs, activities, strict=True):
+        assert run is not None and activity is not None, "an activity task has a run and an activity"
+        if starting:
+            activity = _started(activity, task, tx.now_ms)
+            tx.activities.save(activity)
+        leased.append(Leased(task, run, activity))
+    return leased
+
+
+def _started(activity: Activity, task: Task, now_ms: int) -> Activity:
+    started = replace(
+        activity,
+        status=ActivityStatus.RUNNING,
+        attempt=task.attempt,
+        started_at_ms=now_ms,
+        heartbeat_at_ms=None,
+    )
+    return replace(started, deadline_at_ms=running_deadline_at_ms(started))
+
+
+async def hand_back(house: House, leased: Leased) -> None:
+    """Undo a lease whose poller hung up before it was told: the task waits again and no attempt is charged."""
+    task_id, token = leased.task.task_id, leased.task.lease_token
+
+    async def operation(tx: Tx) -> None:
+        task = await tx.tasks.lock(task_id)
+        if task is None or task.lease_token != token:
+            return
+        again = freed(replace(task, attempt=task.attempt - 1), TaskState.READY, available_at_ms=tx.now_ms)
+        if task.activity_id is not None:
+            activity = await tx.activities.get(task.activity_id)
+            assert activity is not None
+            waiting = replace(
+                activity, status=ActivityStatus.PENDING, attempt=again.attempt, started_at_ms=None
+            )
+            deadline = waiting_deadline_at_ms(waiting, task.available_at_ms)
+            tx.activities.save(replace(waiting, deadline_at_ms=deadline))
+        put_back(tx, again, TaskState.LEASED)
+
+    await house.store.transact(operation, key=leased.task.run_id)

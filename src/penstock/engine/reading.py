@@ -1,0 +1,181 @@
+"""Reading runs: describe, list, history."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.core.model import (
+    Activity,
+    ActivityId,
+    Host,
+    RecordedEvent,
+    Run,
+    RunId,
+    Task,
+    TaskState,
+    task_id,
+)
+from penstock.engine.house import House
+from penstock.errors import NotFound, Reason
+from penstock.ports.store import PageStart, RunFilter, Tx
+from penstock.ports.wakeups import run_bell
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run, its place among the runs of its workflow id, and its workflow task in flight."""
+
+    run: Run
+    run_count: int
+    is_current: bool
+    live: Task | None = None
+
+    @property
+    def status(self) -> str:
+        leased = self.live is not None and self.live.state is TaskState.LEASED
+        return "running" if leased and self.run.is_open else self.run.status.value
+
+
+async def describe(
+    house: House, namespace: str, workflow_id: str, run_id: str | None = None, host: Host = Host.WORKFLOW
+) -> RunView:
+    """The current run of a workflow id, or a named one."""
+
+    async def operation(tx: Tx) -> RunView:
+        instance = await tx.runs.instance(namespace, workflow_id)
+        if instance is None:
+            raise _no_instance(workflow_id, host)
+        run = await tx.runs.get(RunId(run_id) if run_id is not None else instance.run_id)
+        if run is None or run.workflow_id != workflow_id or run.namespace != namespace:
+            raise _no_run(workflow_id, run_id or instance.run_id)
+        if run.host is not host:
+            raise _no_instance(workflow_id, host)
+        live = (
+            await tx.tasks.get(task_id(run.run_id, run.last_task)) if run.is_open and run.last_task else None
+        )
+        return RunView(run, instance.run_count, run.run_id == instance.run_id, live)
+
+    return await house.store.read(operation)
+
+
+async def runs_of(house: House, namespace: str, workflow_id: str) -> Sequence[Run]:
+    async def operation(tx: Tx) -> Sequence[Run]:
+        runs = await tx.runs.of_instance(namespace, workflow_id)
+        if not runs:
+            raise _no_instance(workflow_id, Host.WORKFLOW)
+        return runs
+
+    return await house.store.read(operation)
+
+
+async def page(house: House, narrow: RunFilter, after: PageStart | None, limit: int) -> Sequence[Run]:
+    async def operation(tx: Tx) -> Sequence[Run]:
+        return await tx.runs.page(narrow, after, limit)
+
+    return await house.store.read(operation)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    run: Run
+    events: Sequence[RecordedEvent]
+    more: bool
+
+
+async def history(
+    house: House, namespace: str, workflow_id: str, run_id: str, after: int, limit: int, wait_ms: int = 0
+) -> HistoryPage:
+    """Events after a sequence; with a wait, held until there is one or the wait is over."""
+
+    async def operation(tx: Tx) -> HistoryPage:
+        run = await tx.runs.get(RunId(run_id))
+        if run is None or run.workflow_id != workflow_id or run.namespace != namespace:
+            raise _no_run(workflow_id, run_id)
+        events = await tx.histories.page(run.run_id, after, limit)
+        return HistoryPage(run, events, bool(events) and events[-1].sequence < run.last_sequence)
+
+    if wait_ms <= 0:
+        return await house.store.read(operation)
+    changed = asyncio.Event()
+    silence = house.wakeups.listen(run_bell(run_id), changed.set)
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + wait_ms / 1000
+    try:
+        while True:
+            changed.clear()
+            found = await house.store.read(operation)
+            left = ends_at - loop.time()
+            if found.events or not found.run.is_open or left <= 0:
+                return found
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), min(left, 1.0))
+    finally:
+        silence()
+
+
+async def task_history(house: House, run_id: RunId, after: int, limit: int) -> HistoryPage:
+    """A further page for a worker that holds the run's workflow task: the history cannot grow meanwhile."""
+
+    async def operation(tx: Tx) -> HistoryPage:
+        run = await tx.runs.get(run_id)
+        assert run is not None
+        events = await tx.histories.page(run_id, after, limit)
+        return HistoryPage(run, events, bool(events) and events[-1].sequence < run.last_sequence)
+
+    return await house.store.read(operation)
+
+
+@dataclass(frozen=True, slots=True)
+class StandaloneView:
+    run: Run
+    activity: Activity
+
+
+async def describe_activity(house: House, namespace: str, activity_id: str) -> StandaloneView:
+    async def operation(tx: Tx) -> StandaloneView:
+        instance = await tx.runs.instance(namespace, activity_id)
+        run = await tx.runs.get(instance.run_id) if instance else None
+        if run is None or run.host is not Host.ACTIVITY:
+            raise _no_instance(activity_id, Host.ACTIVITY)
+        activity = await tx.activities.get(ActivityId(f"{run.run_id}-a1"))
+        assert activity is not None
+        return StandaloneView(run, activity)
+
+    return await house.store.read(operation)
+
+
+async def page_activities(
+    house: House, narrow: RunFilter, after: PageStart | None, limit: int
+) -> Sequence[StandaloneView]:
+    async def operation(tx: Tx) -> Sequence[StandaloneView]:
+        runs = await tx.runs.page(narrow, after, limit)
+        found = await tx.activities.get_many([ActivityId(f"{run.run_id}-a1") for run in runs])
+        return [
+            StandaloneView(run, activity)
+            for run, activity in zip(runs, found, strict=True)
+            if activity is not None
+        ]
+
+    return await house.store.read(operation)
+
+
+def _no_instance(workflow_id: str, host: Host) -> NotFound:
+    if host is Host.ACTIVITY:
+        return NotFound(
+            Reason.ACTIVITY_NOT_FOUND, f"There is no activity {workflow_id!r}.", activity_id=workflow_id
+        )
+    return NotFound(
+        Reason.INSTANCE_NOT_FOUND, f"There is no workflow {workflow_id!r}.", workflow_id=workflow_id
+    )
+
+
+def _no_run(workflow_id: str, run_id: str) -> NotFound:
+    return NotFound(
+        Reason.RUN_NOT_FOUND,
+        f"Workflow {workflow_id!r} has no run {run_id!r}.",
+        workflow_id=workflow_id,
+        run_id=run_id,
+    )

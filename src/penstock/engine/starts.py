@@ -1,0 +1,182 @@
+"""Starting: a workflow, or an activity that stands alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from penstock.core.history.commands import ScheduleActivity
+from penstock.core.history.decide import activity_payload, schedule
+from penstock.core.history.events import CODEC, EventType
+from penstock.core.model import Blob, Event, Host, Instance, Run, RunId, Standing
+from penstock.core.timers import earliest, iso_or_none
+from penstock.engine.house import House
+from penstock.engine.recording import append, line_up, line_up_activity
+from penstock.errors import Conflict, Reason
+from penstock.ports.store import Tx
+
+STANDALONE_TYPE = "penstock.activity"
+"""The workflow type under which a standalone activity's host run is kept."""
+
+
+class DuplicatePolicy(StrEnum):
+    FAIL = "fail"
+    USE_EXISTING = "use-existing"
+
+
+class StartOutcome(StrEnum):
+    STARTED_NEW = "started_new"
+    RETURNED_EXISTING_ACTIVE = "returned_existing_active"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a caller asks to be started."""
+
+    namespace: str
+    workflow_type: str
+    task_queue: str
+    input: Blob
+    workflow_id: str | None = None
+    business_key: str | None = None
+    memo: str = "{}"
+    search_attributes: str = "{}"
+    duplicate_policy: DuplicatePolicy = DuplicatePolicy.FAIL
+    execution_timeout_s: int | None = None
+    run_timeout_s: int | None = None
+    standing: Standing = Standing()
+    build_id: str | None = None
+    start_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    run: Run
+    outcome: StartOutcome
+    deduplicated: bool = False
+
+
+async def start_workflow(house: House, request: Start) -> Started:
+    """Record the run, its first event and its first workflow task, together."""
+    run_id = RunId(house.entropy.new_id())
+    workflow_id = request.workflow_id or f"wf-{run_id}"
+
+    async def operation(tx: Tx) -> Started:
+        compatibility = await _pin(tx, request)
+        taken = await _take_id(tx, request, workflow_id, run_id)
+        if taken is not None:
+            return taken
+        run = _new_run(request, Host.WORKFLOW, workflow_id, run_id, compatibility, tx.now_ms)
+        run = append(tx, run, [_started(run)])
+        run = await line_up(tx, run)
+        tx.runs.insert(run)
+        return Started(run, StartOutcome.STARTED_NEW)
+
+    return await house.store.transact(operation, key=f"workflow:{request.namespace}:{workflow_id}")
+
+
+async def start_activity(house: House, request: Start, command: ScheduleActivity) -> Started:
+    """Record a hidden host run whose only step is the activity. No workflow code is involved."""
+    run_id = RunId(house.entropy.new_id())
+    activity_id = request.workflow_id or f"act-{run_id}"
+
+    async def operation(tx: Tx) -> Started:
+        taken = await _take_id(tx, request, activity_id, run_id)
+        if taken is not None:
+            return taken
+        run = _new_run(request, Host.ACTIVITY, activity_id, run_id, request.build_id, tx.now_ms)
+        run = replace(run, last_step=1, last_task=1, open_activities=1)
+        activity = schedule(run, command, tx.now_ms)
+        run = append(
+            tx, run, [_started(run), Event(EventType.ACTIVITY_SCHEDULED, activity_payload(activity))]
+        )
+        await line_up_activity(tx, run, activity)
+        tx.runs.insert(run)
+        return Started(run, StartOutcome.STARTED_NEW)
+
+    return await house.store.transact(operation, key=f"workflow:{request.namespace}:{activity_id}")
+
+
+async def _pin(tx: Tx, request: Start) -> str | None:
+    """The build that the run belongs to: the one asked for, else the promoted cohort's, else none."""
+    if request.build_id is not None:
+        return request.build_id
+    promoted = await tx.cohorts.promoted(request.namespace, request.task_queue)
+    return (promoted.build_id or None) if promoted else None
+
+
+async def _take_id(tx: Tx, request: Start, workflow_id: str, run_id: RunId) -> Started | None:
+    """None when the id is ours now; else what the duplicate policy makes of the run that has it."""
+    standing = await tx.runs.reserve(Instance(request.namespace, workflow_id, run_id, 1))
+    if standing.run_id == run_id:
+        return None
+    existing = await tx.runs.get(standing.run_id)
+    assert existing is not None, "a workflow id names a run that exists"
+    if request.start_key is not None and existing.start_key == request.start_key:
+        return Started(existing, StartOutcome.STARTED_NEW, deduplicated=True)
+    if request.duplicate_policy is DuplicatePolicy.USE_EXISTING and existing.is_open:
+        return Started(existing, StartOutcome.RETURNED_EXISTING_ACTIVE)
+    raise Conflict(
+        Reason.INSTANCE_ALREADY_STARTED,
+        f"{workflow_id!r} is in use by a run that is {existing.status.value}. "
+        "Choose another id, or start with duplicate_policy use-existing while that run is open.",
+        workflow_id=workflow_id,
+        run_id=existing.run_id,
+        outcome="rejected_duplicate",
+        status=existing.status.value,
+    )
+
+
+def _new_run(
+    request: Start, host: Host, workflow_id: str, run_id: RunId, compatibility: str | None, now_ms: int
+) -> Run:
+    execution_deadline = _after(now_ms, request.execution_timeout_s)
+    run_deadline = _after(now_ms, request.run_timeout_s)
+    return Run(
+        run_id=run_id,
+        namespace=request.namespace,
+        workflow_id=workflow_id,
+        run_number=1,
+        host=host,
+        workflow_type=request.workflow_type,
+        task_queue=request.task_queue,
+        business_key=request.business_key,
+        level=request.standing.level,
+        key=request.standing.key,
+        weight_milli=request.standing.weight_milli,
+        compatibility=compatibility,
+        input=request.input,
+        memo=request.memo,
+        search_attributes=request.search_attributes,
+        execution_timeout_s=request.execution_timeout_s,
+        run_timeout_s=request.run_timeout_s,
+        execution_deadline_at_ms=execution_deadline,
+        run_deadline_at_ms=run_deadline,
+        started_at_ms=now_ms,
+        start_key=request.start_key,
+        last_progress_at_ms=now_ms,
+        deadline_at_ms=earliest(execution_deadline, run_deadline),
+    )
+
+
+def _after(now_ms: int, timeout_s: int | None) -> int | None:
+    return None if timeout_s is None else now_ms + timeout_s * 1000
+
+
+def _started(run: Run) -> Event:
+    return Event(
+        EventType.WORKFLOW_STARTED,
+        {
+            "workflow_id": run.workflow_id,
+            "workflow_instance_id": run.workflow_id,
+            "workflow_run_id": run.run_id,
+            "workflow_type": run.workflow_type,
+            "business_key": run.business_key,
+            "task_queue": run.task_queue,
+            "payload_codec": CODEC,
+            "execution_timeout_seconds": run.execution_timeout_s,
+            "run_timeout_seconds": run.run_timeout_s,
+            "execution_deadline_at": iso_or_none(run.execution_deadline_at_ms),
+            "run_deadline_at": iso_or_none(run.run_deadline_at_ms),
+        },
+    )

@@ -1,0 +1,1 @@
+"""Background duties that repair what nobody finished; one file each, through the same use cases."""

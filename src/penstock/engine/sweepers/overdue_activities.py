@@ -1,0 +1,22 @@
+"""Activities of which one of the four clocks has run out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.model import ActivityId
+from penstock.engine import activity_reports
+from penstock.engine.house import House
+from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.ports.store import Tx
+
+
+def overdue_activities(house: House) -> Sweeper[ActivityId]:
+    return Sweeper("overdue_activities", house, _find, activity_reports.time_out, patient=True)
+
+
+async def _find(house: House, limit: int) -> Sequence[ActivityId]:
+    async def operation(tx: Tx) -> Sequence[ActivityId]:
+        return await tx.activities.overdue(tx.now_ms, limit)
+
+    return await house.store.read(operation)

@@ -1,0 +1,105 @@
+"""The common beat of all sweepers: look for what is due, do it, sleep until something may be due again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+import structlog
+
+from penstock.engine.house import House
+from penstock.errors import PenstockError
+from penstock.ports.wakeups import Bell
+
+K = TypeVar("K")
+BATCH = 256
+BEAT_S = 0.5
+STALL_S = 5.0
+"""A gap between two beats beyond this means that the whole process stood still."""
+log = structlog.get_logger("penstock.sweeper")
+
+
+class Sweeper(Generic[K]):
+    """Runs one duty until it is stopped; a duty that fails is tried again at the next beat."""
+
+    def __init__(
+        self,
+        name: str,
+        house: House,
+        find: Callable[[House, int], Awaitable[Sequence[K]]],
+        mend: Callable[[House, K], Awaitable[bool]],
+        *,
+        next_due_ms: Callable[[House], Awaitable[int | None]] | None = None,
+        bell: Bell | None = None,
+        patient: bool = False,
+    ) -> None:
+        self.name = name
+        self._house = house
+        self._find = find
+        self._mend = mend
+        self._next_due_ms = next_due_ms
+        self._bell = bell
+        self._patient = patient
+        """Whether a stall of this process gives everybody else one more interval (leases, heartbeats)."""
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        silence = self._house.wakeups.listen(self._bell, self._changed.set) if self._bell else None
+        last_beat = loop.time()
+        try:
+            while True:
+                self._changed.clear()
+                if self._patient and loop.time() - last_beat > STALL_S:
+                    log.warning(
+                        "stood still; waiting for heartbeats before expiring anything", sweeper=self.name
+                    )
+                    last_beat = loop.time()
+                    await asyncio.sleep(STALL_S)
+                    continue
+                last_beat = loop.time()
+                full = await self.sweep_safely()
+                if not full:
+                    await self._rest()
+        finally:
+            if silence is not None:
+                silence()
+
+    async def sweep_safely(self) -> bool:
+        try:
+            return await self.sweep() >= BATCH
+        except PenstockError as error:
+            log.warning("sweep failed; trying again", sweeper=self.name, reason=error.reason.value)
+        except Exception:
+            log.exception("sweep failed; trying again", sweeper=self.name)
+        return False
+
+    async def sweep(self) -> int:
+        """Do what is due now; returns how much was found."""
+        due = await self._find(self._house, BATCH)
+        if due:
+            results = await asyncio.gather(
+                *(self._mend(self._house, each) for each in due), return_exceptions=True
+            )
+            for error in results:
+                if isinstance(error, BaseException):
+                    log.warning("could not mend one", sweeper=self.name, error=repr(error))
+        return len(due)
+
+    async def _rest(self) -> None:
+        """Until the next beat, or until what is known to be due next."""
+        pause = BEAT_S
+        if self._next_due_ms is not None:
+            left_ms = await self._until_next_ms()
+            pause = BEAT_S if left_ms is None else min(BEAT_S, max(0.0, left_ms / 1000))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), pause + 0.001)
+
+    async def _until_next_ms(self) -> int | None:
+        assert self._next_due_ms is not None
+        try:
+            return await self._next_due_ms(self._house)
+        except PenstockError:
+            return None

@@ -1,0 +1,185 @@
+"""Workers: registration, liveness, and leaving."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.core.model import Cohort, TaskId, Worker, WorkerStatus
+from penstock.core.scheduling.cohorts import DRAINING
+from penstock.engine import activity_reports, workflow_reports
+from penstock.engine.house import House
+from penstock.errors import Conflict, NotFound, Reason
+from penstock.ports.store import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a worker says about itself."""
+
+    namespace: str
+    worker_id: str | None
+    task_queue: str
+    runtime: str
+    sdk_version: str | None = None
+    build_id: str | None = None
+    workflow_types: tuple[str, ...] = ()
+    activity_types: tuple[str, ...] = ()
+    fingerprints: Mapping[str, str] | None = None
+    workflow_slots: int = 100
+    activity_slots: int = 100
+    advertised: Mapping[str, Any] | None = None
+    task_slots: Mapping[str, Any] | None = None
+    process_metrics: Mapping[str, Any] | None = None
+    heartbeat_interval_s: int | None = None
+
+
+async def register(house: House, request: Registration) -> Worker:
+    """Make or renew a registration. Workflow code of an active worker may not change under its id."""
+    worker_id = request.worker_id or f"worker-{house.entropy.new_id()}"
+
+    async def operation(tx: Tx) -> Worker:
+        before = await tx.workers.get(request.namespace, worker_id)
+        fingerprints = _merged_fingerprints(before, request)
+        cohort = await tx.cohorts.get(request.namespace, request.task_queue, request.build_id or "")
+        worker = Worker(
+            namespace=request.namespace,
+            worker_id=worker_id,
+            task_queue=request.task_queue,
+            runtime=request.runtime,
+            sdk_version=request.sdk_version,
+            build_id=request.build_id,
+            workflow_types=request.workflow_types,
+            activity_types=request.activity_types,
+            fingerprints=fingerprints,
+            workflow_slots=request.workflow_slots,
+            activity_slots=request.activity_slots,
+            status=_status(cohort),
+            advertised=request.advertised or {},
+            task_slots=request.task_slots,
+            process_metrics=request.process_metrics,
+            heartbeat_interval_s=request.heartbeat_interval_s,
+            registered_at_ms=before.registered_at_ms if before else tx.now_ms,
+            heartbeat_at_ms=tx.now_ms,
+            updated_at_ms=tx.now_ms,
+        )
+        tx.workers.save(worker)
+        return worker
+
+    return await house.store.transact(operation, key=f"worker:{request.namespace}:{worker_id}")
+
+
+def _merged_fingerprints(before: Worker | None, request: Registration) -> dict[str, str]:
+    incoming = dict(request.fingerprints or {})
+    if before is None:
+        return incoming
+    if before.status is WorkerStatus.ACTIVE:
+        for workflow_type, fingerprint in incoming.items():
+            if before.fingerprints.get(workflow_type, fingerprint) != fingerprint:
+                raise Conflict(
+                    Reason.WORKFLOW_DEFINITION_CHANGED,
+                    f"Worker {before.worker_id!r} is active with another definition of {workflow_type!r}.",
+                    worker_id=before.worker_id,
+                    workflow_type=workflow_type,
+                    remediation="Restart the changed process with a new worker_id.",
+                )
+    advertised = set(request.workflow_types) | set(incoming)
+    kept = {name: value for name, value in before.fingerprints.items() if name in advertised}
+    return kept | incoming
+
+
+def _status(cohort: Cohort | None) -> WorkerStatus:
+    drained = cohort is not None and cohort.drain_intent == DRAINING
+    return WorkerStatus.DRAINING if drained else WorkerStatus.ACTIVE
+
+
+async def heartbeat(
+    house: House,
+    namespace: str,
+    worker_id: str,
+    task_slots: Mapping[str, Any] | None,
+    process_metrics: Mapping[str, Any] | None,
+    heartbeat_interval_s: int | None,
+) -> Worker:
+    async def operation(tx: Tx) -> Worker:
+        worker = await tx.workers.get(namespace, worker_id)
+        if worker is None:
+            raise NotFound(
+                Reason.WORKER_NOT_REGISTERED,
+                f"Worker {worker_id!r} is not registered in this namespace.",
+                worker_id=worker_id,
+            )
+        cohort = await tx.cohorts.get(namespace, worker.task_queue, worker.build_id or "")
+        worker = replace(
+            worker,
+            status=_status(cohort),
+            task_slots=task_slots if task_slots is not None else worker.task_slots,
+            process_metrics=process_metrics if process_metrics is not None else worker.process_metrics,
+            heartbeat_interval_s=heartbeat_interval_s or worker.heartbeat_interval_s,
+            heartbeat_at_ms=tx.now_ms,
+            updated_at_ms=tx.now_ms,
+        )
+        tx.workers.save(worker)
+        return worker
+
+    return await house.store.transact(operation, key=f"worker:{namespace}:{worker_id}")
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A worker that is gone, and how much of its work waits for others again."""
+
+    worker_id: str
+    workflow_tasks: int
+    activity_tasks: int
+
+
+async def deregister(house: House, namespace: str, worker_id: str) -> Left:
+    """Remove the registration and give its leased tasks back at once, instead of waiting for the leases to end."""
+
+    async def operation(tx: Tx) -> Sequence[TaskId]:
+        if await tx.workers.get(namespace, worker_id) is None:
+            raise NotFound(
+                Reason.WORKER_NOT_FOUND,
+                f"There is no worker {worker_id!r} in this namespace.",
+                worker_id=worker_id,
+            )
+        tx.workers.delete(namespace, worker_id)
+        return await tx.tasks.leased_by(namespace, worker_id)
+
+    held = await house.store.transact(operation, key=f"worker:{namespace}:{worker_id}")
+    workflow = activity = 0
+    for task_id in held:
+        if await workflow_reports.reclaim(house, task_id, expired_only=False):
+            workflow += 1
+        elif await activity_reports.reclaim(house, task_id, expired_only=False):
+            activity += 1
+    return Left(worker_id, workflow, activity)
+
+
+async def describe(house: House, namespace: str, worker_id: str) -> Worker:
+    async def operation(tx: Tx) -> Worker:
+        worker = await tx.workers.get(namespace, worker_id)
+        if worker is None:
+            raise NotFound(
+                Reason.WORKER_NOT_FOUND,
+                f"There is no worker {worker_id!r} in this namespace.",
+                worker_id=worker_id,
+            )
+        return worker
+
+    return await house.store.read(operation)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    workers: Sequence[Worker]
+    now_ms: int
+
+
+async def every(house: House, namespace: str, task_queue: str | None) -> Fleet:
+    async def operation(tx: Tx) -> Fleet:
+        return Fleet(await tx.workers.list(namespace, task_queue), tx.now_ms)
+
+    return await house.store.read(operation)

@@ -1,0 +1,10 @@
+"""Authentication at the edge: a request's credentials in, a `Principal` out."""
+
+from __future__ import annotations
+
+from penstock.server.auth.drivers import Authenticator
+from penstock.server.auth.evidence import Evidence, fold_headers
+from penstock.server.auth.signatures import RegisterNonce
+from penstock.server.auth.throttle import FailureThrottle
+
+__all__ = ["Authenticator", "Evidence", "FailureThrottle", "RegisterNonce", "fold_headers"]

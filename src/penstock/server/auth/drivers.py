@@ -1,0 +1,90 @@
+"""The authenticator that a policy asks for."""
+
+from __future__ import annotations
+
+from typing import Protocol, assert_never
+
+from penstock.core.permissions import (
+    ANYBODY,
+    AuthDriver,
+    AuthPolicy,
+    Principal,
+    SignatureProfile,
+    credentials,
+)
+from penstock.errors import Exhausted, PenstockError, Reason, Unauthenticated
+from penstock.server.auth.evidence import Evidence, refuse_secrets_in_url
+from penstock.server.auth.signatures import BodySignatureDriver, RegisterNonce, RequestSignatureDriver
+from penstock.server.auth.throttle import FailureThrottle
+from penstock.server.auth.tokens import TokenDriver
+
+
+class Driver(Protocol):
+    """One way to find out who asks."""
+
+    async def authenticate(self, evidence: Evidence) -> Principal: ...
+
+
+class Authenticator:
+    """Says who sends a request, the same way for every route."""
+
+    def __init__(
+        self, policy: AuthPolicy, *, register_nonce: RegisterNonce, throttle: FailureThrottle | None = None
+    ) -> None:
+        self._driver = _driver(policy, register_nonce)
+        self._throttle = throttle or FailureThrottle()
+
+    async def authenticate(self, evidence: Evidence, address: str) -> Principal:
+        """The principal behind the request that came from `address`.
+
+        Raises `InvalidInput` for a credential in the URL, `Unauthenticated`, or `Exhausted` in its place when
+        the address has failed too often; `server_error` when no credential is configured.
+        """
+        refuse_secrets_in_url(evidence.raw_query)
+        try:
+            return await self._driver.authenticate(evidence)
+        except Unauthenticated:
+            wait_ms = self._throttle.record_failure(address, evidence.now_ms)
+            if not wait_ms:
+                raise
+        seconds = -(-wait_ms // 1000)
+        raise Exhausted(
+            Reason.TOO_MANY_AUTH_FAILURES,
+            f"Too many requests from this address failed to authenticate. Wait {seconds} s.",
+            retry_after_seconds=seconds,
+        )
+
+
+class _Anybody:
+    """No authentication: for a trusted loopback only."""
+
+    async def authenticate(self, evidence: Evidence) -> Principal:
+        return ANYBODY
+
+
+class _Misconfigured:
+    """No credential exists that could be right."""
+
+    async def authenticate(self, evidence: Evidence) -> Principal:
+        raise PenstockError(
+            Reason.SERVER_ERROR,
+            "The server has no credential configured for its authentication driver. "
+            "Set a token or signature key for at least one role.",
+        )
+
+
+def _driver(policy: AuthPolicy, register_nonce: RegisterNonce) -> Driver:
+    if policy.driver is AuthDriver.NONE:
+        return _Anybody()
+    known = credentials(policy)
+    if not known:
+        return _Misconfigured()
+    if policy.driver is AuthDriver.TOKEN:
+        return TokenDriver(known)
+    match policy.signature_profile:
+        case SignatureProfile.BODY:
+            return BodySignatureDriver(known)
+        case SignatureProfile.PENSTOCK:
+            return RequestSignatureDriver(known, register_nonce, window_ms=policy.signature_window_ms)
+        case _:
+            assert_never(policy.signature_profile)

@@ -1,0 +1,151 @@
+"""The signature driver: a request proves that its sender holds a key, without sending it.
+
+Two profiles. `penstock` covers the whole request, a time and a word used once, so that a captured request is
+worth nothing. `body` is the older contract's HMAC of the body alone: it can be replayed and moved, and is
+there only for deployments that ask for it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import unquote
+
+from penstock.core.permissions import Credential, Principal
+from penstock.errors import InvalidInput, PenstockError, Reason, Unauthenticated, Unavailable
+from penstock.server.auth.evidence import Evidence
+from penstock.wire.signatures import HEADER, SignatureHeader, SignedRequest, proof, read_header
+
+RegisterNonce = Callable[[str, str, int], Awaitable[bool]]
+"""`(key id, nonce, expires_at_ms) -> True` the first time, False after that; shared by all servers."""
+
+_BODY_SHAPE: Final = re.compile(r"[0-9a-f]{64}")
+_AMBIGUOUS_PATH: Final = re.compile(r"//|\\|#|%2f|%5c|%00", re.IGNORECASE)
+
+
+class BodySignatureDriver:
+    """`X-Signature`: lower-case hex HMAC-SHA256 of the raw body, under any known key."""
+
+    def __init__(self, credentials: Sequence[Credential]) -> None:
+        self._known = tuple(
+            (known.secret.encode("utf-8", "surrogateescape"), known.principal) for known in credentials
+        )
+
+    async def authenticate(self, evidence: Evidence) -> Principal:
+        """The principal of the first key that fits; raises `Unauthenticated`."""
+        presented = evidence.headers.get("x-signature", "")
+        if not _BODY_SHAPE.fullmatch(presented):
+            raise Unauthenticated(
+                Reason.UNAUTHORIZED, "Send X-Signature: the lower-case hex HMAC-SHA256 of the body."
+            )
+        found: Principal | None = None
+        for key, principal in self._known:
+            expected = hmac.digest(key, evidence.body, "sha256").hex()
+            if hmac.compare_digest(expected, presented) and found is None:
+                found = principal
+        if found is None:
+            raise Unauthenticated(Reason.UNAUTHORIZED, "The signature fits no key of this server.")
+        return found
+
+
+class RequestSignatureDriver:
+    """`X-Penstock-Signature`: the whole request, a time and a nonce, under a named key."""
+
+    def __init__(
+        self, credentials: Sequence[Credential], register_nonce: RegisterNonce, *, window_ms: int
+    ) -> None:
+        self._known = {known.principal.credential: known for known in credentials}
+        self._register_nonce = register_nonce
+        self._window_ms = window_ms
+        self._nobodys_key = secrets.token_hex(32)
+
+    async def authenticate(self, evidence: Evidence) -> Principal:
+        """The principal of the key that signed this very request, now, for the first time.
+
+        Raises `Unauthenticated` (`signature_stale`, `signature_replayed`, `signature_invalid`) with the
+        server's time, `InvalidInput` for a path that two readers could read differently, `Unavailable` if
+        the nonce cannot be recorded.
+        """
+        value = evidence.headers.get(HEADER)
+        if value is None:
+            raise Unauthenticated(Reason.UNAUTHORIZED, "Send X-Penstock-Signature with the request.")
+        _check_path(evidence.raw_path)
+        header = read_header(value)
+        if header is None:
+            raise _refused(
+                Reason.SIGNATURE_INVALID, "The signature header is not well formed.", evidence.now_ms
+            )
+        if abs(evidence.now_ms - header.created * 1000) > self._window_ms:
+            raise _refused(
+                Reason.SIGNATURE_STALE,
+                "The signature is too old or too new: mind your clock.",
+                evidence.now_ms,
+            )
+        principal = self._verified(header, evidence)
+        await self._spend_nonce(header, evidence.now_ms)
+        return principal
+
+    def _verified(self, header: SignatureHeader, evidence: Evidence) -> Principal:
+        known = self._known.get(header.key_id)
+        secret = self._nobodys_key if known is None else known.secret
+        try:
+            expected = proof(_signed_part(evidence), secret, header.key_id, header.created, header.nonce)
+        except ValueError:
+            expected = ""
+        if not hmac.compare_digest(expected, header.proof) or known is None:
+            raise _refused(
+                Reason.SIGNATURE_INVALID, "The signature does not fit this request.", evidence.now_ms
+            )
+        return known.principal
+
+    async def _spend_nonce(self, header: SignatureHeader, now_ms: int) -> None:
+        """Only after the proof held, so that strangers cannot fill the table.
+
+        A nonce is kept one window longer than its signature can live, against clocks that differ.
+        """
+        expires_at_ms = header.created * 1000 + 2 * self._window_ms
+        try:
+            first_time = await self._register_nonce(header.key_id, header.nonce, expires_at_ms)
+        except PenstockError:
+            raise
+        except Exception as failure:
+            raise Unavailable(
+                Reason.BACKEND_UNAVAILABLE,
+                "The signature could not be recorded, so the request was not served.",
+            ) from failure
+        if not first_time:
+            raise _refused(
+                Reason.SIGNATURE_REPLAYED, "This signature was used before: sign each attempt anew.", now_ms
+            )
+
+
+def _signed_part(evidence: Evidence) -> SignedRequest:
+    headers = evidence.headers
+    return SignedRequest(
+        method=evidence.method,
+        raw_path=evidence.raw_path,
+        raw_query=evidence.raw_query,
+        host=headers.get("host", ""),
+        namespace=headers.get("x-namespace", ""),
+        content_type=headers.get("content-type", ""),
+        content_encoding=headers.get("content-encoding", ""),
+        body=evidence.body,
+    )
+
+
+def _check_path(raw_path: str) -> None:
+    """One reading only: no empty or dot segments, no encoded slashes."""
+    if _AMBIGUOUS_PATH.search(raw_path) or any(unquote(part) in (".", "..") for part in raw_path.split("/")):
+        raise InvalidInput(
+            Reason.MALFORMED_REQUEST,
+            "A signed request needs a plain path: no '//', no '.' or '..' segments, no encoded slashes.",
+        )
+
+
+def _refused(reason: Reason, message: str, now_ms: int) -> Unauthenticated:
+    server_time = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return Unauthenticated(reason, message, server_time=server_time.replace("+00:00", "Z"))

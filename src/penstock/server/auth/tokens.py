@@ -1,0 +1,52 @@
+"""The token driver: a bearer token names its principal."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+
+from penstock.core.permissions import Credential, Principal
+from penstock.errors import Reason, Unauthenticated
+from penstock.server.auth.evidence import Evidence
+
+
+class TokenDriver:
+    """Compares digests, all of them for every request, so that time tells nothing about the tokens."""
+
+    def __init__(self, credentials: Sequence[Credential]) -> None:
+        self._known = tuple(
+            (_digest(known.secret.encode("utf-8", "surrogateescape")), known.principal)
+            for known in credentials
+        )
+
+    async def authenticate(self, evidence: Evidence) -> Principal:
+        """The principal of the first credential that matches; raises `Unauthenticated`."""
+        presented = _digest(_bearer_token(evidence.headers.get("authorization", "")))
+        found: Principal | None = None
+        for digest, principal in self._known:
+            if hmac.compare_digest(digest, presented) and found is None:
+                found = principal
+        if found is None:
+            raise _unknown()
+        return found
+
+
+def _bearer_token(header: str) -> bytes:
+    """The token's bytes as they crossed the wire (header text is Latin-1 by convention)."""
+    scheme, _, token = header.partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token:
+        raise Unauthenticated(Reason.UNAUTHORIZED, "Send a credential: Authorization: Bearer <token>.")
+    try:
+        return token.encode("latin-1")
+    except UnicodeEncodeError:
+        raise _unknown() from None
+
+
+def _unknown() -> Unauthenticated:
+    return Unauthenticated(Reason.UNAUTHORIZED, "The bearer token is not one that this server knows.")
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()

@@ -1,0 +1,373 @@
+"""Every setting there is, as one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from penstock.settings.kinds import (
+    Choice,
+    DatabaseUrl,
+    FilePath,
+    Flag,
+    Host,
+    Hosts,
+    Kind,
+    NamespaceName,
+    Networks,
+    SigningKey,
+    Token,
+    Whole,
+    Word,
+)
+from penstock.settings.policies import AuthDriver, LogFormat, LogLevel, SignatureProfile, SqliteSynchronous
+
+PREFIX = "DW_"
+FILE_SUFFIX = "_FILE"
+POLL_TIMEOUT_SECONDS_MAX = 60
+
+CLIENT_VARIABLES = {"DW_ENV": "the connection profile that a client uses; the server ignores it"}
+"""Variables with our prefix that belong to clients: allowed in the environment, never in a server's file."""
+
+
+class Group(StrEnum):
+    """The chapters of the reference page."""
+
+    SERVER = "The server"
+    LISTEN = "Where it listens"
+    AUTH = "Who may ask"
+    STORE = "Where the truth is kept"
+    LIMITS = "Limits"
+    TIMES = "Times and polls"
+    LOGS = "Logs"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row: a name, what it expects, its default and what it is for.
+
+    `default` is None where the setting may be absent or its default is worked out; `default_note` says which.
+    """
+
+    name: str
+    kind: Kind
+    default: str | None
+    description: str
+    group: Group
+    default_note: str = "not set"
+    in_file: bool = True
+
+    @property
+    def alias(self) -> str:
+        """The short name in a TOML file: `DW_AUTH_DRIVER` is also `auth_driver`."""
+        return self.name.removeprefix(PREFIX).lower()
+
+    @property
+    def file_variant(self) -> str | None:
+        """The setting that names a file holding this one, for secrets; None for all others."""
+        return self.name + FILE_SUFFIX if isinstance(self.kind, Token | SigningKey) else None
+
+
+def _seconds(minimum: int, maximum: int) -> Whole:
+    return Whole(minimum, maximum, "seconds")
+
+
+_MIB = 1024 * 1024
+
+CATALOGUE: tuple[Setting, ...] = (
+    # The server
+    Setting(
+        "DW_CONFIG",
+        FilePath(),
+        None,
+        "TOML file with these same settings; `--config` wins over it.",
+        Group.SERVER,
+        in_file=False,
+    ),
+    Setting(
+        "DW_SERVER_ID",
+        Word(128),
+        None,
+        "Name of this server process in discovery, logs and leases; unique in a cluster.",
+        Group.SERVER,
+        default_note="host name and process id",
+    ),
+    Setting(
+        "DW_DEFAULT_NAMESPACE",
+        NamespaceName(),
+        "default",
+        "Namespace of a request that names none; it is made at the first start.",
+        Group.SERVER,
+    ),
+    Setting(
+        "DW_HISTORY_RETENTION_DAYS",
+        Whole(1, 365, "days"),
+        "30",
+        "How long closed runs are kept in a namespace that does not say otherwise.",
+        Group.SERVER,
+    ),
+    # Where it listens
+    Setting(
+        "DW_HOST",
+        Host(),
+        "127.0.0.1",
+        "Address to listen on; other machines reach the server only if it is not a loopback one.",
+        Group.LISTEN,
+    ),
+    Setting("DW_PORT", Whole(0, 65535), "8080", "Port to listen on; 0 takes any free one.", Group.LISTEN),
+    Setting(
+        "DW_ALLOWED_HOSTS",
+        Hosts(),
+        "",
+        "Host headers that are answered; others get 421. A loopback bind always allows its own names.",
+        Group.LISTEN,
+        default_note="loopback names on a loopback bind, else any",
+    ),
+    Setting(
+        "DW_TRUSTED_PROXIES",
+        Networks(),
+        "",
+        "TLS-ending proxies in front of the server, whose forwarding headers are believed.",
+        Group.LISTEN,
+        default_note="none",
+    ),
+    Setting(
+        "DW_INSECURE_HTTP",
+        Flag(),
+        "false",
+        "Allow token authentication on a non-loopback bind without TLS; tokens then travel in the clear.",
+        Group.LISTEN,
+    ),
+    Setting(
+        "DW_COMPRESSION_ENABLED",
+        Flag(),
+        "true",
+        "Compress large JSON responses for callers that accept it.",
+        Group.LISTEN,
+    ),
+    # Who may ask
+    Setting(
+        "DW_AUTH_DRIVER",
+        Choice(AuthDriver),
+        "token",
+        "How callers prove who they are; `none` is for development on loopback.",
+        Group.AUTH,
+    ),
+    Setting("DW_WORKER_TOKEN", Token(), None, "Token of workers: register, poll, complete.", Group.AUTH),
+    Setting(
+        "DW_OPERATOR_TOKEN",
+        Token(),
+        None,
+        "Token of operators: workflows, task queues and what can be seen of workers.",
+        Group.AUTH,
+    ),
+    Setting(
+        "DW_ADMIN_TOKEN",
+        Token(),
+        None,
+        "Token of administrators: namespaces and maintenance too.",
+        Group.AUTH,
+    ),
+    Setting(
+        "DW_AUTH_TOKEN",
+        Token(),
+        None,
+        "Shared token: opens every route while no role token is set, and is a plain admin otherwise.",
+        Group.AUTH,
+    ),
+    Setting("DW_WORKER_SIGNATURE_KEY", SigningKey(), None, "HMAC key of workers.", Group.AUTH),
+    Setting("DW_OPERATOR_SIGNATURE_KEY", SigningKey(), None, "HMAC key of operators.", Group.AUTH),
+    Setting("DW_ADMIN_SIGNATURE_KEY", SigningKey(), None, "HMAC key of administrators.", Group.AUTH),
+    Setting(
+        "DW_SIGNATURE_KEY",
+        SigningKey(),
+        None,
+        "Shared HMAC key, with the same rule as the shared token.",
+        Group.AUTH,
+    ),
+    Setting(
+        "DW_SIGNATURE_PROFILE",
+        Choice(SignatureProfile),
+        "penstock",
+        "What a signature covers: the whole request, or (`body`) its body alone, for older clients.",
+        Group.AUTH,
+    ),
+    Setting(
+        "DW_SIGNATURE_WINDOW_SECONDS",
+        _seconds(1, 300),
+        "60",
+        "How far the clock of a signing caller may differ.",
+        Group.AUTH,
+    ),
+    Setting(
+        "DW_AUTH_BACKWARD_COMPATIBLE",
+        Flag(),
+        "true",
+        "Accept the shared token or key; `false` leaves only the secrets of roles.",
+        Group.AUTH,
+    ),
+    # Where the truth is kept
+    Setting(
+        "DW_DATABASE_URL",
+        DatabaseUrl(),
+        "sqlite:///penstock.db",
+        "The store: an SQLite file, PostgreSQL, or memory that is gone when the server stops.",
+        Group.STORE,
+    ),
+    Setting(
+        "DW_SQLITE_SYNCHRONOUS",
+        Choice(SqliteSynchronous),
+        "full",
+        "When SQLite calls fsync; `normal` may lose the last commits in a power cut.",
+        Group.STORE,
+    ),
+    Setting(
+        "DW_POSTGRES_POOL_SIZE",
+        Whole(2, 1000, "connections"),
+        "8",
+        "Connections to PostgreSQL that one server process holds.",
+        Group.STORE,
+    ),
+    Setting(
+        "DW_STATEMENT_TIMEOUT_MS",
+        Whole(100, 3_600_000, "milliseconds"),
+        "10000",
+        "Longest time one database statement may take.",
+        Group.STORE,
+    ),
+    # Limits
+    Setting(
+        "DW_MAX_PAYLOAD_BYTES",
+        Whole(256, 64 * _MIB, "bytes"),
+        str(2 * _MIB),
+        "Largest request body.",
+        Group.LIMITS,
+    ),
+    Setting(
+        "DW_MAX_MEMO_BYTES", Whole(0, 64 * _MIB, "bytes"), "262144", "Largest memo, as JSON.", Group.LIMITS
+    ),
+    Setting(
+        "DW_MAX_SEARCH_ATTRIBUTES",
+        Whole(0, 10_000),
+        "100",
+        "Search attributes that one namespace may define.",
+        Group.LIMITS,
+    ),
+    Setting(
+        "DW_MAX_SEARCH_ATTRIBUTE_KEY_LENGTH",
+        Whole(1, 1024, "characters"),
+        "128",
+        "Longest name of a search attribute.",
+        Group.LIMITS,
+    ),
+    Setting(
+        "DW_MAX_SEARCH_ATTRIBUTE_VALUE_BYTES",
+        Whole(1, _MIB, "bytes"),
+        "2048",
+        "Longest text in a search attribute.",
+        Group.LIMITS,
+    ),
+    Setting(
+        "DW_MAX_OPERATION_NAME_LENGTH",
+        Whole(1, 4096, "bytes"),
+        "256",
+        "Longest name of a signal, query or update.",
+        Group.LIMITS,
+    ),
+    Setting(
+        "DW_MAX_PENDING_ACTIVITIES",
+        Whole(0, 1_000_000),
+        "2000",
+        "Activities that one run may have open; 0 allows none.",
+        Group.LIMITS,
+    ),
+    Setting(
+        "DW_MAX_PENDING_TIMERS",
+        Whole(0, 1_000_000),
+        "2000",
+        "Timers that one run may have open; 0 allows none.",
+        Group.LIMITS,
+    ),
+    Setting(
+        "DW_MAX_HISTORY_EVENTS",
+        Whole(10, 10_000_000, "events"),
+        "50000",
+        "Events that one run may have before it must continue as new.",
+        Group.LIMITS,
+    ),
+    Setting(
+        "DW_QUERY_TASK_MAX_PENDING_PER_QUEUE",
+        Whole(1, 10_000),
+        "1024",
+        "Query tasks that may wait in one task queue; more are refused with 429.",
+        Group.LIMITS,
+    ),
+    Setting(
+        "DW_MAX_LONG_POLLS",
+        Whole(1, 1_000_000),
+        "10000",
+        "Polls that one server process keeps open at once.",
+        Group.LIMITS,
+    ),
+    # Times and polls
+    Setting(
+        "DW_WORKER_POLL_TIMEOUT",
+        _seconds(0, POLL_TIMEOUT_SECONDS_MAX),
+        "30",
+        "How long a poll waits for a task when it does not say itself.",
+        Group.TIMES,
+    ),
+    Setting(
+        "DW_WORKFLOW_TASK_TIMEOUT",
+        _seconds(1, 86_400),
+        "60",
+        "Lease of a workflow task.",
+        Group.TIMES,
+    ),
+    Setting(
+        "DW_ACTIVITY_TASK_TIMEOUT",
+        _seconds(1, 86_400),
+        "300",
+        "Lease of an activity task; heartbeats renew it.",
+        Group.TIMES,
+    ),
+    Setting(
+        "DW_QUERY_TASK_TIMEOUT",
+        _seconds(1, 600),
+        None,
+        "How long the caller of a query waits for a worker.",
+        Group.TIMES,
+        default_note="DW_WORKER_POLL_TIMEOUT, at least 1",
+    ),
+    Setting(
+        "DW_QUERY_TASK_LEASE_TIMEOUT",
+        _seconds(1, 86_400),
+        None,
+        "Lease of a query task.",
+        Group.TIMES,
+        default_note="DW_WORKFLOW_TASK_TIMEOUT",
+    ),
+    Setting(
+        "DW_WORKER_STALE_AFTER_SECONDS",
+        _seconds(1, 86_400),
+        None,
+        "Silence after which a worker counts as stale.",
+        Group.TIMES,
+        default_note="twice DW_WORKER_POLL_TIMEOUT, at least 60",
+    ),
+    # Logs
+    Setting("DW_LOG_LEVEL", Choice(LogLevel), "info", "Least important line that is written.", Group.LOGS),
+    Setting(
+        "DW_LOG_FORMAT",
+        Choice(LogFormat),
+        "auto",
+        "Shape of a line; `auto` is console on a terminal and JSON elsewhere.",
+        Group.LOGS,
+    ),
+)
+
+SETTINGS: dict[str, Setting] = {setting.name: setting for setting in CATALOGUE}
+FILE_VARIANTS: dict[str, Setting] = {
+    setting.file_variant: setting for setting in CATALOGUE if setting.file_variant is not None
+}
+NAMES: tuple[str, ...] = (*SETTINGS, *FILE_VARIANTS)

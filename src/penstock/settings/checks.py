@@ -1,0 +1,227 @@
+"""The rules that no single setting can break alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+from penstock.settings.addresses import is_loopback
+from penstock.settings.policies import AuthDriver, SignatureProfile
+from penstock.settings.secret import Secret
+from penstock.settings.values import Values
+
+SECRET_LENGTH_MIN = 32
+DISTINCT_CHARACTERS_MIN = 8
+
+SAMPLE_SECRETS = frozenset(
+    {
+        "admin", "admin-secret", "admin-signature-secret", "admin-token", "auth-token", "change-me",
+        "changeit", "changeme", "default", "demo", "demo-token", "dev", "dev-secret", "dev-token",
+        "development", "example", "local", "local-dev-token", "operator", "operator-secret",
+        "operator-signature-secret", "operator-token", "password", "replace-me", "sample", "secret",
+        "secret-token", "shared-secret", "shared-token", "signature-secret", "test", "test-secret",
+        "test-token", "token", "worker", "worker-secret", "worker-signature-secret", "worker-token",
+        "your-token-here",
+    }
+)  # fmt: skip
+"""Secrets that are printed in somebody's documentation, the seeds' own among them."""
+
+TOKENS = ("DW_WORKER_TOKEN", "DW_OPERATOR_TOKEN", "DW_ADMIN_TOKEN", "DW_AUTH_TOKEN")
+SIGNATURE_KEYS = (
+    "DW_WORKER_SIGNATURE_KEY",
+    "DW_OPERATOR_SIGNATURE_KEY",
+    "DW_ADMIN_SIGNATURE_KEY",
+    "DW_SIGNATURE_KEY",
+)
+SHARED = ("DW_AUTH_TOKEN", "DW_SIGNATURE_KEY")
+
+_BY_DRIVER = {AuthDriver.TOKEN: TOKENS, AuthDriver.SIGNATURE: SIGNATURE_KEYS, AuthDriver.NONE: ()}
+_MAKE_ONE = 'make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A reason not to start, told under the source of the setting it concerns most."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """Something an operator should know; the server starts all the same."""
+
+    name: str
+    text: str
+
+
+Finding = Refusal | Caution
+
+
+def check(values: Values) -> Iterator[Finding]:
+    """Every rule whose settings could all be read is asked; the others would only guess."""
+    for needs, rule in _RULES:
+        if values.has(*needs):
+            yield from rule(values)
+
+
+def usable_secrets(values: Values) -> dict[str, Secret]:
+    """The secrets of the driver in use, without a shared one that is switched off."""
+    names = _BY_DRIVER[values.of("DW_AUTH_DRIVER", AuthDriver)]
+    found = {name: values.maybe(name, Secret) for name in names}
+    return {
+        name: secret for name, secret in found.items() if secret is not None and _is_accepted(name, values)
+    }
+
+
+def _is_accepted(name: str, values: Values) -> bool:
+    return name not in SHARED or values.of("DW_AUTH_BACKWARD_COMPATIBLE", bool)
+
+
+def _no_open_door(values: Values) -> Iterator[Finding]:
+    if values.of("DW_AUTH_DRIVER", AuthDriver) is not AuthDriver.NONE:
+        return
+    host = values.of("DW_HOST", str)
+    if not is_loopback(host):
+        yield Refusal(
+            "DW_AUTH_DRIVER",
+            f"DW_AUTH_DRIVER=none works on a loopback address only, and DW_HOST is {host}:"
+            " set DW_AUTH_DRIVER=token or DW_HOST=127.0.0.1",
+        )
+    elif values.of("DW_TRUSTED_PROXIES", tuple):
+        yield Caution(
+            "DW_AUTH_DRIVER",
+            "DW_AUTH_DRIVER=none with DW_TRUSTED_PROXIES: whoever reaches the proxy may do everything",
+        )
+
+
+def _secrets_are_strong(values: Values) -> Iterator[Finding]:
+    host = values.of("DW_HOST", str)
+    for name, secret in usable_secrets(values).items():
+        weakness = _weakness(secret.reveal())
+        if weakness is None:
+            continue
+        if is_loopback(host):
+            yield Caution(name, f"{name} {weakness}: it works on loopback and is refused on any other bind")
+        else:
+            yield Refusal(name, f"{name} {weakness}, and DW_HOST {host} is not loopback: {_MAKE_ONE}")
+
+
+def _weakness(text: str) -> str | None:
+    if text.lower() in SAMPLE_SECRETS:
+        return "is a sample value that everybody knows"
+    if len(text) < SECRET_LENGTH_MIN:
+        return f"is shorter than {SECRET_LENGTH_MIN} characters"
+    if len(set(text)) < DISTINCT_CHARACTERS_MIN:
+        return f"has fewer than {DISTINCT_CHARACTERS_MIN} different characters"
+    return None
+
+
+def _secrets_are_distinct(values: Values) -> Iterator[Finding]:
+    for (first, one), (second, other) in combinations(usable_secrets(values).items(), 2):
+        if one == other:
+            yield Refusal(
+                second, f"{first} and {second} are the same secret, so its role is unclear: make them differ"
+            )
+
+
+def _secrets_exist(values: Values) -> Iterator[Finding]:
+    driver = values.of("DW_AUTH_DRIVER", AuthDriver)
+    if usable_secrets(values):
+        return
+    if driver is AuthDriver.SIGNATURE:
+        yield Refusal(
+            "DW_AUTH_DRIVER", f"DW_AUTH_DRIVER=signature needs a key: set {', '.join(SIGNATURE_KEYS[:3])}"
+        )
+    elif driver is AuthDriver.TOKEN:
+        yield Caution(
+            "DW_AUTH_DRIVER",
+            f"no token is set, so every authenticated request is refused: set {', '.join(TOKENS[:3])}",
+        )
+
+
+def _secrets_are_used(values: Values) -> Iterator[Finding]:
+    driver = values.of("DW_AUTH_DRIVER", AuthDriver)
+    for name in (*TOKENS, *SIGNATURE_KEYS):
+        if not values.is_set(name):
+            continue
+        if name not in _BY_DRIVER[driver]:
+            yield Caution(name, f"{name} is not used: DW_AUTH_DRIVER is {driver}")
+        elif not _is_accepted(name, values):
+            yield Caution(name, f"{name} is not used: DW_AUTH_BACKWARD_COMPATIBLE is false")
+
+
+def _credentials_stay_private(values: Values) -> Iterator[Finding]:
+    """A token, and a signature over the body alone, can be used again by whoever sees it on the way."""
+    driver = values.of("DW_AUTH_DRIVER", AuthDriver)
+    profile = values.of("DW_SIGNATURE_PROFILE", SignatureProfile)
+    replayable = driver is AuthDriver.TOKEN or (
+        driver is AuthDriver.SIGNATURE and profile is SignatureProfile.BODY
+    )
+    host = values.of("DW_HOST", str)
+    if not replayable or is_loopback(host) or values.of("DW_TRUSTED_PROXIES", tuple):
+        return
+    if values.of("DW_INSECURE_HTTP", bool):
+        yield Caution(
+            "DW_INSECURE_HTTP", f"credentials travel in the clear to {host}: DW_INSECURE_HTTP is true"
+        )
+    else:
+        yield Refusal(
+            "DW_HOST",
+            f"DW_HOST {host} is not loopback, and credentials would travel in the clear: put a TLS proxy in"
+            " front and name it in DW_TRUSTED_PROXIES, or accept it with DW_INSECURE_HTTP=true",
+        )
+
+
+def _signatures_cover_all(values: Values) -> Iterator[Finding]:
+    is_signature = values.of("DW_AUTH_DRIVER", AuthDriver) is AuthDriver.SIGNATURE
+    if is_signature and values.of("DW_SIGNATURE_PROFILE", SignatureProfile) is SignatureProfile.BODY:
+        yield Caution(
+            "DW_SIGNATURE_PROFILE",
+            "DW_SIGNATURE_PROFILE=body signs neither path nor namespace and can be replayed: prefer penstock",
+        )
+
+
+def _hosts_are_named(values: Values) -> Iterator[Finding]:
+    if not is_loopback(values.of("DW_HOST", str)) and not values.of("DW_ALLOWED_HOSTS", tuple):
+        yield Caution("DW_ALLOWED_HOSTS", "DW_ALLOWED_HOSTS is not set, so every Host header is answered")
+
+
+def _workers_outlive_polls(values: Values) -> Iterator[Finding]:
+    stale, poll = (
+        values.of(name, int) for name in ("DW_WORKER_STALE_AFTER_SECONDS", "DW_WORKER_POLL_TIMEOUT")
+    )
+    if stale <= poll:
+        yield Caution(
+            "DW_WORKER_STALE_AFTER_SECONDS",
+            f"DW_WORKER_STALE_AFTER_SECONDS ({stale}) is not longer than DW_WORKER_POLL_TIMEOUT ({poll}):"
+            " an idle worker will look stale while it polls",
+        )
+
+
+def _memos_fit(values: Values) -> Iterator[Finding]:
+    memo, payload = (values.of(name, int) for name in ("DW_MAX_MEMO_BYTES", "DW_MAX_PAYLOAD_BYTES"))
+    if memo > payload:
+        yield Caution(
+            "DW_MAX_MEMO_BYTES",
+            f"DW_MAX_MEMO_BYTES ({memo}) is never reached: DW_MAX_PAYLOAD_BYTES ({payload}) is smaller",
+        )
+
+
+_AUTH = ("DW_AUTH_DRIVER", "DW_AUTH_BACKWARD_COMPATIBLE")
+_RULES: tuple[tuple[tuple[str, ...], Callable[[Values], Iterator[Finding]]], ...] = (
+    (("DW_AUTH_DRIVER", "DW_HOST", "DW_TRUSTED_PROXIES"), _no_open_door),
+    ((*_AUTH, "DW_HOST"), _secrets_are_strong),
+    (_AUTH, _secrets_are_distinct),
+    ((*_AUTH, *TOKENS, *SIGNATURE_KEYS), _secrets_exist),
+    (_AUTH, _secrets_are_used),
+    (
+        ("DW_AUTH_DRIVER", "DW_SIGNATURE_PROFILE", "DW_HOST", "DW_TRUSTED_PROXIES", "DW_INSECURE_HTTP"),
+        _credentials_stay_private,
+    ),
+    (("DW_AUTH_DRIVER", "DW_SIGNATURE_PROFILE"), _signatures_cover_all),
+    (("DW_HOST", "DW_ALLOWED_HOSTS"), _hosts_are_named),
+    (("DW_WORKER_STALE_AFTER_SECONDS", "DW_WORKER_POLL_TIMEOUT"), _workers_outlive_polls),
+    (("DW_MAX_MEMO_BYTES", "DW_MAX_PAYLOAD_BYTES"), _memos_fit),
+)

@@ -1,0 +1,210 @@
+"""The frozen policies that everything else receives."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from penstock.settings.addresses import Network, is_loopback
+from penstock.settings.database_url import StoreKind
+from penstock.settings.secret import Secret
+
+
+class AuthDriver(StrEnum):
+    """How a caller proves who it is."""
+
+    TOKEN = "token"
+    SIGNATURE = "signature"
+    NONE = "none"
+
+
+class SignatureProfile(StrEnum):
+    """What a signature covers: the whole request with time and nonce, or (for compatibility) the body."""
+
+    PENSTOCK = "penstock"
+    BODY = "body"
+
+
+class SqliteSynchronous(StrEnum):
+    """When SQLite calls fsync: at every commit, or (faster, may lose the last ones) at checkpoints."""
+
+    FULL = "full"
+    NORMAL = "normal"
+
+
+class LogLevel(StrEnum):
+    """The least important line that is still written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    CRITICAL = "critical"
+
+
+class LogFormat(StrEnum):
+    """How a line looks; `auto` is console on a terminal and JSON elsewhere."""
+
+    AUTO = "auto"
+    JSON = "json"
+    CONSOLE = "console"
+
+
+@dataclass(frozen=True, slots=True)
+class ListenPolicy:
+    """Where the server listens, and whom it believes about that."""
+
+    host: str
+    port: int
+    allowed_hosts: frozenset[str] | None
+    trusted_proxies: tuple[Network, ...]
+    insecure_http: bool
+    compression_enabled: bool
+
+    @property
+    def is_loopback(self) -> bool:
+        return is_loopback(self.host)
+
+    def allows_host(self, name: str) -> bool:
+        """Whether a Host header (its port and brackets removed) may be answered; None allows every one."""
+        return self.allowed_hosts is None or name.lower().removesuffix(".") in self.allowed_hosts
+
+    def trusts_proxy(self, peer: str) -> bool:
+        """Whether forwarding headers of this peer may be believed. An odd address is never trusted."""
+        try:
+            address = ipaddress.ip_address(peer)
+        except ValueError:
+            return False
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return any(address in network for network in self.trusted_proxies)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSecrets:
+    """One secret a role, and the shared one from before roles."""
+
+    worker: Secret | None = None
+    operator: Secret | None = None
+    admin: Secret | None = None
+    shared: Secret | None = None
+
+    @property
+    def has_roles(self) -> bool:
+        """With any role secret set, the shared one is a plain admin and no longer opens worker routes."""
+        return any(secret is not None for secret in (self.worker, self.operator, self.admin))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.has_roles and self.shared is None
+
+
+@dataclass(frozen=True, slots=True)
+class AuthPolicy:
+    """Who may ask. `tokens` and `signature_keys` hold only what the settings allow to be used.
+
+    The shared secret is absent where `backward_compatible` is false.
+    """
+
+    driver: AuthDriver
+    tokens: RoleSecrets
+    signature_keys: RoleSecrets
+    signature_profile: SignatureProfile
+    signature_window_ms: int
+    backward_compatible: bool
+
+    @property
+    def secrets(self) -> RoleSecrets:
+        """The secrets of the driver in use. Empty with `token` means: every authenticated route is closed."""
+        match self.driver:
+            case AuthDriver.TOKEN:
+                return self.tokens
+            case AuthDriver.SIGNATURE:
+                return self.signature_keys
+            case AuthDriver.NONE:
+                return RoleSecrets()
+
+
+@dataclass(frozen=True, slots=True)
+class LimitPolicy:
+    """How large and how many. A limit of 0 closes its gate."""
+
+    payload_bytes_max: int
+    memo_bytes_max: int
+    search_attributes_max: int
+    search_attribute_key_length_max: int
+    search_attribute_value_bytes_max: int
+    operation_name_bytes_max: int
+    pending_activities_max: int
+    pending_timers_max: int
+    pending_query_tasks_max: int
+    history_events_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeasePolicy:
+    """How long a lease lasts that nobody renews."""
+
+    workflow_lease_ms: int
+    activity_lease_ms: int
+    query_lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PollPolicy:
+    """How long callers wait, how many may, and when a silent worker counts as stale."""
+
+    poll_timeout_ms: int
+    poll_timeout_ms_max: int
+    query_timeout_ms: int
+    worker_stale_after_ms: int
+    long_polls_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class StorePolicy:
+    """Where the truth is kept: `path` for SQLite only, `url` for PostgreSQL only."""
+
+    kind: StoreKind
+    path: Path | None
+    url: Secret | None
+    synchronous: SqliteSynchronous
+    pool_size: int
+    statement_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogPolicy:
+    """What is logged, and in which shape."""
+
+    level: LogLevel
+    format: LogFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One setting as it was read, fit for an operator's eyes; `shown` is None where it is not set."""
+
+    name: str
+    shown: str | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All policies of one server, and the warnings an operator should see when it starts."""
+
+    listen: ListenPolicy
+    auth: AuthPolicy
+    limits: LimitPolicy
+    leases: LeasePolicy
+    polls: PollPolicy
+    store: StorePolicy
+    logs: LogPolicy
+    server_id: str
+    default_namespace: str
+    retention_days_default: int
+    warnings: tuple[str, ...] = ()
+    readings: tuple[Reading, ...] = field(default=(), repr=False)

@@ -1,0 +1,228 @@
+"""From environment and file to `Settings`, or to one error that names every problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock.errors import ConfigurationError
+from penstock.settings import checks
+from penstock.settings.addresses import LOOPBACK_NAMES, is_loopback
+from penstock.settings.catalogue import CATALOGUE, POLL_TIMEOUT_SECONDS_MAX, Setting
+from penstock.settings.database_url import StoreLocation
+from penstock.settings.policies import (
+    AuthDriver,
+    AuthPolicy,
+    LeasePolicy,
+    LimitPolicy,
+    ListenPolicy,
+    LogFormat,
+    LogLevel,
+    LogPolicy,
+    PollPolicy,
+    Reading,
+    RoleSecrets,
+    Settings,
+    SignatureProfile,
+    SqliteSynchronous,
+    StorePolicy,
+)
+from penstock.settings.secret import HIDDEN, Secret
+from penstock.settings.secret_files import read_secret_file
+from penstock.settings.sources import Gathered, Given, gather
+from penstock.settings.unfit import Unfit
+from penstock.settings.values import DEFAULT, Values
+
+
+def load(
+    environ: Mapping[str, str],
+    config_path: Path | None = None,
+    *,
+    flags: Mapping[str, str] | None = None,
+    server_id_default: str = "penstock",
+) -> Settings:
+    """Read all settings once. `flags` are `DW_*` values from the command line and win over the environment.
+
+    Raises `ConfigurationError` with every problem, one a line, each with where it came from; the same lines
+    are in its details as `problems`. No secret is ever part of one.
+    """
+    gathered = gather(environ, flags or {}, config_path)
+    values, problems = _read_all(gathered, server_id_default)
+    findings = list(checks.check(values))
+    problems += [_line(values, found) for found in findings if isinstance(found, checks.Refusal)]
+    if problems:
+        raise ConfigurationError("\n".join(["The configuration is not valid:", *problems]), problems=problems)
+    warnings = tuple(_line(values, found) for found in findings if isinstance(found, checks.Caution))
+    return _settings(values, warnings)
+
+
+def _line(values: Values, found: checks.Finding) -> str:
+    return f"{values.source(found.name)}: {found.text}"
+
+
+def _read_all(gathered: Gathered, server_id_default: str) -> tuple[Values, list[str]]:
+    values, problems = Values(), list(gathered.problems)
+    for setting in CATALOGUE:
+        if setting.name in gathered.spoilt:
+            continue
+        given = gathered.given.get(setting.name)
+        if given is None:
+            values.put(setting.name, _default(setting), DEFAULT)
+            continue
+        try:
+            values.put(setting.name, _value(setting, given), _source(setting, given))
+        except Unfit as unfit:
+            problems.append(f"{given.origin}: {given.name} {unfit.message}")
+    _work_out_defaults(values, server_id_default)
+    return values, problems
+
+
+def _default(setting: Setting) -> object:
+    return None if setting.default is None else setting.kind.parse(setting.default)
+
+
+def _value(setting: Setting, given: Given) -> object:
+    if given.name == setting.file_variant:
+        if not given.text:
+            raise Unfit("is empty: it must be the path of a file")
+        return setting.kind.parse(read_secret_file(Path(given.text)))
+    if not given.text.strip() and not setting.kind.may_be_empty:
+        raise Unfit(f"is empty: it must be {setting.kind.expects}")
+    value = setting.kind.parse(given.text)
+    if given.file_is_open_to_others and _is_sensitive(value):
+        raise Unfit("is a secret in a file that others than its owner may use: chmod 600 the file")
+    return value
+
+
+def _is_sensitive(value: object) -> bool:
+    """A secret, or a database URL with a password in it."""
+    match value:
+        case Secret():
+            return True
+        case StoreLocation(url=Secret()):
+            return HIDDEN in value.shown
+        case _:
+            return False
+
+
+def _source(setting: Setting, given: Given) -> str:
+    return f"{given.origin} ({given.name})" if given.name != setting.name else given.origin
+
+
+def _work_out_defaults(values: Values, server_id_default: str) -> None:
+    """The defaults that follow from another setting. One that cannot be read leaves its follower unread."""
+    _follow(values, "DW_QUERY_TASK_TIMEOUT", "DW_WORKER_POLL_TIMEOUT", factor=1, minimum=1)
+    _follow(values, "DW_QUERY_TASK_LEASE_TIMEOUT", "DW_WORKFLOW_TASK_TIMEOUT", factor=1, minimum=1)
+    _follow(values, "DW_WORKER_STALE_AFTER_SECONDS", "DW_WORKER_POLL_TIMEOUT", factor=2, minimum=60)
+    if values.has("DW_SERVER_ID") and not values.is_set("DW_SERVER_ID"):
+        values.put("DW_SERVER_ID", server_id_default, DEFAULT)
+
+
+def _follow(values: Values, name: str, leader: str, *, factor: int, minimum: int) -> None:
+    if not values.has(name) or values.is_set(name):
+        return
+    if values.has(leader):
+        values.put(name, max(factor * values.of(leader, int), minimum), DEFAULT)
+    else:
+        values.forget(name)
+
+
+def _settings(values: Values, warnings: tuple[str, ...]) -> Settings:
+    return Settings(
+        listen=_listen(values),
+        auth=_auth(values),
+        limits=_limits(values),
+        leases=LeasePolicy(
+            workflow_lease_ms=_ms(values, "DW_WORKFLOW_TASK_TIMEOUT"),
+            activity_lease_ms=_ms(values, "DW_ACTIVITY_TASK_TIMEOUT"),
+            query_lease_ms=_ms(values, "DW_QUERY_TASK_LEASE_TIMEOUT"),
+        ),
+        polls=PollPolicy(
+            poll_timeout_ms=_ms(values, "DW_WORKER_POLL_TIMEOUT"),
+            poll_timeout_ms_max=POLL_TIMEOUT_SECONDS_MAX * 1000,
+            query_timeout_ms=_ms(values, "DW_QUERY_TASK_TIMEOUT"),
+            worker_stale_after_ms=_ms(values, "DW_WORKER_STALE_AFTER_SECONDS"),
+            long_polls_max=values.of("DW_MAX_LONG_POLLS", int),
+        ),
+        store=_store(values),
+        logs=LogPolicy(
+            level=values.of("DW_LOG_LEVEL", LogLevel), format=values.of("DW_LOG_FORMAT", LogFormat)
+        ),
+        server_id=values.of("DW_SERVER_ID", str),
+        default_namespace=values.of("DW_DEFAULT_NAMESPACE", str),
+        retention_days_default=values.of("DW_HISTORY_RETENTION_DAYS", int),
+        warnings=warnings,
+        readings=tuple(_reading(values, setting) for setting in CATALOGUE),
+    )
+
+
+def _ms(values: Values, name: str) -> int:
+    return values.of(name, int) * 1000
+
+
+def _listen(values: Values) -> ListenPolicy:
+    host = values.of("DW_HOST", str)
+    return ListenPolicy(
+        host=host,
+        port=values.of("DW_PORT", int),
+        allowed_hosts=_allowed_hosts(host, values.of("DW_ALLOWED_HOSTS", tuple)),
+        trusted_proxies=values.of("DW_TRUSTED_PROXIES", tuple),
+        insecure_http=values.of("DW_INSECURE_HTTP", bool),
+        compression_enabled=values.of("DW_COMPRESSION_ENABLED", bool),
+    )
+
+
+def _allowed_hosts(host: str, named: tuple[str, ...]) -> frozenset[str] | None:
+    """A loopback server answers to its own names (and stops DNS rebinding); any other to those given."""
+    if is_loopback(host):
+        return LOOPBACK_NAMES | {host, *named}
+    return frozenset(named) or None
+
+
+def _auth(values: Values) -> AuthPolicy:
+    compatible = values.of("DW_AUTH_BACKWARD_COMPATIBLE", bool)
+    return AuthPolicy(
+        driver=values.of("DW_AUTH_DRIVER", AuthDriver),
+        tokens=_role_secrets(values, checks.TOKENS, compatible),
+        signature_keys=_role_secrets(values, checks.SIGNATURE_KEYS, compatible),
+        signature_profile=values.of("DW_SIGNATURE_PROFILE", SignatureProfile),
+        signature_window_ms=_ms(values, "DW_SIGNATURE_WINDOW_SECONDS"),
+        backward_compatible=compatible,
+    )
+
+
+def _role_secrets(values: Values, names: tuple[str, str, str, str], compatible: bool) -> RoleSecrets:
+    worker, operator, admin, shared = (values.maybe(name, Secret) for name in names)
+    return RoleSecrets(worker, operator, admin, shared if compatible else None)
+
+
+def _limits(values: Values) -> LimitPolicy:
+    return LimitPolicy(
+        payload_bytes_max=values.of("DW_MAX_PAYLOAD_BYTES", int),
+        memo_bytes_max=values.of("DW_MAX_MEMO_BYTES", int),
+        search_attributes_max=values.of("DW_MAX_SEARCH_ATTRIBUTES", int),
+        search_attribute_key_length_max=values.of("DW_MAX_SEARCH_ATTRIBUTE_KEY_LENGTH", int),
+        search_attribute_value_bytes_max=values.of("DW_MAX_SEARCH_ATTRIBUTE_VALUE_BYTES", int),
+        operation_name_bytes_max=values.of("DW_MAX_OPERATION_NAME_LENGTH", int),
+        pending_activities_max=values.of("DW_MAX_PENDING_ACTIVITIES", int),
+        pending_timers_max=values.of("DW_MAX_PENDING_TIMERS", int),
+        pending_query_tasks_max=values.of("DW_QUERY_TASK_MAX_PENDING_PER_QUEUE", int),
+        history_events_max=values.of("DW_MAX_HISTORY_EVENTS", int),
+    )
+
+
+def _store(values: Values) -> StorePolicy:
+    location = values.of("DW_DATABASE_URL", StoreLocation)
+    return StorePolicy(
+        kind=location.kind,
+        path=location.path,
+        url=location.url,
+        synchronous=values.of("DW_SQLITE_SYNCHRONOUS", SqliteSynchronous),
+        pool_size=values.of("DW_POSTGRES_POOL_SIZE", int),
+        statement_timeout_ms=values.of("DW_STATEMENT_TIMEOUT_MS", int),
+    )
+
+
+def _reading(values: Values, setting: Setting) -> Reading:
+    shown = setting.kind.show(values.raw(setting.name)) if values.is_set(setting.name) else None
+    return Reading(setting.name, shown or None, values.source(setting.name))

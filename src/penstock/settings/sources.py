@@ -1,0 +1,203 @@
+"""Which text each setting was given, and where: command line before environment before file."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.settings.catalogue import (
+    CATALOGUE,
+    CLIENT_VARIABLES,
+    FILE_VARIANTS,
+    NAMES,
+    PREFIX,
+    SETTINGS,
+    Setting,
+)
+from penstock.settings.kinds import FilePath, Kind
+from penstock.settings.toml_file import TomlFile, read_toml_file, shown_path
+from penstock.settings.unfit import Unfit, quoted
+
+ENVIRONMENT = "environment"
+COMMAND_LINE = "command line"
+
+_TOML_INTEGER_MAX = 2**63
+_TOML_WORDS: tuple[tuple[type, str], ...] = (
+    (bool, "a boolean"),
+    (int, "an integer"),
+    (float, "a float"),
+    (str, "a string"),
+    (list, "an array"),
+    (dict, "a table"),
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Given:
+    """A text as somebody wrote it; without a `repr`, for it may be a secret."""
+
+    name: str
+    text: str
+    origin: str
+    file_is_open_to_others: bool = False
+
+
+@dataclass(slots=True, repr=False)
+class Gathered:
+    """What was given for each setting, what was wrong with the rest, and the names that are spoilt."""
+
+    given: dict[str, Given] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    spoilt: set[str] = field(default_factory=set)
+
+
+def gather(environ: Mapping[str, str], flags: Mapping[str, str], config_path: Path | None) -> Gathered:
+    """The winning text of every setting, under the setting's name. Nothing is parsed yet.
+
+    A setting and its `*_FILE` twin count as one: whichever the stronger source gives wins, and both from one
+    source are refused.
+    """
+    gathered = Gathered()
+    from_flags = _from_variables(flags, COMMAND_LINE, gathered)
+    from_environment = _from_variables(environ, ENVIRONMENT, gathered)
+    path = _find_config(from_flags, from_environment, config_path, gathered)
+    from_file = _from_file(path, gathered) if path is not None else {}
+    for setting in CATALOGUE:
+        if setting.name not in gathered.given:
+            _choose(setting, (from_flags, from_environment, from_file), gathered)
+    return gathered
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that was most likely meant, whatever the case of its letters."""
+    by_upper = {candidate.upper(): candidate for candidate in candidates}
+    close = difflib.get_close_matches(name.upper(), by_upper, n=1, cutoff=0.6)
+    return by_upper[close[0]] if close else None
+
+
+def _from_variables(variables: Mapping[str, str], origin: str, gathered: Gathered) -> dict[str, Given]:
+    given: dict[str, Given] = {}
+    for name, text in sorted(variables.items()):
+        if not name.startswith(PREFIX) or name in CLIENT_VARIABLES:
+            continue
+        if name in SETTINGS or name in FILE_VARIANTS:
+            given[name] = Given(name, text, origin)
+        else:
+            gathered.problems.append(f"{origin}: {_unknown(name, NAMES)}")
+    return given
+
+
+def _unknown(name: str, candidates: Iterable[str]) -> str:
+    meant = nearest(name, candidates)
+    advice = f'did you mean "{meant}"?' if meant else "`penstock config show` lists all settings"
+    return f"unknown setting {quoted(name)}: {advice}"
+
+
+def _find_config(
+    from_flags: dict[str, Given],
+    from_environment: dict[str, Given],
+    config_path: Path | None,
+    gathered: Gathered,
+) -> Path | None:
+    if config_path is not None:
+        gathered.given["DW_CONFIG"] = Given("DW_CONFIG", str(config_path), COMMAND_LINE)
+        return config_path
+    given = from_flags.get("DW_CONFIG") or from_environment.get("DW_CONFIG")
+    if given is None or not given.text.isprintable() or not given.text:
+        return None  # the reader refuses an empty or unprintable path like any other bad text
+    return Path(given.text)
+
+
+def _from_file(path: Path, gathered: Gathered) -> dict[str, Given]:
+    try:
+        file = read_toml_file(path)
+    except Unfit as unfit:
+        gathered.problems.append(f"{shown_path(path)}: the configuration file {unfit.message}")
+        return {}
+    given: dict[str, Given] = {}
+    for key, value in file.items():
+        origin = file.origin(key)
+        if (name := _name_of(key)) is None:
+            gathered.problems.append(f"{origin}: {_misplaced(key)}")
+        elif name in given:
+            gathered.problems.append(f"{origin}: {name} is given twice, as {given[name].name} and as {key}")
+            gathered.spoilt.add(name)
+        else:
+            _take(name, key, value, file, gathered, given)
+    return {name: _renamed(entry, name) for name, entry in given.items()}
+
+
+def _name_of(key: str) -> str | None:
+    """The setting that a key of the file names, by its full name or its alias."""
+    name = key if key.startswith(PREFIX) else PREFIX + key.upper()
+    is_alias = key == key.lower()
+    known = name in FILE_VARIANTS or (name in SETTINGS and SETTINGS[name].in_file)
+    return name if known and (is_alias or key.startswith(PREFIX)) else None
+
+
+def _misplaced(key: str) -> str:
+    if key in CLIENT_VARIABLES:
+        return f"{key} is {CLIENT_VARIABLES[key]}, and has no place in this file"
+    if key in SETTINGS or PREFIX + key.upper() in SETTINGS:
+        return f"{quoted(key)} cannot be set in the file: use the environment or the command line"
+    if key.startswith(PREFIX):
+        return _unknown(key, NAMES)
+    return _unknown(key, (*NAMES, *(name.removeprefix(PREFIX).lower() for name in NAMES)))
+
+
+def _take(
+    name: str, key: str, value: object, file: TomlFile, gathered: Gathered, given: dict[str, Given]
+) -> None:
+    kind: Kind = SETTINGS[name].kind if name in SETTINGS else FilePath()
+    try:
+        text = _as_text(kind, value)
+    except Unfit as unfit:
+        gathered.problems.append(f"{file.origin(key)}: {name} {unfit.message}")
+        gathered.spoilt.add(name if name in SETTINGS else FILE_VARIANTS[name].name)
+        return
+    given[name] = Given(key, text, file.origin(key), file.is_open_to_others)
+
+
+def _renamed(given: Given, name: str) -> Given:
+    return Given(name, given.text, given.origin, given.file_is_open_to_others)
+
+
+def _as_text(kind: Kind, value: object) -> str:
+    """The text that would mean the same in the environment. Types that could be mistaken are refused."""
+    allowed = kind.toml_types
+    if type(value) not in allowed:
+        raise Unfit(f"must be {kind.expects}, not {_toml_word(value)}")
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() if abs(value) < _TOML_INTEGER_MAX:
+            return str(value)
+        case int():
+            raise Unfit(f"must be {kind.expects}, not a number beyond 64 bits")
+        case list() if not all(isinstance(item, str) and item and "," not in item for item in value):
+            raise Unfit(f"must be {kind.expects}, not an array with other things in it")
+        case list():
+            return ",".join(value)
+        case _:
+            return str(value)
+
+
+def _toml_word(value: object) -> str:
+    return next((word for kind, word in _TOML_WORDS if isinstance(value, kind)), "a date or time")
+
+
+def _choose(setting: Setting, sources: Iterable[dict[str, Given]], gathered: Gathered) -> None:
+    family = [name for name in (setting.name, setting.file_variant) if name is not None]
+    for source in sources:
+        found = [source[name] for name in family if name in source]
+        if len(found) > 1:
+            gathered.problems.append(
+                f"{found[0].origin}: {family[0]} and {family[1]} are both given: keep one of them"
+            )
+            gathered.spoilt.add(setting.name)
+        elif found:
+            gathered.given[setting.name] = found[0]
+        if found:
+            return

@@ -1,0 +1,1 @@
+"""The hints: "look again", carried inside a node and between nodes."""

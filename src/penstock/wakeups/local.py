@@ -1,0 +1,47 @@
+"""Wakeups inside one process: whoever listens is called when a bell rings."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from penstock.ports.wakeups import Bell
+
+_log = structlog.get_logger(__name__)
+
+
+class LocalWakeups:
+    """Rings and listens on the thread of the event loop; it takes no locks."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[Bell, dict[int, Callable[[], None]]] = {}
+        self._numbers = itertools.count()
+
+    def ring(self, bells: Iterable[Bell]) -> None:
+        """Call each listener of these bells once; one that fails is logged and stops no other."""
+        for bell in dict.fromkeys(bells):
+            for number in list(self._listeners.get(bell, ())):
+                self._call(bell, number)
+
+    def listen(self, bell: Bell, callback: Callable[[], None]) -> Callable[[], None]:
+        number = next(self._numbers)
+        self._listeners.setdefault(bell, {})[number] = callback
+
+        def stop() -> None:
+            others = self._listeners.get(bell, {})
+            others.pop(number, None)
+            if not others:
+                self._listeners.pop(bell, None)
+
+        return stop
+
+    def _call(self, bell: Bell, number: int) -> None:
+        callback = self._listeners.get(bell, {}).get(number)
+        if callback is None:  # it stopped listening when a neighbour was called
+            return
+        try:
+            callback()
+        except Exception:
+            _log.exception("wakeup_listener_failed", bell=bell)

@@ -1,0 +1,135 @@
+"""The one JSON parser of the edge: what it lets through, every layer behind it can hold.
+
+Stricter than RFC 8259 where that leaves room for two readings: one key stands once in an object, integers fit
+in 64 bits, numbers are finite, and depth and size are bounded before anything is built.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import accumulate
+from math import isfinite
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from penstock.errors import InvalidInput, Reason
+
+DEPTH_MAX: Final = 100
+KEYS_MAX: Final = 100_000
+CONTAINERS_MAX: Final = 100_000
+INTEGER_MIN: Final = -(2**63)
+INTEGER_MAX: Final = 2**63 - 1
+
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+"""A string to its closing quote, or to the end of the text if it has none: one pass, whatever comes."""
+
+_DEPTH_STEP: Final = tuple(1 if byte in b"[{" else -1 if byte in b"]}" else 0 for byte in range(256))
+_NOT_BRACKETS: Final = bytes(byte for byte in range(256) if not _DEPTH_STEP[byte])
+
+_decode: Final = msgspec.json.Decoder().decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def loads(
+    raw: bytes,
+    *,
+    depth_max: int = DEPTH_MAX,
+    keys_max: int = KEYS_MAX,
+    containers_max: int = CONTAINERS_MAX,
+) -> object:
+    """Parse one JSON text in UTF-8. Raises `InvalidInput` (`malformed_json`) with `json_error`.
+
+    `keys_max` and `containers_max` count over the whole text, so that memory stays within a bounded multiple
+    of the input.
+    """
+    _check_size(raw, depth_max, keys_max, containers_max)
+    try:
+        value: object = _decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as refusal:
+        _refuse(_syntax_message(refusal))
+    except RecursionError:
+        _refuse(f"nested deeper than {depth_max} levels")
+    keys = _count_keys(value)
+    if keys != raw.count(b":") and keys != _STRING.sub(b"", raw).count(b":"):
+        _refuse_duplicate(raw)
+    return value
+
+
+def dumps(value: object) -> bytes:
+    """Render compact JSON. A number that is not finite raises `ValueError`, never becomes null."""
+    text = _encode(value)
+    if b"null" in text:
+        _check_finite(msgspec.to_builtins(value, str_keys=True))
+    return text
+
+
+def _check_size(raw: bytes, depth_max: int, keys_max: int, containers_max: int) -> None:
+    """Bound what the decoder will build. Counting inside strings too gives an upper bound, nearly free."""
+    containers = raw.count(b"{") + raw.count(b"[")
+    if containers <= min(depth_max, containers_max) and raw.count(b":") <= keys_max:
+        return
+    bare = _STRING.sub(b"", raw)
+    if bare.count(b":") > keys_max:
+        _refuse(f"more than {keys_max} object keys")
+    brackets = bare.translate(None, _NOT_BRACKETS)
+    if brackets.count(b"{") + brackets.count(b"[") > containers_max:
+        _refuse(f"more than {containers_max} objects and lists")
+    if max(accumulate(map(_DEPTH_STEP.__getitem__, brackets)), default=0) > depth_max:
+        _refuse(f"nested deeper than {depth_max} levels")
+
+
+def _count_keys(root: object) -> int:
+    """The number of keys in all objects; refuses an integer that a database could not hold."""
+    keys = 0
+    waiting: list[Any] = [[root]]
+    for container in waiting:
+        children = container
+        if type(container) is dict:
+            keys += len(container)
+            children = container.values()
+        for child in children:
+            kind = type(child)
+            if kind is dict or kind is list:
+                waiting.append(child)
+            elif kind is int and not INTEGER_MIN <= child <= INTEGER_MAX:
+                _refuse("an integer lies outside the signed 64-bit range")
+    return keys
+
+
+def _refuse_duplicate(raw: bytes) -> NoReturn:
+    """The text has more keys than the value: read it again, slowly, to name the key said twice."""
+    json.loads(raw.decode("utf-8"), object_pairs_hook=_distinct)
+    _refuse("a key stands twice in one object")
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> None:
+    seen = set()
+    for key, _ in pairs:
+        if key in seen:
+            _refuse(f"the key {json.dumps(key[:64])} stands twice in one object")
+        seen.add(key)
+
+
+def _check_finite(root: object) -> None:
+    waiting: list[Any] = [[root]]
+    for container in waiting:
+        for child in container.values() if type(container) is dict else container:
+            kind = type(child)
+            if kind is float:
+                if not isfinite(child):
+                    raise ValueError("a number that is not finite has no place in JSON")
+            elif kind is dict or kind is list or kind is tuple:
+                waiting.append(child)
+
+
+def _syntax_message(refusal: Exception) -> str:
+    if isinstance(refusal, UnicodeDecodeError):
+        return "text that is not UTF-8"
+    return str(refusal).removeprefix("JSON is malformed: ")
+
+
+def _refuse(json_error: str) -> NoReturn:
+    message = f"The body is not acceptable JSON: {json_error}."
+    raise InvalidInput(Reason.MALFORMED_JSON, message, json_error=json_error)

@@ -1,0 +1,1 @@
+"""What Penstock promises, as sentences that can be run."""

@@ -1,0 +1,261 @@
+"""Workflows at the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock.wire.payloads import encode
+from tests.cli import bodies
+from tests.cli.recorded_server import RecordedServer, Run
+
+STARTED = {
+    "workflow_id": "order-1001",
+    "run_id": "01RUN",
+    "workflow_type": "orders.fulfillment",
+    "status": "pending",
+    "outcome": "started_new",
+}
+HISTORY_PATH = "/workflows/order-1001/runs/01RUN/history"
+
+
+def test_a_start_sends_what_was_given_and_nothing_else(ask: Run, server: RecordedServer) -> None:
+    server.answer("POST", "/workflows", STARTED, status=201)
+    assert ask("workflow", "start", "--type", "orders.fulfillment").exit_code == 0
+    assert server.only_request.body == {"workflow_type": "orders.fulfillment", "input": []}
+
+
+def test_a_start_can_say_everything_the_contract_knows(ask: Run, server: RecordedServer) -> None:
+    server.answer("POST", "/workflows", STARTED, status=201)
+    result = ask(
+        *[
+            "workflow",
+            "start",
+            "--type",
+            "orders.fulfillment",
+            "--id",
+            "order-1001",
+            "--task-queue",
+            "orders",
+        ],
+        *["--input", '"order-1001"', "--input", "3", "--business-key", "b", "--memo", '{"owner": "billing"}'],
+        *["--search-attribute", "customer=acme", "--search-attribute", "size=3"],
+        *["--duplicate-policy", "use-existing", "--execution-timeout", "2h", "--run-timeout", "90"],
+        *["--priority", "2", "--fairness-key", "acme", "--fairness-weight", "2.5", "--build-id", "b1"],
+    )
+    assert result.exit_code == 0, result.output
+    assert server.only_request.body == {
+        "workflow_type": "orders.fulfillment",
+        "workflow_id": "order-1001",
+        "task_queue": "orders",
+        "input": ["order-1001", 3],
+        "business_key": "b",
+        "memo": {"owner": "billing"},
+        "search_attributes": {"customer": "acme", "size": 3},
+        "duplicate_policy": "use-existing",
+        "execution_timeout_seconds": 7200,
+        "run_timeout_seconds": 90,
+        "priority": 2,
+        "fairness_key": "acme",
+        "fairness_weight": 2.5,
+        "build_id": "b1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("inputs", "sent"),
+    [
+        (["[1, 2]"], [1, 2]),
+        (["[[1, 2]]"], [[1, 2]]),
+        (["[1]", "[2]"], [[1], [2]]),
+        (['{"a": 1}'], [{"a": 1}]),
+        (["null"], [None]),
+    ],
+)
+def test_one_json_list_is_the_argument_list_and_anything_else_is_one_argument(
+    ask: Run, server: RecordedServer, inputs: list[str], sent: list[object]
+) -> None:
+    server.answer("POST", "/workflows", STARTED, status=201)
+    ask("workflow", "start", "--type", "t", *[word for value in inputs for word in ("--input", value)])
+    assert server.only_request.body["input"] == sent
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--input", "order-1001"],
+        ["--input", "NaN"],
+        ["--input", "1e999"],
+        ["--input", "[" * 100_000],
+        ["--memo", "[]"],
+        ["--search-attribute", "customer"],
+        ["--search-attribute", "a=1", "--search-attribute", "a=2"],
+        ["--priority", "0"],
+        ["--priority", "6"],
+        ["--fairness-weight", "0"],
+        ["--fairness-weight", "inf"],
+        ["--fairness-weight", "nan"],
+        ["--run-timeout", "0"],
+        ["--run-timeout", "1.5h"],
+        ["--duplicate-policy", "use_existing"],
+    ],
+)
+def test_a_value_out_of_bounds_is_a_usage_error_and_nothing_is_sent(
+    ask: Run, server: RecordedServer, flags: list[str]
+) -> None:
+    assert ask("workflow", "start", "--type", "t", *flags).exit_code == 2
+    assert server.requests == []
+
+
+def test_text_that_is_not_json_is_answered_with_how_to_quote_it(ask: Run) -> None:
+    assert """'"order-1001"'""" in ask("workflow", "start", "--type", "t", "--input", "order-1001").stderr
+
+
+def test_a_duplicate_start_is_told_about_the_policy(ask: Run, server: RecordedServer) -> None:
+    body = {"message": "It runs.", "reason": "instance_already_started", "outcome": "rejected_duplicate"}
+    server.answer("POST", "/workflows", body, status=409)
+    result = ask("workflow", "start", "--type", "t", "--id", "x")
+    assert result.exit_code == 1
+    assert "--duplicate-policy use-existing" in result.stderr
+
+
+def test_waiting_prints_the_result_and_only_the_result(ask: Run, server: RecordedServer) -> None:
+    server.answer("POST", "/workflows", STARTED, status=201)
+    server.answer("GET", "/workflows/order-1001", bodies.workflow())
+    server.answer("GET", "/workflows/order-1001", bodies.completed({"shipped": True}))
+    result = ask("workflow", "start", "--type", "t", "--wait")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"shipped": True}
+
+
+def test_waiting_for_a_workflow_that_fails_is_exit_code_1_with_its_last_words(
+    ask: Run, server: RecordedServer
+) -> None:
+    server.answer("POST", "/workflows", STARTED, status=201)
+    failed = bodies.workflow(status="failed", is_terminal=True, closed_reason="failed")
+    server.answer("GET", "/workflows/order-1001", failed)
+    server.answer("GET", HISTORY_PATH, {"events": bodies.HISTORY, "next_page_token": None})
+    result = ask("workflow", "start", "--type", "t", "--wait")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "workflow_failed: CardDeclined: card declined" in result.stderr
+
+
+def test_a_list_sends_its_filters(ask: Run, server: RecordedServer) -> None:
+    server.answer("GET", "/workflows", {"workflows": [], "workflow_count": 0, "next_page_token": None})
+    ask("workflow", "list", "--type", "t", "--status", "failed", "--query", "a b", "--limit", "7")
+    assert server.only_request.query == {
+        "workflow_type": "t",
+        "status": "failed",
+        "query": "a b",
+        "page_size": "7",
+    }
+
+
+def test_an_empty_list_says_what_to_do_next(ask: Run, server: RecordedServer) -> None:
+    server.answer("GET", "/workflows", {"workflows": [], "workflow_count": 0, "next_page_token": None})
+    result = ask("workflow", "list")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "penstock workflow start" in result.stderr
+
+
+def test_a_long_list_is_read_page_by_page_up_to_the_limit(ask: Run, server: RecordedServer) -> None:
+    rows = [bodies.workflow(workflow_id=f"w{number}") for number in range(250)]
+    server.answer(
+        "GET", "/workflows", {"workflows": rows[:200], "workflow_count": 200, "next_page_token": "A"}
+    )
+    server.answer(
+        "GET", "/workflows", {"workflows": rows[200:], "workflow_count": 50, "next_page_token": "B"}
+    )
+    result = ask("workflow", "list", "--limit", "250", "--json")
+    body = json.loads(result.stdout)
+    assert [row["workflow_id"] for row in body["workflows"]] == [f"w{number}" for number in range(250)]
+    assert body["workflow_count"] == 250
+    assert body["next_page_token"] == "B"
+    assert [request.query["page_size"] for request in server.requests] == ["200", "50"]
+    assert server.requests[1].query["next_page_token"] == "A"
+
+
+def test_a_server_that_repeats_a_page_does_not_hold_the_command_forever(
+    ask: Run, server: RecordedServer
+) -> None:
+    server.answer("GET", "/workflows", {"workflows": [bodies.workflow()], "next_page_token": "A"})
+    result = ask("workflow", "list", "--limit", "5000")
+    assert result.exit_code == 1
+    assert "repeated_page_token" in result.stderr
+
+
+def test_json_is_the_body_as_the_server_sent_it(ask: Run, server: RecordedServer) -> None:
+    raw = b'{"workflow_id":"x","n":1.0,"big":12345678901234567890,\n "z":"\xc3\xa9"}'
+    server.answer("GET", "/workflows/x", raw)
+    assert ask("workflow", "describe", "x", "--json").stdout == raw.decode() + "\n"
+
+
+def test_json_never_carries_a_raw_control_character_and_still_means_the_same(
+    ask: Run, server: RecordedServer
+) -> None:
+    said = {"workflow_id": "x", "memo": "\x1b[2J \x7f \x9b31m \u202e \U000e0041"}
+    server.answer("GET", "/workflows/x", json.dumps(said, ensure_ascii=False).encode())
+    output = ask("workflow", "describe", "x", "--json").stdout
+    assert not any(char in output for char in "\x1b\x7f\x9b\u202e\U000e0041")
+    assert json.loads(output) == said
+
+
+def test_a_description_shows_times_relative_to_now_and_payloads_opened(
+    ask: Run, server: RecordedServer
+) -> None:
+    server.answer("GET", "/workflows/order-1001", bodies.workflow())
+    output = ask("workflow", "describe", "order-1001").stdout
+    assert "3 minutes ago" in output
+    assert '["order-1001"]' in output
+    assert "Waiting for activity payments.capture" in output
+
+
+def test_one_run_can_be_described(ask: Run, server: RecordedServer) -> None:
+    server.answer("GET", "/workflows/order-1001/runs/01RUN", bodies.workflow())
+    assert ask("workflow", "describe", "order-1001", "--run-id", "01RUN").exit_code == 0
+
+
+def test_a_history_is_a_timeline(ask: Run, server: RecordedServer) -> None:
+    server.answer("GET", "/workflows/order-1001", bodies.workflow())
+    server.answer("GET", HISTORY_PATH, {"events": bodies.HISTORY, "next_page_token": None})
+    lines = ask("workflow", "history", "order-1001").stdout.splitlines()
+    assert [line.split(maxsplit=1)[0] for line in lines] == ["#", "1", "2", "3", "4"]
+    assert 'arguments ["order-1001"]' in lines[1]
+    assert "+0.012 s" in lines[2]
+    assert "+1 m 06 s" in lines[3]
+    assert "attempt 3  CardDeclined: card declined" in lines[3]
+    assert "+2 h 03 m" in lines[4]
+
+
+def test_a_history_of_many_pages_is_shown_whole(ask: Run, server: RecordedServer) -> None:
+    server.answer("GET", HISTORY_PATH, {"events": bodies.HISTORY[:2], "next_page_token": "Mg=="})
+    server.answer("GET", HISTORY_PATH, {"events": bodies.HISTORY[2:], "next_page_token": None})
+    lines = ask("workflow", "history", "order-1001", "--run-id", "01RUN").stdout.splitlines()
+    assert len(lines) == 5
+    assert server.requests[1].query["next_page_token"] == "Mg=="
+
+
+def test_hostile_ids_and_payloads_cannot_drive_the_terminal(ask: Run, server: RecordedServer) -> None:
+    evil = "\x1b]8;;http://evil\x07[red]x[/red]\u202e\r\n"
+    event = {
+        "sequence": 1,
+        "event_type": evil,
+        "timestamp": evil,
+        "payload": {"workflow_type": evil, "output": encode(evil).envelope(), "message": evil},
+    }
+    server.answer("GET", "/workflows", {"workflows": [bodies.workflow(workflow_id=evil, status=evil)]})
+    server.answer("GET", HISTORY_PATH, {"events": [event], "next_page_token": None})
+    server.answer(
+        "GET", "/workflows/x", bodies.workflow(workflow_id=evil, memo={evil: evil}, started_at=evil)
+    )
+    for args in (["list"], ["history", "order-1001", "--run-id", "01RUN"], ["describe", "x"]):
+        for env in ({}, {"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}):
+            output = ask("workflow", *args, env=env).output
+            assert "\x1b]" not in output
+            assert "\x07" not in output
+            assert "\r" not in output
+            assert "\u202e" not in output
+            assert "[red]" in output.replace("\n", "")

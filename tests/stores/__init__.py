@@ -1,0 +1,1 @@
+"""One contract, every store: a store is finished when it passes."""

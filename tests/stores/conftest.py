@@ -1,0 +1,62 @@
+"""The stores under test, each empty and ready."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from penstock.ports.store import Store
+from penstock.stores.memory import MemoryStore
+from penstock.wakeups.local import LocalWakeups
+from tests.support.builders import NOW_MS
+from tests.support.clock import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The time of the stores that live on one node; PostgreSQL has its own."""
+    return ManualClock(NOW_MS)
+
+
+@pytest.fixture
+def wakeups() -> LocalWakeups:
+    return LocalWakeups()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path | None:
+    """Where the store keeps its rows: nowhere, in a file, or in a database of the test's own."""
+    match request.param:
+        case "sqlite":
+            return tmp_path / "penstock.db"
+        case "postgres":
+            url: str = request.getfixturevalue("postgres_url")
+            return url
+        case _:
+            return None
+
+
+@pytest.fixture
+async def store(
+    address: str | Path | None, clock: ManualClock, wakeups: LocalWakeups
+) -> AsyncIterator[Store]:
+    opened = await _open(address, clock, wakeups)
+    yield opened
+    await opened.close()
+
+
+async def _open(address: str | Path | None, clock: ManualClock, wakeups: LocalWakeups) -> Store:
+    match address:
+        case Path():
+            from penstock.stores.sqlite import SqliteStore
+
+            return await SqliteStore.open(address, clock, wakeups)
+        case str():
+            from penstock.stores.postgres import PostgresStore, migrate
+
+            await migrate(address)
+            return await PostgresStore.open(address, wakeups)
+        case None:
+            return MemoryStore(clock, wakeups)

@@ -1,0 +1,192 @@
+"""Runs and the workflow ids that name them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.model import Blob, Host, Instance, Run, RunId, RunStatus
+from penstock.ports.store import PageStart, RunFilter, Store, Tx
+from tests.stores.working import look, record
+from tests.support.builders import NOW_MS, a_run, an_instance
+
+EVERY = RunFilter(namespace="default", host=Host.WORKFLOW)
+
+
+async def insert(store: Store, *runs: Run) -> None:
+    def write(tx: Tx) -> None:
+        for run in runs:
+            tx.runs.insert(run)
+
+    await record(store, write)
+
+
+async def page(
+    store: Store, narrow: RunFilter, after: PageStart | None = None, limit: int = 100
+) -> list[str]:
+    found = await look(store, lambda tx: tx.runs.page(narrow, after, limit))
+    return [run.run_id for run in found]
+
+
+async def reserve(store: Store, instance: Instance) -> Instance:
+    async def operation(tx: Tx) -> Instance:
+        return await tx.runs.reserve(instance)
+
+    return await store.transact(operation, key=f"start:{instance.run_id}")
+
+
+async def test_a_workflow_id_belongs_to_whoever_reserved_it_first(store: Store):
+    first, second = an_instance(run_id="r1"), an_instance(run_id="r2")
+    assert await reserve(store, first) == first
+    assert await reserve(store, second) == first
+    assert await look(store, lambda tx: tx.runs.instance("default", "order-1")) == first
+
+
+async def test_many_starts_racing_for_one_workflow_id_agree_on_one_run(store: Store):
+    answers = await asyncio.gather(*(reserve(store, an_instance(run_id=f"r{n}")) for n in range(20)))
+    assert len(set(answers)) == 1
+    assert answers[0] == await look(store, lambda tx: tx.runs.instance("default", "order-1"))
+
+
+async def test_one_workflow_id_in_two_namespaces_is_two_workflows(store: Store):
+    here, there = an_instance(namespace="a", run_id="r1"), an_instance(namespace="b", run_id="r2")
+    assert await reserve(store, here) == here
+    assert await reserve(store, there) == there
+
+
+async def test_a_run_is_found_with_every_field_it_was_started_with(store: Store):
+    run = a_run(
+        business_key="customer-7",
+        level=0,
+        key="tenant-ü",
+        weight_milli=1,
+        compatibility="build-1",
+        input=Blob("wwE="),
+        memo='{"note":"ä"}',
+        execution_timeout_s=5,
+        run_timeout_s=4,
+        execution_deadline_at_ms=NOW_MS + 5000,
+        run_deadline_at_ms=NOW_MS + 4000,
+        deadline_at_ms=NOW_MS + 4000,
+        start_key="idempotent",
+    )
+    await insert(store, run)
+    assert await look(store, lambda tx: tx.runs.get(RunId("r1"))) == run
+    assert await look(store, lambda tx: tx.runs.get(RunId("nobody"))) is None
+
+
+async def test_several_runs_are_found_in_the_order_asked(store: Store):
+    await insert(store, a_run("r1"), a_run("r2"))
+    asked = [RunId(name) for name in ("r2", "nobody", "r1", "r2")]
+    found = await look(store, lambda tx: tx.runs.get_many(asked))
+    assert found == [a_run("r2"), None, a_run("r1"), a_run("r2")]
+    assert await look(store, lambda tx: tx.runs.get_many([])) == []
+
+
+async def test_a_saved_run_shows_what_changed(store: Store):
+    run = a_run(deadline_at_ms=NOW_MS)
+    await insert(store, run)
+    changed = replace(
+        run,
+        status=RunStatus.FAILED,
+        closed_reason="failed",
+        output=Blob("wwE="),
+        closed_at_ms=NOW_MS + 9,
+        last_progress_at_ms=NOW_MS + 8,
+        deadline_at_ms=None,
+        last_sequence=7,
+        last_step=6,
+        last_task=5,
+        open_activities=4,
+        open_timers=3,
+        buffered=2,
+        task_failures=1,
+        task_error="boom",
+    )
+
+    async def operation(tx: Tx) -> None:
+        assert await tx.runs.lock(RunId("r1")) == run
+        tx.runs.save(changed)
+
+    await store.transact(operation, key="r1")
+    assert await look(store, lambda tx: tx.runs.get(RunId("r1"))) == changed
+
+
+async def test_the_runs_of_a_workflow_id_come_by_run_number(store: Store):
+    runs = [a_run(f"r{n}", run_number=n) for n in (2, 10, 1)]
+    await insert(store, *runs, a_run("other", workflow_id="order-2"))
+    found = await look(store, lambda tx: tx.runs.of_instance("default", "order-1"))
+    assert [run.run_id for run in found] == ["r1", "r2", "r10"]
+
+
+async def test_runs_are_listed_newest_first_and_by_id_within_a_millisecond(store: Store):
+    starts = {"a": 1, "b": 3, "c": 2, "d": 2}
+    await insert(store, *(a_run(run_id, started_at_ms=NOW_MS + at) for run_id, at in starts.items()))
+    assert await page(store, EVERY) == ["b", "d", "c", "a"]
+
+
+async def test_a_page_goes_on_strictly_below_the_last_row_seen(store: Store):
+    await insert(store, *(a_run(f"r{n}", started_at_ms=NOW_MS + n // 2) for n in range(7)))
+    seen: list[str] = []
+    after: PageStart | None = None
+    for _ in range(4):
+        found = await page(store, EVERY, after, limit=2)
+        seen += found
+        after = PageStart(NOW_MS + int(found[-1][1:]) // 2, found[-1])
+    assert seen == ["r6", "r5", "r4", "r3", "r2", "r1", "r0"]
+    assert await page(store, EVERY, after) == []
+
+
+async def test_a_list_shows_one_namespace_and_one_kind_of_host(store: Store):
+    other = a_run("r3", host=Host.ACTIVITY)
+    await insert(store, a_run("r1"), a_run("r2", namespace="other"), other)
+    assert await page(store, EVERY) == ["r1"]
+    assert await page(store, replace(EVERY, host=Host.ACTIVITY)) == ["r3"]
+
+
+@pytest.mark.parametrize("status", list(RunStatus))
+async def test_a_run_is_listed_in_the_bucket_of_its_status_only(store: Store, status: RunStatus):
+    await insert(store, a_run(status=status))
+    found = [
+        bucket
+        for bucket in ("running", "completed", "failed")
+        if await page(store, replace(EVERY, bucket=bucket))
+    ]
+    assert found == [status.bucket]
+
+
+async def test_a_list_is_narrowed_by_type_and_by_part_of_an_id_or_business_key(store: Store):
+    await insert(
+        store,
+        a_run("r1", workflow_type="Order", workflow_id="order-100%", business_key=None),
+        a_run("r2", workflow_type="Refund", workflow_id="refund-1", business_key="Order-100%"),
+        a_run("r3", workflow_type="Refund", workflow_id="refund-2", business_key="x_y"),
+    )
+    assert await page(store, replace(EVERY, type="Refund")) == ["r3", "r2"]
+    assert await page(store, replace(EVERY, text="rder-100")) == ["r2", "r1"]
+    assert await page(store, replace(EVERY, text="order-100%")) == ["r1"]
+    assert await page(store, replace(EVERY, text="_")) == ["r3"]
+    assert await page(store, replace(EVERY, text="%-")) == []
+
+
+async def test_overdue_runs_are_the_open_ones_whose_deadline_has_come_earliest_first(store: Store):
+    await insert(
+        store,
+        a_run("late", deadline_at_ms=NOW_MS - 1),
+        a_run("now", deadline_at_ms=NOW_MS),
+        a_run("later", deadline_at_ms=NOW_MS - 5),
+        a_run("soon", deadline_at_ms=NOW_MS + 1),
+        a_run("never"),
+    )
+    assert await look(store, lambda tx: tx.runs.overdue(NOW_MS, 10)) == ["later", "late", "now"]
+    assert await look(store, lambda tx: tx.runs.overdue(NOW_MS, 1)) == ["later"]
+
+
+async def test_a_run_that_closed_is_no_longer_overdue(store: Store):
+    run = a_run(deadline_at_ms=NOW_MS)
+    await insert(store, run)
+    closed = replace(run, status=RunStatus.COMPLETED, closed_at_ms=NOW_MS, deadline_at_ms=None)
+    await record(store, lambda tx: tx.runs.save(closed))
+    assert await look(store, lambda tx: tx.runs.overdue(NOW_MS, 10)) == []

@@ -1,0 +1,1 @@
+"""What the tests stand on: real servers and the ways to disturb them."""

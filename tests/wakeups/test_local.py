@@ -1,0 +1,68 @@
+"""Wakeups inside one process."""
+
+from __future__ import annotations
+
+from structlog.testing import capture_logs
+
+from penstock.wakeups.local import LocalWakeups
+
+
+def test_everyone_who_listens_to_a_bell_is_called_once_a_ring():
+    wakeups, heard = LocalWakeups(), list[str]()
+    wakeups.listen("queue:1", lambda: heard.append("first"))
+    wakeups.listen("queue:1", lambda: heard.append("second"))
+    wakeups.listen("queue:2", lambda: heard.append("other"))
+    wakeups.ring(["queue:1", "queue:1", "queue:3"])
+    assert heard == ["first", "second"]
+
+
+def test_whoever_stops_listening_is_not_called_again():
+    wakeups, heard = LocalWakeups(), list[str]()
+    stop = wakeups.listen("queue:1", lambda: heard.append("one"))
+    wakeups.listen("queue:1", lambda: heard.append("two"))
+    stop()
+    stop()
+    wakeups.ring(["queue:1"])
+    assert heard == ["two"]
+
+
+def test_one_callback_may_listen_twice_and_stop_once():
+    wakeups, heard = LocalWakeups(), list[str]()
+
+    def callback() -> None:
+        heard.append("x")
+
+    stop = wakeups.listen("queue:1", callback)
+    wakeups.listen("queue:1", callback)
+    stop()
+    wakeups.ring(["queue:1"])
+    assert heard == ["x"]
+
+
+def test_a_listener_that_fails_is_logged_and_the_next_one_is_called():
+    wakeups, heard = LocalWakeups(), list[str]()
+    wakeups.listen("queue:1", lambda: heard.remove("nothing"))
+    wakeups.listen("queue:1", lambda: heard.append("called"))
+    with capture_logs() as logs:
+        wakeups.ring(["queue:1"])
+    assert heard == ["called"]
+    assert [(line["event"], line["bell"]) for line in logs] == [("wakeup_listener_failed", "queue:1")]
+
+
+def test_a_listener_may_stop_itself_and_others_while_the_bell_rings():
+    wakeups, heard = LocalWakeups(), list[str]()
+
+    def first() -> None:
+        heard.append("first")
+        stop_first()
+        stop_second()
+
+    stop_first = wakeups.listen("queue:1", first)
+    stop_second = wakeups.listen("queue:1", lambda: heard.append("second"))
+    wakeups.listen("queue:1", lambda: heard.append("third"))
+    wakeups.ring(["queue:1"])
+    assert heard == ["first", "third"]
+
+
+def test_a_bell_that_nobody_hears_is_no_error():
+    LocalWakeups().ring(["queue:1"])
