@@ -98,7 +98,7 @@ class Reason(StrEnum):
     # The server's own state
     SERVER_ERROR = "server_error"
     SERVER_DRAINING = "server_draining"
-    BACKEND_UNAVAILABLE = "backend_unavailable"
+    STORE_UNAVAILABLE = "store_unavailable"
     OUTCOME_UNKNOWN = "outcome_unknown"
     STORAGE_FULL = "storage_full"
 

@@ -461,7 +461,7 @@ class TestRequestSignatures:
 
         error = await refusal(SIGNED, signed(ORIGINAL), broken)
         assert isinstance(error, Unavailable)
-        assert error.reason is Reason.BACKEND_UNAVAILABLE
+        assert error.reason is Reason.STORE_UNAVAILABLE
 
     async def test_a_request_without_a_signature_is_unauthorized(self) -> None:
         assert (await refusal(SIGNED, ORIGINAL)).reason is Reason.UNAUTHORIZED

@@ -75,6 +75,10 @@ class Dispatcher:
     def start(self) -> None:
         self._backstop = asyncio.create_task(self._look_again_forever(), name="penstock-dispatch-backstop")
 
+    @property
+    def is_draining(self) -> bool:
+        return self._draining.is_set()
+
     def drain(self) -> None:
         """End every open poll now; polls that arrive from here on get one look and no wait."""
         self._draining.set()

@@ -23,7 +23,7 @@ from penstock.core.scheduling.leases import freed, grant
 from penstock.core.scheduling.retries import running_deadline_at_ms, waiting_deadline_at_ms
 from penstock.engine.activity_reports import attempt_id
 from penstock.engine.house import House
-from penstock.engine.recording import put_back
+from penstock.engine.recording import put_back, release_buffer
 from penstock.errors import PenstockError
 from penstock.ports.store import Line, Tx
 
@@ -250,9 +250,13 @@ async def hand_back(house: House, leased: Leased) -> None:
     task_id, token = leased.task.task_id, leased.task.lease_token
 
     async def operation(tx: Tx) -> None:
+        run = await tx.runs.lock(leased.task.run_id)
         task = await tx.tasks.lock(task_id)
-        if task is None or task.lease_token != token:
+        if run is None or task is None or task.lease_token != token:
             return
+        if run.buffered and task.kind is TaskKind.WORKFLOW:
+            run, _ = await release_buffer(tx, run)
+            tx.runs.save(run)
         again = freed(replace(task, attempt=task.attempt - 1), TaskState.READY, available_at_ms=tx.now_ms)
         if task.activity_id is not None:
             activity = await tx.activities.get(task.activity_id)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from penstock.core.history.events import CLOSING
 from penstock.core.model import (
     Activity,
     ActivityId,
@@ -160,6 +163,16 @@ async def page_activities(
         ]
 
     return await house.store.read(operation)
+
+
+async def closing_failure(house: House, run_id: RunId) -> dict[str, Any] | None:
+    """What the event says that ended a run without a result."""
+
+    async def operation(tx: Tx) -> RecordedEvent | None:
+        return await tx.histories.last_of_type(run_id, CLOSING)
+
+    event = await house.store.read(operation)
+    return None if event is None else {"event_type": event.type} | json.loads(event.payload)
 
 
 def _no_instance(workflow_id: str, host: Host) -> NotFound:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.history.decide import activity_payload, schedule
 from penstock.core.history.events import CODEC, EventType
-from penstock.core.model import Blob, Event, Host, Instance, Run, RunId, Standing
+from penstock.core.model import Activity, ActivityId, Blob, Event, Host, Instance, Run, RunId, Standing
 from penstock.core.timers import earliest, iso_or_none
 from penstock.engine.house import House
 from penstock.engine.recording import append, line_up, line_up_activity
@@ -44,7 +44,7 @@ class Start:
     duplicate_policy: DuplicatePolicy = DuplicatePolicy.FAIL
     execution_timeout_s: int | None = None
     run_timeout_s: int | None = None
-    standing: Standing = Standing()
+    standing: Standing = field(default_factory=Standing)
     build_id: str | None = None
     start_key: str | None = None
 
@@ -54,6 +54,8 @@ class Started:
     run: Run
     outcome: StartOutcome
     deduplicated: bool = False
+    activity: Activity | None = None
+    """Of a standalone activity."""
 
 
 async def start_workflow(house: House, request: Start) -> Started:
@@ -83,7 +85,10 @@ async def start_activity(house: House, request: Start, command: ScheduleActivity
     async def operation(tx: Tx) -> Started:
         taken = await _take_id(tx, request, activity_id, run_id)
         if taken is not None:
-            return taken
+            existing = await tx.activities.get(ActivityId(f"{taken.run.run_id}-a1"))
+            if existing is None:
+                raise _in_use(taken.run)
+            return replace(taken, activity=existing)
         run = _new_run(request, Host.ACTIVITY, activity_id, run_id, request.build_id, tx.now_ms)
         run = replace(run, last_step=1, last_task=1, open_activities=1)
         activity = schedule(run, command, tx.now_ms)
@@ -92,7 +97,7 @@ async def start_activity(house: House, request: Start, command: ScheduleActivity
         )
         await line_up_activity(tx, run, activity)
         tx.runs.insert(run)
-        return Started(run, StartOutcome.STARTED_NEW)
+        return Started(run, StartOutcome.STARTED_NEW, activity=activity)
 
     return await house.store.transact(operation, key=f"workflow:{request.namespace}:{activity_id}")
 
@@ -116,11 +121,15 @@ async def _take_id(tx: Tx, request: Start, workflow_id: str, run_id: RunId) -> S
         return Started(existing, StartOutcome.STARTED_NEW, deduplicated=True)
     if request.duplicate_policy is DuplicatePolicy.USE_EXISTING and existing.is_open:
         return Started(existing, StartOutcome.RETURNED_EXISTING_ACTIVE)
-    raise Conflict(
+    raise _in_use(existing)
+
+
+def _in_use(existing: Run) -> Conflict:
+    return Conflict(
         Reason.INSTANCE_ALREADY_STARTED,
-        f"{workflow_id!r} is in use by a run that is {existing.status.value}. "
+        f"{existing.workflow_id!r} is in use by a run that is {existing.status.value}. "
         "Choose another id, or start with duplicate_policy use-existing while that run is open.",
-        workflow_id=workflow_id,
+        workflow_id=existing.workflow_id,
         run_id=existing.run_id,
         outcome="rejected_duplicate",
         status=existing.status.value,

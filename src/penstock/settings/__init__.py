@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from penstock.core.permissions import AuthDriver, SignatureProfile
 from penstock.settings.database_url import StoreKind
 from penstock.settings.policies import (
-    AuthDriver,
     AuthPolicy,
     LeasePolicy,
     LimitPolicy,
@@ -15,7 +15,6 @@ from penstock.settings.policies import (
     PollPolicy,
     RoleSecrets,
     Settings,
-    SignatureProfile,
     SqliteSynchronous,
     StorePolicy,
 )

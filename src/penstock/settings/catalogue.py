@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from penstock.core.permissions import AuthDriver, SignatureProfile
 from penstock.settings.kinds import (
     Choice,
     DatabaseUrl,
@@ -20,7 +21,7 @@ from penstock.settings.kinds import (
     Whole,
     Word,
 )
-from penstock.settings.policies import AuthDriver, LogFormat, LogLevel, SignatureProfile, SqliteSynchronous
+from penstock.settings.policies import LogFormat, LogLevel, SqliteSynchronous
 
 PREFIX = "DW_"
 FILE_SUFFIX = "_FILE"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
+from penstock.core.permissions import AuthDriver, SignatureProfile
 from penstock.settings.addresses import is_loopback
-from penstock.settings.policies import AuthDriver, SignatureProfile
 from penstock.settings.secret import Secret
 from penstock.settings.values import Values
 

@@ -7,24 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from penstock.core.permissions import AuthDriver, SignatureProfile
 from penstock.settings.addresses import Network, is_loopback
 from penstock.settings.database_url import StoreKind
 from penstock.settings.secret import Secret
-
-
-class AuthDriver(StrEnum):
-    """How a caller proves who it is."""
-
-    TOKEN = "token"
-    SIGNATURE = "signature"
-    NONE = "none"
-
-
-class SignatureProfile(StrEnum):
-    """What a signature covers: the whole request with time and nonce, or (for compatibility) the body."""
-
-    PENSTOCK = "penstock"
-    BODY = "body"
 
 
 class SqliteSynchronous(StrEnum):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from penstock.core.permissions import AuthDriver, SignatureProfile
 from penstock.errors import ConfigurationError
 from penstock.settings import checks
 from penstock.settings.addresses import LOOPBACK_NAMES, is_loopback
 from penstock.settings.catalogue import CATALOGUE, POLL_TIMEOUT_SECONDS_MAX, Setting
 from penstock.settings.database_url import StoreLocation
 from penstock.settings.policies import (
-    AuthDriver,
     AuthPolicy,
     LeasePolicy,
     LimitPolicy,
@@ -23,7 +23,6 @@ from penstock.settings.policies import (
     Reading,
     RoleSecrets,
     Settings,
-    SignatureProfile,
     SqliteSynchronous,
     StorePolicy,
 )

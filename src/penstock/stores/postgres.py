@@ -55,7 +55,7 @@ _GONE = (
 )
 
 
-class _LeftTraces(Exception):  # noqa: N818 - a signal between two methods
+class _LeftTraces(Exception):
     """An operation was refused after it had reserved something: the group runs again without it."""
 
 
@@ -163,7 +163,7 @@ class _GroupLine:
     async def submit(self, operation: Operation[T], key: str) -> T:
         if len(self._jobs) >= WAITING_MAX:
             raise Unavailable(
-                Reason.BACKEND_UNAVAILABLE,
+                Reason.STORE_UNAVAILABLE,
                 "The database does not keep up. Try again shortly.",
                 outcome="none",
             )
@@ -242,7 +242,7 @@ class _GroupLine:
                 if failures == TRIES:
                     raise unavailable(error) from error
                 log.info("trying a group again", error=type(error).__name__, failures=failures)
-                await asyncio.sleep(random.uniform(0, 0.02 * 4**failures))  # noqa: S311 - jitter
+                await asyncio.sleep(random.uniform(0, 0.02 * 4**failures))
 
     async def _commit(self, jobs: list[Job]) -> None:
         connection = await self._connected()
@@ -424,7 +424,7 @@ def _server_settings(statement_timeout_ms: int) -> dict[str, str]:
 
 def unavailable(error: BaseException) -> Unavailable:
     return Unavailable(
-        Reason.BACKEND_UNAVAILABLE,
+        Reason.STORE_UNAVAILABLE,
         f"PostgreSQL cannot be used now ({type(error).__name__}). Nothing was changed; try again shortly.",
         outcome="none",
         retryable=True,

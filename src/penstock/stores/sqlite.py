@@ -92,7 +92,7 @@ class SqliteStore:
     ) -> SqliteStore:
         """Lock the file, bring its schema up to date (after a backup copy) and start the writer."""
         path = path.absolute()
-        lock = _exclusive(path)
+        lock = exclusive(path)
         try:
             await asyncio.to_thread(prepare, path)
         except BaseException:
@@ -105,7 +105,7 @@ class SqliteStore:
             raise Unavailable(Reason.SERVER_DRAINING, "The store is closing.", outcome="none")
         if self._waiting >= WAITING_MAX:
             raise Unavailable(
-                Reason.BACKEND_UNAVAILABLE, "The disk does not keep up. Try again shortly.", outcome="none"
+                Reason.STORE_UNAVAILABLE, "The disk does not keep up. Try again shortly.", outcome="none"
             )
         future: asyncio.Future[T] = self._loop.create_future()
         self._waiting += 1
@@ -122,7 +122,7 @@ class SqliteStore:
 
         if not self._path.exists():
             raise Unavailable(
-                Reason.BACKEND_UNAVAILABLE, "The database file is gone from its place.", outcome="none"
+                Reason.STORE_UNAVAILABLE, "The database file is gone from its place.", outcome="none"
             )
         await self.read(nothing)
 
@@ -208,7 +208,7 @@ class SqliteStore:
             connection.execute("ROLLBACK")
         full = "full" in str(error)
         refusal = Unavailable(
-            Reason.STORAGE_FULL if full else Reason.BACKEND_UNAVAILABLE,
+            Reason.STORAGE_FULL if full else Reason.STORE_UNAVAILABLE,
             "The disk is full: free space, the server goes on by itself."
             if full
             else f"The database failed: {error}",
@@ -242,7 +242,7 @@ class SqliteStore:
             return cast("T", _drive(connection, operation(SqlTx(session, self._known_queues))))
         except sqlite3.Error as error:
             raise Unavailable(
-                Reason.BACKEND_UNAVAILABLE, f"The database failed: {error}", outcome="none"
+                Reason.STORE_UNAVAILABLE, f"The database failed: {error}", outcome="none"
             ) from error
         finally:
             with contextlib.suppress(sqlite3.Error):
@@ -289,10 +289,10 @@ def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
     return connection
 
 
-def _exclusive(path: Path) -> IO[str]:
+def exclusive(path: Path) -> IO[str]:
     """Hold the file for this process alone; whoever comes second learns who has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = open(path.with_name(path.name + ".lock"), "a+", encoding="utf-8")  # noqa: SIM115 - held open for life
+    lock = path.with_name(path.name + ".lock").open("a+", encoding="utf-8")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

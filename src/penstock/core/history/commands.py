@@ -13,8 +13,8 @@ class ScheduleActivity:
     task_queue: str | None
     """None: the queue of the run."""
     arguments: Blob
-    retry: RetryPolicy = RetryPolicy()
-    timeouts: ActivityTimeouts = ActivityTimeouts()
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    timeouts: ActivityTimeouts = field(default_factory=ActivityTimeouts)
     extra: Json = field(default_factory=dict)
     """What the events of this step must repeat."""
 

@@ -55,22 +55,23 @@ def place(lanes: Sequence[Lane], clock: Clockwork) -> tuple[list[Lane], Clockwor
 
     Idle time earns nothing and no debt is forgiven. Newcomers of one instant are spread over their first
     stride by the golden ratio; the first of them goes next, so a lone newcomer never waits for a backlog.
+    A lane whose weight changed while it has a wait left keeps its place, scaled: were it spread anew each
+    time, a weight that flutters would push it back for ever.
     """
     placed: list[Lane] = []
     for lane in sorted(lanes, key=lambda each: each.key):
-        tag = _reweighted(lane, clock.virtual)
-        step = stride(lane.wanted_milli)
-        offset = ((clock.placed * _GOLDEN & _MASK) * step) >> 64
-        tag = max(tag, clock.virtual + offset)
-        clock = replace(clock, placed=clock.placed + 1)
+        if lane.wanted_milli != lane.weight_milli and lane.tag > clock.virtual:
+            tag = _reweighted(lane, clock.virtual)
+        else:
+            offset = ((clock.placed * _GOLDEN & _MASK) * stride(lane.wanted_milli)) >> 64
+            tag = max(lane.tag, clock.virtual + offset)
+            clock = replace(clock, placed=clock.placed + 1)
         placed.append(replace(lane, tag=tag, weight_milli=lane.wanted_milli, place=0))
     return placed, clock
 
 
 def _reweighted(lane: Lane, virtual: int) -> int:
     """Scale the wait that is left; service already given is not billed again."""
-    if lane.wanted_milli == lane.weight_milli or lane.tag <= virtual:
-        return lane.tag
     return virtual + (lane.tag - virtual) * stride(lane.wanted_milli) // stride(lane.weight_milli)
 
 

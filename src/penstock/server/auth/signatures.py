@@ -114,7 +114,7 @@ class RequestSignatureDriver:
             raise
         except Exception as failure:
             raise Unavailable(
-                Reason.BACKEND_UNAVAILABLE,
+                Reason.STORE_UNAVAILABLE,
                 "The signature could not be recorded, so the request was not served.",
             ) from failure
         if not first_time:

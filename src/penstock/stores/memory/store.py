@@ -43,7 +43,7 @@ class MemoryStore:
 
     async def check(self) -> None:
         if self._closed:
-            raise Unavailable(Reason.BACKEND_UNAVAILABLE, "The store is closed.", outcome="nothing happened")
+            raise Unavailable(Reason.STORE_UNAVAILABLE, "The store is closed.", outcome="nothing happened")
 
     async def close(self) -> None:
         self._closed = True

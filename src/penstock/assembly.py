@@ -1,0 +1,347 @@
+"""Composition root: the one place that chooses concrete stores, clocks and wakeups, and runs a server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvicorn
+
+from penstock.core.permissions import AuthPolicy
+from penstock.engine import namespaces
+from penstock.engine.dispatcher import Dispatcher
+from penstock.engine.house import House
+from penstock.engine.sweepers.due_tasks import due_tasks
+from penstock.engine.sweepers.due_timers import due_timers
+from penstock.engine.sweepers.expired_leases import expired_leases
+from penstock.engine.sweepers.old_nonces import old_nonces
+from penstock.engine.sweepers.overdue_activities import overdue_activities
+from penstock.engine.sweepers.overdue_runs import overdue_runs
+from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.errors import ConfigurationError, Reason, StoreRefused
+from penstock.ports.store import Store, Tx
+from penstock.server.app import Application
+from penstock.server.auth import Authenticator
+from penstock.server.handler import Edge
+from penstock.server.metrics import Metrics
+from penstock.server.namespace_check import NamespaceCheck
+from penstock.settings import LogFormat, LogPolicy, Settings, StoreKind
+from penstock.stores import migrating, postgres, sqlite
+from penstock.stores.driving import OnMoment, undisturbed
+from penstock.stores.memory import MemoryStore
+from penstock.stores.sql.catalogue import Dialect
+from penstock.wakeups.local import LocalWakeups
+from penstock.wakeups.postgres import PostgresListener
+from penstock.world import SystemClock, SystemEntropy
+
+KEEP_ALIVE_S = 75
+log = structlog.get_logger("penstock")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A whole server without its socket: the application, and what runs behind it."""
+
+    application: Application
+    house: House
+    dispatcher: Dispatcher
+
+
+@contextlib.asynccontextmanager
+async def assembled(settings: Settings, *, on_moment: OnMoment = undisturbed) -> AsyncIterator[Server]:
+    """A server that works as long as the block lasts; leaving it finishes what is being committed."""
+    clock, wakeups = SystemClock(), LocalWakeups()
+    node = SystemEntropy().token()
+    async with contextlib.AsyncExitStack() as stack:
+        store = await _open_store(settings, clock, wakeups, node, on_moment)
+        stack.push_async_callback(store.close)
+        if settings.store.kind is StoreKind.POSTGRES:
+            listener = PostgresListener(_postgres_url(settings), postgres.CHANNEL, node, wakeups)
+            listener.start()
+            stack.push_async_callback(listener.close)
+        house = House(store, wakeups, SystemEntropy(), settings)
+        await namespaces.ensure(house, settings.default_namespace)
+        dispatcher = Dispatcher(house)
+        dispatcher.start()
+        stack.push_async_callback(dispatcher.close)
+        stack.push_async_callback(
+            _stop, [asyncio.create_task(each.run(), name=each.name) for each in _sweepers(house)]
+        )
+        edge = Edge(
+            house=house,
+            dispatcher=dispatcher,
+            authenticator=Authenticator(_auth_policy(settings), register_nonce=_nonces(house)),
+            namespaces=NamespaceCheck(house, clock),
+            clock=clock,
+            metrics=Metrics(),
+        )
+        yield Server(Application(edge), house, dispatcher)
+
+
+async def _open_store(
+    settings: Settings, clock: SystemClock, wakeups: LocalWakeups, node: str, on_moment: OnMoment
+) -> Store:
+    policy = settings.store
+    match policy.kind:
+        case StoreKind.MEMORY:
+            return MemoryStore(clock, wakeups)
+        case StoreKind.POSTGRES:
+            return await postgres.PostgresStore.open(
+                _postgres_url(settings),
+                wakeups,
+                node=node,
+                pool_size=policy.pool_size,
+                statement_timeout_ms=policy.statement_timeout_ms,
+                on_moment=on_moment,
+            )
+        case StoreKind.SQLITE:
+            assert policy.path is not None
+            return await sqlite.SqliteStore.open(
+                policy.path, clock, wakeups, synchronous=policy.synchronous.value, on_moment=on_moment
+            )
+
+
+def _postgres_url(settings: Settings) -> str:
+    assert settings.store.url is not None
+    return settings.store.url.reveal()
+
+
+def _sweepers(house: House) -> list[Sweeper[Any]]:
+    makers: tuple[Callable[[House], Sweeper[Any]], ...] = (
+        expired_leases,
+        due_timers,
+        due_tasks,
+        overdue_activities,
+        overdue_runs,
+        old_nonces,
+    )
+    return [make(house) for make in makers]
+
+
+async def _stop(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _auth_policy(settings: Settings) -> AuthPolicy:
+    auth = settings.auth
+    secrets = auth.secrets
+    return AuthPolicy(
+        driver=auth.driver,
+        worker_secret=secrets.worker,
+        operator_secret=secrets.operator,
+        admin_secret=secrets.admin,
+        shared_secret=secrets.shared,
+        backward_compatible=auth.backward_compatible,
+        signature_profile=auth.signature_profile,
+        signature_window_ms=auth.signature_window_ms,
+    )
+
+
+def _nonces(house: House) -> Callable[[str, str, int], Any]:
+    async def register(key: str, nonce: str, expires_at_ms: int) -> bool:
+        async def operation(tx: Tx) -> bool:
+            return await tx.nonces.register(key, nonce, expires_at_ms)
+
+        return await house.store.transact(operation, key=f"nonce:{key}:{nonce}")
+
+    return register
+
+
+def serve(settings: Settings, *, on_moment: OnMoment = undisturbed) -> None:
+    """Run a server in the foreground until SIGTERM or SIGINT."""
+    configure_logs(settings.logs)
+    for warning in settings.warnings:
+        log.warning(warning)
+    _check_sqlite(settings)
+    _runner()(_serve(settings, on_moment))
+
+
+def _runner() -> Callable[[Any], Any]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run
+
+
+async def _serve(settings: Settings, on_moment: OnMoment) -> None:
+    listen = settings.listen
+    bound = _bind(listen.host, listen.port)
+    url = f"http://{_shown(listen.host)}:{bound.getsockname()[1]}"
+    async with assembled(settings, on_moment=on_moment) as server:
+        http = _Http(
+            uvicorn.Config(
+                server.application,
+                http="httptools",
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                backlog=2048,
+                h11_max_incomplete_event_size=65_536,
+            )
+        )
+        _on_signal(server, http)
+        log.info(
+            "serving",
+            url=url,
+            docs=f"{url}/docs",
+            store=settings.store.kind.value,
+            auth=settings.auth.driver.value,
+        )
+        await http.serve(sockets=[bound])
+    log.info("stopped")
+
+
+class _Http(uvicorn.Server):
+    """uvicorn without signal handlers of its own: ours end the long polls first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _on_signal(server: Server, http: _Http) -> None:
+    def stop(name: str) -> None:
+        log.info("stopping", signal=name, open_polls=server.dispatcher.open_polls)
+        server.dispatcher.drain()
+        http.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number.name)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise ConfigurationError(
+            f"Cannot listen on {host}:{port} ({error.strerror}). Stop what listens there, or choose another port "
+            "with --port or DW_PORT."
+        ) from error
+    return bound
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _check_sqlite(settings: Settings) -> None:
+    version = tuple(int(part) for part in sqlite.library_version().split("."))
+    if settings.store.kind is StoreKind.SQLITE and (3, 7, 0) <= version < (3, 51, 3):
+        log.warning(
+            "this SQLite has the WAL-reset bug; it cannot strike here, because one connection alone writes and "
+            "checkpoints. Do not open the file for writing with other programs.",
+            sqlite=sqlite.library_version(),
+        )
+
+
+def configure_logs(policy: LogPolicy) -> None:
+    """Structured lines on stderr: JSON for machines, or readable on a terminal."""
+    as_json = policy.format is LogFormat.JSON or (policy.format is LogFormat.AUTO and not sys.stderr.isatty())
+    level = getattr(logging, policy.level.value.upper())
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info if as_json else structlog.dev.set_exc_info,
+    ]
+    renderer: Any = (
+        structlog.processors.JSONRenderer()
+        if as_json
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    logging.basicConfig(
+        level=max(level, logging.WARNING), stream=sys.stderr, format="%(levelname)s %(name)s %(message)s"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaStatus:
+    """Which schema the database has, and which this release needs."""
+
+    store: str
+    current: int
+    required: int
+    up_to_date: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    store: str
+    applied: tuple[int, ...]
+    schema: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackedUp:
+    path: str
+    bytes: int
+
+
+def migrate(settings: Settings) -> Migrated:
+    """Bring the database's schema up to date; a SQLite file is copied first."""
+    kind = settings.store.kind
+    applied: list[int] = []
+    if kind is StoreKind.POSTGRES:
+        applied = asyncio.run(postgres.migrate(_postgres_url(settings)))
+    elif settings.store.path is not None:
+        with sqlite.exclusive(settings.store.path):
+            applied = sqlite.prepare(settings.store.path)
+    return Migrated(kind.value, tuple(applied), len(_known(kind)))
+
+
+def schema_status(settings: Settings) -> SchemaStatus:
+    kind = settings.store.kind
+    known = _known(kind)
+    missing = known
+    if kind is StoreKind.POSTGRES:
+        missing = asyncio.run(postgres.missing_migrations(_postgres_url(settings)))
+    elif settings.store.path is not None and settings.store.path.exists():
+        missing = migrating.pending(known, sqlite.applied_migrations(settings.store.path))
+    return SchemaStatus(kind.value, len(known) - len(missing), len(known), not missing)
+
+
+def _known(kind: StoreKind) -> Sequence[migrating.Migration]:
+    if kind is StoreKind.MEMORY:
+        return []
+    return migrating.migrations(Dialect.POSTGRES if kind is StoreKind.POSTGRES else Dialect.SQLITE)
+
+
+def backup(settings: Settings, path: Path) -> BackedUp:
+    """Copy a SQLite database, also while it is served. PostgreSQL has better tools of its own."""
+    if settings.store.kind is not StoreKind.SQLITE or settings.store.path is None:
+        raise ConfigurationError(
+            "`penstock db backup` copies SQLite files. For PostgreSQL use pg_dump or pg_basebackup."
+        )
+    if not settings.store.path.exists():
+        raise StoreRefused(Reason.STORE_DAMAGED, f"There is no database at {settings.store.path.name}.")
+    sqlite.backup(settings.store.path, path)
+    return BackedUp(str(path), path.stat().st_size)
+
+
+__all__ = ["assembled", "backup", "migrate", "schema_status", "serve"]

@@ -1,0 +1,120 @@
+"""The ASGI application: the operations as routes, and the few pages beside them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from starlette.routing import BaseRoute, Match, Route, Router
+
+from penstock.errors import NotFound, PenstockError, Reason
+from penstock.server.handler import COMMON_HEADERS, Edge, Endpoint, Receive, Scope, Send, respond
+from penstock.server.openapi import document
+from penstock.server.operations import OPERATIONS
+from penstock.server.problems import body_of, status_of
+
+_PAGE_HEADERS = {
+    "Cache-Control": "no-cache",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+        "frame-ancestors 'none'; base-uri 'none'"
+    ),
+}
+
+
+class Application:
+    """Answers every request; what no route takes is refused in the same shape."""
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+        by_path: dict[str, dict[str, Endpoint]] = {}
+        for operation in OPERATIONS:
+            by_path.setdefault(operation.path, {})[operation.method] = Endpoint(edge, operation)
+        routes: Sequence[BaseRoute] = [Route(path, _Methods(methods)) for path, methods in by_path.items()]
+        self._router = Router(routes, redirect_slashes=False, default=_not_found)
+        self._pages = _pages(edge)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        page = self._pages.get(scope["path"])
+        if page is not None and scope["method"] in ("GET", "HEAD"):
+            await page(scope, receive, send)
+            return
+        for route in self._router.routes:
+            match, child = route.matches(scope)
+            if match is not Match.NONE:
+                scope.update(child)
+                await route.handle(scope, receive, send)
+                return
+        await _not_found(scope, receive, send)
+
+
+class _Methods:
+    """One path: the operation for the method, or which methods there are."""
+
+    def __init__(self, endpoints: dict[str, Endpoint]) -> None:
+        self._endpoints = endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._endpoints.get(scope["method"])
+        if endpoint is not None:
+            await endpoint(scope, receive, send)
+            return
+        allowed = ", ".join(sorted(self._endpoints))
+        refusal = PenstockError(Reason.METHOD_NOT_ALLOWED, f"This path takes {allowed}.")
+        await _refuse(refusal, send, {"Allow": allowed})
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    refusal = NotFound(
+        Reason.NOT_FOUND, "There is no such path. The paths are listed under /docs and /openapi.json."
+    )
+    await _refuse(refusal, send, {})
+
+
+async def _refuse(refusal: PenstockError, send: Send, headers: dict[str, str]) -> None:
+    raw = msgspec.json.encode(body_of(refusal))
+    await respond(send, status_of(refusal), COMMON_HEADERS | headers, raw)
+
+
+class _Page:
+    def __init__(self, content_type: str, raw: bytes) -> None:
+        self._headers = _PAGE_HEADERS | {"Content-Type": content_type}
+        self._raw = raw
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, 200, dict(self._headers), self._raw)
+
+
+class _MetricsPage:
+    """Rendered in a thread: with many series it takes long."""
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._edge.metrics.open_polls.set(self._edge.dispatcher.open_polls)
+        raw = await asyncio.to_thread(self._edge.metrics.render)
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8", "Cache-Control": "no-store"}
+        await respond(send, 200, headers, raw)
+
+
+def _pages(edge: Edge) -> dict[str, Any]:
+    folder = files("penstock.server") / "pages"
+    html = _Page("text/html; charset=utf-8", (folder / "docs.html").read_bytes())
+    return {
+        "/": html,
+        "/docs": html,
+        "/docs/page.js": _Page("text/javascript; charset=utf-8", (folder / "docs.js").read_bytes()),
+        "/docs/page.css": _Page("text/css; charset=utf-8", (folder / "docs.css").read_bytes()),
+        "/favicon.ico": _Page("image/svg+xml", (folder / "icon.svg").read_bytes()),
+        "/openapi.json": _Page("application/json", msgspec.json.encode(document())),
+        "/metrics": _MetricsPage(edge),
+    }

@@ -1,0 +1,1 @@
+"""What each operation does with its call, one module per noun."""

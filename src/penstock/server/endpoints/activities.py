@@ -1,0 +1,92 @@
+"""Standalone activities: start, describe, list, cancel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core.model import Host
+from penstock.engine import closing, reading, starts
+from penstock.engine.closing import End
+from penstock.engine.starts import StartOutcome
+from penstock.ports.store import RunFilter
+from penstock.server.endpoints import batches
+from penstock.server.endpoints.paging import next_start, start_token
+from penstock.server.endpoints.starting import activity_start
+from penstock.server.endpoints.workflows import idempotency_key
+from penstock.server.operation import Answer, Call, text_path
+from penstock.wire import rendering
+from penstock.wire.parsing import parse
+from penstock.wire.requests import EndRun, ListActivities, StartActivity
+
+
+async def start(call: Call) -> Answer:
+    return await _start(call, call.body, idempotency_key(call))
+
+
+async def start_batch(call: Call) -> Answer:
+    async def one(item: dict[str, Any]) -> Answer:
+        key = item.pop("idempotency_key", None)
+        return await _start(call, parse(item, StartActivity), key if isinstance(key, str) else None)
+
+    return await batches.each(call, one)
+
+
+async def _start(call: Call, request: StartActivity, key: str | None) -> Answer:
+    asked, command = activity_start(request, call.namespace, key)
+    started = await starts.start_activity(call.house, asked, command)
+    run = started.run
+    assert started.activity is not None
+    body = rendering.standalone_activity(run, started.activity) | {"outcome": started.outcome.value}
+    if started.deduplicated:
+        return Answer(body | {"deduplicated": True})
+    return Answer(body, 201 if started.outcome is StartOutcome.STARTED_NEW else 200)
+
+
+async def describe(call: Call) -> Answer:
+    view = await reading.describe_activity(call.house, call.namespace, _id(call))
+    return Answer(rendering.standalone_activity(view.run, view.activity))
+
+
+async def result(call: Call) -> Answer:
+    """The result when there is one; the state when there is none yet."""
+    view = await reading.describe_activity(call.house, call.namespace, _id(call))
+    failure: dict[str, Any] | None = None
+    if view.run.status.is_terminal and view.run.output is None:
+        failure = await reading.closing_failure(call.house, view.run.run_id)
+    return Answer(
+        {
+            "activity_id": view.run.workflow_id,
+            "status": view.run.status.value,
+            "is_terminal": view.run.status.is_terminal,
+            "result": rendering.readable(view.run.output),
+            "result_envelope": rendering.envelope(view.run.output),
+            "failure": failure,
+        }
+    )
+
+
+async def list_all(call: Call) -> Answer:
+    query: ListActivities = call.query
+    narrow = RunFilter(call.namespace, Host.ACTIVITY, bucket=query.status)
+    found = await reading.page_activities(
+        call.house, narrow, next_start(query.next_page_token), query.page_size + 1
+    )
+    page = found[: query.page_size]
+    return Answer(
+        {
+            "activities": [rendering.standalone_activity(view.run, view.activity) for view in page],
+            "activity_count": len(page),
+            "next_page_token": start_token(page[-1].run) if len(found) > len(page) else None,
+        }
+    )
+
+
+async def cancel(call: Call) -> Answer:
+    request: EndRun = call.body
+    run = await closing.end_run(call.house, call.namespace, _id(call), End.CANCEL, request.reason)
+    view = await reading.describe_activity(call.house, call.namespace, run.workflow_id)
+    return Answer(rendering.standalone_activity(view.run, view.activity) | {"outcome": "cancelled"})
+
+
+def _id(call: Call) -> str:
+    return text_path(call, "activity_id", 128)

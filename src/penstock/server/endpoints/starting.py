@@ -1,0 +1,128 @@
+"""From a start request on the wire to the engine's, with the checks that need more than one field."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.core.history.commands import ScheduleActivity
+from penstock.core.model import LEVEL_DEFAULT, UNKEYED, WEIGHT_DEFAULT_MILLI, Blob, Standing
+from penstock.engine.starts import STANDALONE_TYPE, DuplicatePolicy, Start
+from penstock.errors import ValidationFailed
+from penstock.settings import LimitPolicy
+from penstock.wire import payloads
+from penstock.wire.commands import activity_timeouts, retry_policy
+from penstock.wire.requests import StartActivity, StartWorkflow
+
+DEFAULT_QUEUE = "default"
+_UNSUPPORTED = (
+    "workflow_execution_timeout",
+    "workflow_run_timeout",
+    "workflow_task_timeout",
+    "retry_policy",
+    "idempotency_key",
+    "request_id",
+)
+_ATTRIBUTE_NAME = re.compile(r"\A[A-Za-z][A-Za-z0-9_]*\Z")
+
+
+def workflow_start(
+    request: StartWorkflow, body: Mapping[str, Any], namespace: str, key: str | None, limits: LimitPolicy
+) -> Start:
+    errors = {name: ["is not supported on start"] for name in _UNSUPPORTED if body.get(name) is not None}
+    errors |= _memo_errors(request.memo, limits)
+    errors |= _attribute_errors(request.search_attributes, limits)
+    run_s, execution_s = request.run_timeout_seconds, request.execution_timeout_seconds
+    if run_s is not None and execution_s is not None and run_s > execution_s:
+        errors["run_timeout_seconds"] = [f"must not exceed execution_timeout_seconds ({execution_s})"]
+    if errors:
+        raise ValidationFailed(errors)
+    return Start(
+        namespace=namespace,
+        workflow_type=request.workflow_type,
+        task_queue=request.task_queue or DEFAULT_QUEUE,
+        input=Blob(payloads.parse(request.input, "input").blob),
+        workflow_id=request.workflow_id,
+        business_key=request.business_key,
+        memo=json.dumps(request.memo or {}),
+        search_attributes=json.dumps(request.search_attributes or {}),
+        duplicate_policy=DuplicatePolicy(request.duplicate_policy or DuplicatePolicy.FAIL),
+        execution_timeout_s=execution_s,
+        run_timeout_s=run_s,
+        standing=standing(request),
+        build_id=request.build_id or request.compatibility,
+        start_key=key,
+    )
+
+
+def activity_start(request: StartActivity, namespace: str, key: str | None) -> tuple[Start, ScheduleActivity]:
+    arguments = Blob(payloads.parse(request.input, "input").blob)
+    start = Start(
+        namespace=namespace,
+        workflow_type=STANDALONE_TYPE,
+        task_queue=request.task_queue,
+        input=arguments,
+        workflow_id=request.activity_id,
+        business_key=request.business_key,
+        duplicate_policy=DuplicatePolicy(request.duplicate_policy or DuplicatePolicy.FAIL),
+        standing=standing(request),
+        build_id=request.build_id,
+        start_key=key,
+    )
+    timeouts = activity_timeouts(
+        request.start_to_close_timeout_seconds,
+        request.schedule_to_start_timeout_seconds,
+        request.schedule_to_close_timeout_seconds,
+        request.heartbeat_timeout_seconds,
+    )
+    command = ScheduleActivity(
+        activity_type=request.activity_type,
+        task_queue=request.task_queue,
+        arguments=arguments,
+        retry=retry_policy(request.retry_policy),
+        timeouts=timeouts,
+    )
+    return start, command
+
+
+def standing(request: StartWorkflow | StartActivity) -> Standing:
+    """Level, key and weight of the request. A key is counted in bytes, because that is what is kept."""
+    key = request.fairness_key or UNKEYED
+    if len(key.encode()) > 64:
+        raise ValidationFailed({"fairness_key": ["must be at most 64 bytes"]})
+    weight = request.fairness_weight
+    return Standing(
+        level=LEVEL_DEFAULT if request.priority is None else request.priority,
+        key=key,
+        weight_milli=WEIGHT_DEFAULT_MILLI if weight is None else max(1, round(weight * 1000)),
+    )
+
+
+def _memo_errors(memo: Mapping[str, Any] | None, limits: LimitPolicy) -> dict[str, list[str]]:
+    size = len(json.dumps(memo or {}, ensure_ascii=False).encode())
+    return (
+        {"memo": [f"must be at most {limits.memo_bytes_max} bytes"]} if size > limits.memo_bytes_max else {}
+    )
+
+
+def _attribute_errors(attributes: Mapping[str, Any] | None, limits: LimitPolicy) -> dict[str, list[str]]:
+    errors: dict[str, list[str]] = {}
+    if not attributes:
+        return errors
+    if len(attributes) > limits.search_attributes_max:
+        errors["search_attributes"] = [f"must have at most {limits.search_attributes_max} entries"]
+    for name, value in attributes.items():
+        if len(name) > limits.search_attribute_key_length_max or not _ATTRIBUTE_NAME.match(name):
+            errors[f"search_attributes.{name[:60]}"] = [
+                "must be a letter followed by letters, digits or underscores"
+            ]
+            continue
+        members = value if isinstance(value, list) else [value]
+        if any(isinstance(each, dict | list) for each in members):
+            errors[f"search_attributes.{name}"] = ["must be a plain value or a list of plain values"]
+        too_long = limits.search_attribute_value_bytes_max
+        if any(isinstance(each, str) and len(each.encode()) > too_long for each in members):
+            errors[f"search_attributes.{name}"] = [f"must be at most {too_long} bytes"]
+    return errors

@@ -1,0 +1,148 @@
+"""Task queues: list, describe, and the builds that serve them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core.model import QueueStats, Task, TaskKind
+from penstock.core.scheduling.cohorts import is_stale
+from penstock.core.timers import iso
+from penstock.engine import cohorts, queues
+from penstock.engine.queues import QueueView
+from penstock.server.operation import Answer, Call, text_path
+from penstock.wire import rendering
+from penstock.wire.admission import admission
+from penstock.wire.requests import ChangeCohort
+
+
+async def list_all(call: Call) -> Answer:
+    views = await queues.every(call.house, call.namespace)
+    return Answer({"namespace": call.namespace, "task_queues": [_summary(call, view) for view in views]})
+
+
+async def describe(call: Call) -> Answer:
+    view = await queues.describe(call.house, call.namespace, text_path(call, "name"))
+    stale_after_ms = call.house.settings.polls.worker_stale_after_ms
+    fresh_first = sorted(
+        view.workers, key=lambda each: (is_stale(each, view.now_ms, stale_after_ms), -each.heartbeat_at_ms)
+    )
+    runs = view.runs or {}
+    return Answer(
+        _summary(call, view)
+        | {
+            "namespace": call.namespace,
+            "pollers": [rendering.poller(each, view.now_ms, stale_after_ms) for each in fresh_first],
+            "current_leases": [
+                rendering.lease(task, runs.get(task.run_id), view.now_ms) for task in view.leases
+            ],
+        }
+    )
+
+
+def _summary(call: Call, view: QueueView) -> dict[str, Any]:
+    return {
+        "name": view.name,
+        "stats": _stats(call, view),
+        "repair": _repair(view),
+        "admission": admission(
+            view.stats, list(view.workers), view.now_ms, call.house.settings.polls.worker_stale_after_ms
+        ),
+    }
+
+
+def _stats(call: Call, view: QueueView) -> dict[str, Any]:
+    stale_after_ms = call.house.settings.polls.worker_stale_after_ms
+    stale = sum(is_stale(each, view.now_ms, stale_after_ms) for each in view.workers)
+    workflow = view.stats.get(TaskKind.WORKFLOW, QueueStats())
+    activity = view.stats.get(TaskKind.ACTIVITY, QueueStats())
+    waiting = [each.oldest for each in (workflow, activity) if each.oldest is not None]
+    oldest = min(waiting, key=lambda task: task.enqueued_at_ms, default=None)
+    age_s = (view.now_ms - oldest.enqueued_at_ms) // 1000 if oldest else None
+    return {
+        "approximate_backlog_count": workflow.ready + activity.ready,
+        "approximate_backlog_age": None if age_s is None else f"{age_s}s",
+        "approximate_backlog_age_seconds": age_s,
+        "oldest_ready_task": _oldest(oldest, view) if oldest else None,
+        "workflow_tasks": _counts(workflow),
+        "activity_tasks": _counts(activity),
+        "pollers": {
+            "active_count": len(view.workers) - stale,
+            "stale_count": stale,
+            "stale_after_seconds": stale_after_ms // 1000,
+        },
+        "tasks_added_last_minute": workflow.added_last_minute + activity.added_last_minute,
+        "tasks_dispatched_last_minute": workflow.dispatched_last_minute + activity.dispatched_last_minute,
+    }
+
+
+def _counts(stats: QueueStats) -> dict[str, int]:
+    return {
+        "ready_count": stats.ready,
+        "delayed_count": stats.delayed,
+        "leased_count": stats.leased,
+        "expired_lease_count": stats.expired,
+        "added_last_minute": stats.added_last_minute,
+        "dispatched_last_minute": stats.dispatched_last_minute,
+    }
+
+
+def _oldest(task: Task, view: QueueView) -> dict[str, Any]:
+    run = (view.runs or {}).get(task.run_id)
+    return {
+        "task_id": task.task_id,
+        "task_type": task.kind.value,
+        "workflow_id": run.workflow_id if run else None,
+        "run_id": task.run_id,
+        "available_at": iso(task.available_at_ms),
+        "age_seconds": (view.now_ms - task.enqueued_at_ms) // 1000,
+    }
+
+
+def _repair(view: QueueView) -> dict[str, Any]:
+    """Nothing waits for an operator's repair: sweepers take back what nobody finished."""
+    expired = sum(each.expired for each in view.stats.values())
+    return {
+        "candidates": expired,
+        "dispatch_failed": 0,
+        "oldest_dispatch_failed_at": None,
+        "max_dispatch_failed_age_ms": 0,
+        "expired_leases": expired,
+        "oldest_lease_expired_at": None,
+        "max_lease_expired_age_ms": 0,
+        "dispatch_overdue": 0,
+        "oldest_dispatch_overdue_since": None,
+        "max_dispatch_overdue_age_ms": 0,
+        "needs_attention": False,
+        "policy": {"redispatch_after_seconds": 1},
+    }
+
+
+async def build_ids(call: Call) -> Answer:
+    name = text_path(call, "name")
+    views = await cohorts.every(call.house, call.namespace, name)
+    return Answer(
+        {
+            "namespace": call.namespace,
+            "task_queue": name,
+            "stale_after_seconds": call.house.settings.polls.worker_stale_after_ms // 1000,
+            "build_ids": [rendering.cohort_view(view) for view in views],
+        }
+    )
+
+
+async def drain(call: Call) -> Answer:
+    return Answer(rendering.cohort_change(await cohorts.drain(call.house, call.namespace, *_cohort(call))))
+
+
+async def resume(call: Call) -> Answer:
+    return Answer(rendering.cohort_change(await cohorts.resume(call.house, call.namespace, *_cohort(call))))
+
+
+async def promote(call: Call) -> Answer:
+    return Answer(rendering.cohort_change(await cohorts.promote(call.house, call.namespace, *_cohort(call))))
+
+
+def _cohort(call: Call) -> tuple[str, str | None]:
+    request: ChangeCohort = call.body
+    build_id = (request.build_id or "").strip() or None
+    return text_path(call, "name"), build_id

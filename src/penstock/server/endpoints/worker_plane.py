@@ -1,0 +1,398 @@
+"""The worker protocol: register, heartbeat, poll, report."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from penstock.core.model import Blob, TaskId, TaskKind
+from penstock.core.scheduling.leases import Report
+from penstock.core.timers import iso, iso_or_none
+from penstock.engine import activity_reports, reading, workers, workflow_reports
+from penstock.engine.activity_reports import ActivityReceipt, Failure
+from penstock.engine.dispatcher import PollAnswer
+from penstock.engine.polls import HISTORY_PAGE_DEFAULT, Leased, Poll
+from penstock.engine.workers import Registration
+from penstock.engine.workflow_reports import Receipt
+from penstock.errors import PenstockError, Reason, Unavailable, ValidationFailed
+from penstock.server.endpoints import batches
+from penstock.server.endpoints.paging import after_sequence
+from penstock.server.operation import Answer, Call, text_path
+from penstock.wire import payloads, strict_json
+from penstock.wire.commands import parse_commands
+from penstock.wire.parsing import parse
+from penstock.wire.rendering import page_token, worker_event
+from penstock.wire.requests import (
+    ActivityLease,
+    CompleteActivityTask,
+    CompleteWorkflowTask,
+    FailActivityTask,
+    FailWorkflowTask,
+    HeartbeatActivityTask,
+    HeartbeatWorker,
+    PollTasks,
+    ReadTaskHistory,
+    RegisterWorker,
+    TaskLease,
+)
+from penstock.wire.tasks import activity_task, workflow_task
+
+SLOTS_DEFAULT = 100
+
+
+async def register(call: Call) -> Answer:
+    request: RegisterWorker = call.body
+    advertised = {
+        "capabilities": request.capabilities or [],
+        "capability_manifest": request.capability_manifest or {},
+        "workflow_command_contracts": request.workflow_command_contracts or {},
+        "max_concurrent_worker_sessions": request.max_concurrent_worker_sessions,
+    }
+    worker = await workers.register(
+        call.house,
+        Registration(
+            namespace=call.namespace,
+            worker_id=request.worker_id,
+            task_queue=request.task_queue,
+            runtime=request.runtime,
+            sdk_version=request.sdk_version,
+            build_id=request.build_id,
+            workflow_types=tuple(request.supported_workflow_types or ()),
+            activity_types=tuple(request.supported_activity_types or ()),
+            fingerprints=request.workflow_definition_fingerprints,
+            workflow_slots=request.max_concurrent_workflow_tasks or SLOTS_DEFAULT,
+            activity_slots=request.max_concurrent_activity_tasks or SLOTS_DEFAULT,
+            advertised=advertised,
+            task_slots=request.task_slots,
+            process_metrics=request.process_metrics,
+            heartbeat_interval_s=_whole(request.heartbeat_interval_seconds),
+        ),
+    )
+    return Answer({"worker_id": worker.worker_id, "registered": True} | _liveness(call), 201)
+
+
+async def heartbeat(call: Call) -> Answer:
+    request: HeartbeatWorker = call.body
+    try:
+        worker = await workers.heartbeat(
+            call.house,
+            call.namespace,
+            request.worker_id,
+            request.task_slots,
+            request.process_metrics,
+            _whole(request.heartbeat_interval_seconds),
+        )
+    except PenstockError as refusal:
+        if refusal.reason is Reason.WORKER_NOT_REGISTERED:
+            refusal.details = {**refusal.details, "http_status": 404}
+        raise
+    return Answer(
+        {"worker_id": worker.worker_id, "acknowledged": True, "status": worker.status.value} | _liveness(call)
+    )
+
+
+def _liveness(call: Call) -> dict[str, int]:
+    """How often to be heard: three times in the window after which a worker counts as stale."""
+    stale_s = call.house.settings.polls.worker_stale_after_ms // 1000
+    return {"heartbeat_interval_seconds": max(1, stale_s // 3), "stale_after_seconds": stale_s}
+
+
+def _whole(seconds: float | None) -> int | None:
+    return None if seconds is None else max(1, round(seconds))
+
+
+async def poll_workflow_tasks(call: Call) -> Answer:
+    return await _poll(call, TaskKind.WORKFLOW)
+
+
+async def poll_activity_tasks(call: Call) -> Answer:
+    return await _poll(call, TaskKind.ACTIVITY)
+
+
+async def _poll(call: Call, kind: TaskKind) -> Answer:
+    request: PollTasks = call.body
+    polls = call.house.settings.polls
+    wait_ms = polls.poll_timeout_ms if request.timeout_seconds is None else request.timeout_seconds * 1000
+    poll = Poll(
+        namespace=call.namespace,
+        worker_id=request.worker_id,
+        task_queue=request.task_queue,
+        kind=kind,
+        build_id=request.build_id,
+        poll_request_id=request.poll_request_id,
+        tasks_max=request.max_tasks or 1,
+        history_page=request.history_page_size or HISTORY_PAGE_DEFAULT,
+    )
+    try:
+        answer = await call.dispatcher.poll(poll, min(wait_ms, polls.poll_timeout_ms_max))
+    except Unavailable as refusal:
+        refusal.details = {**refusal.details, "task": None, "poll_status": "unavailable"}
+        raise
+    return Answer(
+        _polled(answer, batch=request.max_tasks is not None),
+        undelivered=_give_back(call, answer) if answer.leased else None,
+    )
+
+
+def _polled(answer: PollAnswer, *, batch: bool) -> dict[str, Any]:
+    tasks = [_task(leased) for leased in answer.leased]
+    body: dict[str, Any] = {"task": tasks[0] if tasks else None, "poll_status": answer.status.value}
+    return body | {"tasks": tasks} if batch else body
+
+
+def _task(leased: Leased) -> dict[str, Any]:
+    if leased.activity is not None:
+        return activity_task(leased.task, leased.run, leased.activity)
+    return workflow_task(leased.task, leased.run, leased.events)
+
+
+def _give_back(call: Call, answer: PollAnswer) -> Callable[[], None]:
+    return lambda: call.dispatcher.give_back(answer.leased)
+
+
+async def read_task_history(call: Call) -> Answer:
+    request: ReadTaskHistory = call.body
+    held = await workflow_reports.hold(call.house, call.namespace, _task_id(call), _report(request))
+    after = after_sequence(request.next_history_page_token)
+    limit = request.history_page_size or HISTORY_PAGE_DEFAULT
+    page = await reading.task_history(call.house, held.run.run_id, after, limit)
+    return Answer(
+        {
+            "task_id": held.task.task_id,
+            "workflow_task_attempt": held.task.attempt,
+            "history_events": [worker_event(event) for event in page.events],
+            "total_history_events": page.run.last_sequence,
+            "next_history_page_token": page_token(page.events[-1].sequence) if page.more else None,
+        }
+    )
+
+
+async def heartbeat_workflow_task(call: Call) -> Answer:
+    request: TaskLease = call.body
+    receipt = await workflow_reports.heartbeat(call.house, call.namespace, _task_id(call), _report(request))
+    assert receipt.task.lease_expires_at_ms is not None
+    return Answer(
+        {
+            "task_id": receipt.task.task_id,
+            "lease_owner": receipt.task.lease_owner,
+            "workflow_task_attempt": receipt.task.attempt,
+            "renewed": True,
+            "lease_expires_at": iso(receipt.task.lease_expires_at_ms),
+            "run_status": receipt.run.status.value,
+            "task_status": receipt.task.state.value,
+            "reason": None,
+        }
+    )
+
+
+async def complete_workflow_task(call: Call) -> Answer:
+    return await _complete_workflow(call, _task_id(call), call.body, call.digest)
+
+
+async def fail_workflow_task(call: Call) -> Answer:
+    return await _fail_workflow(call, _task_id(call), call.body, call.digest)
+
+
+async def report_workflow_tasks(call: Call) -> Answer:
+    async def one(item: dict[str, Any]) -> Answer:
+        task_id, action, digest = _item(item)
+        if action == "complete":
+            return await _complete_workflow(call, task_id, parse(item, CompleteWorkflowTask), digest)
+        return await _fail_workflow(call, task_id, parse(item, FailWorkflowTask), digest)
+
+    return await batches.each(call, one)
+
+
+async def _complete_workflow(
+    call: Call, task_id: TaskId, request: CompleteWorkflowTask, digest: str
+) -> Answer:
+    commands = parse_commands(request.commands)
+    with _about_task(task_id, workflow_task_attempt=request.workflow_task_attempt):
+        receipt = await workflow_reports.complete(
+            call.house, call.namespace, task_id, _report(request, digest), commands
+        )
+    return Answer(
+        _workflow_receipt(receipt, request.workflow_task_attempt)
+        | {
+            "run_id": receipt.run.run_id,
+            "run_status": receipt.run.status.value,
+            "created_task_ids": list(receipt.created),
+        }
+    )
+
+
+async def _fail_workflow(call: Call, task_id: TaskId, request: FailWorkflowTask, digest: str) -> Answer:
+    failure = request.failure
+    with _about_task(task_id, workflow_task_attempt=request.workflow_task_attempt):
+        receipt = await workflow_reports.fail(
+            call.house,
+            call.namespace,
+            task_id,
+            _report(request, digest),
+            _clean(failure.message),
+            failure.type,
+        )
+    next_task = receipt.task.task_id if receipt.task.is_live else None
+    return Answer(_workflow_receipt(receipt, request.workflow_task_attempt) | {"next_task_id": next_task})
+
+
+def _workflow_receipt(receipt: Receipt, attempt: int) -> dict[str, Any]:
+    return {
+        "task_id": receipt.task.task_id,
+        "workflow_task_attempt": attempt,
+        "outcome": receipt.outcome,
+        "recorded": True,
+        "already_accepted": receipt.repeated,
+        "reason": None,
+    }
+
+
+async def complete_activity_task(call: Call) -> Answer:
+    return await _complete_activity(call, _task_id(call), call.body, call.digest)
+
+
+async def fail_activity_task(call: Call) -> Answer:
+    return await _fail_activity(call, _task_id(call), call.body, call.digest)
+
+
+async def report_activity_tasks(call: Call) -> Answer:
+    async def one(item: dict[str, Any]) -> Answer:
+        task_id, action, digest = _item(item)
+        if action == "complete":
+            return await _complete_activity(call, task_id, parse(item, CompleteActivityTask), digest)
+        return await _fail_activity(call, task_id, parse(item, FailActivityTask), digest)
+
+    return await batches.each(call, one)
+
+
+async def _complete_activity(
+    call: Call, task_id: TaskId, request: CompleteActivityTask, digest: str
+) -> Answer:
+    result = Blob(payloads.parse_value(request.result, "result").blob)
+    with _about_task(
+        task_id, activity_attempt_id=request.activity_attempt_id, outcome="ignored", recorded=False
+    ):
+        receipt = await activity_reports.complete(
+            call.house, call.namespace, task_id, _attempt(request, digest), result
+        )
+    return Answer(_activity_receipt(receipt, request.activity_attempt_id))
+
+
+async def _fail_activity(call: Call, task_id: TaskId, request: FailActivityTask, digest: str) -> Answer:
+    failure = request.failure
+    extra = {
+        name: value
+        for name, value in {
+            "code": failure.code,
+            "kind": failure.kind,
+            "timeout_type": failure.timeout_type,
+            "stack_trace": failure.stack_trace,
+            "details": failure.details,
+            "cancelled": failure.cancelled,
+            "malformed_output": failure.malformed_output,
+        }.items()
+        if value is not None
+    }
+    told = Failure(
+        message=_clean(failure.message),
+        type=failure.type,
+        cls=failure.cls or failure.type,
+        non_retryable=bool(failure.non_retryable) or failure.retryable is False,
+        extra=extra,
+    )
+    with _about_task(
+        task_id, activity_attempt_id=request.activity_attempt_id, outcome="ignored", recorded=False
+    ):
+        receipt = await activity_reports.fail(
+            call.house, call.namespace, task_id, _attempt(request, digest), told
+        )
+    return Answer(_activity_receipt(receipt, request.activity_attempt_id))
+
+
+def _activity_receipt(receipt: ActivityReceipt, attempt_id: str) -> dict[str, Any]:
+    return {
+        "task_id": receipt.task.task_id,
+        "activity_attempt_id": attempt_id,
+        "outcome": receipt.outcome,
+        "recorded": True,
+        "already_accepted": receipt.repeated,
+        "reason": None,
+        "next_task_id": receipt.next_task_id,
+    }
+
+
+async def heartbeat_activity_task(call: Call) -> Answer:
+    request: HeartbeatActivityTask = call.body
+    task_id = _task_id(call)
+    details = {
+        name: value
+        for name, value in msgspec.to_builtins(request).items()
+        if name not in ("activity_attempt_id", "lease_owner") and value is not None
+    }
+    with _about_task(task_id, activity_attempt_id=request.activity_attempt_id):
+        beat = await activity_reports.heartbeat(
+            call.house,
+            call.namespace,
+            task_id,
+            _attempt(request, ""),
+            json.dumps(details) if details else None,
+        )
+    stopped = beat.run.status.value in ("cancelled", "terminated")
+    return Answer(
+        {
+            "task_id": task_id,
+            "activity_attempt_id": request.activity_attempt_id,
+            "lease_owner": beat.task.lease_owner,
+            "cancel_requested": stopped,
+            "can_continue": beat.recorded,
+            "heartbeat_recorded": beat.recorded,
+            "reason": beat.reason,
+            "run_closed_reason": beat.run.closed_reason,
+            "run_closed_at": iso_or_none(beat.run.closed_at_ms),
+            "lease_expires_at": iso_or_none(beat.task.lease_expires_at_ms),
+            "last_heartbeat_at": iso_or_none(beat.activity.heartbeat_at_ms),
+        }
+    )
+
+
+class _about_task:  # noqa: N801 - reads as a clause: with _about_task(…)
+    """Adds to a refusal what it is about, as the contract asks."""
+
+    def __init__(self, task_id: TaskId, **facts: Any) -> None:
+        self._facts = {"task_id": task_id, **facts}
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if isinstance(error, PenstockError):
+            error.details = {**self._facts, **error.details}
+
+
+def _task_id(call: Call) -> TaskId:
+    return TaskId(text_path(call, "task_id"))
+
+
+def _report(request: TaskLease, digest: str = "") -> Report:
+    return Report(request.lease_owner, str(request.workflow_task_attempt), digest)
+
+
+def _attempt(request: ActivityLease, digest: str) -> Report:
+    return Report(request.lease_owner, request.activity_attempt_id, digest)
+
+
+def _item(item: dict[str, Any]) -> tuple[TaskId, str, str]:
+    task_id, action = item.get("task_id"), item.get("action", "complete")
+    if not isinstance(task_id, str) or not task_id or len(task_id) > 255 or not task_id.isprintable():
+        raise ValidationFailed({"task_id": ["is required: the task that is reported on"]})
+    if action not in ("complete", "fail"):
+        raise ValidationFailed({"action": ["must be complete or fail"]})
+    return TaskId(task_id), action, hashlib.sha256(strict_json.dumps(item)).hexdigest()
+
+
+def _clean(message: str) -> str:
+    return message.replace("\x00", "\\x00")

@@ -1,0 +1,156 @@
+"""Workflows: start, list, describe, runs, history, cancel, terminate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core.history.events import CODEC
+from penstock.core.model import Host, RunId
+from penstock.engine import closing, reading, starts
+from penstock.engine.closing import End
+from penstock.engine.starts import StartOutcome
+from penstock.ports.store import RunFilter
+from penstock.server.endpoints import batches
+from penstock.server.endpoints.paging import after_sequence, next_start, start_token
+from penstock.server.endpoints.starting import workflow_start
+from penstock.server.operation import Answer, Call, text_path
+from penstock.wire import rendering, strict_json
+from penstock.wire.parsing import parse
+from penstock.wire.requests import EndRun, ListWorkflows, ReadHistory, StartWorkflow
+
+IDEMPOTENCY_KEY_MAX = 255
+
+
+async def start(call: Call) -> Answer:
+    return await _start(
+        call, call.body, strict_json.loads(call.raw) if call.raw else {}, idempotency_key(call)
+    )
+
+
+async def start_batch(call: Call) -> Answer:
+    async def one(item: dict[str, Any]) -> Answer:
+        key = item.pop("idempotency_key", None)
+        return await _start(call, parse(item, StartWorkflow), item, key if isinstance(key, str) else None)
+
+    return await batches.each(call, one)
+
+
+async def _start(call: Call, request: StartWorkflow, body: object, key: str | None) -> Answer:
+    limits = call.house.settings.limits
+    asked = workflow_start(request, body if isinstance(body, dict) else {}, call.namespace, key, limits)
+    started = await starts.start_workflow(call.house, asked)
+    run = started.run
+    answer = {
+        "workflow_id": run.workflow_id,
+        "run_id": run.run_id,
+        "workflow_type": run.workflow_type,
+        "namespace": run.namespace,
+        "task_queue": run.task_queue,
+        "status": run.status.value,
+        "business_key": run.business_key,
+        "payload_codec": CODEC,
+        "outcome": started.outcome.value,
+        "priority": run.level,
+        "fairness_key": run.key or None,
+        "fairness_weight": run.weight_milli / 1000,
+    }
+    if started.deduplicated:
+        return Answer(answer | {"deduplicated": True}, 200)
+    return Answer(answer, 201 if started.outcome is StartOutcome.STARTED_NEW else 200)
+
+
+def idempotency_key(call: Call) -> str | None:
+    key = call.headers.get("idempotency-key", "").strip()
+    return key[:IDEMPOTENCY_KEY_MAX] if key and key.isprintable() else None
+
+
+async def list_all(call: Call) -> Answer:
+    query: ListWorkflows = call.query
+    narrow = RunFilter(call.namespace, Host.WORKFLOW, query.workflow_type, query.status, query.query)
+    runs = await reading.page(call.house, narrow, next_start(query.next_page_token), query.page_size + 1)
+    page = runs[: query.page_size]
+    return Answer(
+        {
+            "workflows": [rendering.run_summary(run) for run in page],
+            "workflow_count": len(page),
+            "next_page_token": start_token(page[-1]) if len(runs) > len(page) else None,
+        }
+    )
+
+
+async def describe(call: Call) -> Answer:
+    view = await reading.describe(call.house, call.namespace, _id(call))
+    return Answer(rendering.run_detail(view.run, view.status, view.run_count, view.is_current))
+
+
+async def describe_run(call: Call) -> Answer:
+    view = await reading.describe(call.house, call.namespace, _id(call), text_path(call, "run_id"))
+    return Answer(rendering.run_detail(view.run, view.status, view.run_count, view.is_current))
+
+
+async def runs(call: Call) -> Answer:
+    found = await reading.runs_of(call.house, call.namespace, _id(call))
+    return Answer(
+        {
+            "workflow_id": _id(call),
+            "run_count": len(found),
+            "runs": [rendering.run_summary(run) for run in found],
+        }
+    )
+
+
+async def history(call: Call) -> Answer:
+    query: ReadHistory = call.query
+    wait_ms = call.house.settings.polls.poll_timeout_ms if query.wait_new_event else 0
+    page = await reading.history(
+        call.house,
+        call.namespace,
+        _id(call),
+        text_path(call, "run_id"),
+        after_sequence(query.next_page_token),
+        query.page_size,
+        wait_ms,
+    )
+    return Answer(
+        {
+            "workflow_id": page.run.workflow_id,
+            "run_id": page.run.run_id,
+            "events": [rendering.control_event(event, page.run) for event in page.events],
+            "next_page_token": rendering.page_token(page.events[-1].sequence) if page.more else None,
+        }
+    )
+
+
+async def cancel(call: Call) -> Answer:
+    return await _end(call, End.CANCEL, "cancelled")
+
+
+async def terminate(call: Call) -> Answer:
+    return await _end(call, End.TERMINATE, "terminated")
+
+
+async def _end(call: Call, end: End, outcome: str) -> Answer:
+    request: EndRun = call.body
+    named = RunId(text_path(call, "run_id")) if "run_id" in call.path else None
+    run = await closing.end_run(call.house, call.namespace, _id(call), end, request.reason, named)
+    return Answer(
+        {
+            "workflow_id": run.workflow_id,
+            "run_id": run.run_id,
+            "workflow_type": run.workflow_type,
+            "outcome": outcome,
+            "status": run.status.value,
+            "command_status": "accepted",
+            "command_id": f"{run.run_id}-{end.value}",
+            "command_source": "control_plane",
+            "target_scope": "run" if named else "instance",
+            "request_id": request.request_id,
+            "reason": None,
+            "rejection_reason": None,
+            "validation_errors": [],
+        }
+    )
+
+
+def _id(call: Call) -> str:
+    return text_path(call, "workflow_id", 128)

@@ -1,0 +1,123 @@
+"""The envelopes around bodies: what the control plane and the worker plane add to every answer."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from penstock.core.permissions import Plane
+from penstock.server.versions import HEADERS, VERSIONS, WORKER_VERSION
+from penstock.wire.commands import SUPPORTED
+
+Body = dict[str, Any]
+
+SERVER_CAPABILITIES: Final[Body] = {
+    "poll_status": True,
+    "query_tasks": True,
+    "long_poll_timeout": 60,
+    "history_page_size_default": 500,
+    "history_page_size_max": 1000,
+    "workflow_task_poll_request_idempotency": True,
+    "activity_task_poll_request_idempotency": True,
+    "activity_retry_policy": True,
+    "activity_timeouts": True,
+    "non_retryable_failures": True,
+    "child_workflow_retry_policy": False,
+    "child_workflow_timeouts": False,
+    "parent_close_policy": False,
+    "response_compression": ["gzip", "deflate"],
+    "supported_workflow_task_commands": list(SUPPORTED),
+    "task_batches": {"poll": "max_tasks", "reports": "/worker/{kind}-tasks/batch"},
+}
+
+_PROJECTED: Final = [
+    "run_id",
+    "workflow_type",
+    "namespace",
+    "business_key",
+    "status",
+    "status_bucket",
+    "is_terminal",
+    "task_queue",
+    "run_number",
+    "run_count",
+    "workflow_count",
+    "is_current_run",
+    "compatibility",
+    "started_at",
+    "closed_at",
+    "last_progress_at",
+    "wait_kind",
+    "wait_reason",
+    "next_page_token",
+    "command_id",
+    "command_status",
+    "command_source",
+    "target_scope",
+    "outcome",
+    "reason",
+    "rejection_reason",
+    "validation_errors",
+    "result",
+    "result_envelope",
+    "update_id",
+    "update_status",
+    "wait_for",
+    "wait_timed_out",
+    "wait_timeout_seconds",
+    "blocked_reason",
+    "message",
+    "diagnostic_status",
+]
+
+CONTROL_OPERATIONS: Final[dict[str, Body]] = {
+    "list": {"required_fields": [], "success_fields": []},
+    "start": {"required_fields": [], "success_fields": ["workflow_id", "outcome"]},
+    "describe": {"required_fields": ["workflow_id"], "success_fields": []},
+    "list_runs": {"required_fields": ["workflow_id"], "success_fields": []},
+    "describe_run": {"required_fields": ["workflow_id"], "success_fields": ["run_id"]},
+    "history": {"required_fields": ["workflow_id", "run_id"], "success_fields": ["next_page_token"]},
+    "query": {
+        "required_fields": ["workflow_id", "operation_name", "operation_name_field"],
+        "success_fields": ["result"],
+    },
+    "cancel": {"required_fields": ["workflow_id"], "success_fields": ["outcome"]},
+    "terminate": {"required_fields": ["workflow_id"], "success_fields": ["outcome"]},
+}
+CONTRACT: Final[Body] = {
+    "schema": "durable-workflow.v2.control-plane-response.contract",
+    "version": 1,
+    "legacy_field_policy": "reject_non_canonical",
+    "legacy_fields": {
+        "query": "query_name",
+        "signal": "signal_name",
+        "update": "update_name",
+        "wait_policy": "wait_for",
+    },
+}
+_NAME_FIELDS: Final = {"query": "query_name", "signal": "signal_name", "update": "update_name"}
+
+
+def plane_headers(plane: Plane | None) -> dict[str, str]:
+    return {HEADERS[plane]: VERSIONS[plane]} if plane is not None else {}
+
+
+def worker_body(body: Body) -> Body:
+    body.setdefault("protocol_version", WORKER_VERSION)
+    body.setdefault("server_capabilities", SERVER_CAPABILITIES)
+    return body
+
+
+def control_body(operation: str, body: Body, path: dict[str, str]) -> Body:
+    """Add the `control_plane` envelope that command line clients check."""
+    facts: Body = {
+        "schema": "durable-workflow.v2.control-plane-response",
+        "version": 1,
+        "operation": operation,
+        "workflow_id": body.get("workflow_id", path.get("workflow_id")),
+        "contract": CONTRACT | CONTROL_OPERATIONS[operation],
+    }
+    field = _NAME_FIELDS.get(operation)
+    if field is not None:
+        facts |= {"operation_name": path.get("name"), "operation_name_field": field}
+    facts |= {name: body[name] for name in _PROJECTED if name in body}
+    return body | {"control_plane": facts}

@@ -1,0 +1,285 @@
+"""The one path of every request: size, media type, JSON, authentication, role, version, namespace, fields.
+
+The order is part of the contract: a caller with the wrong role never learns whether a namespace exists, and
+nothing is looked up for a caller who is not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+import structlog
+
+from penstock.core.permissions import ACCESS, Plane, Principal, authorize
+from penstock.engine.dispatcher import Dispatcher
+from penstock.engine.house import House
+from penstock.errors import InvalidInput, PenstockError, Reason, ValidationFailed
+from penstock.ports.clock import Clock
+from penstock.server.auth import Authenticator, Evidence, fold_headers
+from penstock.server.compression import compressed
+from penstock.server.envelopes import control_body, plane_headers, worker_body
+from penstock.server.metrics import Metrics
+from penstock.server.namespace_check import NamespaceCheck
+from penstock.server.operation import Answer, Call, Operation
+from penstock.server.problems import body_of, status_of
+from penstock.server.versions import check_version
+from penstock.wire import strict_json
+from penstock.wire.parsing import lenient, parse
+from penstock.wire.requests import Nothing
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+COMMON_HEADERS = {
+    "Content-Type": "application/json",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+}
+_CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_QUERY_PARAMETERS_MAX = 100
+_ENCODER = msgspec.json.Encoder()
+log = structlog.get_logger("penstock.server")
+
+
+class HungUp(Exception):
+    """The caller closed the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What every endpoint shares."""
+
+    house: House
+    dispatcher: Dispatcher
+    authenticator: Authenticator
+    namespaces: NamespaceCheck
+    clock: Clock
+    metrics: Metrics
+
+
+class Endpoint:
+    """One row of the operations table, served."""
+
+    def __init__(self, edge: Edge, operation: Operation) -> None:
+        self._edge = edge
+        self._operation = operation
+        self._access = ACCESS[operation.family]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._edge.metrics.request(self._operation.name) as outcome:
+            try:
+                answer = await self._answer(scope, receive)
+            except HungUp:
+                outcome.status = 499
+                return
+            except PenstockError as refusal:
+                answer = self._refusal(refusal, scope)
+            except Exception:
+                log.exception("an operation failed", operation=self._operation.name)
+                answer = self._refusal(
+                    PenstockError(Reason.SERVER_ERROR, "The server failed; its log says why."), scope
+                )
+            outcome.status = answer.status
+            await self._send(answer, scope, send)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        headers = fold_headers(scope["headers"])
+        self._check_host(headers)
+        raw = await self._read(headers, receive)
+        document = self._document(headers, raw, str(scope["method"]))
+        principal = await self._principal(scope, headers, raw)
+        if self._access.plane is not None:
+            check_version(self._access.plane, headers)
+        parameters = _parameters(scope)
+        namespace = await self._namespace(headers, parameters)
+        call = Call(
+            house=self._edge.house,
+            dispatcher=self._edge.dispatcher,
+            principal=principal,
+            namespace=namespace,
+            path=scope.get("path_params", {}),
+            query=lenient(parameters, self._operation.query),
+            body=parse(document, self._operation.body) if self._operation.body else Nothing(),
+            raw=raw,
+            headers=headers,
+        )
+        if self._operation.waits:
+            return await _unless_gone(self._operation.handle(call), receive)
+        return await self._operation.handle(call)
+
+    def _check_host(self, headers: dict[str, str]) -> None:
+        """A page of a stranger must not reach a server on loopback through a name of its own."""
+        host = re.sub(r":\d+$", "", headers.get("host", "")).strip("[]")
+        if not self._edge.house.settings.listen.allows_host(host):
+            raise InvalidInput(
+                Reason.MISDIRECTED_HOST,
+                f"This server does not answer for the host {host[:100]!r}. Name it in DW_ALLOWED_HOSTS if it should.",
+            )
+
+    async def _read(self, headers: dict[str, str], receive: Receive) -> bytes:
+        most = self._edge.house.settings.limits.payload_bytes_max
+        declared = headers.get("content-length", "")
+        if declared.isdigit() and int(declared) > most:
+            raise _too_large(most)
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise HungUp
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > most:
+                raise _too_large(most)
+            chunks.append(chunk)
+            if not message.get("more_body"):
+                return b"".join(chunks)
+
+    def _document(self, headers: dict[str, str], raw: bytes, method: str) -> object:
+        if not raw or method not in _CHANGING:
+            return {}
+        encoding = headers.get("content-encoding", "").strip().lower()
+        if encoding not in ("", "identity"):
+            raise InvalidInput(
+                Reason.UNSUPPORTED_CONTENT_ENCODING,
+                "Request bodies are taken as they are; send them without Content-Encoding.",
+                accepted_content_encodings=["identity"],
+            )
+        media = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media != "application/json" and not media.endswith("+json"):
+            raise InvalidInput(
+                Reason.UNSUPPORTED_MEDIA_TYPE,
+                "The body must be JSON, and Content-Type must say so.",
+                accepted_content_types=["application/json", "application/*+json"],
+            )
+        return strict_json.loads(raw)
+
+    async def _principal(self, scope: Scope, headers: dict[str, str], raw: bytes) -> Principal | None:
+        if self._access.roles is None:
+            return None
+        evidence = Evidence(
+            method=str(scope["method"]),
+            raw_path=scope.get("raw_path", b"").decode("latin-1"),
+            raw_query=scope.get("query_string", b"").decode("latin-1"),
+            headers=headers,
+            body=raw,
+            now_ms=self._edge.clock.now_ms(),
+        )
+        principal = await self._edge.authenticator.authenticate(evidence, self._address(scope, headers))
+        authorize(principal, self._operation.family)
+        return principal
+
+    def _address(self, scope: Scope, headers: dict[str, str]) -> str:
+        client = scope.get("client")
+        peer = client[0] if client else "unknown"
+        if self._edge.house.settings.listen.trusts_proxy(peer):
+            forwarded = headers.get("x-forwarded-for", "").split(",")[-1].strip()
+            return forwarded or peer
+        return str(peer)
+
+    async def _namespace(self, headers: dict[str, str], parameters: dict[str, str]) -> str:
+        asked = headers.get("x-namespace") or parameters.get("namespace")
+        name = (asked or self._edge.house.settings.default_namespace).strip().lower()
+        if self._access.namespaced:
+            await self._edge.namespaces.require(name)
+        return name
+
+    def _refusal(self, refusal: PenstockError, scope: Scope) -> Answer:
+        body = body_of(refusal)
+        retry = refusal.details.get("retry_after_seconds")
+        headers = {"Retry-After": str(retry)} if retry is not None else {}
+        if refusal.reason is Reason.UNAUTHORIZED:
+            headers["WWW-Authenticate"] = "Bearer"
+        if refusal.reason is Reason.PAYLOAD_TOO_LARGE:
+            headers["Connection"] = "close"
+        if isinstance(refusal, ValidationFailed):
+            body["outcome"] = "none"
+        return Answer(body, status_of(refusal), headers)
+
+    async def _send(self, answer: Answer, scope: Scope, send: Send) -> None:
+        body = answer.body
+        if isinstance(body, dict):
+            if self._access.plane is Plane.WORKER:
+                body = worker_body(body)
+            elif self._operation.control is not None:
+                body = control_body(self._operation.control, body, dict(scope.get("path_params", {})))
+        raw = _ENCODER.encode(body)
+        headers = COMMON_HEADERS | plane_headers(self._access.plane) | dict(answer.headers)
+        if self._edge.house.settings.listen.compression_enabled:
+            raw, headers = compressed(raw, headers, scope)
+        try:
+            await respond(send, answer.status, headers, raw)
+        except BaseException:
+            if answer.undelivered is not None:
+                answer.undelivered()
+            raise
+
+
+async def respond(send: Send, status: int, headers: dict[str, str], raw: bytes) -> None:
+    lines = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    lines.append((b"Content-Length", str(len(raw)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": lines})
+    await send({"type": "http.response.body", "body": raw})
+
+
+async def _unless_gone(work: Awaitable[Answer], receive: Receive) -> Answer:
+    """Wait for the answer, but stop working as soon as the caller has hung up."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            answer = task.result()
+            if gone.done() and answer.undelivered is not None:
+                answer.undelivered()
+                raise HungUp
+            return answer
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, PenstockError):
+            answer = await task
+            if answer.undelivered is not None:
+                answer.undelivered()
+        raise HungUp
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _parameters(scope: Scope) -> dict[str, str]:
+    """Query parameters, each at most once."""
+    text = scope.get("query_string", b"")
+    if not text:
+        return {}
+    try:
+        pairs = parse_qsl(
+            text.decode("ascii"),
+            keep_blank_values=False,
+            strict_parsing=False,
+            errors="strict",
+            max_num_fields=_QUERY_PARAMETERS_MAX,
+        )
+    except ValueError:
+        raise InvalidInput(Reason.MALFORMED_REQUEST, "The query string cannot be read.") from None
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name in found:
+            raise InvalidInput(Reason.MALFORMED_REQUEST, f"The query parameter {name[:50]!r} stands twice.")
+        found[name] = value
+    return found
+
+
+def _too_large(most: int) -> InvalidInput:
+    return InvalidInput(Reason.PAYLOAD_TOO_LARGE, f"The body exceeds {most} bytes.", limit=most)

@@ -1,0 +1,166 @@
+"""The OpenAPI document, made from the table of operations."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from penstock import __version__
+from penstock.core.permissions import ACCESS, Plane
+from penstock.server.operation import Operation
+from penstock.server.operations import OPERATIONS
+from penstock.server.versions import HEADERS, VERSIONS
+
+Body = dict[str, Any]
+_REF = "#/components/schemas/{name}"
+
+
+class Problem(msgspec.Struct):
+    """A refusal: branch on `reason`, show `message`."""
+
+    message: str
+    reason: str
+    errors: dict[str, list[str]] | None = None
+
+
+def document() -> Body:
+    bodies = list(dict.fromkeys(each.body for each in OPERATIONS if each.body is not None))
+    shapes: list[Any] = [*bodies, Problem]
+    references, components = msgspec.json.schema_components(shapes, ref_template=_REF)
+    by_shape = dict(zip(shapes, references, strict=True))
+    paths: dict[str, Body] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _item(operation, by_shape)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Penstock",
+            "version": __version__,
+            "description": "Durable workflows and task queues. Refusals carry a stable `reason`.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+    }
+
+
+def _item(operation: Operation, references: dict[Any, Any]) -> Body:
+    access = ACCESS[operation.family]
+    item: Body = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": [operation.path.split("/")[2]],
+        "parameters": _path_parameters(operation) + _query_parameters(operation) + _headers(operation),
+        "responses": _responses(operation, references[Problem]),
+    }
+    if access.roles is None:
+        item["security"] = []
+    else:
+        item["x-roles"] = sorted(role.value for role in access.roles)
+    if operation.body is not None:
+        item["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": references[operation.body]}},
+        }
+    return item
+
+
+def _path_parameters(operation: Operation) -> list[Body]:
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+        }
+        for name in re.findall(r"{(\w+)}", operation.path)
+    ]
+
+
+def _query_parameters(operation: Operation) -> list[Body]:
+    (schema,), components = msgspec.json.schema_components([operation.query], ref_template=_REF)
+    shape = components.get(operation.query.__name__, schema)
+    return [
+        {"name": name, "in": "query", "required": False, "schema": _without_null(field)}
+        for name, field in shape.get("properties", {}).items()
+    ]
+
+
+def _without_null(schema: Body) -> Body:
+    """A query parameter is absent or has a value; it is never null."""
+    schema = {key: value for key, value in schema.items() if key != "default" or value is not None}
+    options = [each for each in schema.get("anyOf", []) if each.get("type") != "null"]
+    if len(options) == 1:
+        return {**{key: value for key, value in schema.items() if key != "anyOf"}, **options[0]}
+    if "enum" in schema:
+        schema["enum"] = [each for each in schema["enum"] if each is not None]
+    return schema
+
+
+def _headers(operation: Operation) -> list[Body]:
+    access = ACCESS[operation.family]
+    headers: list[Body] = []
+    if access.plane is not None:
+        served = VERSIONS[access.plane]
+        example = (
+            {"type": "string", "enum": [served]}
+            if access.plane is Plane.CONTROL
+            else {"type": "string", "enum": [served, "1.0"]}
+        )
+        headers.append({"name": HEADERS[access.plane], "in": "header", "required": True, "schema": example})
+    if access.namespaced:
+        headers.append(
+            {
+                "name": "X-Namespace",
+                "in": "header",
+                "required": False,
+                "schema": {"type": "string", "default": "default"},
+            }
+        )
+    return headers
+
+
+_MEANINGS = {
+    400: "Cannot be read, or names a version that is not served",
+    401: "No known credential",
+    403: "The credential's role does not open this route",
+    404: "Not there",
+    409: "The present state forbids it",
+    412: "Register first",
+    413: "Too large",
+    415: "Not JSON",
+    421: "Not this server's host name",
+    422: "A field is missing, malformed or out of bounds",
+    429: "Full for now; wait as told",
+    503: "Cannot be served now; try again",
+    507: "The disk is full",
+}
+
+
+def _responses(operation: Operation, problem: Body) -> Body:
+    access = ACCESS[operation.family]
+    statuses = {400, 421, 503, *operation.refusals}
+    if access.roles is not None:
+        statuses |= {401, 403, 429}
+    if access.namespaced:
+        statuses.add(404)
+    if operation.body is not None or operation.query.__struct_fields__ or "{" in operation.path:
+        statuses.add(422)
+    if operation.method != "GET":
+        statuses |= {413, 415, 507}
+    body = {"content": {"application/json": {"schema": {"type": "object"}}}}
+    responses: Body = {str(operation.status): {"description": operation.summary, **body}}
+    if operation.status == 201:
+        responses["200"] = {"description": "It was there already", **body}
+    for status in sorted(statuses - {operation.status}):
+        responses[str(status)] = {
+            "description": _MEANINGS[status],
+            "content": {"application/json": {"schema": problem}},
+        }
+    return responses

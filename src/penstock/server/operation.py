@@ -1,0 +1,75 @@
+"""What one endpoint is: a row that parsing, permission, calling, rendering and documentation all read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.core.permissions import Principal, RouteFamily
+from penstock.engine.dispatcher import Dispatcher
+from penstock.engine.house import House
+from penstock.wire.parsing import refuse
+from penstock.wire.requests import Nothing, Request
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One authenticated, versioned, parsed request."""
+
+    house: House
+    dispatcher: Dispatcher
+    principal: Principal | None
+    namespace: str
+    path: Mapping[str, str]
+    query: Any
+    body: Any
+    raw: bytes
+    headers: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """What tells a repeated report from another one."""
+        return hashlib.sha256(self.raw).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    body: Any
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    undelivered: Callable[[], None] | None = None
+    """Called when the caller was gone before the answer could be sent."""
+
+
+Handle = Callable[[Call], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    method: str
+    path: str
+    name: str
+    summary: str
+    family: RouteFamily
+    handle: Handle
+    body: type[Request] | None = None
+    query: type[Request] = Nothing
+    status: int = 200
+    control: str | None = None
+    """The operation's name in the `control_plane` envelope of workflow routes."""
+    waits: bool = False
+    """Whether it may be held open, so that a caller's hang-up must be noticed."""
+    refusals: tuple[int, ...] = ()
+    """Statuses beyond the common ones that it may answer with."""
+
+
+def text_path(call: Call, name: str, most: int = 255) -> str:
+    """A path segment that names something; one that cannot be a name is refused before it is looked up."""
+    value = call.path[name]
+    if not value or len(value) > most or any(ord(char) < 32 or 127 <= ord(char) < 160 for char in value):
+        raise refuse(name, f"must be 1 to {most} visible characters")
+    return value

@@ -1,0 +1,67 @@
+"""Wakeups across servers: what another server's commit notified is rung here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import asyncpg
+import structlog
+
+from penstock.wakeups.local import LocalWakeups
+
+RECONNECT_S = (0.2, 5.0)
+log = structlog.get_logger("penstock.wakeups")
+
+
+class PostgresListener:
+    """Listens on one connection for as long as the server lives.
+
+    A connection that breaks is made anew; what was notified meanwhile is lost, and made good by whoever looks
+    again after a while.
+    """
+
+    def __init__(self, url: str, channel: str, node: str, wakeups: LocalWakeups) -> None:
+        self._url = url
+        self._channel = channel
+        self._node = node
+        self._wakeups = wakeups
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._listen_forever(), name="penstock-listener")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _listen_forever(self) -> None:
+        pause = RECONNECT_S[0]
+        while True:
+            try:
+                await self._listen()
+                pause = RECONNECT_S[0]
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
+                log.warning("listening failed; trying again", error=type(error).__name__, seconds=pause)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, RECONNECT_S[1])
+
+    async def _listen(self) -> None:
+        connection = await asyncpg.connect(
+            self._url, timeout=5, server_settings={"application_name": "penstock-listen"}
+        )
+        ended = asyncio.Event()
+        connection.add_termination_listener(lambda _: ended.set())
+        try:
+            await connection.add_listener(self._channel, self._heard)
+            await ended.wait()
+        finally:
+            connection.terminate()
+
+    def _heard(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
+        node, *bells = str(payload).split(",")
+        if node != self._node:
+            self._wakeups.ring(bells)

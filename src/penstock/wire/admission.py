@@ -1,0 +1,69 @@
+"""Admission as an operator reads it: worker slots, server caps, and which of them binds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.core.model import QueueStats, TaskKind, Worker
+from penstock.wire.rendering import active_workers
+
+
+def admission(
+    stats: Mapping[TaskKind, QueueStats], workers: list[Worker], now_ms: int, stale_after_ms: int
+) -> dict[str, Any]:
+    """The admission of both task kinds. No server cap can be set yet, so none is shown and none is full."""
+    active = active_workers(workers, now_ms, stale_after_ms)
+    return {
+        "workflow_tasks": _section(
+            TaskKind.WORKFLOW,
+            stats.get(TaskKind.WORKFLOW, QueueStats()),
+            active,
+            sum(w.workflow_slots for w in active),
+        ),
+        "activity_tasks": _section(
+            TaskKind.ACTIVITY,
+            stats.get(TaskKind.ACTIVITY, QueueStats()),
+            active,
+            sum(w.activity_slots for w in active),
+        ),
+    }
+
+
+def _section(kind: TaskKind, stats: QueueStats, active: list[Worker], slots: int) -> dict[str, Any]:
+    return {
+        "status": _status(stats, active, slots),
+        "active_worker_count": len(active),
+        "configured_slot_count": slots,
+        "leased_count": stats.leased,
+        "ready_count": stats.ready,
+        "available_slot_count": max(0, slots - stats.leased),
+        "server_max_active_leases_per_queue": None,
+        "server_active_lease_count": stats.leased,
+        "server_remaining_active_lease_capacity": None,
+        "server_max_active_leases_per_namespace": None,
+        "server_namespace_active_lease_count": stats.leased,
+        "server_remaining_namespace_active_lease_capacity": None,
+        "server_max_dispatches_per_minute": None,
+        "server_dispatch_count_this_minute": stats.dispatched_last_minute,
+        "server_remaining_dispatch_capacity": None,
+        "server_max_dispatches_per_minute_per_namespace": None,
+        "server_namespace_dispatch_count_this_minute": stats.dispatched_last_minute,
+        "server_remaining_namespace_dispatch_capacity": None,
+        "server_dispatch_budget_group": None,
+        "server_max_dispatches_per_minute_per_budget_group": None,
+        "server_budget_group_dispatch_count_this_minute": 0,
+        "server_remaining_budget_group_dispatch_capacity": None,
+        "server_lock_required": False,
+        "server_lock_supported": True,
+        "budget_source": f"worker_registration.max_concurrent_{kind.value}_tasks",
+        "server_budget_source": f"server.admission.{kind.value}_tasks.max_active_leases_per_queue",
+    }
+
+
+def _status(stats: QueueStats, active: list[Worker], slots: int) -> str:
+    if not active:
+        return "no_active_workers"
+    if not slots:
+        return "no_slots"
+    return "saturated" if stats.leased >= slots else "accepting"

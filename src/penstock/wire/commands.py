@@ -1,0 +1,169 @@
+"""The commands of a completed workflow task, from JSON to the core's values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from penstock.core.history.commands import (
+    Command,
+    CompleteWorkflow,
+    FailWorkflow,
+    ScheduleActivity,
+    StartTimer,
+)
+from penstock.core.model import ActivityTimeouts, Blob
+from penstock.core.model import RetryPolicy as CoreRetryPolicy
+from penstock.errors import ValidationFailed
+from penstock.wire import payloads
+from penstock.wire.fields import Delay, Message, Name, Seconds
+from penstock.wire.parsing import parse
+from penstock.wire.requests import Anything, Request, RetryPolicy
+
+SUPPORTED = ("schedule_activity", "start_timer", "complete_workflow", "fail_workflow")
+_REPEATED = (
+    "parallel_group_id",
+    "parallel_group_kind",
+    "parallel_group_base_sequence",
+    "parallel_group_size",
+    "parallel_group_index",
+    "parallel_group_path",
+    "cancellation_policy",
+)
+"""What an event must repeat of the command that caused it."""
+
+
+class _ScheduleActivity(Request):
+    activity_type: Name
+    queue: Name | None = None
+    arguments: Anything = None
+    retry_policy: RetryPolicy | None = None
+    start_to_close_timeout: Seconds | None = None
+    schedule_to_start_timeout: Seconds | None = None
+    schedule_to_close_timeout: Seconds | None = None
+    heartbeat_timeout: Seconds | None = None
+
+
+class _StartTimer(Request):
+    delay_seconds: Delay
+
+
+class _CompleteWorkflow(Request):
+    result: Anything = None
+
+
+class _FailWorkflow(Request):
+    message: Message
+    exception_type: Annotated[str, Meta(max_length=1000)] | None = None
+    exception_class: Annotated[str, Meta(max_length=1000)] | None = None
+    exception: dict[str, Any] | None = None
+    non_retryable: bool | None = None
+    failed_step_sequence: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
+    failed_activity_execution_id: Name | None = None
+
+
+def parse_commands(bodies: Sequence[Mapping[str, Any]]) -> list[Command]:
+    """All commands or a refusal that names the wrong ones: `commands.0.delay_seconds`."""
+    commands: list[Command] = []
+    errors: dict[str, list[str]] = {}
+    for index, body in enumerate(bodies):
+        try:
+            commands.append(_command(dict(body)))
+        except ValidationFailed as refusal:
+            for field, problems in refusal.details["errors"].items():
+                errors[f"commands.{index}.{field}"] = problems
+            continue
+        if isinstance(commands[-1], CompleteWorkflow | FailWorkflow) and index < len(bodies) - 1:
+            errors[f"commands.{index}.type"] = ["ends the run, so it must be the last command"]
+    if errors:
+        raise ValidationFailed(errors)
+    return commands
+
+
+def _command(body: dict[str, Any]) -> Command:
+    kind = body.get("type")
+    match kind:
+        case "schedule_activity":
+            return _schedule(parse(body, _ScheduleActivity), body)
+        case "start_timer":
+            return StartTimer(parse(body, _StartTimer).delay_seconds, _extra(body))
+        case "complete_workflow":
+            result = parse(body, _CompleteWorkflow).result
+            return CompleteWorkflow(Blob(payloads.parse_value(result, "result").blob))
+        case "fail_workflow":
+            return _fail(parse(body, _FailWorkflow))
+        case _:
+            known = ", ".join(SUPPORTED)
+            raise ValidationFailed({"type": [f"must be one of {known}; got {kind!r}"]})
+
+
+def _schedule(request: _ScheduleActivity, body: dict[str, Any]) -> ScheduleActivity:
+    timeouts = activity_timeouts(
+        request.start_to_close_timeout,
+        request.schedule_to_start_timeout,
+        request.schedule_to_close_timeout,
+        request.heartbeat_timeout,
+    )
+    return ScheduleActivity(
+        activity_type=request.activity_type,
+        task_queue=request.queue,
+        arguments=Blob(payloads.parse(request.arguments, "arguments").blob),
+        retry=retry_policy(request.retry_policy),
+        timeouts=timeouts,
+        extra=_extra(body),
+    )
+
+
+def activity_timeouts(
+    start_to_close: int | None,
+    schedule_to_start: int | None,
+    schedule_to_close: int | None,
+    heartbeat: int | None,
+) -> ActivityTimeouts:
+    """The four clocks, in seconds on the wire; an inner clock may not outlast the one around it."""
+    for name, inner, outer_name, outer in (
+        ("heartbeat_timeout", heartbeat, "start_to_close_timeout", start_to_close),
+        ("start_to_close_timeout", start_to_close, "schedule_to_close_timeout", schedule_to_close),
+        ("schedule_to_start_timeout", schedule_to_start, "schedule_to_close_timeout", schedule_to_close),
+    ):
+        if inner is not None and outer is not None and inner > outer:
+            raise ValidationFailed({name: [f"must not exceed {outer_name} ({outer})"]})
+    return ActivityTimeouts(
+        schedule_to_start_ms=_ms(schedule_to_start),
+        start_to_close_ms=_ms(start_to_close),
+        schedule_to_close_ms=_ms(schedule_to_close),
+        heartbeat_ms=_ms(heartbeat),
+    )
+
+
+def retry_policy(request: RetryPolicy | None) -> CoreRetryPolicy:
+    if request is None:
+        return CoreRetryPolicy()
+    return CoreRetryPolicy(
+        max_attempts=request.max_attempts or 1,
+        given=True,
+        backoff_s=tuple(request.backoff_seconds or ()),
+        non_retryable_error_types=tuple(request.non_retryable_error_types or ()),
+    )
+
+
+def _fail(request: _FailWorkflow) -> FailWorkflow:
+    told = {
+        "exception_type": request.exception_type,
+        "exception_class": request.exception_class or request.exception_type,
+        "exception": request.exception,
+        "non_retryable": request.non_retryable,
+        "failed_step_sequence": request.failed_step_sequence,
+        "failed_activity_execution_id": request.failed_activity_execution_id,
+    }
+    return FailWorkflow(request.message, {name: value for name, value in told.items() if value is not None})
+
+
+def _extra(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: body[name] for name in _REPEATED if body.get(name) is not None}
+
+
+def _ms(seconds: int | None) -> int | None:
+    return None if seconds is None else seconds * 1000

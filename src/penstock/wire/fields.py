@@ -1,0 +1,42 @@
+"""The fields that requests are made of, with their bounds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+INT_MAX = 2**53 - 1
+"""Every integer on the wire has an upper bound that all JSON readers agree on."""
+
+PRINTABLE = r"\A[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]+\Z"
+NO_NUL = r"\A[^\x00]*\Z"
+
+Name = Annotated[str, Meta(min_length=1, max_length=255, pattern=PRINTABLE)]
+"""The name of a type, queue, worker or build: visible characters only."""
+
+WorkflowId = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"\A[A-Za-z0-9._:-]+\Z")]
+NamespaceName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"\A[A-Za-z0-9._-]+\Z")]
+RequestId = Annotated[str, Meta(min_length=1, max_length=255, pattern=PRINTABLE)]
+Version = Annotated[str, Meta(max_length=64, pattern=PRINTABLE)]
+Text1000 = Annotated[str, Meta(max_length=1000, pattern=NO_NUL)]
+Message = Annotated[str, Meta(max_length=100_000)]
+"""Prose of a failure; long ones are shortened where they are kept."""
+
+Seconds = Annotated[int, Meta(ge=1, le=315_360_000)]
+"""A timeout: from one second to ten years."""
+
+Delay = Annotated[int, Meta(ge=0, le=315_360_000)]
+RetentionDays = Annotated[int, Meta(ge=1, le=365)]
+Slots = Annotated[int, Meta(ge=1, le=1_000_000)]
+PollSeconds = Annotated[int, Meta(ge=0, le=600)]
+"""How long a poll may wait; longer than the server's maximum is cut to it."""
+
+HistoryPage = Annotated[int, Meta(ge=1, le=1000)]
+TasksMax = Annotated[int, Meta(ge=1, le=100)]
+Attempt = Annotated[int, Meta(ge=1, le=INT_MAX)]
+Priority = Annotated[int, Meta(ge=0, le=9)]
+FairnessKey = Annotated[str, Meta(max_length=64, pattern=PRINTABLE.replace("+", "*"))]
+FairnessWeight = Annotated[float, Meta(ge=0.001, le=1000)]
+Names = Annotated[list[Name], Meta(max_length=10_000)]
+Object = dict[str, Any]

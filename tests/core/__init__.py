@@ -1,0 +1,1 @@
+"""The pure core: examples and laws, without fixtures and without awaits."""

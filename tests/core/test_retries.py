@@ -1,0 +1,190 @@
+"""When something is tried again, and which clock has run out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.model import Activity, ActivityStatus, ActivityTimeouts, RetryPolicy
+from penstock.core.scheduling.retries import (
+    GiveUp,
+    TryAgain,
+    after_failure,
+    expired_clock,
+    running_deadline_at_ms,
+    waiting_deadline_at_ms,
+    workflow_task_backoff_ms,
+)
+from tests.support.builders import NOW_MS, an_activity
+
+
+def tried(attempt: int, policy: RetryPolicy, **limits: int) -> Activity:
+    return an_activity(attempt=attempt, retry=policy, timeouts=ActivityTimeouts(**limits))
+
+
+def running(now_ms: int = NOW_MS, *, heard_ms: int | None = None, **limits: int) -> Activity:
+    return an_activity(
+        status=ActivityStatus.RUNNING,
+        attempt=1,
+        started_at_ms=now_ms,
+        heartbeat_at_ms=heard_ms,
+        timeouts=ActivityTimeouts(**limits),
+    )
+
+
+# ── After a failure ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("attempt", "backoff_s"), [(1, 1), (2, 5), (3, 5), (9, 5)])
+def test_the_last_back_off_of_the_list_repeats(attempt: int, backoff_s: int):
+    verdict = after_failure(tried(attempt, RetryPolicy(10, True, (1, 5))), (), False, NOW_MS)
+    assert verdict == TryAgain(NOW_MS + backoff_s * 1000, backoff_s)
+
+
+def test_without_a_list_the_next_attempt_is_at_once():
+    assert after_failure(tried(1, RetryPolicy(2, True)), (), False, NOW_MS) == TryAgain(NOW_MS, 0)
+
+
+@given(attempt=st.integers(1, 20), most=st.integers(1, 20))
+def test_attempts_are_never_more_than_the_policy_allows(attempt: int, most: int):
+    verdict = after_failure(tried(attempt, RetryPolicy(most, True)), (), False, NOW_MS)
+    assert isinstance(verdict, GiveUp) == (attempt >= most)
+
+
+def test_without_a_policy_a_failure_is_final():
+    assert after_failure(tried(1, RetryPolicy()), (), False, NOW_MS) == GiveUp()
+
+
+def test_a_failure_that_says_so_is_not_tried_again():
+    assert after_failure(tried(1, RetryPolicy(5, True)), ("Timeout",), True, NOW_MS) == GiveUp()
+
+
+@pytest.mark.parametrize("told", [("CardDeclined",), ("Error", "CardDeclined")])
+def test_an_error_that_the_policy_names_is_not_tried_again(told: tuple[str, ...]):
+    policy = RetryPolicy(5, True, (), ("CardDeclined",))
+    assert after_failure(tried(1, policy), told, False, NOW_MS) == GiveUp()
+    assert isinstance(after_failure(tried(1, policy), ("Other",), False, NOW_MS), TryAgain)
+
+
+@pytest.mark.parametrize(("limit_ms", "again"), [(10_000, False), (10_001, True)])
+def test_no_attempt_is_planned_for_when_the_whole_activity_must_have_ended(limit_ms: int, again: bool):
+    activity = tried(1, RetryPolicy(5, True, (10,)), schedule_to_close_ms=limit_ms)
+    assert isinstance(after_failure(activity, (), False, NOW_MS), TryAgain) == again
+
+
+# ── Failed workflow tasks ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_workflow_task_rests_twice_as_long_after_each_failure_up_to_a_minute():
+    rests = [workflow_task_backoff_ms(failures) for failures in range(1, 10)]
+    assert rests == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000]
+
+
+@given(failures=st.integers(1, 10**9))
+def test_however_often_it_failed_the_rest_is_a_minute_at_most(failures: int):
+    assert 1_000 <= workflow_task_backoff_ms(failures) <= 60_000
+
+
+# ── Deadlines ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_waiting_activity_must_start_within_its_limit_counted_from_when_it_became_available():
+    activity = tried(0, RetryPolicy(), schedule_to_start_ms=5_000, start_to_close_ms=1)
+    assert waiting_deadline_at_ms(activity, NOW_MS + 700) == NOW_MS + 5_700
+
+
+def test_a_waiting_activity_must_also_end_within_its_whole_limit():
+    activity = tried(0, RetryPolicy(), schedule_to_start_ms=5_000, schedule_to_close_ms=4_000)
+    assert waiting_deadline_at_ms(activity, NOW_MS + 700) == NOW_MS + 4_000
+
+
+def test_an_activity_without_clocks_has_no_deadline():
+    assert waiting_deadline_at_ms(tried(0, RetryPolicy()), NOW_MS) is None
+    assert running_deadline_at_ms(running()) is None
+
+
+@pytest.mark.parametrize(
+    ("heard_after_ms", "deadline_after_ms"), [(None, 2_000), (1_500, 3_500), (9_500, 10_000)]
+)
+def test_a_running_activity_must_be_heard_or_have_ended(heard_after_ms: int | None, deadline_after_ms: int):
+    heard_ms = None if heard_after_ms is None else NOW_MS + heard_after_ms
+    activity = running(heard_ms=heard_ms, heartbeat_ms=2_000, start_to_close_ms=10_000)
+    assert running_deadline_at_ms(activity) == NOW_MS + deadline_after_ms
+
+
+def test_a_heartbeat_of_an_earlier_attempt_does_not_count_for_this_one():
+    activity = running(NOW_MS + 9_000, heard_ms=NOW_MS + 1_000, heartbeat_ms=2_000)
+    assert running_deadline_at_ms(activity) == NOW_MS + 11_000
+
+
+# ── Which clock ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("clock", "limits"),
+    [
+        ("schedule_to_close", {"schedule_to_close_ms": 1_000}),
+        ("heartbeat", {"heartbeat_ms": 1_000}),
+        ("start_to_close", {"start_to_close_ms": 1_000}),
+    ],
+)
+def test_each_clock_of_a_running_activity_runs_out_at_its_millisecond(clock: str, limits: dict[str, int]):
+    activity = running(**limits)
+    assert expired_clock(activity, NOW_MS, NOW_MS + 999) is None
+    assert expired_clock(activity, NOW_MS, NOW_MS + 1_000) == clock
+
+
+def test_the_clocks_are_asked_in_the_order_of_the_contract():
+    limits = {"schedule_to_close_ms": 1_000, "heartbeat_ms": 1_000, "start_to_close_ms": 1_000}
+    told = []
+    while limits:
+        found = expired_clock(running(**limits), NOW_MS, NOW_MS + 1_000)
+        assert found is not None
+        told.append(found)
+        del limits[f"{found}_ms"]
+    assert told == ["schedule_to_close", "heartbeat", "start_to_close"]
+
+
+def test_the_start_clock_runs_only_while_nobody_has_started():
+    limits = {"schedule_to_start_ms": 1_000}
+    waiting = tried(0, RetryPolicy(), **limits)
+    assert expired_clock(waiting, NOW_MS, NOW_MS + 999) is None
+    assert expired_clock(waiting, NOW_MS, NOW_MS + 1_000) == "schedule_to_start"
+    assert expired_clock(running(**limits), NOW_MS, NOW_MS + 1_000) is None
+
+
+def test_the_start_clock_of_a_retry_counts_from_the_end_of_its_rest():
+    waiting = tried(1, RetryPolicy(3, True), schedule_to_start_ms=1_000)
+    assert expired_clock(waiting, NOW_MS + 30_000, NOW_MS + 30_999) is None
+    assert expired_clock(waiting, NOW_MS + 30_000, NOW_MS + 31_000) == "schedule_to_start"
+
+
+def test_the_whole_limit_comes_before_the_start_limit():
+    waiting = tried(0, RetryPolicy(), schedule_to_start_ms=1_000, schedule_to_close_ms=1_000)
+    assert expired_clock(waiting, NOW_MS, NOW_MS + 1_000) == "schedule_to_close"
+
+
+def test_running_clocks_do_not_run_while_an_activity_waits():
+    waiting = tried(0, RetryPolicy(), heartbeat_ms=1, start_to_close_ms=1)
+    assert expired_clock(waiting, NOW_MS, NOW_MS + 10**9) is None
+
+
+limits_drawn = st.fixed_dictionaries(
+    {},
+    optional={
+        name: st.integers(1, 5_000)
+        for name in ("schedule_to_start_ms", "start_to_close_ms", "schedule_to_close_ms", "heartbeat_ms")
+    },
+)
+
+
+@given(limits=limits_drawn, since=st.integers(0, 6_000))
+def test_a_clock_has_run_out_exactly_when_the_deadline_has_passed(limits: dict[str, int], since: int):
+    """The sweeper finds by deadline and decides by clock: both must say the same."""
+    at = NOW_MS + since
+    for activity, deadline in (
+        (waiting := tried(0, RetryPolicy(), **limits), waiting_deadline_at_ms(waiting, NOW_MS)),
+        (active := running(**limits), running_deadline_at_ms(active)),
+    ):
+        assert (expired_clock(activity, NOW_MS, at) is not None) == (deadline is not None and deadline <= at)

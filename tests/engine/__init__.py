@@ -1,0 +1,1 @@
+"""Use cases over the memory store and a clock that is told."""
