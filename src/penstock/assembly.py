@@ -23,6 +23,7 @@ from penstock.engine.house import House
 from penstock.engine.sweepers.due_tasks import due_tasks
 from penstock.engine.sweepers.due_timers import due_timers
 from penstock.engine.sweepers.expired_leases import expired_leases
+from penstock.engine.sweepers.lapsed_queries import lapsed_queries
 from penstock.engine.sweepers.old_nonces import old_nonces
 from penstock.engine.sweepers.overdue_activities import overdue_activities
 from penstock.engine.sweepers.overdue_runs import overdue_runs
@@ -122,6 +123,7 @@ def _sweepers(house: House) -> list[Sweeper[Any]]:
         due_tasks,
         overdue_activities,
         overdue_runs,
+        lapsed_queries,
         old_nonces,
     )
     return [make(house) for make in makers]

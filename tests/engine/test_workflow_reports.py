@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.history.commands import FailWorkflow, StartTimer
-from penstock.core.model import ActivityStatus, Blob, RunStatus, TaskState, TimerState
+from penstock.core.history.commands import CompleteWorkflow, FailWorkflow, StartTimer
+from penstock.core.model import ActivityStatus, Blob, RunStatus, TaskId, TaskState, TimerState
 from penstock.core.scheduling.leases import Report
 from penstock.engine import workflow_reports
 from penstock.engine.polls import Leased
 from penstock.engine.workflow_reports import WAITING_FOR_HISTORY
 from penstock.errors import Conflict, InvalidInput, LeaseLost, NotFound, PenstockError, Reason
-from tests.engine.scene import ACTIVITY, DONE, WORKFLOW, Scene, a_scene, charge, of
+from tests.engine.scene import ACTIVITY, DONE, WORKFLOW, Scene, a_scene, charge, of, tries
 from tests.support.builders import NOW_MS
 
 
@@ -206,9 +206,7 @@ async def test_a_task_that_never_was_is_not_found(scene: Scene, name: str):
     leased = await a_lease(scene)
     await scene.complete(leased, charge())
     with pytest.raises(NotFound):
-        await workflow_reports.complete(
-            scene.house, "default", leased.task.task_id.__class__(name), of(leased), [DONE]
-        )
+        await workflow_reports.complete(scene.house, "default", TaskId(name), of(leased), [DONE])
 
 
 async def test_an_activity_task_takes_no_workflow_report(scene: Scene):
@@ -302,8 +300,6 @@ async def test_a_resting_workflow_task_is_not_doubled_by_what_happens(scene: Sce
 
 
 async def test_a_retry_of_an_activity_tells_the_code_nothing_and_wakes_nobody(scene: Scene):
-    from tests.engine.scene import tries
-
     run = await scene.start()
     await scene.decide(charge(tries(2, 5)))
     await scene.break_off(await scene.take(ACTIVITY))
@@ -312,8 +308,6 @@ async def test_a_retry_of_an_activity_tells_the_code_nothing_and_wakes_nobody(sc
 
 
 async def test_a_retry_that_waited_wakes_nobody_either(scene: Scene):
-    from tests.engine.scene import tries
-
     run = await scene.start()
     await scene.decide(charge(), charge(tries(2, 5)))
     first, second = await scene.take(ACTIVITY), await scene.take(ACTIVITY)
@@ -432,12 +426,10 @@ async def test_nothing_but_a_leased_workflow_task_is_taken_back_as_one(scene: Sc
     activity = await scene.take(ACTIVITY)
     scene.clock.advance(10**9)
     assert not await workflow_reports.reclaim(scene.house, activity.task.task_id)
-    assert not await workflow_reports.reclaim(scene.house, activity.task.task_id.__class__("no-such"))
+    assert not await workflow_reports.reclaim(scene.house, TaskId("no-such"))
 
 
 async def test_output_of_any_size_is_kept_as_it_came(scene: Scene):
-    from penstock.core.history.commands import CompleteWorkflow
-
     leased = await a_lease(scene)
     await scene.complete(leased, CompleteWorkflow(Blob("A" * 10_000)))
     assert (await scene.payload(leased.run.run_id, -1))["output"] == "A" * 10_000

@@ -358,6 +358,35 @@ class Cohort:
     updated_at_ms: int
 
 
+class QueryState(StrEnum):
+    PENDING = "pending"
+    LEASED = "leased"
+    ANSWERED = "answered"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTask:
+    """A question to a run's replayed state. It never enters a history and lives as long as its caller waits."""
+
+    query_id: str
+    namespace: str
+    task_queue: str
+    run_id: RunId
+    workflow_type: str
+    compatibility: str | None
+    name: str
+    arguments: Blob
+    created_at_ms: int
+    expires_at_ms: int
+    state: QueryState = QueryState.PENDING
+    attempt: int = 0
+    lease_owner: str | None = None
+    lease_expires_at_ms: int | None = None
+    outcome: str | None = None
+    """JSON text: the answer, or why there is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueStats:
     """Exact counts of one line, read from the same rows that dispatch decides on."""

@@ -233,10 +233,15 @@ async def _known(
 
 
 def _is_attempt(task: Task, report: Report) -> bool:
-    """Whether the report names the newest attempt: the live one, or the one that was reported last."""
+    """Whether the report names the newest attempt, as far as the task still knows it.
+
+    The token of a live lease is known, and that of an attempt which was reported; one whose lease was taken
+    back is not, and its number must do.
+    """
     if task.lease_token is not None:
         return task.lease_token == report.token
-    return task.done_token is None or task.done_token.endswith("/" + report.token) or not task.is_live
+    reported = (task.done_token or "").rpartition("/")[2]
+    return not task.is_live or reported == report.token or attempt_number(reported) != task.attempt
 
 
 def _lease_refusal(task: Task, run: Run, report: Report, now_ms: int) -> PenstockError | None:

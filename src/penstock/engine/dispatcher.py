@@ -76,6 +76,11 @@ class Dispatcher:
         self._backstop = asyncio.create_task(self._look_again_forever(), name="penstock-dispatch-backstop")
 
     @property
+    def draining(self) -> asyncio.Event:
+        """Set once open polls are to end."""
+        return self._draining
+
+    @property
     def is_draining(self) -> bool:
         return self._draining.is_set()
 
@@ -92,7 +97,7 @@ class Dispatcher:
             self._backstop.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._backstop
-        if self._tasks:
+        while self._tasks:  # a claim that ends now may still have something to hand back
             await asyncio.wait(self._tasks)
 
     async def poll(self, poll: Poll, wait_ms: int) -> PollAnswer:
@@ -112,11 +117,19 @@ class Dispatcher:
                 retryable=True,
                 retry_after_seconds=1,
             )
+        who = (poll.namespace, poll.worker_id, poll.kind)
+        self._open[who] = self._open.get(who, 0) + 1
+        try:
+            return await self._attend(poll, wait_ms)
+        finally:
+            self._open[who] -= 1
+            if not self._open[who]:
+                del self._open[who]
+
+    async def _attend(self, poll: Poll, wait_ms: int) -> PollAnswer:
         queue = await self._queue(poll.namespace, poll.task_queue, poll.kind)
         patient = wait_ms > 0 and not self._draining.is_set()
         waiter = _Waiter(poll, queue, asyncio.get_running_loop().create_future(), patient)
-        who = (poll.namespace, poll.worker_id, poll.kind)
-        self._open[who] = self._open.get(who, 0) + 1
         line = self._join(waiter)
         self._look(queue.queue_id)
         try:
@@ -126,9 +139,6 @@ class Dispatcher:
             raise
         finally:
             self._leave(line, waiter)
-            self._open[who] -= 1
-            if not self._open[who]:
-                del self._open[who]
 
     async def _wait(self, waiter: _Waiter, wait_ms: int) -> PollAnswer:
         loop = asyncio.get_running_loop()
@@ -245,7 +255,10 @@ class Dispatcher:
                 del self._lines[queue_id]
 
     async def _serve_once(self, queue_id: QueueId, line: _Line) -> bool:
-        """One claim per group of polls that fit alike; True when a changed fit asks for another look."""
+        """One claim per group of polls that fit alike; True when not all was found that may be there.
+
+        That is so when a worker fits otherwise than it was known to, or when the claim says so itself.
+        """
         again = False
         groups: dict[Fit | tuple[str, str], list[_Waiter]] = {}
         for waiter in line.waiters:
@@ -257,15 +270,18 @@ class Dispatcher:
             fit = group if isinstance(group, Fit) else None
             verdicts = await claim(self._house, queue_id, [waiter.poll for waiter in waiters], fit)
             for waiter, verdict in zip(waiters, verdicts, strict=True):
-                self._deliver(waiter, verdict)
-                again = again or (fit is not None and verdict.fit is not None and verdict.fit != fit)
+                misfit = fit is not None and verdict.fit is not None and verdict.fit != fit
+                unsure = misfit or verdict.look_again
+                self._deliver(waiter, verdict, final=not unsure)
+                again = again or unsure
         return again
 
     def _group(self, poll: Poll) -> Fit | tuple[str, str]:
         known = self._fits.get((poll.namespace, poll.worker_id, poll.kind))
         return known if known is not None else (poll.namespace, poll.worker_id)
 
-    def _deliver(self, waiter: _Waiter, verdict: Verdict) -> None:
+    def _deliver(self, waiter: _Waiter, verdict: Verdict, *, final: bool) -> None:
+        """Tell a poll what a claim said; one without patience is told of a hold only if that is final."""
         who = (waiter.poll.namespace, waiter.poll.worker_id, waiter.poll.kind)
         if verdict.refusal is not None:
             self._fits.pop(who, None)
@@ -282,7 +298,7 @@ class Dispatcher:
                 waiter.future.set_result(PollAnswer(verdict.leased, PollStatus.LEASED))
             return
         waiter.hold = verdict.hold or waiter.hold
-        if not waiter.patient:
+        if final and not waiter.patient:
             _answer(waiter, PollAnswer((), waiter.hold.poll_status))
 
     def give_back(self, leased: tuple[Leased, ...]) -> None:

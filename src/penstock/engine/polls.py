@@ -64,6 +64,8 @@ class Verdict:
     hold: Hold | None = None
     refusal: PenstockError | None = None
     fit: Fit | None = None
+    look_again: bool = False
+    """Whether there may be more: a key held fewer tasks that fit than it seemed, and others were not asked."""
 
 
 async def claim(house: House, queue_id: QueueId, polls: Sequence[Poll], fit: Fit | None) -> list[Verdict]:
@@ -92,10 +94,11 @@ async def _claim(
     open_ = [index for index in matching if index not in verdicts]
     if open_:
         assert fit is not None
-        granted, hold = await _grant(house, tx, queue_id, [polls[index] for index in open_], fit)
+        granted, hold, short = await _grant(house, tx, queue_id, [polls[index] for index in open_], fit)
         for place, index in enumerate(open_):
             tasks = tuple(granted[place])
-            verdicts[index] = Verdict(tasks, None if tasks else hold, fit=fits[index])
+            look_again = short and not tasks
+            verdicts[index] = Verdict(tasks, None if tasks else hold, fit=fits[index], look_again=look_again)
     return [
         verdicts.get(index, Verdict(hold=Hold(HoldReason.EMPTY), fit=fits.get(index)))
         for index in range(len(polls))
@@ -149,11 +152,14 @@ async def _redeliver(
 
 async def _grant(
     house: House, tx: Tx, queue_id: QueueId, polls: Sequence[Poll], fit: Fit
-) -> tuple[list[list[Leased]], Hold]:
-    """Ask the core who runs next, and record it. Nothing is locked while there is nothing to give."""
+) -> tuple[list[list[Leased]], Hold, bool]:
+    """Ask the core who runs next, and record it. Nothing is locked while there is nothing to give.
+
+    Also says whether less was taken than planned.
+    """
     nobody: list[list[Leased]] = [[] for _ in polls]
     if not await tx.tasks.any_ready(queue_id, fit):
-        return nobody, Hold(HoldReason.EMPTY)
+        return nobody, Hold(HoldReason.EMPTY), False
     queue = await tx.queues.lock(queue_id)
     assert queue is not None, "a queue that is polled exists"
     room = sum(poll.tasks_max for poll in polls)
@@ -162,7 +168,7 @@ async def _grant(
     )
     decision = dispatch.decide(snapshot, room)
     if isinstance(decision, Hold):
-        return nobody, decision
+        return nobody, decision, False
     planned = decision.counts()
     wanted = [(level, key, count) for (level, key), count in planned.items()]
     taken = dict(zip(planned, await tx.queues.take(queue_id, wanted, fit), strict=True))
@@ -175,7 +181,8 @@ async def _grant(
         tx.queues.count_dispatches(queue_id, tx.now_ms // MINUTE_MS, len(settled.order))
     heads = {slot: iter(tasks) for slot, tasks in taken.items()}
     tasks = [next(heads[slot]) for slot in settled.order]
-    return await _lease(house, tx, polls, tasks), Hold(HoldReason.EMPTY)
+    short = len(settled.order) < len(decision.order)
+    return await _lease(house, tx, polls, tasks), Hold(HoldReason.EMPTY), short
 
 
 async def _lease(house: House, tx: Tx, polls: Sequence[Poll], tasks: Sequence[Task]) -> list[list[Leased]]:

@@ -22,6 +22,7 @@ class QueueView:
     workers: Sequence[Worker]
     leases: Sequence[Task] = ()
     runs: Mapping[str, Run] | None = None
+    pending_queries: int = 0
 
 
 async def every(house: House, namespace: str) -> Sequence[QueueView]:
@@ -38,7 +39,9 @@ async def every(house: House, namespace: str) -> Sequence[QueueView]:
                 for line in lines
                 if line.name == name
             }
-            views.append(QueueView(name, tx.now_ms, stats, [w for w in workers if w.task_queue == name]))
+            pending = await tx.queries.count_pending(namespace, name, tx.now_ms)
+            mine = [worker for worker in workers if worker.task_queue == name]
+            views.append(QueueView(name, tx.now_ms, stats, mine, pending_queries=pending))
         return views
 
     return await house.store.read(operation)
@@ -55,8 +58,8 @@ async def describe(house: House, namespace: str, name: str) -> QueueView:
         ids = list(dict.fromkeys(task.run_id for task in (*leases, *oldest)))
         runs = {run.run_id: run for run in await tx.runs.get_many(ids) if run is not None}
         workers = await tx.workers.list(namespace, name)
-        return QueueView(
-            name, tx.now_ms, stats, workers, leases, {str(key): run for key, run in runs.items()}
-        )
+        named = {str(key): run for key, run in runs.items()}
+        pending = await tx.queries.count_pending(namespace, name, tx.now_ms)
+        return QueueView(name, tx.now_ms, stats, workers, leases, named, pending)
 
     return await house.store.read(operation)

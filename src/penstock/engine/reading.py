@@ -18,6 +18,7 @@ from penstock.core.model import (
     Run,
     RunId,
     Task,
+    TaskKind,
     TaskState,
     task_id,
 )
@@ -56,10 +57,11 @@ async def describe(
             raise _no_run(workflow_id, run_id or instance.run_id)
         if run.host is not host:
             raise _no_instance(workflow_id, host)
-        live = (
+        newest = (
             await tx.tasks.get(task_id(run.run_id, run.last_task)) if run.is_open and run.last_task else None
         )
-        return RunView(run, instance.run_count, run.run_id == instance.run_id, live)
+        deciding = newest is not None and newest.kind is TaskKind.WORKFLOW and newest.is_live
+        return RunView(run, instance.run_count, run.run_id == instance.run_id, newest if deciding else None)
 
     return await house.store.read(operation)
 

@@ -139,6 +139,7 @@ _MEANINGS = {
     422: "A field is missing, malformed or out of bounds",
     429: "Full for now; wait as told",
     503: "Cannot be served now; try again",
+    504: "Nobody answered in time",
     507: "The disk is full",
 }
 

@@ -9,6 +9,7 @@ from penstock.server.endpoints import (
     activities,
     discovery,
     namespaces,
+    queries,
     task_queues,
     worker_plane,
     workers,
@@ -22,6 +23,7 @@ _RUN = _WORKFLOW + "/runs/{run_id}"
 _QUEUE = "/api/task-queues/{name}"
 _WT = "/api/worker/workflow-tasks"
 _AT = "/api/worker/activity-tasks"
+_QT = "/api/worker/query-tasks"
 
 OPERATIONS: Final = (
     # the hot ones first: routes are matched in this order
@@ -157,6 +159,61 @@ OPERATIONS: Final = (
         worker_plane.heartbeat_activity_task,
         wire.HeartbeatActivityTask,
         refusals=(404,),
+    ),
+    Operation(
+        "POST",
+        f"{_QT}/poll",
+        "poll_query_tasks",
+        "Wait for a query and lease it.",
+        Family.WORKER_PROTOCOL,
+        queries.poll,
+        wire.PollTasks,
+        waits=True,
+        refusals=(409, 412, 503),
+    ),
+    Operation(
+        "POST",
+        f"{_QT}/{{query_task_id}}/complete",
+        "complete_query_task",
+        "Answer a query.",
+        Family.WORKER_PROTOCOL,
+        queries.answer,
+        wire.AnswerQueryTask,
+        refusals=(404, 409),
+    ),
+    Operation(
+        "POST",
+        f"{_QT}/{{query_task_id}}/fail",
+        "fail_query_task",
+        "Say that a query cannot be answered.",
+        Family.WORKER_PROTOCOL,
+        queries.fail,
+        wire.FailQueryTask,
+        refusals=(404, 409),
+    ),
+    Operation(
+        "POST",
+        f"{_WORKFLOW}/query/{{name}}",
+        "query_workflow",
+        "Ask a workflow's current run.",
+        Family.WORK,
+        queries.ask,
+        wire.AskQuery,
+        control="query",
+        waits=True,
+        refusals=(404, 409, 429, 503, 504),
+    ),
+    Operation(
+        "POST",
+        f"{_RUN}/query/{{name}}",
+        "query_run",
+        "Ask a run.",
+        Family.WORK,
+        queries.ask,
+        wire.AskQuery,
+        control="query",
+        waits=True,
+        refusals=(404, 409, 429, 503, 504),
     ),
     Operation(
         "POST",

@@ -30,6 +30,19 @@ def admission(
     }
 
 
+def query_section(pending: int, most: int) -> dict[str, Any]:
+    """How many queries wait, and how many may."""
+    return {
+        "status": "full" if pending >= most else "accepting",
+        "max_pending_per_queue": most,
+        "approximate_pending_count": pending,
+        "remaining_pending_capacity": max(0, most - pending),
+        "lock_required": True,
+        "lock_supported": True,
+        "budget_source": "server.query_tasks.max_pending_per_queue",
+    }
+
+
 def _section(kind: TaskKind, stats: QueueStats, active: list[Worker], slots: int) -> dict[str, Any]:
     return {
         "status": _status(stats, active, slots),

@@ -107,7 +107,7 @@ def run_detail(run: Run, status: str, run_count: int, is_current: bool) -> Body:
         "last_workflow_task_error": run.task_error,
         "actions": {
             "can_signal": False,
-            "can_query": False,
+            "can_query": True,
             "can_update": False,
             "can_cancel": open_ and is_current,
             "can_terminate": open_ and is_current,

@@ -119,6 +119,31 @@ class EndRun(Request):
     request_id: RequestId | None = None
 
 
+class AskQuery(Request):
+    input: Anything = None
+
+
+class QueryLease(Request):
+    lease_owner: Name
+    query_task_attempt: Attempt
+
+
+class AnswerQueryTask(QueryLease):
+    result: Anything = None
+    result_envelope: Anything = None
+
+
+class QueryFailure(Request):
+    message: Message
+    reason: Annotated[str, Meta(max_length=255)] | None = None
+    type: Annotated[str, Meta(max_length=1000)] | None = None
+    stack_trace: Message | None = None
+
+
+class FailQueryTask(QueryLease):
+    failure: QueryFailure
+
+
 class BatchOf(Request):
     """Up to 100 items, each with an outcome of its own."""
 

@@ -11,7 +11,7 @@ from penstock.engine import cohorts, queues
 from penstock.engine.queues import QueueView
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import rendering
-from penstock.wire.admission import admission
+from penstock.wire.admission import admission, query_section
 from penstock.wire.requests import ChangeCohort
 
 
@@ -46,7 +46,12 @@ def _summary(call: Call, view: QueueView) -> dict[str, Any]:
         "repair": _repair(view),
         "admission": admission(
             view.stats, list(view.workers), view.now_ms, call.house.settings.polls.worker_stale_after_ms
-        ),
+        )
+        | {
+            "query_tasks": query_section(
+                view.pending_queries, call.house.settings.limits.pending_query_tasks_max
+            )
+        },
     }
 
 

@@ -13,6 +13,7 @@ from penstock.core.model import (
     Event,
     Instance,
     Namespace,
+    QueryTask,
     Queue,
     QueueId,
     RecordedEvent,
@@ -83,3 +84,4 @@ class Tables:
     workers: dict[tuple[str, str], Worker] = field(default_factory=dict)
     cohorts: dict[tuple[str, str, str], Cohort] = field(default_factory=dict)
     nonces: dict[tuple[str, str], int] = field(default_factory=dict)
+    queries: dict[str, QueryTask] = field(default_factory=dict)

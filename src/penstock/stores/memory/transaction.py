@@ -9,6 +9,7 @@ from penstock.stores.memory.cohorts import MemoryCohorts
 from penstock.stores.memory.histories import MemoryHistories
 from penstock.stores.memory.namespaces import MemoryNamespaces
 from penstock.stores.memory.nonces import MemoryNonces
+from penstock.stores.memory.queries import MemoryQueries
 from penstock.stores.memory.queues import MemoryQueues
 from penstock.stores.memory.runs import MemoryRuns
 from penstock.stores.memory.tables import Tables
@@ -32,6 +33,7 @@ class MemoryTx:
         self.workers = MemoryWorkers(tables, changes)
         self.cohorts = MemoryCohorts(tables, changes)
         self.nonces = MemoryNonces(tables, changes)
+        self.queries = MemoryQueries(tables, changes)
 
     def wake(self, bell: Bell) -> None:
         self.changes.allow()

@@ -33,6 +33,7 @@ NOUNS = (
     "timers",
     "tasks",
     "queues",
+    "queries",
 )
 """In this order writes are flushed, on every node: locks are taken in one order."""
 

@@ -12,6 +12,7 @@ from penstock.stores.sql.cohorts import SqlCohorts
 from penstock.stores.sql.histories import SqlHistories
 from penstock.stores.sql.namespaces import SqlNamespaces
 from penstock.stores.sql.nonces import SqlNonces
+from penstock.stores.sql.queries import SqlQueries
 from penstock.stores.sql.queues import SqlQueues
 from penstock.stores.sql.runs import SqlRuns
 from penstock.stores.sql.session import QueueName, Session
@@ -66,6 +67,10 @@ class SqlTx:
     @cached_property
     def cohorts(self) -> SqlCohorts:
         return SqlCohorts(self.session)
+
+    @cached_property
+    def queries(self) -> SqlQueries:
+        return SqlQueries(self.session)
 
     @cached_property
     def nonces(self) -> SqlNonces:

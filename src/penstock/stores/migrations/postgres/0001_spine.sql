@@ -238,3 +238,26 @@ CREATE TABLE nonces (
   PRIMARY KEY (key, nonce)
 );
 CREATE INDEX nonces_expiring ON nonces (expires_at_ms);
+
+-- Ephemeral: a query task lives as long as its caller waits.
+CREATE TABLE query_tasks (
+  query_id            TEXT COLLATE "C" PRIMARY KEY,
+  namespace           TEXT COLLATE "C" NOT NULL,
+  task_queue          TEXT COLLATE "C" NOT NULL,
+  run_id              TEXT COLLATE "C" NOT NULL,
+  workflow_type       TEXT COLLATE "C" NOT NULL,
+  compatibility       TEXT COLLATE "C",
+  name                TEXT COLLATE "C" NOT NULL,
+  arguments           TEXT COLLATE "C" NOT NULL,
+  created_at_ms       BIGINT NOT NULL,
+  expires_at_ms       BIGINT NOT NULL,
+  state               TEXT COLLATE "C" NOT NULL,
+  attempt             BIGINT NOT NULL,
+  lease_owner         TEXT COLLATE "C",
+  lease_expires_at_ms BIGINT,
+  outcome             TEXT COLLATE "C"
+);
+CREATE INDEX query_tasks_pending ON query_tasks (namespace, task_queue, created_at_ms, query_id)
+  WHERE state = 'pending';
+CREATE INDEX query_tasks_expiring ON query_tasks (expires_at_ms);
+CREATE INDEX query_tasks_leased ON query_tasks (lease_expires_at_ms) WHERE state = 'leased';

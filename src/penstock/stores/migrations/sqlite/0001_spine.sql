@@ -238,3 +238,26 @@ CREATE TABLE nonces (
   PRIMARY KEY (key, nonce)
 ) WITHOUT ROWID;
 CREATE INDEX nonces_expiring ON nonces (expires_at_ms);
+
+-- Ephemeral: a query task lives as long as its caller waits.
+CREATE TABLE query_tasks (
+  query_id            TEXT PRIMARY KEY,
+  namespace           TEXT NOT NULL,
+  task_queue          TEXT NOT NULL,
+  run_id              TEXT NOT NULL,
+  workflow_type       TEXT NOT NULL,
+  compatibility       TEXT,
+  name                TEXT NOT NULL,
+  arguments           TEXT NOT NULL,
+  created_at_ms       INTEGER NOT NULL,
+  expires_at_ms       INTEGER NOT NULL,
+  state               TEXT NOT NULL,
+  attempt             INTEGER NOT NULL,
+  lease_owner         TEXT,
+  lease_expires_at_ms INTEGER,
+  outcome             TEXT
+) WITHOUT ROWID;
+CREATE INDEX query_tasks_pending ON query_tasks (namespace, task_queue, created_at_ms, query_id)
+  WHERE state = 'pending';
+CREATE INDEX query_tasks_expiring ON query_tasks (expires_at_ms);
+CREATE INDEX query_tasks_leased ON query_tasks (lease_expires_at_ms) WHERE state = 'leased';

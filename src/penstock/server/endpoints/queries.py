@@ -1,0 +1,115 @@
+"""Queries: asked by clients, answered by workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core.history.events import CODEC
+from penstock.core.model import Blob, QueryState, RunId, TaskKind
+from penstock.core.timers import iso
+from penstock.engine import queries
+from penstock.engine.polls import Poll
+from penstock.engine.queries import LeasedQuery, Question
+from penstock.errors import Reason, Unavailable
+from penstock.server.operation import Answer, Call, text_path
+from penstock.wire import payloads
+from penstock.wire.rendering import envelope, readable, worker_event
+from penstock.wire.requests import AnswerQueryTask, AskQuery, FailQueryTask, PollTasks
+
+
+async def ask(call: Call) -> Answer:
+    request: AskQuery = call.body
+    name = text_path(call, "name", call.house.settings.limits.operation_name_bytes_max)
+    named = RunId(text_path(call, "run_id")) if "run_id" in call.path else None
+    arguments = Blob(payloads.parse(request.input, "input").blob)
+    question = Question(call.namespace, text_path(call, "workflow_id", 128), name, arguments, named)
+    answer = await queries.ask(call.house, question)
+    blob = answer.outcome.get("blob")
+    return Answer(
+        {
+            "workflow_id": answer.run.workflow_id,
+            "run_id": answer.run.run_id,
+            "target_scope": "run" if named else "instance",
+            "query_name": name,
+            "result": answer.outcome["result"] if "result" in answer.outcome else readable(blob),
+            "result_envelope": envelope(blob),
+            "reason": None,
+        }
+    )
+
+
+async def poll(call: Call) -> Answer:
+    request: PollTasks = call.body
+    policy = call.house.settings.polls
+    wait_ms = policy.poll_timeout_ms if request.timeout_seconds is None else request.timeout_seconds * 1000
+    asked = Poll(call.namespace, request.worker_id, request.task_queue, TaskKind.WORKFLOW, request.build_id)
+    try:
+        leased = await queries.poll(
+            call.house, asked, min(wait_ms, policy.poll_timeout_ms_max), call.dispatcher.draining
+        )
+    except Unavailable as refusal:
+        raise Unavailable(
+            Reason.QUERY_TASK_QUEUE_UNAVAILABLE,
+            refusal.message,
+            task=None,
+            poll_status="unavailable",
+            namespace=call.namespace,
+            task_queue=request.task_queue,
+        ) from refusal
+    if leased is None:
+        return Answer({"task": None, "poll_status": "empty"})
+    return Answer({"task": _task(leased), "poll_status": "leased"})
+
+
+def _task(leased: LeasedQuery) -> dict[str, Any]:
+    query, run = leased.query, leased.run
+    assert query.lease_expires_at_ms is not None
+    return {
+        "query_task_id": query.query_id,
+        "query_task_attempt": query.attempt,
+        "workflow_id": run.workflow_id,
+        "run_id": run.run_id,
+        "workflow_type": run.workflow_type,
+        "query_name": query.name,
+        "payload_codec": CODEC,
+        "workflow_arguments": envelope(run.input),
+        "query_arguments": envelope(query.arguments),
+        "history_events": [worker_event(event) for event in leased.events],
+        "run_status": run.status.value,
+        "last_history_sequence": run.last_sequence,
+        "task_queue": query.task_queue,
+        "lease_owner": query.lease_owner,
+        "lease_expires_at": iso(query.lease_expires_at_ms),
+    }
+
+
+async def answer(call: Call) -> Answer:
+    request: AnswerQueryTask = call.body
+    outcome: dict[str, Any] = {}
+    if request.result is not None:
+        outcome["result"] = request.result
+    if request.result_envelope is not None:
+        outcome["blob"] = payloads.parse_value(request.result_envelope, "result_envelope").blob
+    elif request.result is None:
+        outcome["result"] = None
+    return await _report(
+        call, request.lease_owner, request.query_task_attempt, QueryState.ANSWERED, outcome, "completed"
+    )
+
+
+async def fail(call: Call) -> Answer:
+    request: FailQueryTask = call.body
+    failure = request.failure
+    outcome = {"message": failure.message, "reason": failure.reason, "type": failure.type}
+    return await _report(
+        call, request.lease_owner, request.query_task_attempt, QueryState.FAILED, outcome, "failed"
+    )
+
+
+async def _report(
+    call: Call, owner: str, attempt: int, state: QueryState, outcome: dict[str, Any], word: str
+) -> Answer:
+    query_id = text_path(call, "query_task_id")
+    done = await queries.report(call.house, call.namespace, query_id, owner, attempt, state, outcome)
+    body = {"query_task_id": query_id, "query_task_attempt": done.attempt, "outcome": word}
+    return Answer(body | ({"reason": outcome.get("reason")} if state is QueryState.FAILED else {}))

@@ -1,0 +1,62 @@
+"""Query tasks in SQL: short-lived rows, so that any server can ask and any other answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple
+from typing import Any
+
+from penstock.core.model import QueryState, QueryTask
+from penstock.core.scheduling.dispatch import Fit
+from penstock.stores.sql.session import Row, Session
+from penstock.stores.sql.tasks import types_of
+
+
+class SqlQueries:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def get(self, query_id: str) -> QueryTask | None:
+        return _first(await self._session.ask("get_query", query_id))
+
+    async def lock(self, query_id: str) -> QueryTask | None:
+        return _first(await self._session.ask("lock_query", query_id))
+
+    async def count_pending(self, namespace: str, task_queue: str, now_ms: int) -> int:
+        rows = await self._session.ask("count_pending_queries", namespace, task_queue, now_ms)
+        return int(rows[0][1])
+
+    async def lock_next(self, namespace: str, task_queue: str, fit: Fit, now_ms: int) -> QueryTask | None:
+        return _first(
+            await self._session.ask(
+                "lock_next_query", namespace, task_queue, types_of(fit), fit.build_id, now_ms
+            )
+        )
+
+    async def lapsed(self, now_ms: int, limit: int) -> Sequence[str]:
+        return [row[1] for row in await self._session.ask("lapsed_queries", now_ms, limit)]
+
+    def insert(self, query: QueryTask) -> None:
+        self._session.record("insert_query", *astuple(query))
+
+    def save(self, query: QueryTask) -> None:
+        self._session.record(
+            "save_query",
+            query.query_id,
+            query.state,
+            query.attempt,
+            query.lease_owner,
+            query.lease_expires_at_ms,
+            query.outcome,
+        )
+
+    def delete(self, query_id: str) -> None:
+        self._session.record("delete_query", query_id)
+
+
+def _first(rows: Sequence[Row]) -> QueryTask | None:
+    if not rows:
+        return None
+    values: list[Any] = [*rows[0][1:]]
+    values[10] = QueryState(values[10])
+    return QueryTask(*values)

@@ -1,0 +1,203 @@
+"""A cluster as its callers see it: one API, whichever server answers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import aiohttp
+
+from penstock.wire import payloads
+from tests.support.live import LiveServer, headers
+
+Json = dict[str, Any]
+ANSWER_SECONDS_MAX = 45.0
+_addresses = itertools.count(1)
+
+
+def stranger() -> dict[str, str]:
+    """The header of a caller from an address of its own, so that failed logins of others do not count."""
+    number = next(_addresses)
+    return {"X-Forwarded-For": f"10.{number // 65536 % 256}.{number // 256 % 256}.{number % 256}"}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    body: Any
+    headers: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.body[name]
+
+    @property
+    def reason(self) -> str | None:
+        return self.body.get("reason") if isinstance(self.body, dict) else None
+
+    def expect(self, status: int, reason: str | None = None) -> Reply:
+        """This reply, if it is the expected one; else a failure that shows it whole."""
+        assert (self.status, self.reason) == (status, reason), f"{self.status} {self.body}"
+        return self
+
+    def ok(self) -> Reply:
+        assert self.status < 400, f"{self.status} {self.body}"
+        return self
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Servers on one database. Each request goes to the next server, unless it names one."""
+
+    servers: Sequence[LiveServer]
+    session: aiohttp.ClientSession
+    namespace: str | None = None
+    _turns: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def first(self) -> LiveServer:
+        return self.servers[0]
+
+    @property
+    def last(self) -> LiveServer:
+        return self.servers[-1]
+
+    def at(self, namespace: str | None) -> Cluster:
+        """The same cluster, asked within a namespace."""
+        return replace(self, namespace=namespace)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        role: str | None = "operator",
+        more: Mapping[str, str | None] | None = None,
+        raw: bytes | None = None,
+        server: LiveServer | None = None,
+    ) -> Reply:
+        """Send one request. `more` adds headers, or takes away those whose value is None."""
+        asked = self.servers[next(self._turns) % len(self.servers)] if server is None else server
+        sent: dict[str, str | None] = dict(headers(role, self.namespace) if role else {})
+        data = raw if raw is not None else None if body is None else json.dumps(body).encode()
+        if data is not None:
+            sent["Content-Type"] = "application/json"
+        sent |= more or {}
+        async with self.session.request(
+            method,
+            asked.url + path,
+            data=data,
+            headers={name: value for name, value in sent.items() if value is not None},
+            skip_auto_headers=("Content-Type",),
+            timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS_MAX),
+        ) as answer:
+            text = await answer.read()
+            is_json = answer.headers.get("Content-Type", "").startswith("application/json")
+            return Reply(answer.status, json.loads(text) if is_json else text.decode(), answer.headers)
+
+    async def get(self, path: str, **how: Any) -> Reply:
+        return await self.ask("GET", path, **how)
+
+    async def post(self, path: str, body: Any = None, **how: Any) -> Reply:
+        return await self.ask("POST", path, body, **how)
+
+    async def start(self, workflow_id: str, workflow_type: str = "greeter", **fields: Any) -> Reply:
+        """Start a workflow on the queue `q`, unless told otherwise."""
+        how = {name: fields.pop(name) for name in ("more", "server") if name in fields}
+        asked = {"workflow_id": workflow_id, "workflow_type": workflow_type, "task_queue": "q"} | fields
+        return await self.post("/api/workflows", asked, **how)
+
+    async def start_activity(self, activity_id: str, activity_type: str = "greet", **fields: Any) -> Reply:
+        how = {name: fields.pop(name) for name in ("more", "server") if name in fields}
+        asked = {"activity_id": activity_id, "activity_type": activity_type, "task_queue": "q"} | fields
+        return await self.post("/api/activities", asked, **how)
+
+    async def worker(self, worker_id: str, task_queue: str = "q", **fields: Any) -> Hand:
+        """A registered worker."""
+        body = {"worker_id": worker_id, "task_queue": task_queue, "runtime": "python"} | fields
+        (await self.post("/api/worker/register", body, role="worker")).expect(201)
+        return Hand(self, worker_id, task_queue)
+
+    async def describe(self, workflow_id: str) -> Json:
+        return (await self.get(f"/api/workflows/{workflow_id}")).ok().body
+
+    async def events(self, workflow_id: str, run_id: str | None = None) -> list[Json]:
+        """The whole history of a run; its sequence is dense."""
+        run = run_id or (await self.describe(workflow_id))["run_id"]
+        found: list[Json] = []
+        token = ""
+        while True:
+            page = (
+                await self.get(f"/api/workflows/{workflow_id}/runs/{run}/history?page_size=1000{token}")
+            ).ok()
+            found += page["events"]
+            if page["next_page_token"] is None:
+                assert [event["sequence"] for event in found] == list(range(1, len(found) + 1))
+                return found
+            token = f"&next_page_token={page['next_page_token']}"
+
+    async def event_types(self, workflow_id: str) -> list[str]:
+        return [event["event_type"] for event in await self.events(workflow_id)]
+
+
+@dataclass(frozen=True)
+class Hand:
+    """A worker process, played by hand."""
+
+    cluster: Cluster
+    worker_id: str
+    task_queue: str
+
+    async def poll(self, kind: str = "workflow", timeout: int = 0, **fields: Any) -> Reply:
+        """One poll; `timeout` is how long the server may hold it."""
+        how = {name: fields.pop(name) for name in ("server",) if name in fields}
+        body = {"worker_id": self.worker_id, "task_queue": self.task_queue, "timeout_seconds": timeout}
+        return await self.cluster.post(f"/api/worker/{kind}-tasks/poll", body | fields, role="worker", **how)
+
+    async def take(self, kind: str = "workflow", timeout: int = 30, **fields: Any) -> Json:
+        """The next task, waiting for it."""
+        reply = (await self.poll(kind, timeout, **fields)).expect(200)
+        assert reply["poll_status"] == "leased", reply.body
+        task = reply["task"]
+        assert isinstance(task, dict)
+        return task
+
+    async def report(self, task: Json, action: str, **fields: Any) -> Reply:
+        """Complete, fail or heartbeat a task that this worker holds."""
+        kind = "activity" if "activity_attempt_id" in task else "workflow"
+        path = f"/api/worker/{kind}-tasks/{task['task_id']}/{action}"
+        return await self.cluster.post(path, self.lease(task) | fields, role="worker")
+
+    def lease(self, task: Json) -> Json:
+        """How a report names its lease."""
+        if "activity_attempt_id" in task:
+            return {"activity_attempt_id": task["activity_attempt_id"], "lease_owner": self.worker_id}
+        return {"workflow_task_attempt": task["workflow_task_attempt"], "lease_owner": self.worker_id}
+
+    async def decide(self, task: Json, *commands: Json) -> Reply:
+        return await self.report(task, "complete", commands=list(commands))
+
+    async def finish(self, task: Json, result: Any = None) -> Reply:
+        """Complete a workflow with a result, or an activity."""
+        if "activity_attempt_id" in task:
+            return await self.report(task, "complete", result=result)
+        return await self.decide(task, {"type": "complete_workflow", "result": result})
+
+    async def schedule(self, workflow_id: str, activity_type: str = "greet", **fields: Any) -> Json:
+        """Start a workflow that schedules one activity, and return the activity task, leased to this worker."""
+        (await self.cluster.start(workflow_id)).expect(201)
+        task = await self.take()
+        command = {"type": "schedule_activity", "activity_type": activity_type, "arguments": []} | fields
+        (await self.decide(task, command)).expect(200)
+        return await self.take("activity")
+
+
+def value(envelope: Json | None) -> object:
+    """What is inside a payload."""
+    assert envelope is not None
+    return payloads.decode(envelope["blob"])

@@ -1,0 +1,74 @@
+"""Three topologies under one suite: SQLite, PostgreSQL, and three servers on one PostgreSQL."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.acceptance.cluster import Cluster
+from tests.support.live import migrate, running, server
+from tests.support.servers import Server, create_database, drop_database
+
+TOPOLOGIES = {"sqlite": 1, "postgres": 1, "postgres-3": 3}
+TRUSTS_FORWARDING = {"DW_TRUSTED_PROXIES": "127.0.0.1"}
+"""So that tests can come from many addresses, and failed logins of one do not throttle another."""
+_numbers = itertools.count(1)
+
+
+@contextlib.asynccontextmanager
+async def database(topology: str, folder: Path, postgres: Server) -> AsyncIterator[str]:
+    """The URL of an empty database with today's schema, as long as the block lasts."""
+    if topology == "sqlite":
+        yield f"sqlite:///{folder}/penstock.db"
+        return
+    url = await create_database(postgres)
+    try:
+        migrate(folder, url)
+        yield url
+    finally:
+        await drop_database(postgres, url)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    topology: str, folder: Path, postgres: Server, settings: Mapping[str, str]
+) -> AsyncIterator[Cluster]:
+    """A cluster of real server processes, as long as the block lasts."""
+    async with database(topology, folder, postgres) as url:
+        servers = [
+            server(folder, url, name=f"server-{number}", settings=TRUSTS_FORWARDING | dict(settings))
+            for number in range(TOPOLOGIES[topology])
+        ]
+        with running(*servers):
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+                yield Cluster(servers, session)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("acceptance")
+
+
+@pytest.fixture(scope="module", params=list(TOPOLOGIES))
+async def cluster(
+    request: pytest.FixtureRequest, postgres: Server, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Cluster]:
+    """A cluster of one topology, started once for a module with that module's `SETTINGS`."""
+    folder = tmp_path_factory.mktemp(request.param)
+    settings = getattr(request.module, "SETTINGS", {})
+    async with serving(request.param, folder, postgres, settings) as made:
+        yield made
+
+
+@pytest.fixture
+async def scene(cluster: Cluster) -> Cluster:
+    """The cluster, asked in an empty namespace of the test's own."""
+    name = f"scene-{next(_numbers)}"
+    (await cluster.post("/api/namespaces", {"name": name}, role="admin")).expect(201)
+    return cluster.at(name)

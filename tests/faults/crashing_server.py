@@ -1,0 +1,49 @@
+"""A server as `penstock server start` runs it, which kills itself (-9) at a commit that a file names.
+
+    python crashing_server.py ORDER_FILE
+
+Nothing happens until ORDER_FILE exists. It holds a moment and a number, `after_commit 3`: the process dies at
+the third such moment from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+
+from penstock import assembly, settings
+from penstock.stores.driving import Moment
+
+
+class Executioner:
+    """Counts the moments since the order was given, and carries it out."""
+
+    def __init__(self, order: Path) -> None:
+        self._order = order
+        self._seen = 0
+        self._counting = threading.Lock()
+
+    def __call__(self, moment: Moment) -> None:
+        try:
+            wanted, number = self._order.read_text().split()
+        except (FileNotFoundError, ValueError):
+            return
+        if moment is not Moment(wanted):
+            return
+        with self._counting:
+            self._seen += 1
+            if self._seen == int(number):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    loaded = settings.load(os.environ, None, server_id_default=f"{socket.gethostname()}-{os.getpid()}")
+    assembly.serve(loaded, on_moment=Executioner(Path(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

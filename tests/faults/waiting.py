@@ -1,0 +1,28 @@
+"""Waiting for an event with a deadline; a deadline that passes says what did not happen."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+LOOK_AGAIN_S = 0.02
+
+
+class DidNotHappen(AssertionError):
+    """What was waited for did not happen in time."""
+
+
+async def until(what: str, look: Callable[[], Awaitable[T] | T], *, within_s: float = 30.0) -> T:
+    """Look again and again until there is something true to return."""
+    ends_at = time.monotonic() + within_s
+    while True:
+        seen = look()
+        found: T = await seen if isinstance(seen, Awaitable) else seen
+        if found:
+            return found
+        if time.monotonic() > ends_at:
+            raise DidNotHappen(f"not within {within_s} s: {what}")
+        await asyncio.sleep(LOOK_AGAIN_S)
