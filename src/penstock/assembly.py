@@ -35,6 +35,7 @@ from penstock.server.auth import Authenticator
 from penstock.server.handler import Edge
 from penstock.server.metrics import Metrics
 from penstock.server.namespace_check import NamespaceCheck
+from penstock.server.protocol import BoundedProtocol
 from penstock.settings import LogFormat, LogPolicy, Settings, StoreKind
 from penstock.stores import migrating, postgres, sqlite
 from penstock.stores.driving import OnMoment, undisturbed
@@ -185,7 +186,8 @@ async def _serve(settings: Settings, on_moment: OnMoment) -> None:
         http = _Http(
             uvicorn.Config(
                 server.application,
-                http="httptools",
+                http=BoundedProtocol,
+                ws="none",
                 lifespan="off",
                 access_log=False,
                 log_config=None,

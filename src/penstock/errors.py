@@ -20,6 +20,8 @@ class Reason(StrEnum):
     UNSUPPORTED_CONTENT_ENCODING = "unsupported_content_encoding"
     MALFORMED_JSON = "malformed_json"
     MALFORMED_REQUEST = "malformed_request"
+    HEAD_TOO_LARGE = "head_too_large"
+    REQUEST_TIMEOUT = "request_timeout"
     VALIDATION_FAILED = "validation_failed"
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"

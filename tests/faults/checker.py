@@ -126,11 +126,12 @@ def one_report_counts_per_task(record: Record, found: Found) -> Findings:
 
 
 def a_report_that_counted_is_in_the_history(record: Record, found: Found) -> Findings:
-    completed = {
-        event.token for run in found.runs for event in run.events if event.type == "ActivityCompleted"
-    }
+    events = [event for run in found.runs for event in run.events]
+    completed = {event.token for event in events if event.type == "ActivityCompleted"}
+    decided = {event.task_id for event in events}
     for report in record.reports:
-        if report.kind is Kind.ACTIVITY and report.counted and report.token not in completed:
+        told = report.token in completed if report.kind is Kind.ACTIVITY else report.task_id in decided
+        if report.counted and report.decides and not told:
             yield Finding("a_report_that_counted_is_in_the_history", f"{report.task_id} {report.token}")
 
 

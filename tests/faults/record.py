@@ -68,6 +68,8 @@ class Report:
     attempt: int
     token: str
     worker: str
+    decides: bool = True
+    """False for a workflow task that is only acknowledged: it leaves no event."""
     sends: int = 0
     verdict: Verdict = Verdict.UNKNOWN
     reason: str | None = None
@@ -102,7 +104,9 @@ class FoundEvent:
     type: str
     step: int | None = None
     token: str | None = None
-    """The attempt that the event says it came from."""
+    """The activity attempt that the event says it came from."""
+    task_id: str | None = None
+    """The workflow task that the event says it came from."""
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ async def _grant(
 ) -> tuple[list[list[Leased]], Hold, bool]:
     """Ask the core who runs next, and record it. Nothing is locked while there is nothing to give.
 
-    Also says whether less was taken than planned.
+    Also says whether something was taken, but less than planned.
     """
     nobody: list[list[Leased]] = [[] for _ in polls]
     if not await tx.tasks.any_ready(queue_id, fit):
@@ -181,7 +181,7 @@ async def _grant(
         tx.queues.count_dispatches(queue_id, tx.now_ms // MINUTE_MS, len(settled.order))
     heads = {slot: iter(tasks) for slot, tasks in taken.items()}
     tasks = [next(heads[slot]) for slot in settled.order]
-    short = len(settled.order) < len(decision.order)
+    short = 0 < len(settled.order) < len(decision.order)
     return await _lease(house, tx, polls, tasks), Hold(HoldReason.EMPTY), short
 
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+from penstock.core.history import groups
 from penstock.core.history.events import EventType, recorded
 from penstock.core.model import (
     Activity,
@@ -45,7 +46,7 @@ async def tell(tx: Tx, run: Run, events: Sequence[Event]) -> Run:
             tx.histories.buffer(run.run_id, run.buffered + offset, event)
         return replace(run, buffered=run.buffered + len(events))
     run = append(tx, run, events)
-    if live is None and concerns_code(events):
+    if live is None and await concerns_code(tx, run, events):
         run = await line_up(tx, run)
     return run
 
@@ -57,11 +58,19 @@ async def release_buffer(tx: Tx, run: Run) -> tuple[Run, bool]:
     events = await tx.histories.buffered(run.run_id)
     tx.histories.clear_buffer(run.run_id)
     run = replace(run, buffered=0)
-    return (append(tx, run, events), concerns_code(events)) if run.is_open else (run, False)
+    if not run.is_open:
+        return run, False
+    return append(tx, run, events), await concerns_code(tx, run, events)
 
 
-def concerns_code(events: Sequence[Event]) -> bool:
-    return any(event.type not in _SILENT for event in events)
+async def concerns_code(tx: Tx, run: Run, events: Sequence[Event]) -> bool:
+    """Whether the workflow code must look at these events: one stands alone, or completes its group."""
+    telling = [event for event in events if event.type not in _SILENT]
+    if not any(groups.PATH in event.payload for event in telling):
+        return bool(telling)
+    open_steps = {activity.step for activity in await tx.activities.open_of(run.run_id)}
+    open_steps |= {timer.step for timer in await tx.timers.open_of(run.run_id)}
+    return any(groups.is_complete(event.payload, open_steps) for event in telling)
 
 
 async def line_up(tx: Tx, run: Run) -> Run:

@@ -15,6 +15,8 @@ STATUS: Final[Mapping[Reason, int]] = MappingProxyType(
         Reason.UNSUPPORTED_CONTENT_ENCODING: 415,
         Reason.MALFORMED_JSON: 400,
         Reason.MALFORMED_REQUEST: 400,
+        Reason.HEAD_TOO_LARGE: 431,
+        Reason.REQUEST_TIMEOUT: 408,
         Reason.VALIDATION_FAILED: 422,
         Reason.NOT_FOUND: 404,
         Reason.METHOD_NOT_ALLOWED: 405,

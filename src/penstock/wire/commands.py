@@ -50,6 +50,17 @@ class _StartTimer(Request):
     delay_seconds: Delay
 
 
+class _GroupEntry(Request):
+    parallel_group_id: Name
+    parallel_group_base_sequence: Annotated[int, Meta(ge=1, le=1_000_000)]
+    parallel_group_size: Annotated[int, Meta(ge=1, le=1000)]
+    parallel_group_index: Annotated[int, Meta(ge=0, le=999)]
+
+
+class _GroupPath(Request):
+    path: Annotated[list[_GroupEntry], Meta(min_length=1, max_length=20)]
+
+
 class _CompleteWorkflow(Request):
     result: Anything = None
 
@@ -96,7 +107,7 @@ def _command(body: dict[str, Any]) -> Command:
             return _fail(parse(body, _FailWorkflow))
         case _:
             known = ", ".join(SUPPORTED)
-            raise ValidationFailed({"type": [f"must be one of {known}; got {kind!r}"]})
+            raise ValidationFailed({"type": [f"must be one of {known}; got {str(kind)[:60]!r}"]})
 
 
 def _schedule(request: _ScheduleActivity, body: dict[str, Any]) -> ScheduleActivity:
@@ -162,7 +173,12 @@ def _fail(request: _FailWorkflow) -> FailWorkflow:
 
 
 def _extra(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: body[name] for name in _REPEATED if body.get(name) is not None}
+    extra = {name: body[name] for name in _REPEATED if body.get(name) is not None}
+    if "parallel_group_path" in extra:
+        for entry in parse({"path": extra["parallel_group_path"]}, _GroupPath).path:
+            if entry.parallel_group_index >= entry.parallel_group_size:
+                raise ValidationFailed({"parallel_group_path": ["has an index outside its group"]})
+    return extra
 
 
 def _ms(seconds: int | None) -> int | None:

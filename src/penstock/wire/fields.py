@@ -17,6 +17,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=255, pattern=PRINTABLE)]
 
 WorkflowId = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"\A[A-Za-z0-9._:-]+\Z")]
 NamespaceName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"\A[A-Za-z0-9._-]+\Z")]
+NameOrBlank = Annotated[str, Meta(max_length=255, pattern=PRINTABLE.replace("+", "*"))]
 RequestId = Annotated[str, Meta(min_length=1, max_length=255, pattern=PRINTABLE)]
 Version = Annotated[str, Meta(max_length=64, pattern=PRINTABLE)]
 Text1000 = Annotated[str, Meta(max_length=1000, pattern=NO_NUL)]

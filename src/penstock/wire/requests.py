@@ -16,6 +16,7 @@ from penstock.wire.fields import (
     Message,
     Name,
     Names,
+    NameOrBlank,
     NamespaceName,
     Object,
     PollSeconds,
@@ -176,7 +177,7 @@ class ListWorkers(Request):
 
 
 class ChangeCohort(Request):
-    build_id: Annotated[str, Meta(max_length=255)] | None
+    build_id: NameOrBlank | None
     """The key must be present; null or blank is the cohort of workers that name no build."""
 
 

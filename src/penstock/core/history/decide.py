@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
+from penstock.core.history import groups
 from penstock.core.history.commands import (
     Command,
     CompleteWorkflow,
@@ -29,7 +30,7 @@ from penstock.core.model import (
 )
 from penstock.core.scheduling.retries import waiting_deadline_at_ms
 from penstock.core.timers import iso
-from penstock.errors import InvalidInput, Reason
+from penstock.errors import Conflict, InvalidInput, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,27 @@ def advance(run: Run, commands: Sequence[Command], bounds: Bounds, now_ms: int) 
     _check_bounds(run, commands, bounds)
     step = Advance(replace(run, task_failures=0, task_error=None))
     for command in commands:
-        step = _apply(step, command, now_ms)
+        if not _opened_before(run, step.run, command):
+            step = _apply(step, command, now_ms)
     if step.run.is_open:
         step = replace(step, run=replace(step.run, status=RunStatus.WAITING))
     return step
+
+
+def _opened_before(before: Run, now: Run, command: Command) -> bool:
+    """Whether a group's member was sent again by a worker that looked before its group was complete."""
+    if not isinstance(command, ScheduleActivity | StartTimer):
+        return False
+    step = groups.step_of(command.extra)
+    if step is None or step == now.last_step + 1:
+        return False
+    if step <= before.last_step:
+        return True
+    raise Conflict(
+        Reason.INVALID_COMMANDS,
+        f"A member of a parallel group is numbered {step} where the run's next step is {now.last_step + 1}.",
+        expected_sequence=now.last_step + 1,
+    )
 
 
 def _apply(before: Advance, command: Command, now_ms: int) -> Advance:

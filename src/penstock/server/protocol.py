@@ -1,0 +1,127 @@
+"""HTTP on a socket, with bounds: how large a request's head may be, and how long a request may take to arrive."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from penstock.errors import InvalidInput, PenstockError, Reason
+from penstock.server.problems import body_of, status_of
+
+HEAD_BYTES_MAX: Final = 65_536
+HEAD_LINES_MAX: Final = 256
+HEAD_SECONDS_MAX: Final = 10
+BODY_SECONDS_MAX: Final = 60
+_PHRASES: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+
+
+class _HeadTooLarge(Exception):
+    """Stops the parser; the answer is sent by whoever fed it."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, which by itself takes heads of any size and waits for them for ever.
+
+    Trailers are dropped: as uvicorn keeps them, they would be taken for headers.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._in_head = True
+        self._in_message = False
+        self._too_large = False
+        self._lines = 0
+        self._bytes = 0
+        self._unparsed = 0
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        was_in_head = self._in_head
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if not self._in_message:
+            self._disarm()
+            return
+        if self._in_head and was_in_head:
+            self._unparsed += len(data)
+            if self._unparsed > HEAD_BYTES_MAX:
+                self._too_large = True
+                self.send_400_response("")
+                return
+        if self._deadline is None or was_in_head != self._in_head:
+            self._arm()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = self._in_message = True
+        self._lines = self._bytes = self._unparsed = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value) + 4)
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_head, self._in_message = True, False
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what no handler has seen, in the form in which handlers refuse."""
+        if self._too_large:
+            most = f"{HEAD_BYTES_MAX} bytes and {HEAD_LINES_MAX} headers"
+            self._refuse(InvalidInput(Reason.HEAD_TOO_LARGE, f"The request's head exceeds {most}."))
+        else:
+            self._refuse(InvalidInput(Reason.MALFORMED_REQUEST, "This is not an HTTP request."))
+
+    def _count(self, size: int) -> None:
+        self._lines += 1
+        self._bytes += size
+        if self._lines > HEAD_LINES_MAX or self._bytes > HEAD_BYTES_MAX:
+            self._too_large = True
+            raise _HeadTooLarge
+
+    def _arm(self) -> None:
+        self._disarm()
+        seconds = HEAD_SECONDS_MAX if self._in_head else BODY_SECONDS_MAX
+        self._deadline = self.loop.call_later(seconds, self._too_late)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_late(self) -> None:
+        self._refuse(InvalidInput(Reason.REQUEST_TIMEOUT, "The request took too long to arrive."))
+
+    def _refuse(self, refusal: PenstockError) -> None:
+        """Say why and hang up; where an answer is being given already, only hang up."""
+        status, raw = status_of(refusal), msgspec.json.encode(body_of(refusal))
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            head = b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n" % (status, _PHRASES[status])
+            self.transport.write(
+                head + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(raw) + raw
+            )
+        self.transport.close()

@@ -1,0 +1,348 @@
+"""Clients and workers that never give up, and write down all they see.
+
+They speak HTTP to one or several servers, move to the next one when a connection breaks, and send the very same
+bytes again until they are answered. Counts and times are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import aiohttp
+
+from tests.faults.record import Found, FoundEvent, FoundRun, Kind, Lease, Record, Report, Start, Verdict
+from tests.faults.waiting import until
+from tests.support.live import headers
+
+QUEUE = "faults"
+PLAIN, TIMED = "faults.plain", "faults.timed"
+ACTIVITY = "faults.step"
+NOTHING_NEW = "WorkflowTaskWaitingForHistory"
+PATIENCE_S = 60.0
+POLL_S = 2
+REPORTED = frozenset({429, 503, 507})
+"""Answers after which one tries again."""
+
+
+class Lost(Exception):
+    """No answer came: the server is gone, or went away while it worked."""
+
+
+class OutOfPatience(AssertionError):
+    """A call was not answered for a whole minute."""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Caller:
+    """One HTTP client for any number of servers, of which some may be dead."""
+
+    def __init__(self, urls: Sequence[str], record: Record) -> None:
+        self.record = record
+        self._urls = list(urls)
+        self._turn = itertools.count()
+        self._at = 0
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=15), connector=aiohttp.TCPConnector(limit=0)
+        )
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def once(
+        self, method: str, path: str, raw: bytes | None = None, *, role: str = "worker", key: str | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Send once to the server that answered last; raises `Lost` and turns to the next when none comes."""
+        sent = headers(role) | ({"Idempotency-Key": key} if key else {})
+        if raw is not None:
+            sent["Content-Type"] = "application/json"
+        at = self._at
+        try:
+            async with self._session.request(
+                method, self._urls[at] + path, data=raw, headers=sent
+            ) as answer:
+                return answer.status, await answer.json()
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            if self._at == at:
+                self._at = (at + 1) % len(self._urls)
+            raise Lost(f"{method} {path}: {error!r}") from error
+
+    async def insist(
+        self, method: str, path: str, raw: bytes | None = None, *, role: str = "worker", key: str | None = None,
+        on_send: Callable[[], None] = lambda: None,
+    ) -> tuple[int, dict[str, Any]]:
+        """Send the same bytes until there is an answer that is not "try again"."""
+        ends_at = time.monotonic() + PATIENCE_S
+        while time.monotonic() < ends_at:
+            on_send()
+            with contextlib.suppress(Lost):
+                status, body = await self.once(method, path, raw, role=role, key=key)
+                if status not in REPORTED:
+                    if status >= 500:
+                        self.record.server_errors.append(f"{method} {path}: {status} {body}")
+                    return status, body
+            await asyncio.sleep(0.02)
+        raise OutOfPatience(f"{method} {path}")
+
+
+class Worker:
+    """Polls for both kinds of tasks, and does and reports them."""
+
+    def __init__(self, caller: Caller, name: str) -> None:
+        self.name = name
+        self._caller = caller
+        self._record = caller.record
+        self._requests = itertools.count(1)
+
+    async def register(self) -> None:
+        body = {"worker_id": self.name, "task_queue": QUEUE, "runtime": "python"}
+        await self._caller.insist("POST", "/api/worker/register", _raw(body))
+
+    async def work_forever(self, kind: Kind) -> None:
+        while True:
+            for task in await self.poll(kind):
+                await (self.decide(task) if kind is Kind.WORKFLOW else self.perform(task))
+
+    async def poll(self, kind: Kind) -> list[dict[str, Any]]:
+        """Take tasks; a poll whose answer is lost is sent again with the same request id."""
+        body = {
+            "worker_id": self.name,
+            "task_queue": QUEUE,
+            "timeout_seconds": POLL_S,
+            "max_tasks": 2,
+            "poll_request_id": f"{self.name}-{kind}-{next(self._requests)}",
+        }
+        _, answer = await self._caller.insist("POST", f"/api/worker/{kind}-tasks/poll", _raw(body))
+        tasks = answer.get("tasks") or []
+        for task in tasks:
+            self._record.leases.append(_lease(kind, task, self.name))
+        return tasks
+
+    async def decide(self, task: dict[str, Any]) -> Report:
+        """The workflow: an activity (and a timer beside it), then the end."""
+        types = [event["event_type"] for event in task["history_events"]]
+        lease = {"lease_owner": self.name, "workflow_task_attempt": task["workflow_task_attempt"]}
+        timed = task["workflow_type"] == TIMED
+        if "ActivityScheduled" not in types:
+            commands: list[dict[str, Any]] = [
+                {"type": "schedule_activity", "activity_type": ACTIVITY, "queue": QUEUE}
+            ]
+            if timed:
+                commands.append({"type": "start_timer", "delay_seconds": 1})
+            return await self._report(Kind.WORKFLOW, task, "complete", lease | {"commands": commands})
+        if "ActivityCompleted" in types and (not timed or "TimerFired" in types):
+            end = {"type": "complete_workflow", "result": task["run_id"]}
+            return await self._report(Kind.WORKFLOW, task, "complete", lease | {"commands": [end]})
+        nothing = {"message": "nothing new", "type": NOTHING_NEW}
+        return await self._report(Kind.WORKFLOW, task, "fail", lease | {"failure": nothing})
+
+    async def perform(self, task: dict[str, Any]) -> Report:
+        body = {
+            "lease_owner": self.name,
+            "activity_attempt_id": task["activity_attempt_id"],
+            "result": task["activity_attempt_id"],
+        }
+        return await self._report(Kind.ACTIVITY, task, "complete", body)
+
+    async def _report(self, kind: Kind, task: dict[str, Any], verb: str, body: dict[str, Any]) -> Report:
+        report = _report(kind, task, self.name, decides=verb == "complete")
+        self._record.reports.append(report)
+        held = next(
+            lease
+            for lease in reversed(self._record.leases)
+            if (lease.task_id, lease.token, lease.worker) == (report.task_id, report.token, self.name)
+        )
+
+        def sending() -> None:
+            report.sends += 1
+            held.reported_at_ms = held.reported_at_ms or now_ms()
+
+        path = f"/api/worker/{kind}-tasks/{report.task_id}/{verb}"
+        status, answer = await self._caller.insist("POST", path, _raw(body), on_send=sending)
+        report.reason = answer.get("reason")
+        if status == 200:
+            report.verdict = Verdict.REPEATED if answer["already_accepted"] else Verdict.ACCEPTED
+        else:
+            report.verdict = Verdict.REFUSED
+        return report
+
+
+class Load:
+    """Workers that run as long as the block lasts, and starts to give them something to do."""
+
+    def __init__(self, urls: Sequence[str], *, workers: int = 3) -> None:
+        self.record = Record()
+        self._urls = urls
+        self._callers = [Caller(urls[index % len(urls) :] + urls[: index % len(urls)], self.record)
+                         for index in range(workers + 1)]
+        self._client = self._callers[0]
+        self.workers = [Worker(caller, f"worker-{n}") for n, caller in enumerate(self._callers[1:], 1)]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Load:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for caller in self._callers:
+            await caller.close()
+
+    async def put_to_work(self) -> None:
+        for worker in self.workers:
+            await worker.register()
+            for kind in Kind:
+                self._tasks.append(asyncio.create_task(worker.work_forever(kind)))
+
+    def raise_if_a_worker_gave_up(self) -> bool:
+        for task in self._tasks:
+            if task.done():
+                task.result()
+        return False
+
+    async def start_many(self, prefix: str, *, workflows: int, activities: int, at_once: int = 8) -> None:
+        """Start that many, some of them timed, a few at a time."""
+        things = [Start(Kind.WORKFLOW, f"{prefix}-w{n}") for n in range(workflows)]
+        things += [Start(Kind.ACTIVITY, f"{prefix}-a{n}") for n in range(activities)]
+        things.sort(key=lambda start: int(start.id.rpartition("-")[2][1:]))
+        waiting = iter(things)
+
+        async def some() -> None:
+            for start in waiting:
+                await self.start(start)
+
+        await asyncio.gather(*(some() for _ in range(at_once)))
+
+    async def start(self, start: Start) -> tuple[int, dict[str, Any]]:
+        """Start one thing, with the same key and bytes until it is acknowledged."""
+        if start not in self.record.starts:
+            self.record.starts.append(start)
+        path, body = start_request(start)
+
+        def sending() -> None:
+            start.sends += 1
+
+        status, answer = await self._client.insist(
+            "POST", path, _raw(body), role="operator", key=f"key-{start.id}", on_send=sending
+        )
+        if status < 300:
+            start.run_ids.append(answer["run_id"] if start.kind is Kind.WORKFLOW else answer["workflow_run_id"])
+        else:
+            self.record.server_errors.append(f"start of {start.id} was refused: {status} {answer}")
+        return status, answer
+
+    async def start_again(self, every: int = 3) -> None:
+        """Send some acknowledged starts once more, as a client does that forgot the answer."""
+        for start in self.record.starts[::every]:
+            await self.start(start)
+
+    async def finished(self, within_s: float = PATIENCE_S) -> Found:
+        """Wait until no run is open, then read everything."""
+
+        async def nothing_open() -> bool:
+            self.raise_if_a_worker_gave_up()
+            for noun in ("workflows", "activities"):
+                _, body = await self._client.insist(
+                    "GET", f"/api/{noun}?status=running&page_size=1", role="operator"
+                )
+                if body[noun]:
+                    return False
+            return True
+
+        await until("every run ends", nothing_open, within_s=within_s)
+        found = Found()
+        for kind, noun in ((Kind.WORKFLOW, "workflows"), (Kind.ACTIVITY, "activities")):
+            async for item in self._list(noun):
+                found.runs.append(await self._read(kind, item))
+        return found
+
+    async def _list(self, noun: str) -> AsyncIterator[dict[str, Any]]:
+        token = ""
+        while True:
+            _, body = await self._client.insist(
+                "GET", f"/api/{noun}?page_size=200{token}", role="operator"
+            )
+            for item in body[noun]:
+                yield item
+            if not body["next_page_token"]:
+                return
+            token = f"&next_page_token={body['next_page_token']}"
+
+    async def _read(self, kind: Kind, item: dict[str, Any]) -> FoundRun:
+        name = item["workflow_id" if kind is Kind.WORKFLOW else "activity_id"]
+        run_id = item["run_id" if kind is Kind.WORKFLOW else "workflow_run_id"]
+        _, body = await self._client.insist(
+            "GET", f"/api/workflows/{name}/runs/{run_id}/history?page_size=1000", role="operator"
+        )
+        events = tuple(
+            FoundEvent(
+                event["sequence"],
+                event["event_type"],
+                event["payload"].get("sequence"),
+                event["payload"].get("activity_attempt_id"),
+                event["workflow_task_id"],
+            )
+            for event in body["events"]
+        )
+        return FoundRun(kind, name, run_id, item["status"], events)
+
+
+def start_request(start: Start) -> tuple[str, dict[str, Any]]:
+    """Where a start goes and what it says; every third workflow has a timer beside its activity."""
+    if start.kind is Kind.ACTIVITY:
+        body = {"activity_type": ACTIVITY, "activity_id": start.id, "task_queue": QUEUE}
+        return "/api/activities", body
+    timed = start.id.endswith(("0", "3", "6", "9"))
+    return "/api/workflows", {
+        "workflow_type": TIMED if timed else PLAIN,
+        "workflow_id": start.id,
+        "task_queue": QUEUE,
+    }
+
+
+def _lease(kind: Kind, task: dict[str, Any], worker: str) -> Lease:
+    expires = datetime.fromisoformat(task["lease_expires_at"])
+    return Lease(
+        kind,
+        task["task_id"],
+        task["run_id"],
+        _attempt(kind, task),
+        _token(kind, task),
+        worker,
+        now_ms(),
+        round(expires.timestamp() * 1000),
+    )
+
+
+def _report(kind: Kind, task: dict[str, Any], worker: str, *, decides: bool) -> Report:
+    return Report(
+        kind,
+        task["task_id"],
+        task["run_id"],
+        _attempt(kind, task),
+        _token(kind, task),
+        worker,
+        decides,
+    )
+
+
+def _attempt(kind: Kind, task: dict[str, Any]) -> int:
+    return int(task["workflow_task_attempt" if kind is Kind.WORKFLOW else "attempt_number"])
+
+
+def _token(kind: Kind, task: dict[str, Any]) -> str:
+    return str(task["workflow_task_attempt" if kind is Kind.WORKFLOW else "activity_attempt_id"])
+
+
+def _raw(body: dict[str, Any]) -> bytes:
+    return json.dumps(body).encode()

@@ -1,0 +1,74 @@
+"""The servers of these tests: short leases, and a file by which each can be told to die at a commit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from penstock.stores.driving import Moment
+from tests.faults.waiting import until
+from tests.support.live import LiveServer, server
+
+LEASE_S = 3
+SETTINGS = {"DW_WORKFLOW_TASK_TIMEOUT": str(LEASE_S), "DW_ACTIVITY_TASK_TIMEOUT": str(LEASE_S)}
+LAUNCHER = Path(__file__).with_name("crashing_server.py")
+
+
+class Doomed:
+    """A server that dies when told, and can be started again on the same data and port."""
+
+    def __init__(self, folder: Path, database_url: str, *, name: str = "server") -> None:
+        self.order = folder / f"{name}.order"
+        command = (sys.executable, str(LAUNCHER), str(self.order))
+        self.live: LiveServer = server(folder, database_url, name=name, settings=SETTINGS, command=command)
+        self.kills = 0
+
+    @property
+    def url(self) -> str:
+        return self.live.url
+
+    async def start(self) -> None:
+        self.order.unlink(missing_ok=True)
+        await asyncio.to_thread(self.live.start)
+
+    def die_at(self, moment: Moment, number: int = 1) -> None:
+        """Die at the n-th such moment from now on."""
+        written = self.order.with_suffix(".written")
+        written.write_text(f"{moment} {number}")
+        written.replace(self.order)
+
+    async def died(self, within_s: float = 20.0) -> None:
+        """Wait until it is dead by its own hand."""
+        await until("the server dies", lambda: self._dead(), within_s=within_s)
+        assert self.live.process is not None and self.live.process.returncode == -9
+        self.kills += 1
+
+    async def kill(self) -> None:
+        await asyncio.to_thread(self.live.kill)
+        self.kills += 1
+
+    async def stop(self) -> int:
+        return await asyncio.to_thread(self.live.stop)
+
+    def last_words(self) -> str:
+        return self.live.log.read_text(errors="replace")
+
+    def _dead(self) -> bool:
+        return self.live.process is not None and self.live.process.poll() is not None
+
+
+@contextlib.asynccontextmanager
+async def serving(*servers: Doomed) -> AsyncIterator[tuple[Doomed, ...]]:
+    """Servers that are up at the beginning of the block and gone after it, whatever happens inside."""
+    try:
+        await asyncio.gather(*(each.start() for each in servers))
+        yield servers
+    finally:
+        for each in servers:
+            process = each.live.process
+            if process is not None and process.poll() is None:
+                process.kill()
+                await asyncio.to_thread(process.wait, 10)
