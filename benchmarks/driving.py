@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -33,10 +33,10 @@ OPERATOR_HEADERS = _COMMON | {
 }
 REQUESTS: dict[str, tuple[str, str, dict[str, str]]] = {
     "page": ("GET", "/favicon.ico", {"Accept-Encoding": "identity"}),
-    "checked": ("GET", "/api/cluster/info", OPERATOR_HEADERS),
+    "checked": ("POST", "/api/activities/batch", OPERATOR_HEADERS),
     "committed": ("POST", "/api/worker/heartbeat", WORKER_HEADERS),
 }
-"""A page without any check; a request through all checks that asks no store; one that commits a row."""
+"""A page without any check; a batch whose only item is refused after all checks; one row that is committed."""
 
 
 class _Event(Struct):
@@ -65,7 +65,6 @@ class _Batched(Struct):
     refused: int
 
 
-T = TypeVar("T")
 _POLLED = msgspec.json.Decoder(_Polled)
 _BATCHED = msgspec.json.Decoder(_Batched)
 
@@ -176,15 +175,17 @@ class _Drive:
             await self._free.acquire()
 
     def _workflow_start(self, name: str) -> bytes:
-        return (
-            b'{"workflow_id":"%b","workflow_type":"%b","task_queue":"%b","input":["x"]}'
-            % (name.encode(), WORKFLOW_TYPE.encode(), self._order.queue.encode())
+        return b'{"workflow_id":"%b","workflow_type":"%b","task_queue":"%b","input":["x"]}' % (
+            name.encode(),
+            WORKFLOW_TYPE.encode(),
+            self._order.queue.encode(),
         )
 
     def _activity_start(self, name: str) -> bytes:
-        return (
-            b'{"activity_id":"%b","activity_type":"%b","task_queue":"%b","input":["x"]}'
-            % (name.encode(), ACTIVITY_TYPE.encode(), self._order.queue.encode())
+        return b'{"activity_id":"%b","activity_type":"%b","task_queue":"%b","input":["x"]}' % (
+            name.encode(),
+            ACTIVITY_TYPE.encode(),
+            self._order.queue.encode(),
         )
 
     # working
@@ -223,7 +224,8 @@ class _Drive:
         command = (
             b'{"type":"complete_workflow","result":"done"}'
             if _has_result(task)
-            else b'{"type":"schedule_activity","activity_type":"%b","arguments":["x"]}' % ACTIVITY_TYPE.encode()
+            else b'{"type":"schedule_activity","activity_type":"%b","arguments":["x"]}'
+            % ACTIVITY_TYPE.encode()
         )
         return b'{"lease_owner":"%b","workflow_task_attempt":%d,"commands":[%b]}' % (
             task.lease_owner.encode(),
@@ -259,9 +261,13 @@ class _Drive:
 
     async def _request_loop(self) -> None:
         method, path, headers = REQUESTS[self._order.request]
-        worker = msgspec.json.encode({"worker_id": self._workers["activity"]}) if method == "POST" else None
+        bodies = {
+            "checked": b'{"items":[{}]}',
+            "committed": msgspec.json.encode({"worker_id": self._workers["activity"]}),
+        }
+        body = bodies.get(self._order.request)
         for _ in self._numbers:
-            await self._send(method, path, worker, headers)
+            await self._send(method, path, body, headers)
             self._ended += 1
             self._check_done(self._ended)
 

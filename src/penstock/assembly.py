@@ -24,7 +24,7 @@ from penstock.engine.sweepers.due_tasks import due_tasks
 from penstock.engine.sweepers.due_timers import due_timers
 from penstock.engine.sweepers.expired_leases import expired_leases
 from penstock.engine.sweepers.lapsed_queries import lapsed_queries
-from penstock.engine.sweepers.old_nonces import old_nonces
+from penstock.engine.sweepers.old_records import old_records
 from penstock.engine.sweepers.overdue_activities import overdue_activities
 from penstock.engine.sweepers.overdue_runs import overdue_runs
 from penstock.engine.sweepers.sweeper import Sweeper
@@ -125,7 +125,7 @@ def _sweepers(house: House) -> list[Sweeper[Any]]:
         overdue_activities,
         overdue_runs,
         lapsed_queries,
-        old_nonces,
+        old_records,
     )
     return [make(house) for make in makers]
 

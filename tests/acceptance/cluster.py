@@ -189,7 +189,7 @@ class Hand:
         return await self.decide(task, {"type": "complete_workflow", "result": result})
 
     async def schedule(self, workflow_id: str, activity_type: str = "greet", **fields: Any) -> Json:
-        """Start a workflow that schedules one activity, and return the activity task, leased to this worker."""
+        """The activity task, leased to this worker, of a new workflow that scheduled it."""
         (await self.cluster.start(workflow_id)).expect(201)
         task = await self.take()
         command = {"type": "schedule_activity", "activity_type": activity_type, "arguments": []} | fields

@@ -9,7 +9,7 @@ from penstock.core.model import RunStatus, TaskState
 from penstock.engine.sweepers.due_tasks import due_tasks
 from penstock.engine.sweepers.due_timers import due_timers
 from penstock.engine.sweepers.expired_leases import expired_leases
-from penstock.engine.sweepers.old_nonces import old_nonces
+from penstock.engine.sweepers.old_records import old_records
 from penstock.engine.sweepers.overdue_activities import overdue_activities
 from penstock.engine.sweepers.overdue_runs import overdue_runs
 from penstock.engine.sweepers.sweeper import BATCH, Sweeper
@@ -29,7 +29,7 @@ async def test_nothing_is_found_where_nothing_is_due(scene: Scene):
         expired_leases(scene.house),
         overdue_activities(scene.house),
         overdue_runs(scene.house),
-        old_nonces(scene.house),
+        old_records(scene.house),
     ):
         assert await sweeper.sweep() == 0
 
@@ -94,9 +94,9 @@ async def test_old_nonces_are_forgotten_and_young_ones_kept(scene: Scene):
 
     await scene.house.store.transact(remember, key="nonces")
     scene.clock.advance(1_000)
-    assert await old_nonces(scene.house).sweep() == 1
+    assert await old_records(scene.house).sweep() == 1
     assert set(scene.tables.nonces) == {("worker", "young")}
-    assert await old_nonces(scene.house).sweep() == 0
+    assert await old_records(scene.house).sweep() == 0
 
 
 async def test_one_that_cannot_be_mended_does_not_hinder_the_others(scene: Scene):

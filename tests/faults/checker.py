@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tests.faults.record import Found, FoundRun, Kind, Lease, Record, Report, Verdict
 
@@ -179,8 +180,8 @@ def no_server_error(record: Record, found: Found) -> Findings:
         yield Finding("no_server_error", error)
 
 
-def _by_task(seen: Iterable[Lease] | Iterable[Report]) -> dict[str, list]:  # type: ignore[type-arg]
-    tasks: dict[str, list] = defaultdict(list)  # type: ignore[type-arg]
+def _by_task(seen: Iterable[Lease] | Iterable[Report]) -> dict[str, list]:
+    tasks: dict[str, list] = defaultdict(list)
     for each in seen:
         tasks[each.task_id].append(each)
     return tasks
@@ -188,7 +189,7 @@ def _by_task(seen: Iterable[Lease] | Iterable[Report]) -> dict[str, list]:  # ty
 
 def _neighbours(leases: list[Lease]) -> Iterator[tuple[Lease, Lease]]:
     ordered = sorted(leases, key=lambda lease: lease.seen_at_ms)
-    return zip(ordered, ordered[1:], strict=False)
+    return pairwise(ordered)
 
 
 def describe(run: FoundRun) -> str:

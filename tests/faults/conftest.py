@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -32,8 +32,8 @@ async def postgres_database(postgres: Server, migrated_template: str) -> AsyncIt
 
 
 @pytest.fixture
-def sqlite_database(tmp_path: Path) -> Iterator[str]:
-    yield f"sqlite:///{tmp_path}/penstock.db"
+def sqlite_database(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/penstock.db"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

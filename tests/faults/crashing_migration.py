@@ -19,7 +19,7 @@ from penstock.stores import sqlite
 
 def main() -> None:
     last = int(sys.argv[1])
-    driver: Any = sqlite.sqlite3
+    driver: Any = vars(sqlite)["sqlite3"]
     connect, seen = driver.connect, 0
 
     class Counting(driver.Connection):  # type: ignore[misc]  # the driver is chosen when it is imported

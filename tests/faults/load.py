@@ -59,7 +59,13 @@ class Caller:
         await self._session.close()
 
     async def once(
-        self, method: str, path: str, raw: bytes | None = None, *, role: str = "worker", key: str | None = None
+        self,
+        method: str,
+        path: str,
+        raw: bytes | None = None,
+        *,
+        role: str = "worker",
+        key: str | None = None,
     ) -> tuple[int, dict[str, Any]]:
         """Send once to the server that answered last; raises `Lost` and turns to the next when none comes."""
         sent = headers(role) | ({"Idempotency-Key": key} if key else {})
@@ -67,9 +73,7 @@ class Caller:
             sent["Content-Type"] = "application/json"
         at = self._at
         try:
-            async with self._session.request(
-                method, self._urls[at] + path, data=raw, headers=sent
-            ) as answer:
+            async with self._session.request(method, self._urls[at] + path, data=raw, headers=sent) as answer:
                 return answer.status, await answer.json()
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             if self._at == at:
@@ -77,7 +81,13 @@ class Caller:
             raise Lost(f"{method} {path}: {error!r}") from error
 
     async def insist(
-        self, method: str, path: str, raw: bytes | None = None, *, role: str = "worker", key: str | None = None,
+        self,
+        method: str,
+        path: str,
+        raw: bytes | None = None,
+        *,
+        role: str = "worker",
+        key: str | None = None,
         on_send: Callable[[], None] = lambda: None,
     ) -> tuple[int, dict[str, Any]]:
         """Send the same bytes until there is an answer that is not "try again"."""
@@ -181,9 +191,11 @@ class Load:
 
     def __init__(self, urls: Sequence[str], *, workers: int = 3) -> None:
         self.record = Record()
-        self._urls = urls
-        self._callers = [Caller(urls[index % len(urls) :] + urls[: index % len(urls)], self.record)
-                         for index in range(workers + 1)]
+        urls = list(urls)
+        self._callers = [
+            Caller(urls[index % len(urls) :] + urls[: index % len(urls)], self.record)
+            for index in range(workers + 1)
+        ]
         self._client = self._callers[0]
         self.workers = [Worker(caller, f"worker-{n}") for n, caller in enumerate(self._callers[1:], 1)]
         self._tasks: list[asyncio.Task[None]] = []
@@ -236,7 +248,9 @@ class Load:
             "POST", path, _raw(body), role="operator", key=f"key-{start.id}", on_send=sending
         )
         if status < 300:
-            start.run_ids.append(answer["run_id"] if start.kind is Kind.WORKFLOW else answer["workflow_run_id"])
+            start.run_ids.append(
+                answer["run_id"] if start.kind is Kind.WORKFLOW else answer["workflow_run_id"]
+            )
         else:
             self.record.server_errors.append(f"start of {start.id} was refused: {status} {answer}")
         return status, answer
@@ -269,9 +283,7 @@ class Load:
     async def _list(self, noun: str) -> AsyncIterator[dict[str, Any]]:
         token = ""
         while True:
-            _, body = await self._client.insist(
-                "GET", f"/api/{noun}?page_size=200{token}", role="operator"
-            )
+            _, body = await self._client.insist("GET", f"/api/{noun}?page_size=200{token}", role="operator")
             for item in body[noun]:
                 yield item
             if not body["next_page_token"]:

@@ -43,7 +43,8 @@ class Doomed:
     async def died(self, within_s: float = 20.0) -> None:
         """Wait until it is dead by its own hand."""
         await until("the server dies", lambda: self._dead(), within_s=within_s)
-        assert self.live.process is not None and self.live.process.returncode == -9
+        assert self.live.process is not None
+        assert self.live.process.returncode == -9
         self.kills += 1
 
     async def kill(self) -> None:

@@ -15,7 +15,9 @@ class DidNotHappen(AssertionError):
     """What was waited for did not happen in time."""
 
 
-async def until(what: str, look: Callable[[], Awaitable[T] | T], *, within_s: float = 30.0) -> T:
+async def until(
+    what: str, look: Callable[[], Awaitable[T]] | Callable[[], T], *, within_s: float = 30.0
+) -> T:
     """Look again and again until there is something true to return."""
     ends_at = time.monotonic() + within_s
     while True:

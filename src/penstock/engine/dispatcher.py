@@ -26,6 +26,8 @@ LOOK_AGAIN_S = 1.0
 YIELD_AFTER_S = 0.5
 """How long a poll stays open before it may be ended early for a worker that polls one kind after the other."""
 POLLS_PER_CLAIM = 100
+REMEMBERED_MAX = 10_000
+"""Most queues and workers that are remembered; beyond it the memory starts anew."""
 log = structlog.get_logger("penstock.dispatcher")
 
 
@@ -198,6 +200,8 @@ class Dispatcher:
             return await tx.queues.ensure(namespace, name, kind)
 
         queue = await self._house.store.transact(operation, key=f"queue:{namespace}:{name}:{kind}")
+        if len(self._queues) > REMEMBERED_MAX:
+            self._queues.clear()
         self._queues[namespace, name, kind] = queue
         return queue
 
@@ -288,7 +292,7 @@ class Dispatcher:
             _refuse(waiter, verdict.refusal)
             return
         if verdict.fit is not None:
-            if len(self._fits) > 10_000:
+            if len(self._fits) > REMEMBERED_MAX:
                 self._fits.clear()
             self._fits[who] = verdict.fit
         if verdict.leased:

@@ -233,7 +233,8 @@ async def _equip(
     activities = await tx.activities.get_many([task.activity_id for task in tasks if task.activity_id])
     leased: list[Leased] = []
     for task, run, activity in zip(tasks, runs, activities, strict=True):
-        assert run is not None and activity is not None, "an activity task has a run and an activity"
+        assert run is not None, "a task has a run"
+        assert activity is not None, "an activity task has an activity"
         if starting:
             activity = _started(activity, task, tx.now_ms)
             tx.activities.save(activity)

@@ -11,7 +11,8 @@ import msgspec
 from starlette.routing import BaseRoute, Match, Route, Router
 
 from penstock.errors import NotFound, PenstockError, Reason
-from penstock.server.handler import COMMON_HEADERS, Edge, Endpoint, Receive, Scope, Send, respond
+from penstock.server.auth import fold_headers
+from penstock.server.handler import COMMON_HEADERS, Edge, Endpoint, Receive, Scope, Send, check_host, respond
 from penstock.server.openapi import document
 from penstock.server.operations import OPERATIONS
 from penstock.server.problems import body_of, status_of
@@ -45,7 +46,7 @@ class Application:
             return
         page = self._pages.get(scope["path"])
         if page is not None and scope["method"] in ("GET", "HEAD"):
-            await page(scope, receive, send)
+            await self._show(page, scope, receive, send)
             return
         for route in self._router.routes:
             match, child = route.matches(scope)
@@ -54,6 +55,14 @@ class Application:
                 await route.handle(scope, receive, send)
                 return
         await _not_found(scope, receive, send)
+
+    async def _show(self, page: Any, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            check_host(self._edge, fold_headers(scope["headers"]))
+        except PenstockError as refusal:
+            await _refuse(refusal, send, {})
+            return
+        await page(scope, receive, send)
 
 
 class _Methods:

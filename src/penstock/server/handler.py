@@ -26,7 +26,7 @@ from penstock.server.auth import Authenticator, Evidence, fold_headers
 from penstock.server.compression import compressed
 from penstock.server.envelopes import control_body, plane_headers, worker_body
 from penstock.server.metrics import Metrics
-from penstock.server.namespace_check import NamespaceCheck
+from penstock.server.namespace_check import NamespaceCheck, could_be_name
 from penstock.server.operation import Answer, Call, Operation
 from penstock.server.problems import body_of, status_of
 from penstock.server.versions import check_version
@@ -65,6 +65,17 @@ class Edge:
     metrics: Metrics
 
 
+def check_host(edge: Edge, headers: dict[str, str]) -> None:
+    """A page of a stranger must not reach a server on loopback through a name of its own."""
+    host = re.sub(r":\d+$", "", headers.get("host", "")).strip("[]")
+    if not edge.house.settings.listen.allows_host(host):
+        raise InvalidInput(
+            Reason.MISDIRECTED_HOST,
+            f"This server does not answer for the host {host[:100]!r}. "
+            "Name it in DW_ALLOWED_HOSTS if it should.",
+        )
+
+
 class Endpoint:
     """One row of the operations table, served."""
 
@@ -92,7 +103,7 @@ class Endpoint:
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
         headers = fold_headers(scope["headers"])
-        self._check_host(headers)
+        check_host(self._edge, headers)
         raw = await self._read(headers, receive)
         document = self._document(headers, raw, str(scope["method"]))
         principal = await self._principal(scope, headers, raw)
@@ -115,19 +126,10 @@ class Endpoint:
             return await _unless_gone(self._operation.handle(call), receive)
         return await self._operation.handle(call)
 
-    def _check_host(self, headers: dict[str, str]) -> None:
-        """A page of a stranger must not reach a server on loopback through a name of its own."""
-        host = re.sub(r":\d+$", "", headers.get("host", "")).strip("[]")
-        if not self._edge.house.settings.listen.allows_host(host):
-            raise InvalidInput(
-                Reason.MISDIRECTED_HOST,
-                f"This server does not answer for the host {host[:100]!r}. Name it in DW_ALLOWED_HOSTS if it should.",
-            )
-
     async def _read(self, headers: dict[str, str], receive: Receive) -> bytes:
         most = self._edge.house.settings.limits.payload_bytes_max
         declared = headers.get("content-length", "")
-        if declared.isascii() and declared.isdigit() and int(declared[-20:]) > most:
+        if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > most):
             raise _too_large(most)
         chunks: list[bytes] = []
         size = 0
@@ -190,6 +192,8 @@ class Endpoint:
         name = (asked or self._edge.house.settings.default_namespace).strip().lower()
         if self._access.namespaced:
             await self._edge.namespaces.require(name)
+        elif not could_be_name(name):
+            raise InvalidInput(Reason.MALFORMED_REQUEST, "No namespace can have the name that is asked for.")
         return name
 
     def _refusal(self, refusal: PenstockError, scope: Scope) -> Answer:

@@ -11,6 +11,11 @@ REMEMBER_MS = 1_000
 _NAME_MAX = 128
 
 
+def could_be_name(text: str) -> bool:
+    """Whether it may be looked up at all: no database has to hear of what cannot be a name."""
+    return len(text) <= _NAME_MAX and text.isprintable()
+
+
 class NamespaceCheck:
     def __init__(self, house: House, clock: Clock) -> None:
         self._house = house
@@ -21,11 +26,7 @@ class NamespaceCheck:
         now_ms = self._clock.now_ms()
         if self._seen.get(name, 0) > now_ms:
             return
-        if (
-            len(name) > _NAME_MAX
-            or not name.isprintable()
-            or await namespaces.find(self._house, name) is None
-        ):
+        if not could_be_name(name) or await namespaces.find(self._house, name) is None:
             raise namespaces.not_found(name[:_NAME_MAX])
         if len(self._seen) > 10_000:
             self._seen.clear()

@@ -1,12 +1,13 @@
-"""HTTP on a socket, with bounds: how large a request's head may be, and how long a request may take to arrive."""
+"""HTTP on a socket, with bounds: how large a request's head may be, and how long a request may take."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+import logging
+from typing import Any, Final, cast
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from penstock.errors import InvalidInput, PenstockError, Reason
 from penstock.server.problems import body_of, status_of
@@ -16,6 +17,8 @@ HEAD_LINES_MAX: Final = 256
 HEAD_SECONDS_MAX: Final = 10
 BODY_SECONDS_MAX: Final = 60
 _PHRASES: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+_LOG: Final = logging.getLogger("penstock.http")
+_LOG.setLevel(logging.ERROR)  # a stranger's malformed request is answered, and is not worth a line in the log
 
 
 class _HeadTooLarge(Exception):
@@ -30,6 +33,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.logger = _LOG
         self._in_head = True
         self._in_message = False
         self._too_large = False
@@ -119,9 +123,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _refuse(self, refusal: PenstockError) -> None:
         """Say why and hang up; where an answer is being given already, only hang up."""
         status, raw = status_of(refusal), msgspec.json.encode(body_of(refusal))
-        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is None or cycle.response_complete or not cycle.response_started:
             head = b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n" % (status, _PHRASES[status])
-            self.transport.write(
-                head + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(raw) + raw
-            )
+            self.transport.write(head + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(raw) + raw)
         self.transport.close()

@@ -62,7 +62,7 @@ class SqliteStore:
         lock: IO[str],
         on_moment: OnMoment,
     ) -> None:
-        self._path = path
+        self._path = path.absolute()
         self._clock = clock
         self._wakeups = wakeups
         self._synchronous = synchronous
@@ -91,7 +91,6 @@ class SqliteStore:
         on_moment: OnMoment = undisturbed,
     ) -> SqliteStore:
         """Lock the file, bring its schema up to date (after a backup copy) and start the writer."""
-        path = path.absolute()
         lock = exclusive(path)
         try:
             await asyncio.to_thread(prepare, path)

@@ -53,7 +53,8 @@ def workflow_task(task: Task, run: Run, events: Sequence[RecordedEvent]) -> Body
 
 
 def activity_task(task: Task, run: Run, activity: Activity) -> Body:
-    assert task.lease_expires_at_ms is not None and activity.started_at_ms is not None
+    assert task.lease_expires_at_ms is not None
+    assert activity.started_at_ms is not None
     return {
         "task_id": task.task_id,
         "activity_attempt_id": task.lease_token,

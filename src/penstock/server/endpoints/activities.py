@@ -12,7 +12,7 @@ from penstock.ports.store import RunFilter
 from penstock.server.endpoints import batches
 from penstock.server.endpoints.paging import next_start, start_token
 from penstock.server.endpoints.starting import activity_start
-from penstock.server.endpoints.workflows import idempotency_key
+from penstock.server.endpoints.workflows import idempotency_key, start_key
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import rendering
 from penstock.wire.parsing import parse
@@ -25,8 +25,8 @@ async def start(call: Call) -> Answer:
 
 async def start_batch(call: Call) -> Answer:
     async def one(item: dict[str, Any]) -> Answer:
-        key = item.pop("idempotency_key", None)
-        return await _start(call, parse(item, StartActivity), key if isinstance(key, str) else None)
+        key = start_key(item.pop("idempotency_key", None), "idempotency_key")
+        return await _start(call, parse(item, StartActivity), key)
 
     return await batches.each(call, one)
 

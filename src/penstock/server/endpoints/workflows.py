@@ -15,7 +15,7 @@ from penstock.server.endpoints.paging import after_sequence, next_start, start_t
 from penstock.server.endpoints.starting import workflow_start
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import rendering, strict_json
-from penstock.wire.parsing import parse
+from penstock.wire.parsing import parse, refuse
 from penstock.wire.requests import EndRun, ListWorkflows, ReadHistory, StartWorkflow
 
 IDEMPOTENCY_KEY_MAX = 255
@@ -29,8 +29,8 @@ async def start(call: Call) -> Answer:
 
 async def start_batch(call: Call) -> Answer:
     async def one(item: dict[str, Any]) -> Answer:
-        key = item.pop("idempotency_key", None)
-        return await _start(call, parse(item, StartWorkflow), item, key if isinstance(key, str) else None)
+        key = start_key(item.pop("idempotency_key", None), "idempotency_key")
+        return await _start(call, parse(item, StartWorkflow), item, key)
 
     return await batches.each(call, one)
 
@@ -60,8 +60,16 @@ async def _start(call: Call, request: StartWorkflow, body: object, key: str | No
 
 
 def idempotency_key(call: Call) -> str | None:
-    key = call.headers.get("idempotency-key", "").strip()
-    return key[:IDEMPOTENCY_KEY_MAX] if key and key.isprintable() else None
+    return start_key(call.headers.get("idempotency-key", "").strip() or None, "Idempotency-Key")
+
+
+def start_key(key: object, field: str) -> str | None:
+    """A key that cannot be kept is refused: a caller who sends one counts on it."""
+    if key is None:
+        return None
+    if not isinstance(key, str) or not 1 <= len(key) <= IDEMPOTENCY_KEY_MAX or not key.isprintable():
+        raise refuse(field, f"must be 1 to {IDEMPOTENCY_KEY_MAX} visible characters")
+    return key
 
 
 async def list_all(call: Call) -> Answer:

@@ -101,6 +101,16 @@ class MemoryQueues:
 
         self._changes.record(write)
 
+    async def any_meter_before(self, minute: int) -> bool:
+        return any(kept < minute for _, kept in self._tables.meters)
+
+    def forget_meters(self, before_minute: int) -> None:
+        def write() -> None:
+            for slot in [slot for slot in self._tables.meters if slot[1] < before_minute]:
+                self._changes.drop(self._tables.meters, slot)
+
+        self._changes.record(write)
+
     def _first_of(self, lane_id: LaneId, count: int, fit: Fit) -> Sequence[Task]:
         waiting = self._tables.tasks_ready.of(lane_id)
         fitting = (seq for seq, task_id in waiting.items() if fits(self._tables.tasks[task_id], fit))

@@ -82,6 +82,12 @@ class SqlQueues:
     def save_clock(self, queue_id: QueueId, clock: Clockwork) -> None:
         self._session.record("save_clock", queue_id, clock.level, clock.virtual, clock.placed)
 
+    async def any_meter_before(self, minute: int) -> bool:
+        return bool(await self._session.ask("any_meter_before", minute))
+
+    def forget_meters(self, before_minute: int) -> None:
+        self._session.record("forget_meters", before_minute)
+
     def count_dispatches(self, queue_id: QueueId, minute: int, count: int) -> None:
         self._session.record("count_dispatched", queue_id, minute, count)
 

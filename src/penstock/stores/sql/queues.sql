@@ -147,3 +147,12 @@ ON CONFLICT (queue_id, minute) DO UPDATE SET added = meters.added + excluded.add
 INSERT INTO meters (queue_id, minute, added, dispatched)
 SELECT q.queue_id, q.minute, 0, sum(q.dispatched) FROM {rows} WHERE true GROUP BY q.queue_id, q.minute ORDER BY 1, 2
 ON CONFLICT (queue_id, minute) DO UPDATE SET dispatched = meters.dispatched + excluded.dispatched;
+
+-- name: any_meter_before
+-- alone
+-- takes: minute bigint
+SELECT 1 FROM meters WHERE minute < :minute LIMIT 1;
+
+-- name: forget_meters
+-- takes: before_minute bigint
+DELETE FROM meters WHERE minute < (SELECT max(q.before_minute) FROM {rows});

@@ -152,6 +152,7 @@ CREATE TABLE meters (
   dispatched BIGINT NOT NULL,
   PRIMARY KEY (queue_id, minute)
 );
+CREATE INDEX meters_old ON meters (minute);
 
 CREATE TABLE tasks (
   seq                 BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -152,6 +152,7 @@ CREATE TABLE meters (
   dispatched INTEGER NOT NULL,
   PRIMARY KEY (queue_id, minute)
 ) WITHOUT ROWID;
+CREATE INDEX meters_old ON meters (minute);
 
 CREATE TABLE tasks (
   seq                 INTEGER PRIMARY KEY,

@@ -1,0 +1,91 @@
+"""`python -m benchmarks`: measure, print a table, keep the JSON."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from benchmarks.databases import durable_postgres
+from benchmarks.environment import facts
+from benchmarks.report import show
+from benchmarks.scaling import Scaling
+from benchmarks.sizes import FULL, QUICK, Sizes
+from benchmarks.stands import StoreName
+from benchmarks.workloads import WORKLOADS, Campaign
+
+SCALING, LIMITS = "scaling", "limits"
+NAMES = (*StoreName, *(each.name for each in WORKLOADS), LIMITS, SCALING)
+LATEST = Path(__file__).parent / "results" / "latest.json"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    report = measure(QUICK if options.quick else FULL, frozenset(options.only or NAMES))
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    show(report, Console(width=None if sys.stdout.isatty() else 160))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="a smoke of some seconds; its figures mean nothing"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=NAMES,
+        metavar="NAME",
+        help=f"a store or a part, may be repeated: {', '.join(NAMES)}",
+    )
+    parser.add_argument("--json", type=Path, default=LATEST, metavar="FILE", help="where the JSON goes")
+    return parser
+
+
+def measure(sizes: Sizes, only: frozenset[str]) -> dict[str, Any]:
+    """Measure what `only` names; stores alone mean every part on them, parts alone mean both stores."""
+    stores = [store for store in StoreName if store in only] or list(StoreName)
+    parts = only - set(StoreName) or frozenset(NAMES)
+    workloads = [each for each in WORKLOADS if each.name in parts]
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        folder = _workshop(stack)
+        postgres = stack.enter_context(durable_postgres(folder)) if StoreName.POSTGRES in stores else None
+        report: dict[str, Any] = {
+            "environment": facts(folder, postgres.version if postgres else None),
+            "sizes": dataclasses.asdict(sizes),
+            "limits": [],
+            "workloads": [],
+            "scaling": [],
+        }
+        if workloads or LIMITS in parts:
+            report |= Campaign(folder, postgres, sizes, _say).run(stores, workloads)
+        if SCALING in parts:
+            report["scaling"] = Scaling(folder, postgres, sizes, _say).run(stores)
+    return report | {"seconds": round(time.monotonic() - began)}
+
+
+def _workshop(stack: contextlib.ExitStack) -> Path:
+    """One folder for all stores, so that they share a file system with the limits."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-")))
+    folder.chmod(0o755)  # the account that runs PostgreSQL must be able to pass through it
+    return folder
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

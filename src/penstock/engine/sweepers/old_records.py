@@ -1,0 +1,39 @@
+"""Records that no longer tell anything: nonces whose window has passed, and meters of minutes long gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.engine.house import House
+from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.ports.store import Tx
+
+MINUTE_MS = 60_000
+METERS_KEPT_MINUTES = 60
+
+
+def old_records(house: House) -> Sweeper[int]:
+    return Sweeper("old_records", house, _find, _mend)
+
+
+async def _find(house: House, limit: int) -> Sequence[int]:
+    async def operation(tx: Tx) -> Sequence[int]:
+        old = await tx.nonces.any_expired(tx.now_ms) or await tx.queues.any_meter_before(
+            _oldest_kept(tx.now_ms)
+        )
+        return [tx.now_ms] if old else []
+
+    return await house.store.read(operation)
+
+
+async def _mend(house: House, now_ms: int) -> bool:
+    async def operation(tx: Tx) -> bool:
+        tx.nonces.forget(now_ms)
+        tx.queues.forget_meters(_oldest_kept(now_ms))
+        return True
+
+    return await house.store.transact(operation, key="old records")
+
+
+def _oldest_kept(now_ms: int) -> int:
+    return now_ms // MINUTE_MS - METERS_KEPT_MINUTES
