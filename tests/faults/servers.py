@@ -13,17 +13,19 @@ from tests.faults.waiting import until
 from tests.support.live import LiveServer, server
 
 LEASE_S = 3
-SETTINGS = {"DW_WORKFLOW_TASK_TIMEOUT": str(LEASE_S), "DW_ACTIVITY_TASK_TIMEOUT": str(LEASE_S)}
 LAUNCHER = Path(__file__).with_name("crashing_server.py")
 
 
 class Doomed:
     """A server that dies when told, and can be started again on the same data and port."""
 
-    def __init__(self, folder: Path, database_url: str, *, name: str = "server") -> None:
+    def __init__(
+        self, folder: Path, database_url: str, *, name: str = "server", lease_s: int = LEASE_S
+    ) -> None:
         self.order = folder / f"{name}.order"
         command = (sys.executable, str(LAUNCHER), str(self.order))
-        self.live: LiveServer = server(folder, database_url, name=name, settings=SETTINGS, command=command)
+        settings = {"DW_WORKFLOW_TASK_TIMEOUT": str(lease_s), "DW_ACTIVITY_TASK_TIMEOUT": str(lease_s)}
+        self.live: LiveServer = server(folder, database_url, name=name, settings=settings, command=command)
         self.kills = 0
 
     @property

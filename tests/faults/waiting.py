@@ -15,14 +15,12 @@ class DidNotHappen(AssertionError):
     """What was waited for did not happen in time."""
 
 
-async def until(
-    what: str, look: Callable[[], Awaitable[T]] | Callable[[], T], *, within_s: float = 30.0
-) -> T:
+async def until(what: str, look: Callable[[], T | Awaitable[T]], *, within_s: float = 30.0) -> T:
     """Look again and again until there is something true to return."""
     ends_at = time.monotonic() + within_s
     while True:
         seen = look()
-        found: T = await seen if isinstance(seen, Awaitable) else seen
+        found = await seen if isinstance(seen, Awaitable) else seen
         if found:
             return found
         if time.monotonic() > ends_at:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,3 +98,11 @@ class Client:
             listed = (await self.get(target, namespace=namespace)).expect(200).json[part]
             found[name] = [[each.get(field) for field in shown] for each in listed]
         return found
+
+    @contextlib.asynccontextmanager
+    async def unchanged(self, *namespaces: str) -> AsyncIterator[None]:
+        """Nothing that happens in the block leaves a trace."""
+        names = namespaces or ("default",)
+        before = [await self.contents(name) for name in names]
+        yield
+        assert [await self.contents(name) for name in names] == before

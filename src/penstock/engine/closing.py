@@ -59,6 +59,14 @@ async def end_run(
                 Reason.INSTANCE_NOT_FOUND, f"There is no workflow {workflow_id!r}.", workflow_id=workflow_id
             )
         if run_id is not None and run_id != instance.run_id:
+            named = await tx.runs.get(run_id)
+            if named is None or (named.namespace, named.workflow_id) != (namespace, workflow_id):
+                raise NotFound(
+                    Reason.RUN_NOT_FOUND,
+                    f"Workflow {workflow_id!r} has no run {run_id!r}.",
+                    workflow_id=workflow_id,
+                    run_id=run_id,
+                )
             raise Conflict(
                 Reason.HISTORICAL_RUN_COMMAND_REJECTED,
                 f"{run_id} is not the current run of {workflow_id!r}.",
