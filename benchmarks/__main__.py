@@ -15,12 +15,13 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from benchmarks.crew import crew
 from benchmarks.databases import durable_postgres
 from benchmarks.environment import facts
 from benchmarks.report import show
 from benchmarks.scaling import Scaling
 from benchmarks.sizes import FULL, QUICK, Sizes
-from benchmarks.stands import StoreName
+from benchmarks.stands import Ground, StoreName
 from benchmarks.workloads import WORKLOADS, Campaign
 
 SCALING, LIMITS = "scaling", "limits"
@@ -69,10 +70,11 @@ def measure(sizes: Sizes, only: frozenset[str]) -> dict[str, Any]:
             "workloads": [],
             "scaling": [],
         }
+        ground = Ground(folder, stack.enter_context(crew()), postgres)
         if workloads or LIMITS in parts:
-            report |= Campaign(folder, postgres, sizes, _say).run(stores, workloads)
+            report |= Campaign(ground, sizes, _say).run(stores, workloads)
         if SCALING in parts:
-            report["scaling"] = Scaling(folder, postgres, sizes, _say).run(stores)
+            report["scaling"] = Scaling(ground, sizes, _say).run(stores)
     return report | {"seconds": round(time.monotonic() - began)}
 
 

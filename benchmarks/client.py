@@ -1,4 +1,4 @@
-"""The client process: takes one order as JSON on stdin, carries it out, writes the outcome on stdout."""
+"""The client process: takes orders as lines of JSON on stdin and writes each outcome as a line on stdout."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from benchmarks.work import Order
 
 
 def main() -> None:
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
-    sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(drive(order))))
+    for line in sys.stdin.buffer:
+        outcome = uvloop.run(drive(msgspec.json.decode(line, type=Order)))
+        sys.stdout.buffer.write(msgspec.json.encode(outcome) + b"\n")
+        sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

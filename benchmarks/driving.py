@@ -194,6 +194,8 @@ class _Drive:
         path, poll = "/api/worker/activity-tasks", self._poll_body("activity")
         while True:
             tasks = _POLLED.decode(await self._post(f"{path}/poll", poll, WORKER_HEADERS)).all()
+            if not tasks and self._order.kind is Kind.DRAIN:
+                return
             if not tasks:
                 continue
             await self._report(path, tasks, [_activity_result(task) for task in tasks])
@@ -237,7 +239,7 @@ class _Drive:
         body: dict[str, Any] = {
             "worker_id": self._workers[kind],
             "task_queue": self._order.queue,
-            "timeout_seconds": POLL_SECONDS,
+            "timeout_seconds": 1 if self._order.kind is Kind.DRAIN else POLL_SECONDS,
         }
         if self._order.batch:
             body["max_tasks"] = self._order.batch
@@ -254,7 +256,7 @@ class _Drive:
         self._check_done(self._ended)
 
     def _check_done(self, count: int) -> None:
-        if count >= self._order.count:
+        if self._order.kind is not Kind.DRAIN and count >= self._order.count:
             self._done.set()
 
     # requests
@@ -315,9 +317,9 @@ def _has_result(task: _Task) -> bool:
 
 
 async def _first_end(loops: list[asyncio.Task[None]], done: asyncio.Task[Any]) -> None:
-    """Wait until all is done; a loop that fails before fails the whole."""
+    """Wait until all is done or no loop is left; a loop that fails before fails the whole."""
     pending: set[asyncio.Task[Any]] = {*loops, done}
-    while not done.done():
+    while not done.done() and pending != {done}:
         ended, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         for each in ended:
             each.result()

@@ -16,7 +16,7 @@ PACKAGES = ("penstock", "uvicorn", "uvloop", "httptools", "msgspec", "asyncpg", 
 
 def facts(folder: Path, postgres: str | None) -> dict[str, str | int | float | None]:
     """What a reader must know before comparing a figure with another one."""
-    return {
+    found: dict[str, str | int | float | None] = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
@@ -26,7 +26,8 @@ def facts(folder: Path, postgres: str | None) -> dict[str, str | int | float | N
         "postgres": postgres,
         "file_system": _file_system(folder),
         "load_before": load_average(),
-    } | {name: version(name) for name in PACKAGES}
+    }
+    return found | {name: version(name) for name in PACKAGES}
 
 
 def _file_system(folder: Path) -> str:

@@ -6,13 +6,11 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from benchmarks.databases import Postgres
 from benchmarks.samples import cpu_ms, loads, rates, ratio
 from benchmarks.sizes import Sizes
-from benchmarks.stands import Stand, StoreName, stand
+from benchmarks.stands import Ground, Stand, StoreName, stand
 from benchmarks.work import Kind, Order, Outcome
 from benchmarks.workloads import Say
 
@@ -38,16 +36,17 @@ class _Pair:
 class Scaling:
     """Fill, measure beside those that wait, drain, measure beside those that have ended."""
 
-    def __init__(self, folder: Path, postgres: Postgres | None, sizes: Sizes, say: Say) -> None:
-        self._folder = folder
-        self._postgres = postgres
+    def __init__(self, ground: Ground, sizes: Sizes, say: Say) -> None:
+        self._ground = ground
         self._sizes = sizes
         self._say = say
         self._outcomes: dict[tuple[StoreName, str, str], list[Outcome]] = defaultdict(list)
 
     def run(self, stores: Sequence[StoreName]) -> list[dict[str, Any]]:
         with contextlib.ExitStack() as stack:
-            pairs = [_Pair(*(stack.enter_context(self._stand(store)) for _ in "ab")) for store in stores]
+            pairs = [
+                _Pair(*(stack.enter_context(stand(store, self._ground)) for _ in "ab")) for store in stores
+            ]
             self._say(f"filling {self._sizes.few} and {self._sizes.many} waiting tasks")
             self._everywhere(pairs, Kind.FILL)
             self._measure(pairs, {WAITING_HERE: CROWD, WAITING_ELSEWHERE: ELSEWHERE})
@@ -56,9 +55,6 @@ class Scaling:
             self._measure(pairs, {FINISHED: CROWD})
         cases = (WAITING_HERE, WAITING_ELSEWHERE, FINISHED)
         return [self._compared(store, case) for store in stores for case in cases]
-
-    def _stand(self, store: StoreName) -> contextlib.AbstractContextManager[Stand]:
-        return stand(store, self._folder, self._postgres)
 
     def _everywhere(self, pairs: Sequence[_Pair], kind: Kind) -> None:
         """Fill or drain all servers at once; this is preparation and not a measurement."""
@@ -71,17 +67,15 @@ class Scaling:
             each.finish()
 
     def _measure(self, pairs: Sequence[_Pair], queues: dict[str, str]) -> None:
-        for number in range(self._sizes.repetitions + 1):
+        for number in range(1, self._sizes.repetitions + 1):
             for case, queue in queues.items():
-                self._say(f"repetition {number}: {case}" if number else f"warming up: {case}")
+                self._say(f"repetition {number}: {case}")
                 for pair in pairs:
                     for side, server in (("few", pair.few), ("many", pair.many)):
                         order = Order(
                             Kind.ACTIVITIES, "", self._sizes.scaled, in_flight=IN_FLIGHT, queue=queue
                         )
-                        outcome = server.send(order)
-                        if number:
-                            self._outcomes[server.store, case, side].append(outcome)
+                        self._outcomes[server.store, case, side].append(server.send(order))
 
     def _compared(self, store: StoreName, case: str) -> dict[str, Any]:
         few, many = (self._outcomes[store, case, side] for side in ("few", "many"))

@@ -17,7 +17,7 @@ class Kind(StrEnum):
     FILL = "fill"
     """Starts only: the tasks wait."""
     DRAIN = "drain"
-    """Polls and completions only, of tasks that wait already."""
+    """Polls and completions only, until nothing waits; `count` does not matter."""
     REQUESTS = "requests"
     """One request over and over."""
 

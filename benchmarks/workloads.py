@@ -6,7 +6,6 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks.databases import Postgres
@@ -14,7 +13,7 @@ from benchmarks.limits import postgres_commits, sqlite_commits
 from benchmarks.processes import load_average
 from benchmarks.samples import cpu_ms, latencies, loads, median, rates, ratio, spread
 from benchmarks.sizes import Sizes
-from benchmarks.stands import Stand, StoreName, stand
+from benchmarks.stands import Ground, Stand, StoreName, stand
 from benchmarks.work import Kind, Order, Outcome
 
 ONE_BY_ONE = "commits one by one"
@@ -62,9 +61,8 @@ Say = Callable[[str], None]
 class Campaign:
     """All repetitions of limits and workloads on the chosen stores, interleaved."""
 
-    def __init__(self, folder: Path, postgres: Postgres | None, sizes: Sizes, say: Say) -> None:
-        self._folder = folder
-        self._postgres = postgres
+    def __init__(self, ground: Ground, sizes: Sizes, say: Say) -> None:
+        self._ground = ground
         self._sizes = sizes
         self._say = say
         self._limits: dict[tuple[StoreName, str], list[tuple[float, float]]] = defaultdict(list)
@@ -72,7 +70,7 @@ class Campaign:
 
     def run(self, stores: Sequence[StoreName], workloads: Sequence[Workload]) -> dict[str, Any]:
         with contextlib.ExitStack() as stack:
-            stands = [stack.enter_context(stand(store, self._folder, self._postgres)) for store in stores]
+            stands = [stack.enter_context(stand(store, self._ground)) for store in stores]
             for each in stands:
                 self._warm_up(each, workloads)
             for number in range(1, self._sizes.repetitions + 1):
@@ -94,7 +92,7 @@ class Campaign:
 
     def _measure_limits(self, at: Stand) -> None:
         commits = (
-            sqlite_commits(self._folder, self._sizes.commit_seconds)
+            sqlite_commits(self._ground.folder, self._sizes.commit_seconds)
             if at.store is StoreName.SQLITE
             else postgres_commits(self._database().url(), self._sizes.commit_seconds)
         )
@@ -105,8 +103,8 @@ class Campaign:
             self._limits[at.store, name].append((outcome.count / outcome.seconds, outcome.load))
 
     def _database(self) -> Postgres:
-        assert self._postgres is not None, "chosen stores have their database"
-        return self._postgres
+        assert self._ground.postgres is not None, "chosen stores have their database"
+        return self._ground.postgres
 
     def _limit(self, store: StoreName, name: str) -> dict[str, Any]:
         found = self._limits[store, name]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -190,7 +191,7 @@ class Hand:
 
     async def schedule(self, workflow_id: str, activity_type: str = "greet", **fields: Any) -> Json:
         """The activity task, leased to this worker, of a new workflow that scheduled it."""
-        (await self.cluster.start(workflow_id)).expect(201)
+        (await self.cluster.start(workflow_id, task_queue=self.task_queue)).expect(201)
         task = await self.take()
         command = {"type": "schedule_activity", "activity_type": activity_type, "arguments": []} | fields
         (await self.decide(task, command)).expect(200)
@@ -201,3 +202,22 @@ def value(envelope: Json | None) -> object:
     """What is inside a payload."""
     assert envelope is not None
     return payloads.decode(envelope["blob"])
+
+
+async def until(true: Callable[[], Awaitable[bool]], looks_max: int = 1000) -> None:
+    """Look again and again until it is so; the state of another process cannot be waited for in another way."""
+    for _ in range(looks_max):
+        if await true():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"not so after {looks_max} looks")
+
+
+async def open_polls(cluster: Cluster, count: int) -> None:
+    """Wait until the first server holds so many polls."""
+
+    async def so_many() -> bool:
+        shown = (await cluster.get("/metrics", server=cluster.first)).body
+        return f"penstock_open_polls {float(count)}\n" in shown
+
+    await until(so_many)

@@ -5,23 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.acceptance.cluster import Cluster, Hand, Json, Reply
-
-
-async def open_polls(cluster: Cluster, count: int) -> None:
-    """Wait until the first server holds so many polls."""
-    while (
-        f"penstock_open_polls {float(count)}\n"
-        not in (await cluster.get("/metrics", server=cluster.first)).body
-    ):
-        await asyncio.sleep(0.02)
+from tests.acceptance.cluster import Cluster, Hand, Json, Reply, open_polls
 
 
 @contextlib.asynccontextmanager
-async def waiting(worker: Hand, kind: str = "workflow", timeout: int = 40):  # type: ignore[no-untyped-def]
+async def waiting(
+    worker: Hand, kind: str = "workflow", timeout: int = 40
+) -> AsyncIterator[asyncio.Task[Reply]]:
     """A poll that is held by the first server when the block begins."""
     task = asyncio.create_task(worker.poll(kind, timeout, server=worker.cluster.first))
     await open_polls(worker.cluster, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.acceptance.cluster import Cluster, Hand, Json
+from tests.acceptance.cluster import Cluster, Hand, Json, open_polls, until
 
 SETTINGS = {"DW_WORKER_STALE_AFTER_SECONDS": "2"}
 BUILDS = "/api/task-queues/q/build-ids"
@@ -13,6 +13,10 @@ BUILDS = "/api/task-queues/q/build-ids"
 async def builds(scene: Cluster) -> dict[str | None, Json]:
     listed = (await scene.get(BUILDS)).expect(200)["build_ids"]
     return {each["build_id"]: each for each in listed}
+
+
+async def has_status(scene: Cluster, worker_id: str, status: str) -> bool:
+    return bool((await scene.get(f"/api/workers/{worker_id}")).ok()["status"] == status)
 
 
 async def test_a_registration_is_shown_as_it_was_sent(scene: Cluster) -> None:
@@ -71,8 +75,7 @@ async def test_workers_are_listed_by_queue_and_status(scene: Cluster) -> None:
 
 async def test_a_silent_worker_is_shown_as_stale_and_comes_back_by_polling(scene: Cluster) -> None:
     worker = await scene.worker("py-1")
-    while (await scene.get("/api/workers/py-1")).ok()["status"] != "stale":
-        await asyncio.sleep(0.1)
+    await until(lambda: has_status(scene, "py-1", "stale"))
     queue = (await scene.get("/api/task-queues/q")).ok()
     assert (queue["stats"]["pollers"]["active_count"], queue["stats"]["pollers"]["stale_count"]) == (0, 1)
     assert queue["pollers"][0]["is_stale"] is True
@@ -104,7 +107,7 @@ async def test_a_worker_that_leaves_gives_its_tasks_back_at_once(scene: Cluster)
     again = await stayer.take()
     assert (again["task_id"], again["workflow_task_attempt"]) == (workflow["task_id"], 2)
     assert (await stayer.take("activity"))["task_id"] == activity["task_id"]
-    (await leaver.finish(workflow)).expect(409)
+    (await leaver.finish(workflow)).expect(409, "lease_owner_mismatch")
     (await leaver.poll()).expect(412, "worker_not_registered")
     (await scene.ask("DELETE", "/api/worker/registrations/leaver", role="worker")).expect(
         404, "worker_not_found"
@@ -154,8 +157,7 @@ async def test_a_draining_build_finishes_what_it_holds_and_gets_nothing_new(scen
 async def test_draining_a_build_ends_the_long_polls_of_its_workers(scene: Cluster) -> None:
     worker = await scene.worker("old", build_id="b1")
     waiting = asyncio.create_task(worker.poll(timeout=40, server=scene.first))
-    while f"penstock_open_polls {1.0}" not in (await scene.get("/metrics", server=scene.first)).body:
-        await asyncio.sleep(0.02)
+    await open_polls(scene, 1)
     (await scene.post(f"{BUILDS}/drain", {"build_id": "b1"}, server=scene.last)).expect(200)
     (await asyncio.wait_for(waiting, 20)).expect(409, "worker_draining")
 

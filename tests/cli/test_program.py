@@ -101,7 +101,7 @@ def test_every_example_is_a_command_line_that_parses(path: tuple[str, ...], comm
 
 @pytest.mark.parametrize(("path", "command"), VERBS, ids=[" ".join(path) for path, _ in VERBS])
 def test_every_command_with_data_takes_json(path: tuple[str, ...], command: Verb) -> None:
-    if path in (("completion",), ("docs", "cli")):
+    if path[0] in ("completion", "docs"):
         return
     assert "json" in [param.name for param in command.params if isinstance(param, ConnectionOption)]
 

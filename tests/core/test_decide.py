@@ -35,6 +35,11 @@ from tests.support.builders import NOW_MS, a_run
 ROOMY = Bounds(open_activities_max=1_000, open_timers_max=1_000, events_max=1_000)
 ACTIVITY = ScheduleActivity("Charge", None, Blob("AA=="))
 TIMER = StartTimer(60)
+GROUPED = {
+    "parallel_group_path": [
+        {"parallel_group_base_sequence": 1, "parallel_group_size": 2, "parallel_group_index": 0}
+    ]
+}
 
 steps = st.lists(
     st.one_of(
@@ -110,7 +115,7 @@ def test_the_event_of_an_activity_says_what_replay_checks_and_repeats_what_came_
         Blob(""),
         RetryPolicy(3, True, (1, 5), ("CardDeclined",)),
         ActivityTimeouts(start_to_close_ms=30_000),
-        {"parallel_group_path": [1], "cancellation_policy": "abandon"},
+        GROUPED | {"cancellation_policy": "abandon"},
     )
     [event] = after(command).events
     assert event.type == EventType.ACTIVITY_SCHEDULED
@@ -133,7 +138,7 @@ def test_the_event_of_an_activity_says_what_replay_checks_and_repeats_what_came_
                 "heartbeat_timeout": None,
             },
         },
-        "parallel_group_path": [1],
+        **GROUPED,
         "cancellation_policy": "abandon",
         "task_queue": "orders",
     }
@@ -230,6 +235,16 @@ def test_a_run_that_would_hold_too_much_is_refused_before_anything(run: Run, kin
     assert refused.value.details["limit_kind"] == kind
     assert refused.value.details["outcome"] == "rejected"
     assert refused.value.details["current_value"] > refused.value.details["configured_limit"]
+
+
+def test_members_of_a_group_that_are_sent_again_count_once():
+    """A worker that looks before its group has ended sends it all again; that is not more than there is."""
+    group = [ScheduleActivity("Charge", None, Blob(""), extra=GROUPED)]
+    tight = Bounds(open_activities_max=1, open_timers_max=1, events_max=3)
+    first = after(*group, bounds=tight)
+    again = after(*group, TIMER, run=first.run, bounds=tight)
+    assert (again.run.open_activities, again.run.open_timers) == (1, 1)
+    assert again.activities == ()
 
 
 def test_a_limit_of_nothing_closes_the_gate():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from penstock.core.model import ActivityStatus, RunId, RunStatus, TaskState, Tim
 from penstock.engine import closing
 from penstock.engine.closing import End
 from penstock.errors import Conflict, LeaseLost, NotFound, Reason
+from penstock.ports.store import Tx
 from tests.engine.scene import ACTIVITY, DONE, WORKFLOW, Scene, charge, tries
 from tests.support.builders import NOW_MS
 
@@ -95,10 +97,18 @@ async def test_an_unknown_workflow_and_another_namespaces_are_not_found(scene: S
 
 async def test_a_command_for_a_run_that_is_not_the_current_one_is_refused(scene: Scene):
     run = await scene.start()
+    earlier = replace(run, run_id=RunId("earlier"), status=RunStatus.COMPLETED, last_sequence=0)
+
+    async def insert(tx: Tx) -> None:
+        tx.runs.insert(earlier)
+
+    await scene.house.store.transact(insert, key="earlier")
     with pytest.raises(Conflict) as refused:
-        await closing.end_run(scene.house, "default", "order-1", End.CANCEL, None, RunId("earlier"))
+        await closing.end_run(scene.house, "default", "order-1", End.CANCEL, None, earlier.run_id)
     assert refused.value.reason is Reason.HISTORICAL_RUN_COMMAND_REJECTED
     assert scene.run(run.run_id).is_open
+    with pytest.raises(NotFound):
+        await closing.end_run(scene.house, "default", "order-1", End.CANCEL, None, RunId("nobody's"))
     ended = await closing.end_run(scene.house, "default", "order-1", End.CANCEL, None, run.run_id)
     assert ended.status is RunStatus.CANCELLED
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.core.model import Host, RunStatus, Standing, TaskState
@@ -129,6 +131,19 @@ async def test_an_activity_repeated_with_its_key_is_started_once(scene: Scene):
     two = await scene.start_activity(start_key="k")
     assert one.run_id == two.run_id
     assert len(scene.tables.activities) == 1
+
+
+@pytest.mark.parametrize("again", [{"start_key": "k"}, {"duplicate_policy": DuplicatePolicy.USE_EXISTING}])
+async def test_a_workflow_is_never_taken_for_an_activity_nor_the_other_way_round(
+    scene: Scene, again: dict[str, Any]
+):
+    await scene.start("one", start_key="k")
+    await scene.decide(charge())
+    await scene.start_activity("two", start_key="k")
+    with pytest.raises(Conflict):
+        await scene.start_activity("one", **again)
+    with pytest.raises(Conflict):
+        await scene.start("two", **again)
 
 
 async def test_a_refused_start_leaves_nothing_behind(scene: Scene):

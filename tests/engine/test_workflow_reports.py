@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from penstock.core.history.commands import CompleteWorkflow, FailWorkflow, StartTimer
+from penstock.core.history.commands import CompleteWorkflow, FailWorkflow, ScheduleActivity, StartTimer
 from penstock.core.model import ActivityStatus, Blob, RunStatus, TaskId, TaskState, TimerState
 from penstock.core.scheduling.leases import Report
 from penstock.engine import workflow_reports
@@ -317,6 +319,41 @@ async def test_a_retry_that_waited_wakes_nobody_either(scene: Scene):
     receipt = await scene.complete(deciding, StartTimer(60))
     assert (await scene.types(run.run_id))[-2:] == ["TimerScheduled", "ActivityRetryScheduled"]
     assert receipt.created == ()
+
+
+def grouped(index: int, size: int) -> ScheduleActivity:
+    entry = {
+        "parallel_group_base_sequence": 1,
+        "parallel_group_size": size,
+        "parallel_group_index": index,
+    }
+    return replace(charge(), extra={"parallel_group_path": [entry]})
+
+
+async def test_a_group_wakes_the_run_when_its_last_member_has_ended(scene: Scene):
+    run = await scene.start()
+    await scene.decide(*(grouped(index, 3) for index in range(3)))
+    members = [await scene.take(ACTIVITY) for _ in range(3)]
+    await scene.finish(members[2])
+    await scene.break_off(members[0])
+    assert [task.kind for task in scene.live(run.run_id)] == [ACTIVITY]
+    await scene.finish(members[1])
+    assert [task.kind for task in scene.live(run.run_id)] == [WORKFLOW]
+
+
+async def test_a_group_whose_last_members_ended_while_the_code_looked_wakes_it_afterwards(scene: Scene):
+    run = await scene.start()
+    await scene.decide(*(grouped(index, 3) for index in range(3)), StartTimer(1))
+    members = [await scene.take(ACTIVITY) for _ in range(3)]
+    await scene.finish(members[0])
+    await scene.later(1_000)
+    looking = await scene.take(WORKFLOW)
+    await scene.finish(members[2])
+    await scene.finish(members[1])
+    receipt = await scene.complete(looking, *(grouped(index, 3) for index in range(3)))
+    assert scene.run(run.run_id).last_step == 4, "nothing was opened twice"
+    [task] = scene.live(run.run_id)
+    assert (task.kind, receipt.created) == (WORKFLOW, (task.task_id,))
 
 
 # ── Failure ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.faults.record import Found, FoundRun, Kind, Lease, Record, Report, Verdict
+from tests.faults.record import Found, Kind, Lease, Record, Report, Verdict
 
 STEP_BEGINS = ("ActivityScheduled", "TimerScheduled")
 STEP_ENDS = (
@@ -190,8 +190,3 @@ def _by_task(seen: Iterable[Lease] | Iterable[Report]) -> dict[str, list]:
 def _neighbours(leases: list[Lease]) -> Iterator[tuple[Lease, Lease]]:
     ordered = sorted(leases, key=lambda lease: lease.seen_at_ms)
     return pairwise(ordered)
-
-
-def describe(run: FoundRun) -> str:
-    """A history in one line, for the message of a failing test."""
-    return f"{run.id}: " + " ".join(f"{event.sequence}:{event.type}" for event in run.events)

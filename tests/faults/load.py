@@ -27,6 +27,7 @@ ACTIVITY = "faults.step"
 NOTHING_NEW = "WorkflowTaskWaitingForHistory"
 PATIENCE_S = 60.0
 POLL_S = 2
+TASKS_PER_POLL = 2
 REPORTED = frozenset({429, 503, 507})
 """Answers after which one tries again."""
 
@@ -98,7 +99,7 @@ class Caller:
                 status, body = await self.once(method, path, raw, role=role, key=key)
                 if status not in REPORTED:
                     if status >= 500:
-                        self.record.server_errors.append(f"{method} {path}: {status} {body}")
+                        self.record.server_errors.append(f"{method} {path}: {status} {body.get('reason')}")
                     return status, body
             await asyncio.sleep(0.02)
         raise OutOfPatience(f"{method} {path}")
@@ -115,7 +116,7 @@ class Worker:
 
     async def register(self) -> None:
         body = {"worker_id": self.name, "task_queue": QUEUE, "runtime": "python"}
-        await self._caller.insist("POST", "/api/worker/register", _raw(body))
+        await self._caller.insist("POST", "/api/worker/register", as_bytes(body))
 
     async def work_forever(self, kind: Kind) -> None:
         while True:
@@ -128,13 +129,13 @@ class Worker:
             "worker_id": self.name,
             "task_queue": QUEUE,
             "timeout_seconds": POLL_S,
-            "max_tasks": 2,
+            "max_tasks": TASKS_PER_POLL,
             "poll_request_id": f"{self.name}-{kind}-{next(self._requests)}",
         }
-        _, answer = await self._caller.insist("POST", f"/api/worker/{kind}-tasks/poll", _raw(body))
+        _, answer = await self._caller.insist("POST", f"/api/worker/{kind}-tasks/poll", as_bytes(body))
         tasks = answer.get("tasks") or []
         for task in tasks:
-            self._record.leases.append(_lease(kind, task, self.name))
+            self._record.leases.append(lease_of(kind, task, self.name))
         return tasks
 
     async def decide(self, task: dict[str, Any]) -> Report:
@@ -177,7 +178,7 @@ class Worker:
             held.reported_at_ms = held.reported_at_ms or now_ms()
 
         path = f"/api/worker/{kind}-tasks/{report.task_id}/{verb}"
-        status, answer = await self._caller.insist("POST", path, _raw(body), on_send=sending)
+        status, answer = await self._caller.insist("POST", path, as_bytes(body), on_send=sending)
         report.reason = answer.get("reason")
         if status == 200:
             report.verdict = Verdict.REPEATED if answer["already_accepted"] else Verdict.ACCEPTED
@@ -196,7 +197,7 @@ class Load:
             Caller(urls[index % len(urls) :] + urls[: index % len(urls)], self.record)
             for index in range(workers + 1)
         ]
-        self._client = self._callers[0]
+        self.client = self._callers[0]
         self.workers = [Worker(caller, f"worker-{n}") for n, caller in enumerate(self._callers[1:], 1)]
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -244,8 +245,8 @@ class Load:
         def sending() -> None:
             start.sends += 1
 
-        status, answer = await self._client.insist(
-            "POST", path, _raw(body), role="operator", key=f"key-{start.id}", on_send=sending
+        status, answer = await self.client.insist(
+            "POST", path, as_bytes(body), role="operator", key=f"key-{start.id}", on_send=sending
         )
         if status < 300:
             start.run_ids.append(
@@ -266,7 +267,7 @@ class Load:
         async def nothing_open() -> bool:
             self.raise_if_a_worker_gave_up()
             for noun in ("workflows", "activities"):
-                _, body = await self._client.insist(
+                _, body = await self.client.insist(
                     "GET", f"/api/{noun}?status=running&page_size=1", role="operator"
                 )
                 if body[noun]:
@@ -283,7 +284,7 @@ class Load:
     async def _list(self, noun: str) -> AsyncIterator[dict[str, Any]]:
         token = ""
         while True:
-            _, body = await self._client.insist("GET", f"/api/{noun}?page_size=200{token}", role="operator")
+            _, body = await self.client.insist("GET", f"/api/{noun}?page_size=200{token}", role="operator")
             for item in body[noun]:
                 yield item
             if not body["next_page_token"]:
@@ -293,7 +294,7 @@ class Load:
     async def _read(self, kind: Kind, item: dict[str, Any]) -> FoundRun:
         name = item["workflow_id" if kind is Kind.WORKFLOW else "activity_id"]
         run_id = item["run_id" if kind is Kind.WORKFLOW else "workflow_run_id"]
-        _, body = await self._client.insist(
+        _, body = await self.client.insist(
             "GET", f"/api/workflows/{name}/runs/{run_id}/history?page_size=1000", role="operator"
         )
         events = tuple(
@@ -322,7 +323,8 @@ def start_request(start: Start) -> tuple[str, dict[str, Any]]:
     }
 
 
-def _lease(kind: Kind, task: dict[str, Any], worker: str) -> Lease:
+def lease_of(kind: Kind, task: dict[str, Any], worker: str = "") -> Lease:
+    """The lease that a task came with."""
     expires = datetime.fromisoformat(task["lease_expires_at"])
     return Lease(
         kind,
@@ -356,5 +358,5 @@ def _token(kind: Kind, task: dict[str, Any]) -> str:
     return str(task["workflow_task_attempt" if kind is Kind.WORKFLOW else "activity_attempt_id"])
 
 
-def _raw(body: dict[str, Any]) -> bytes:
+def as_bytes(body: dict[str, Any]) -> bytes:
     return json.dumps(body).encode()

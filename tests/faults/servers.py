@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from signal import Signals
 
 from penstock.stores.driving import Moment
 from tests.faults.waiting import until
@@ -52,6 +54,9 @@ class Doomed:
     async def kill(self) -> None:
         await asyncio.to_thread(self.live.kill)
         self.kills += 1
+
+    def send(self, number: Signals) -> None:
+        os.kill(self.live.pid, number)
 
     async def stop(self) -> int:
         return await asyncio.to_thread(self.live.stop)

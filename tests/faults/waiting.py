@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 LOOK_AGAIN_S = 0.02
@@ -15,12 +16,16 @@ class DidNotHappen(AssertionError):
     """What was waited for did not happen in time."""
 
 
-async def until(what: str, look: Callable[[], T | Awaitable[T]], *, within_s: float = 30.0) -> T:
+@overload
+async def until(what: str, look: Callable[[], Awaitable[T]], *, within_s: float = ...) -> T: ...
+@overload
+async def until(what: str, look: Callable[[], T], *, within_s: float = ...) -> T: ...
+async def until(what: str, look: Callable[[], Any], *, within_s: float = 30.0) -> Any:
     """Look again and again until there is something true to return."""
     ends_at = time.monotonic() + within_s
     while True:
         seen = look()
-        found = await seen if isinstance(seen, Awaitable) else seen
+        found = await seen if inspect.isawaitable(seen) else seen
         if found:
             return found
         if time.monotonic() > ends_at:

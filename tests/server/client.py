@@ -4,13 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
+from penstock.server.openapi import document
 from tests.support import asgi, live
 
 Header = tuple[str, str | bytes]
+
+
+def _documented() -> list[tuple[str, re.Pattern[str], set[int]]]:
+    return [
+        (
+            method.upper(),
+            re.compile(re.sub(r"{\w+}", "[^/]+", path)),
+            {int(each) for each in item["responses"]},
+        )
+        for path, operations in document()["paths"].items()
+        for method, item in operations.items()
+    ]
+
+
+_DOCUMENTED = _documented()
+
+
+def _check_documented(method: str, target: str, reply: asgi.Answer) -> None:
+    """Every answer that any test gets is one that the OpenAPI document promises."""
+    path = unquote(target.partition("?")[0])
+    promised = next((each[2] for each in _DOCUMENTED if each[0] == method and each[1].fullmatch(path)), None)
+    if promised is not None and reply.status:
+        assert reply.status in promised, (
+            f"{method} {target[:200]} answers {reply.status}, which is not documented"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +104,9 @@ class Client:
             chunks=[raw] if chunks is None else chunks,
             hangs_up=hangs_up,
         )
-        return Reply(answer.status, answer.headers, answer.raw, answer.chunks_read)
+        reply = Reply(answer.status, answer.headers, answer.raw, answer.chunks_read)
+        _check_documented(method, target, reply)
+        return reply
 
     async def get(self, target: str, **options: Any) -> Reply:
         return await self.request("GET", target, **options)

@@ -310,7 +310,7 @@ class TestPaths:
     async def test_no_path_segment_breaks_the_server(self, everywhere: Client, segment: str) -> None:
         async with everywhere.unchanged():
             for operation in OPERATIONS:
-                if "{" not in operation.path or operation.waits or operation.name.endswith("_build_id"):
+                if "{" not in operation.path:
                     continue
                 target = re.sub(r"{\w+}", segment, operation.path)
                 raw = b"{}" if operation.body else b""
@@ -383,7 +383,7 @@ class TestQueries:
                 assert reply.expect(200).json["workflows"] == []
 
     @pytest.mark.parametrize(
-        "value", ["0", "-1", "201", "1e2", "2.5", "NaN", "true", "x", "9" * 5000, "0x10", "1_0", "٣", "null"]
+        "value", ["0", "-1", "201", "1e3", "2.5", "NaN", "true", "x", "9" * 5000, "0x10", "1_0", "٣", "null"]
     )
     async def test_a_page_size_out_of_range_is_refused(self, penstock: Client, value: str) -> None:
         for target in ("/api/workflows", "/api/activities"):
@@ -458,7 +458,7 @@ class TestHeaders:
     @pytest.mark.parametrize(
         "host",
         [None, "", "evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example",
-         "127.0.0.1:8080:80", "127.0.0.1@evil.example", "localhost/..", "local host", "\x00", "\xff", "[::1",
+         "127.0.0.1:8080:80", "127.0.0.1@evil.example", "localhost/..", "local host", "\x00", "\xff", "[::2]",
          "localhost\r\nX-Namespace: other", "0.0.0.0", "x" * 100_000],
         ids=_named,
     )  # fmt: skip
@@ -468,8 +468,6 @@ class TestHeaders:
     async def test_a_host_that_is_not_ours_is_misdirected(
         self, penstock: Client, target: str, host: str | None
     ) -> None:
-        if host == "[::1":
-            pytest.skip("the brackets of an address are not held against anybody")
         reply = await penstock.get(target, headers={"Host": host})
         reply.refused(421, "misdirected_host")
         assert len(reply.raw) < 3000

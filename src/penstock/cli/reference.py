@@ -48,6 +48,30 @@ def print_reference(ctx: click.Context) -> None:
     click.echo(render(root), nl=False)
 
 
+@docs.verb("settings", example="penstock docs settings > docs/reference/settings.md", reach=Reach.TEXT)
+def print_settings() -> None:
+    """Print the reference of all settings as Markdown."""
+    from penstock.settings import reference_markdown
+
+    click.echo(reference_markdown(), nl=False)
+
+
+@docs.verb("reasons", example="penstock docs reasons > docs/reference/reasons.md", reach=Reach.TEXT)
+def print_reasons() -> None:
+    """Print the reference of all reasons for refusals as Markdown."""
+    from penstock.server.reference import reasons_markdown
+
+    click.echo(reasons_markdown(), nl=False)
+
+
+@docs.verb("http", example="penstock docs http > docs/reference/http.md", reach=Reach.TEXT)
+def print_operations() -> None:
+    """Print the reference of all HTTP operations as Markdown."""
+    from penstock.server.reference import operations_markdown
+
+    click.echo(operations_markdown(), nl=False)
+
+
 def render(root: Noun) -> str:
     """Return the reference page for a program and all that is in it."""
     ctx = click.Context(root, info_name="penstock")

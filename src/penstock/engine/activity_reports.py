@@ -73,7 +73,7 @@ async def complete(
     """Record the result of an activity, once."""
 
     async def operation(tx: Tx) -> ActivityReceipt:
-        held = await _open(tx, namespace, task_id, report)
+        held = await _open(house, tx, namespace, task_id, report)
         if held.before is not None:
             return held.before
         event = Event(
@@ -93,7 +93,7 @@ async def fail(
     """Record a failed attempt: another one follows, or the activity has failed."""
 
     async def operation(tx: Tx) -> ActivityReceipt:
-        held = await _open(tx, namespace, task_id, report)
+        held = await _open(house, tx, namespace, task_id, report)
         if held.before is not None:
             return held.before
         kinds = tuple(each for each in (failure.type, failure.cls) if each)
@@ -134,7 +134,7 @@ async def heartbeat(
         run = await tx.runs.lock(run_of(task_id))
         task = await tx.tasks.lock(task_id)
         task, run, activity = await _known(tx, task, run, namespace, report)
-        refusal = _lease_refusal(task, run, report, tx.now_ms)
+        refusal = _lease_refusal(task, run, report, tx.now_ms - house.standstill.excused_ms)
         if refusal is not None:
             return Heartbeat(task, run, activity, recorded=False, reason=refusal.reason.value)
         renewed = renew(task, tx.now_ms, house.settings.leases.activity_lease_ms)
@@ -205,14 +205,14 @@ class _Held:
     before: ActivityReceipt | None = None
 
 
-async def _open(tx: Tx, namespace: str, task_id: TaskId, report: Report) -> _Held:
+async def _open(house: House, tx: Tx, namespace: str, task_id: TaskId, report: Report) -> _Held:
     run = await tx.runs.lock(run_of(task_id))
     task = await tx.tasks.lock(task_id)
     task, run, activity = await _known(tx, task, run, namespace, report)
     outcome = repeated(task, report)
     if outcome is not None:
         return _Held(task, run, activity, ActivityReceipt(task, run, activity, outcome, repeated=True))
-    refusal = _lease_refusal(task, run, report, tx.now_ms)
+    refusal = _lease_refusal(task, run, report, tx.now_ms - house.standstill.excused_ms)
     if refusal is not None:
         raise refusal
     return _Held(task, run, activity)

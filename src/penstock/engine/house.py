@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.core.history.decide import Bounds
+from penstock.engine.standstill import Standstill
 from penstock.ports.entropy import Entropy
 from penstock.ports.store import Store
 from penstock.ports.wakeups import Wakeups
@@ -17,6 +18,7 @@ class House:
     wakeups: Wakeups
     entropy: Entropy
     settings: Settings
+    standstill: Standstill = field(default_factory=Standstill)
 
     @property
     def bounds(self) -> Bounds:

@@ -65,7 +65,7 @@ async def start_workflow(house: House, request: Start) -> Started:
 
     async def operation(tx: Tx) -> Started:
         compatibility = await _pin(tx, request)
-        taken = await _take_id(tx, request, workflow_id, run_id)
+        taken = await _take_id(tx, request, workflow_id, run_id, Host.WORKFLOW)
         if taken is not None:
             return taken
         run = _new_run(request, Host.WORKFLOW, workflow_id, run_id, compatibility, tx.now_ms)
@@ -83,11 +83,9 @@ async def start_activity(house: House, request: Start, command: ScheduleActivity
     activity_id = request.workflow_id or f"act-{run_id}"
 
     async def operation(tx: Tx) -> Started:
-        taken = await _take_id(tx, request, activity_id, run_id)
+        taken = await _take_id(tx, request, activity_id, run_id, Host.ACTIVITY)
         if taken is not None:
             existing = await tx.activities.get(ActivityId(f"{taken.run.run_id}-a1"))
-            if existing is None:
-                raise _in_use(taken.run)
             return replace(taken, activity=existing)
         run = _new_run(request, Host.ACTIVITY, activity_id, run_id, request.build_id, tx.now_ms)
         run = replace(run, last_step=1, last_task=1, open_activities=1)
@@ -110,13 +108,18 @@ async def _pin(tx: Tx, request: Start) -> str | None:
     return (promoted.build_id or None) if promoted else None
 
 
-async def _take_id(tx: Tx, request: Start, workflow_id: str, run_id: RunId) -> Started | None:
-    """None when the id is ours now; else what the duplicate policy makes of the run that has it."""
+async def _take_id(tx: Tx, request: Start, workflow_id: str, run_id: RunId, host: Host) -> Started | None:
+    """None when the id is ours now; else what the duplicate policy makes of the run that has it.
+
+    A workflow is never taken for a standalone activity, nor the other way round.
+    """
     standing = await tx.runs.reserve(Instance(request.namespace, workflow_id, run_id, 1))
     if standing.run_id == run_id:
         return None
     existing = await tx.runs.get(standing.run_id)
     assert existing is not None, "a workflow id names a run that exists"
+    if existing.host is not host:
+        raise _in_use(existing)
     if request.start_key is not None and existing.start_key == request.start_key:
         return Started(existing, StartOutcome.STARTED_NEW, deduplicated=True)
     if request.duplicate_policy is DuplicatePolicy.USE_EXISTING and existing.is_open:

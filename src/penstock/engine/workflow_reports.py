@@ -59,7 +59,7 @@ async def complete(
     """Apply the commands of a workflow task: all of their events and tasks, or none."""
 
     async def operation(tx: Tx) -> Receipt:
-        task, run, before = await _open(tx, namespace, task_id, report)
+        task, run, before = await _open(house, tx, namespace, task_id, report)
         if before is not None:
             return before
         if run.deadline_at_ms is not None and run.deadline_at_ms <= tx.now_ms:
@@ -101,7 +101,7 @@ async def fail(
     """
 
     async def operation(tx: Tx) -> Receipt:
-        task, run, before = await _open(tx, namespace, task_id, report)
+        task, run, before = await _open(house, tx, namespace, task_id, report)
         if before is not None:
             return before
         if failure_type == WAITING_FOR_HISTORY:
@@ -133,7 +133,7 @@ async def fail(
 
 async def heartbeat(house: House, namespace: str, task_id: TaskId, report: Report) -> Receipt:
     async def operation(tx: Tx) -> Receipt:
-        task, run, _ = await _open(tx, namespace, task_id, report, may_repeat=False)
+        task, run, _ = await _open(house, tx, namespace, task_id, report, may_repeat=False)
         renewed = renew(task, tx.now_ms, house.settings.leases.workflow_lease_ms)
         tx.tasks.save(renewed, TaskState.LEASED)
         tx.workers.touch(namespace, report.owner, tx.now_ms)
@@ -146,7 +146,7 @@ async def hold(house: House, namespace: str, task_id: TaskId, report: Report) ->
     """Check that the caller holds the lease (it wants more pages of the history)."""
 
     async def operation(tx: Tx) -> Receipt:
-        task, run, _ = await _open(tx, namespace, task_id, report, may_repeat=False, lock=False)
+        task, run, _ = await _open(house, tx, namespace, task_id, report, may_repeat=False, lock=False)
         return Receipt(task, run, "held")
 
     return await house.store.read(operation)
@@ -183,7 +183,14 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
 
 
 async def _open(
-    tx: Tx, namespace: str, task_id: TaskId, report: Report, *, may_repeat: bool = True, lock: bool = True
+    house: House,
+    tx: Tx,
+    namespace: str,
+    task_id: TaskId,
+    report: Report,
+    *,
+    may_repeat: bool = True,
+    lock: bool = True,
 ) -> tuple[Task, Run, Receipt | None]:
     """The task and its run if the reporter holds the live lease, or the receipt of the same report before."""
     run_id: RunId = run_of(task_id)
@@ -193,6 +200,7 @@ async def _open(
         outcome = repeated(task, report)
         if outcome is not None:
             return task, run, Receipt(task, run, outcome, repeated=True)
-    task = check_workflow_report(task, run, namespace, report, tx.now_ms)
+    now_ms = tx.now_ms - house.standstill.excused_ms
+    task = check_workflow_report(task, run, namespace, report, now_ms)
     assert run is not None
     return task, run, None

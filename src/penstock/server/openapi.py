@@ -21,8 +21,12 @@ class Problem(msgspec.Struct):
     """A refusal: branch on `reason`, show `message`."""
 
     message: str
+    error: str
     reason: str
     errors: dict[str, list[str]] | None = None
+    """On 422: what is wrong, by field."""
+    validation_errors: dict[str, list[str]] | None = None
+    """The same again, under the name that other clients read."""
 
 
 def document() -> Body:
@@ -43,11 +47,23 @@ def document() -> Body:
         },
         "paths": paths,
         "components": {
-            "schemas": components,
+            "schemas": _portable(components),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"token": []}],
     }
+
+
+def _portable(schema: Any) -> Any:
+    """The same schema with patterns that every dialect reads alike: Python's \\A and \\Z are letters elsewhere."""
+    if isinstance(schema, dict):
+        return {
+            name: value.replace(r"\A", "^").replace(r"\Z", "$")
+            if name == "pattern" and isinstance(value, str)
+            else _portable(value)
+            for name, value in schema.items()
+        }
+    return [_portable(each) for each in schema] if isinstance(schema, list) else schema
 
 
 def _item(operation: Operation, references: dict[Any, Any]) -> Body:
@@ -87,7 +103,7 @@ def _query_parameters(operation: Operation) -> list[Body]:
     (schema,), components = msgspec.json.schema_components([operation.query], ref_template=_REF)
     shape = components.get(operation.query.__name__, schema)
     return [
-        {"name": name, "in": "query", "required": False, "schema": _without_null(field)}
+        {"name": name, "in": "query", "required": False, "schema": _portable(_without_null(field))}
         for name, field in shape.get("properties", {}).items()
     ]
 
@@ -131,6 +147,7 @@ _MEANINGS = {
     401: "No known credential",
     403: "The credential's role does not open this route",
     404: "Not there",
+    408: "Took too long to arrive",
     409: "The present state forbids it",
     412: "Register first",
     413: "Too large",
@@ -138,6 +155,8 @@ _MEANINGS = {
     421: "Not this server's host name",
     422: "A field is missing, malformed or out of bounds",
     429: "Full for now; wait as told",
+    431: "The head is too large",
+    500: "The server failed, or has no credential configured",
     503: "Cannot be served now; try again",
     504: "Nobody answered in time",
     507: "The disk is full",
@@ -146,7 +165,7 @@ _MEANINGS = {
 
 def _responses(operation: Operation, problem: Body) -> Body:
     access = ACCESS[operation.family]
-    statuses = {400, 421, 503, *operation.refusals}
+    statuses = {400, 408, 413, 421, 431, 500, 503, *operation.refusals}
     if access.roles is not None:
         statuses |= {401, 403, 429}
     if access.namespaced:
@@ -154,7 +173,7 @@ def _responses(operation: Operation, problem: Body) -> Body:
     if operation.body is not None or operation.query.__struct_fields__ or "{" in operation.path:
         statuses.add(422)
     if operation.method != "GET":
-        statuses |= {413, 415, 507}
+        statuses |= {415, 507}
     body = {"content": {"application/json": {"schema": {"type": "object"}}}}
     responses: Body = {str(operation.status): {"description": operation.summary, **body}}
     if operation.status == 201:

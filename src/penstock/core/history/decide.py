@@ -57,30 +57,35 @@ def advance(run: Run, commands: Sequence[Command], bounds: Bounds, now_ms: int) 
 
     Raises `structural_limit_exceeded` before anything is decided when the run would hold too much.
     """
-    _check_bounds(run, commands, bounds)
+    fresh = [command for command in commands if not _opened_before(run, command)]
+    _check_bounds(run, fresh, bounds)
     step = Advance(replace(run, task_failures=0, task_error=None))
-    for command in commands:
-        if not _opened_before(run, step.run, command):
-            step = _apply(step, command, now_ms)
+    for command in fresh:
+        _check_place(step.run, command)
+        step = _apply(step, command, now_ms)
     if step.run.is_open:
         step = replace(step, run=replace(step.run, status=RunStatus.WAITING))
     return step
 
 
-def _opened_before(before: Run, now: Run, command: Command) -> bool:
+def _opened_before(run: Run, command: Command) -> bool:
     """Whether a group's member was sent again by a worker that looked before its group was complete."""
-    if not isinstance(command, ScheduleActivity | StartTimer):
-        return False
-    step = groups.step_of(command.extra)
-    if step is None or step == now.last_step + 1:
-        return False
-    if step <= before.last_step:
-        return True
-    raise Conflict(
-        Reason.INVALID_COMMANDS,
-        f"A member of a parallel group is numbered {step} where the run's next step is {now.last_step + 1}.",
-        expected_sequence=now.last_step + 1,
-    )
+    step = _step_in_group(command)
+    return step is not None and step <= run.last_step
+
+
+def _check_place(run: Run, command: Command) -> None:
+    step = _step_in_group(command)
+    if step is not None and step != run.last_step + 1:
+        raise Conflict(
+            Reason.INVALID_COMMANDS,
+            f"A member of a parallel group is numbered {step} where the run's next step is {run.last_step + 1}.",
+            expected_sequence=run.last_step + 1,
+        )
+
+
+def _step_in_group(command: Command) -> int | None:
+    return groups.step_of(command.extra) if isinstance(command, ScheduleActivity | StartTimer) else None
 
 
 def _apply(before: Advance, command: Command, now_ms: int) -> Advance:

@@ -16,8 +16,6 @@ from penstock.ports.wakeups import Bell
 K = TypeVar("K")
 BATCH = 256
 BEAT_S = 0.5
-STALL_S = 5.0
-"""A gap between two beats beyond this means that the whole process stood still."""
 log = structlog.get_logger("penstock.sweeper")
 
 
@@ -42,24 +40,15 @@ class Sweeper(Generic[K]):
         self._next_due_ms = next_due_ms
         self._bell = bell
         self._patient = patient
-        """Whether a stall of this process gives everybody else one more interval (leases, heartbeats)."""
+        """Whether it takes nothing back right after a standstill: workers are heard first."""
+        self._listening = False
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        loop = asyncio.get_running_loop()
         silence = self._house.wakeups.listen(self._bell, self._changed.set) if self._bell else None
-        last_beat = loop.time()
         try:
             while True:
                 self._changed.clear()
-                if self._patient and loop.time() - last_beat > STALL_S:
-                    log.warning(
-                        "stood still; waiting for heartbeats before expiring anything", sweeper=self.name
-                    )
-                    last_beat = loop.time()
-                    await asyncio.sleep(STALL_S)
-                    continue
-                last_beat = loop.time()
                 full = await self.sweep_safely()
                 if not full:
                     await self._rest()
@@ -79,6 +68,8 @@ class Sweeper(Generic[K]):
     async def sweep(self) -> int:
         """Do what is due now; returns how much was found."""
         due = await self._find(self._house, BATCH)
+        if self._patient and self._must_listen_first():
+            return 0
         if due:
             results = await asyncio.gather(
                 *(self._mend(self._house, each) for each in due), return_exceptions=True
@@ -87,6 +78,15 @@ class Sweeper(Generic[K]):
                 if isinstance(error, BaseException):
                     log.warning("could not mend one", sweeper=self.name, error=repr(error))
         return len(due)
+
+    def _must_listen_first(self) -> bool:
+        standstill = self._house.standstill
+        standstill.looked()
+        excused_ms = standstill.excused_ms
+        if excused_ms and not self._listening:
+            log.warning("stood still; hearing workers before taking back", sweeper=self.name, ms=excused_ms)
+        self._listening = excused_ms > 0
+        return self._listening
 
     async def _rest(self) -> None:
         """Until the next beat, or until what is known to be due next."""

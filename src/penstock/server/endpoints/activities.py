@@ -83,7 +83,8 @@ async def list_all(call: Call) -> Answer:
 
 async def cancel(call: Call) -> Answer:
     request: EndRun = call.body
-    await reading.describe_activity(call.house, call.namespace, _id(call))  # a workflow's id is not an activity's
+    # the id of a workflow names no activity, and must not end that workflow
+    await reading.describe_activity(call.house, call.namespace, _id(call))
     run = await closing.end_run(call.house, call.namespace, _id(call), End.CANCEL, request.reason)
     view = await reading.describe_activity(call.house, call.namespace, run.workflow_id)
     return Answer(rendering.standalone_activity(view.run, view.activity) | {"outcome": "cancelled"})

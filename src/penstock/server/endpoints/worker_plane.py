@@ -156,7 +156,9 @@ def _give_back(call: Call, answer: PollAnswer) -> Callable[[], None]:
 
 async def read_task_history(call: Call) -> Answer:
     request: ReadTaskHistory = call.body
-    held = await workflow_reports.hold(call.house, call.namespace, _task_id(call), _report(request))
+    task_id = _task_id(call)
+    with _about_task(task_id, workflow_task_attempt=request.workflow_task_attempt):
+        held = await workflow_reports.hold(call.house, call.namespace, task_id, _report(request))
     after = after_sequence(request.next_history_page_token)
     limit = request.history_page_size or HISTORY_PAGE_DEFAULT
     page = await reading.task_history(call.house, held.run.run_id, after, limit)
@@ -173,7 +175,9 @@ async def read_task_history(call: Call) -> Answer:
 
 async def heartbeat_workflow_task(call: Call) -> Answer:
     request: TaskLease = call.body
-    receipt = await workflow_reports.heartbeat(call.house, call.namespace, _task_id(call), _report(request))
+    task_id = _task_id(call)
+    with _about_task(task_id, workflow_task_attempt=request.workflow_task_attempt):
+        receipt = await workflow_reports.heartbeat(call.house, call.namespace, task_id, _report(request))
     assert receipt.task.lease_expires_at_ms is not None
     return Answer(
         {

@@ -60,7 +60,7 @@ async def _start(call: Call, request: StartWorkflow, body: object, key: str | No
 
 
 def idempotency_key(call: Call) -> str | None:
-    return start_key(call.headers.get("idempotency-key", "").strip() or None, "Idempotency-Key")
+    return start_key(call.headers.get("idempotency-key", "").strip(" \t") or None, "Idempotency-Key")
 
 
 def start_key(key: object, field: str) -> str | None:

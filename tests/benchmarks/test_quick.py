@@ -1,0 +1,81 @@
+"""The benchmarks' smoke: every part runs on both stores and the report has its shape; no figure is judged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+STORES = {"sqlite", "postgres"}
+SPREAD = {"median", "min", "max"}
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
+    """One quick run: its JSON and what it printed."""
+    target = tmp_path_factory.mktemp("bench") / "made" / "report.json"
+    ended = subprocess.run(
+        (sys.executable, "-m", "benchmarks", "--quick", "--json", str(target)),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(target.read_text()), ended.stdout
+
+
+def test_a_quick_run_measures_every_workload_on_both_stores(run):
+    report, _ = run
+    found = {(row["store"], row["name"]) for row in report["workloads"]}
+    names = {"workflow", "workflow-batch", "activity", "activity-batch"}
+    assert found == {(store, name) for store in STORES for name in names}
+
+
+def test_every_workload_stands_beside_the_limits_of_the_same_run(run):
+    report, _ = run
+    for row in report["workloads"]:
+        assert set(row["per_second"]) == SPREAD
+        assert all(value is not None for value in row["ratios"].values()), row
+        assert {"server", "client"} <= set(row["cpu_ms"])
+        assert ("database" in row["cpu_ms"]) == (row["store"] == "postgres")
+        assert set(row["latency_ms"]) == {"p50", "p99"}
+        assert set(row["load"]) == SPREAD
+
+
+def test_limits_of_disk_and_of_requests_are_measured_for_both_stores(run):
+    report, _ = run
+    by_store = {store: {row["name"] for row in report["limits"] if row["store"] == store} for store in STORES}
+    common = {
+        "commits one by one",
+        "rows in commits of 100",
+        "requests for a page, nothing checked",
+        "requests through all checks, no store",
+        "requests that commit one row",
+    }
+    assert by_store == {"sqlite": common, "postgres": common | {"commits on 8 connections"}}
+
+
+def test_few_and_many_other_tasks_are_compared_waiting_and_finished(run):
+    report, _ = run
+    found = {(row["store"], row["name"]) for row in report["scaling"]}
+    cases = {"others wait in the same queue", "others wait in another queue", "others have ended"}
+    assert found == {(store, case) for store in STORES for case in cases}
+    for row in report["scaling"]:
+        assert row["few"] < row["many"]
+        assert set(row["per_second"]) == {"few", "many"}
+        assert all(value is not None for value in row["ratios"].values()), row
+
+
+def test_the_report_says_where_it_was_measured_and_prints_a_table(run):
+    report, printed = run
+    assert {"date", "cores", "python", "sqlite", "postgres", "file_system"} <= set(report["environment"])
+    for title in ("Limits of this machine", "Workloads through HTTP", "The same work beside"):
+        assert title in printed
