@@ -30,7 +30,7 @@ class Executioner:
     def __call__(self, moment: Moment) -> None:
         try:
             wanted, number = self._order.read_text().split()
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):
             return
         if moment is not Moment(wanted):
             return

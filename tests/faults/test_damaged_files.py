@@ -12,7 +12,7 @@ import pytest
 from tests.faults.load import Load
 from tests.faults.record import Kind, Start
 from tests.faults.servers import Doomed, serving
-from tests.support.live import server
+from tests.support.live import running, server
 
 pytestmark = pytest.mark.faults
 
@@ -75,8 +75,9 @@ def test_a_server_refuses_a_file_that_is_not_a_sound_database_of_its_own(
     path.write_bytes(served_file)
     damage(path)
     before = path.read_bytes()
-    refused = server(tmp_path, f"sqlite:///{path}").start(wait=False)
-    assert refused.exited() != 0
+    refused = server(tmp_path, f"sqlite:///{path}")
+    with pytest.raises(RuntimeError, match="the server ended with 1"), running(refused):
+        pass
     assert "store_damaged" in refused.log.read_text()
     assert path.read_bytes() == before
     assert sorted(each.name for each in tmp_path.iterdir()) == [

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import resource
 import shlex
 import subprocess
@@ -51,12 +49,9 @@ class SmallDisk:
         self._filler = Path(f"/proc/{doomed.live.pid}/root{folder}/filler")
 
     def fill(self) -> None:
-        with self._filler.open("wb", buffering=0) as filler:
-            try:
-                while True:
-                    filler.write(bytes(4096))
-            except OSError as error:
-                assert error.errno == errno.ENOSPC
+        with self._filler.open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space left"):
+            while True:
+                filler.write(bytes(4096))
 
     def free(self) -> None:
         self._filler.unlink()
@@ -112,6 +107,26 @@ async def test_a_full_disk_refuses_new_work_with_a_reason_and_everything_goes_on
     assert check(load.record, found) == []
     assert doomed.live.process is not None
     assert len(found.runs) == 20 + sum(run.id.startswith("full") for run in found.runs)
+
+
+async def test_a_server_that_cannot_even_open_its_file_again_says_so_and_goes_on_later(
+    tmp_path: Path, sqlite_database: str
+) -> None:
+    doomed = Doomed(tmp_path, sqlite_database)
+    async with serving(doomed), Load([doomed.url]) as load:
+        await load.start_many("before", workflows=1, activities=0)
+        disk, pid = LimitedFiles(doomed, tmp_path), doomed.live.pid
+        few, many = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        disk.fill()
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, many))
+        for number in range(3):
+            assert (await refused(load, f"stuck{number}-1"))[1] == 503
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (few, many))
+        disk.free()
+        await load.put_to_work()
+        await load.start_many("after", workflows=1, activities=1)
+        found = await load.finished()
+    assert check(load.record, found) == []
 
 
 async def refused(load: Load, name: str) -> tuple[str, int]:

@@ -15,13 +15,14 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from penstock.stores import sqlite
 from tests.faults.waiting import until
 from tests.support.live import PENSTOCK, migrate
 
 pytestmark = pytest.mark.faults
 
 SCRIPT = Path(__file__).with_name("crashing_migration.py")
-KILLS = 6
+KILLS = 5
 
 
 def _environment(url: str) -> dict[str, str]:
@@ -55,11 +56,11 @@ def test_a_sqlite_migration_killed_at_any_statement_is_all_or_nothing_and_runs_a
         path = tmp_path / f"killed-{kill}.db"
         at = 1 + kill * (statements - 1) // (KILLS - 1)
         assert _migrate_until(path, at).returncode == -signal.SIGKILL
-        assert _migrate_until(path, 0).returncode == 0
+        sqlite.prepare(path)
         assert _schema(path) == _schema(whole), f"after a kill before statement {at} of {statements}"
 
 
-async def _processes_waiting(connection: asyncpg.Connection) -> int:  # type: ignore[type-arg]
+async def _processes_waiting(connection: asyncpg.Connection) -> int:
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     return int(await connection.fetchval(waiting))
 

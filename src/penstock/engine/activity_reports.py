@@ -157,7 +157,9 @@ async def time_out(house: House, activity_id: ActivityId) -> bool:
         if run is None or activity is None or not activity.status.is_open:
             return False
         task = await tx.tasks.lock(activity.task_id)
+        activity = await tx.activities.get(activity_id)
         assert task is not None, "an open activity has a task"
+        assert activity is not None
         kind = expired_clock(activity, task.available_at_ms, tx.now_ms)
         if kind is None:
             return False
@@ -245,6 +247,12 @@ def _is_attempt(task: Task, report: Report) -> bool:
 
 
 def _lease_refusal(task: Task, run: Run, report: Report, now_ms: int) -> PenstockError | None:
+    if task.lease_token == report.token and task.lease_owner != report.owner:
+        return LeaseLost(
+            Reason.LEASE_OWNER_MISMATCH,
+            f"The task is leased to {task.lease_owner!r}.",
+            lease_owner=task.lease_owner,
+        )
     if not run.is_open:
         reason = _CLOSED_REASONS.get(run.status, Reason.RUN_CLOSED)
         return LeaseLost(
@@ -260,12 +268,6 @@ def _lease_refusal(task: Task, run: Run, report: Report, now_ms: int) -> Penstoc
     assert task.lease_expires_at_ms is not None
     if task.lease_expires_at_ms <= now_ms:
         return lease_expired(task)
-    if task.lease_owner != report.owner:
-        return LeaseLost(
-            Reason.LEASE_OWNER_MISMATCH,
-            f"The task is leased to {task.lease_owner!r}.",
-            lease_owner=task.lease_owner,
-        )
     return None
 
 

@@ -21,7 +21,7 @@ from penstock.core.model import (
 from penstock.core.scheduling.leases import freed
 from penstock.core.timers import iso_or_none
 from penstock.engine.house import House
-from penstock.engine.recording import append
+from penstock.engine.recording import append, release_buffer
 from penstock.errors import Conflict, NotFound, Reason
 from penstock.ports.store import Tx
 
@@ -89,6 +89,7 @@ async def end_run(
                 status=run.status.value,
                 outcome="rejected_not_active",
             )
+        run, _ = await release_buffer(tx, run)
         told = reason or f"{end.value} requested"
         around = await close_around(tx, run)
         events = [
@@ -113,6 +114,7 @@ async def expire_run(house: House, run_id: RunId) -> bool:
             return False
         by_execution = run.execution_deadline_at_ms is not None and run.execution_deadline_at_ms <= tx.now_ms
         kind = "execution_timeout" if by_execution else "run_timeout"
+        run, _ = await release_buffer(tx, run)
         await close_around(tx, run)
         payload = {
             "timeout_kind": kind,

@@ -15,6 +15,7 @@ import structlog
 
 from penstock.core.model import Queue, QueueId, TaskKind
 from penstock.core.scheduling import dispatch
+from penstock.core.scheduling.cohorts import check_may_poll
 from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, PollStatus
 from penstock.engine.house import House
 from penstock.engine.polls import Leased, Poll, Verdict, claim, hand_back
@@ -129,7 +130,7 @@ class Dispatcher:
                 del self._open[who]
 
     async def _attend(self, poll: Poll, wait_ms: int) -> PollAnswer:
-        queue = await self._queue(poll.namespace, poll.task_queue, poll.kind)
+        queue = await self._queue(poll)
         patient = wait_ms > 0 and not self._draining.is_set()
         waiter = _Waiter(poll, queue, asyncio.get_running_loop().create_future(), patient)
         line = self._join(waiter)
@@ -191,12 +192,17 @@ class Dispatcher:
         except PenstockError:
             return False
 
-    async def _queue(self, namespace: str, name: str, kind: TaskKind) -> Queue:
+    async def _queue(self, poll: Poll) -> Queue:
+        """The line that a poll waits in; only a worker that may poll it brings a new one into being."""
+        namespace, name, kind = poll.namespace, poll.task_queue, poll.kind
         known = self._queues.get((namespace, name, kind))
         if known is not None:
             return known
 
         async def operation(tx: Tx) -> Queue:
+            worker = await tx.workers.get(poll.namespace, poll.worker_id)
+            intents = {each.build_id: each for each in await tx.cohorts.list(poll.namespace, poll.task_queue)}
+            check_may_poll(worker, poll.worker_id, poll.task_queue, poll.build_id, intents)
             return await tx.queues.ensure(namespace, name, kind)
 
         queue = await self._house.store.transact(operation, key=f"queue:{namespace}:{name}:{kind}")

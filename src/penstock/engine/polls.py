@@ -146,8 +146,16 @@ async def _redeliver(
             if task.kind is polls[index].kind and (task.lease_expires_at_ms or 0) > tx.now_ms
         ]
         if live:
+            live = [replace(task, leased_at_ms=_next_delivery(task, tx.now_ms)) for task in live]
+            for task in live:
+                tx.tasks.lease(task)
             leased = await _equip(tx, live, [polls[index].history_page] * len(live))
             verdicts[index] = Verdict(tuple(leased), fit=fits[index])
+
+
+def _next_delivery(task: Task, now_ms: int) -> int:
+    """A moment that tells this delivery of a lease from the ones before, so that only the last can be undone."""
+    return max(now_ms, (task.leased_at_ms or 0) + 1)
 
 
 async def _grant(
@@ -255,12 +263,12 @@ def _started(activity: Activity, task: Task, now_ms: int) -> Activity:
 
 async def hand_back(house: House, leased: Leased) -> None:
     """Undo a lease whose poller hung up before it was told: the task waits again and no attempt is charged."""
-    task_id, token = leased.task.task_id, leased.task.lease_token
+    task_id, token, delivered = leased.task.task_id, leased.task.lease_token, leased.task.leased_at_ms
 
     async def operation(tx: Tx) -> None:
         run = await tx.runs.lock(leased.task.run_id)
         task = await tx.tasks.lock(task_id)
-        if run is None or task is None or task.lease_token != token:
+        if run is None or task is None or (task.lease_token, task.leased_at_ms) != (token, delivered):
             return
         if run.buffered and task.kind is TaskKind.WORKFLOW:
             run, _ = await release_buffer(tx, run)

@@ -142,13 +142,14 @@ class SqliteStore:
     # the writer thread
 
     def _write(self) -> None:
-        connection = _connect(self._path, self._synchronous)
+        connection: sqlite3.Connection | None = None
         while True:
             jobs, last = self._next_group()
             if jobs:
                 connection = self._commit_group(connection, jobs)
             if last:
-                connection.close()
+                if connection is not None:
+                    connection.close()
                 return
 
     def _next_group(self) -> tuple[list[Job], bool]:
@@ -166,9 +167,14 @@ class SqliteStore:
             group.append(job)
         return group, False
 
-    def _commit_group(self, connection: sqlite3.Connection, jobs: list[Job]) -> sqlite3.Connection:
+    def _commit_group(
+        self, connection: sqlite3.Connection | None, jobs: list[Job]
+    ) -> sqlite3.Connection | None:
+        """Commit together and tell the callers; returns the connection, or None when the next group needs a new one."""
         committing = False
         try:
+            if connection is None:
+                connection = _connect(self._path, self._synchronous)
             connection.execute("BEGIN IMMEDIATE")
             now_ms = self._clock.now_ms()
             for job in jobs:
@@ -178,7 +184,8 @@ class SqliteStore:
             connection.execute("COMMIT")
             self._on_moment(Moment.AFTER_COMMIT)
         except sqlite3.Error as error:
-            connection = self._failed(connection, jobs, error, committing)
+            self._failed(connection, jobs, error, committing)
+            connection = None
         self._loop.call_soon_threadsafe(self._deliver, jobs)
         return connection
 
@@ -199,12 +206,15 @@ class SqliteStore:
         connection.execute("RELEASE operation")
 
     def _failed(
-        self, connection: sqlite3.Connection, jobs: list[Job], error: sqlite3.Error, committing: bool
-    ) -> sqlite3.Connection:
-        """The group did not commit, or nobody can say: start from a fresh connection and tell the callers."""
+        self, connection: sqlite3.Connection | None, jobs: list[Job], error: sqlite3.Error, committing: bool
+    ) -> None:
+        """The group did not commit, or nobody can say: drop the connection and tell the callers."""
         log.error("group commit failed", error=str(error), operations=len(jobs), committing=committing)
-        with contextlib.suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
         full = "full" in str(error)
         refusal = Unavailable(
             Reason.STORAGE_FULL if full else Reason.STORE_UNAVAILABLE,
@@ -216,9 +226,6 @@ class SqliteStore:
         for job in jobs:
             job.begin_again()
             job.error = refusal
-        with contextlib.suppress(sqlite3.Error):
-            connection.close()
-        return _connect(self._path, self._synchronous)
 
     def _deliver(self, jobs: list[Job]) -> None:
         """Back on the loop: answer the callers, then ring."""
@@ -315,9 +322,11 @@ def prepare(path: Path) -> list[int]:
     """Check the file and bring its schema up to date; returns the migrations applied."""
     existed = path.exists() and path.stat().st_size > 0
     try:
-        with contextlib.closing(_connect(path, "full")) as connection:
-            if existed:
+        if existed:
+            # Not by `_connect`: its settings would be written into a file that may be somebody else's.
+            with contextlib.closing(sqlite3.connect(str(path))) as connection:
                 _check(connection)
+        with contextlib.closing(_connect(path, "full")) as connection:
             return _migrate(connection, path, existed)
     except sqlite3.DatabaseError as error:
         raise StoreRefused(
@@ -331,6 +340,8 @@ def _check(connection: sqlite3.Connection) -> None:
     verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if verdict != "ok":
         raise sqlite3.DatabaseError(str(verdict))
+    if not _applied(connection) and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        raise sqlite3.DatabaseError("it holds tables of another program")
 
 
 def applied_migrations(path: Path) -> Mapping[int, str]:

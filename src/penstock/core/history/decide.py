@@ -203,9 +203,11 @@ def _extra(text: str) -> dict[str, Any]:
 
 
 def _check_bounds(run: Run, commands: Sequence[Command], bounds: Bounds) -> None:
+    """A run that has grown to its limit may do nothing more, except end."""
     activities = run.open_activities + sum(isinstance(each, ScheduleActivity) for each in commands)
     timers = run.open_timers + sum(isinstance(each, StartTimer) for each in commands)
-    events = run.last_sequence + len(commands)
+    ends = any(isinstance(each, CompleteWorkflow | FailWorkflow) for each in commands)
+    events = 0 if ends else run.last_sequence + len(commands)
     for kind, value, most in (
         ("pending_activity_count", activities, bounds.open_activities_max),
         ("pending_timer_count", timers, bounds.open_timers_max),
