@@ -7,17 +7,10 @@ import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import asyncpg
 
-if TYPE_CHECKING:
-    import sqlite3
-else:
-    try:
-        import pysqlite3 as sqlite3
-    except ImportError:
-        import sqlite3
+from benchmarks.sqlite_library import sqlite3
 
 GROUP = 100
 CONNECTIONS = 8

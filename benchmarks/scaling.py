@@ -6,11 +6,13 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from benchmarks.crowds import grow_postgres, grow_sqlite
 from benchmarks.samples import cpu_ms, loads, rates, ratio
 from benchmarks.sizes import Sizes
-from benchmarks.stands import Ground, Stand, StoreName, stand
+from benchmarks.stands import Ground, Stand, StoreName, new_store, serving
 from benchmarks.work import Kind, Order, Outcome
 from benchmarks.workloads import Say
 
@@ -18,7 +20,7 @@ CROWD = "crowd"
 """The queue in which the others wait; the measured work is in it or in a queue of its own."""
 ELSEWHERE = "elsewhere"
 IN_FLIGHT = 20
-FILL_BATCH = 100
+DRAIN_BATCH = 100
 
 WAITING_HERE = "others wait in the same queue"
 WAITING_ELSEWHERE = "others wait in another queue"
@@ -44,27 +46,44 @@ class Scaling:
 
     def run(self, stores: Sequence[StoreName]) -> list[dict[str, Any]]:
         with contextlib.ExitStack() as stack:
-            pairs = [
-                _Pair(*(stack.enter_context(stand(store, self._ground)) for _ in "ab")) for store in stores
-            ]
             self._say(f"filling {self._sizes.few} and {self._sizes.many} waiting tasks")
-            self._everywhere(pairs, Kind.FILL)
+            pairs = [self._pair(store, stack) for store in stores]
             self._measure(pairs, {WAITING_HERE: CROWD, WAITING_ELSEWHERE: ELSEWHERE})
             self._say("draining them")
-            self._everywhere(pairs, Kind.DRAIN)
+            self._drain(pairs)
             self._measure(pairs, {FINISHED: CROWD})
         cases = (WAITING_HERE, WAITING_ELSEWHERE, FINISHED)
         return [self._compared(store, case) for store in stores for case in cases]
 
-    def _everywhere(self, pairs: Sequence[_Pair], kind: Kind) -> None:
-        """Fill or drain all servers at once; this is preparation and not a measurement."""
+    def _pair(self, store: StoreName, stack: contextlib.ExitStack) -> _Pair:
+        few, many = (
+            stack.enter_context(serving(store, self._ground, self._crowded(store, count)))
+            for count in (self._sizes.few, self._sizes.many)
+        )
+        return _Pair(few, many)
+
+    def _crowded(self, store: StoreName, count: int) -> str:
+        """The URL of a database in which `count` tasks wait: one that was started, and copies of it."""
+        url = new_store(store, self._ground)
+        with serving(store, self._ground, url) as server:
+            server.send(Order(Kind.FILL, "", 1, queue=CROWD))
+        if store is StoreName.SQLITE:
+            grow_sqlite(Path(url.removeprefix("sqlite:///")), count - 1)
+        else:
+            grow_postgres(url, count - 1)
+        return url
+
+    def _drain(self, pairs: Sequence[_Pair]) -> None:
+        """Let workers finish all that waits: every copy must be as good as a task that was started."""
         running = [
-            server.begin(Order(kind, "", count, in_flight=400, batch=FILL_BATCH, queue=CROWD))
+            server.begin(Order(Kind.DRAIN, "", 0, batch=DRAIN_BATCH, queue=CROWD))
             for pair in pairs
-            for server, count in ((pair.few, self._sizes.few), (pair.many, self._sizes.many))
+            for server in (pair.few, pair.many)
         ]
-        for each in running:
-            each.finish()
+        counts = [each.finish().count for each in running]
+        for count, size in zip(counts, [self._sizes.few, self._sizes.many] * len(pairs), strict=True):
+            # Measurements before this one may have completed a few tasks more than they started.
+            assert count > size * 0.9 - self._sizes.scaled, f"drained {count} of {size}"
 
     def _measure(self, pairs: Sequence[_Pair], queues: dict[str, str]) -> None:
         for number in range(1, self._sizes.repetitions + 1):

@@ -55,14 +55,25 @@ class Stand:
 @contextlib.contextmanager
 def stand(store: StoreName, ground: Ground) -> Iterator[Stand]:
     """A server on an empty store, up inside the block and gone after it."""
-    name = f"{store}-{next(_numbers)}"
+    with serving(store, ground, new_store(store, ground)) as server:
+        yield server
+
+
+def new_store(store: StoreName, ground: Ground) -> str:
+    """The URL of an empty database with the present schema."""
     if store is StoreName.SQLITE:
-        url = f"sqlite:///{ground.folder / name}.sqlite"
-    else:
-        assert ground.postgres is not None, "a PostgreSQL stand needs a PostgreSQL"
-        url = ground.postgres.new_database()
-        live.migrate(ground.folder, url)
+        return f"sqlite:///{ground.folder / f'bench-{next(_numbers)}'}.sqlite"
+    assert ground.postgres is not None, "a PostgreSQL stand needs a PostgreSQL"
+    url = ground.postgres.new_database()
+    live.migrate(ground.folder, url)
+    return url
+
+
+@contextlib.contextmanager
+def serving(store: StoreName, ground: Ground, url: str) -> Iterator[Stand]:
+    """A server on the database at `url`."""
     settings = {"DW_SQLITE_SYNCHRONOUS": "full"} if store is StoreName.SQLITE else {}
+    name = f"{store}-{next(_numbers)}"
     with live.running(live.server(ground.folder, url, name=name, settings=settings)) as (server,):
         pids = {"server": server.pid}
         if store is StoreName.POSTGRES and ground.postgres is not None:

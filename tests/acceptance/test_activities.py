@@ -137,7 +137,8 @@ async def test_an_attempt_that_timed_out_is_retried_as_a_failed_one(scene: Clust
     async def retried(clock: str) -> None:
         worker = await scene.worker(clock, clock)
         policy = {"max_attempts": 2}
-        first = await worker.schedule(clock, retry_policy=policy, **{f"{clock}_timeout": 1})
+        timeout: Json = {f"{clock}_timeout": 1}
+        first = await worker.schedule(clock, retry_policy=policy, **timeout)
         second = await worker.take("activity")
         assert (second["task_id"], second["attempt_number"]) == (first["task_id"], 2)
         (await worker.finish(first)).expect(409, "stale_attempt")
@@ -206,7 +207,8 @@ async def test_a_standalone_activity_that_fails_says_why(scene: Cluster) -> None
 
 async def test_a_standalone_activity_that_nobody_takes_times_out(scene: Cluster) -> None:
     async def untaken(clock: str) -> None:
-        (await scene.start_activity(clock, **{f"{clock}_timeout_seconds": 1})).expect(201)
+        timeout: Json = {f"{clock}_timeout_seconds": 1}
+        (await scene.start_activity(clock, **timeout)).expect(201)
 
         async def closed() -> bool:
             return bool((await scene.get(f"/api/activities/{clock}")).ok()["is_terminal"])

@@ -10,7 +10,7 @@ import pytest
 from penstock.core.permissions import ACCESS
 from penstock.server.operation import Operation
 from penstock.server.operations import OPERATIONS
-from tests.acceptance.cluster import Cluster, Reply, stranger
+from tests.acceptance.cluster import Cluster, Json, Reply, stranger
 
 SETTINGS = {"DW_MAX_PAYLOAD_BYTES": "20000"}
 ROLES = ("worker", "operator", "admin")
@@ -29,7 +29,7 @@ async def knock(
     cluster: Cluster, operation: Operation, role: str | None, more: dict[str, str] | None = None
 ) -> Reply:
     """The operation with a body that changes nothing, both version headers, and the role's token."""
-    body = {} if operation.method in ("POST", "PUT") else None
+    body: Json | None = {} if operation.method in ("POST", "PUT") else None
     token = {"Authorization": f"Bearer {role}-secret"} if role else stranger()
     namespace = {"X-Namespace": cluster.namespace} if cluster.namespace else {}
     return await cluster.ask(

@@ -70,7 +70,7 @@ async def test_a_request_takes_its_namespace_from_the_header_then_the_query_then
     query = f"/api/workflows/where-am-i?namespace={scene.namespace}"
     assert (await cluster.get(query)).expect(200)["namespace"] == scene.namespace
     shouted = cluster.at(scene.namespace.upper())
-    assert (await shouted.get("/api/workflows/where-am-i?namespace=default")).expect(200)
+    (await shouted.get("/api/workflows/where-am-i?namespace=default")).expect(200)
     (await cluster.at("default").get(query)).expect(404, "instance_not_found")
     (await cluster.get("/api/workflows/where-am-i")).expect(404, "instance_not_found")
     (await cluster.start("in-default")).expect(201)

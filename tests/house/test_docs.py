@@ -155,6 +155,11 @@ def fixed_limits() -> list[tuple[str, str]]:
     return re.findall(r"^\|[^|]+\| ([^|]+) \| `(penstock[\w.]+:\w+)` \|$", rows, re.MULTILINE)
 
 
+def test_there_are_limits_and_commands_to_check() -> None:
+    assert fixed_limits()
+    assert any(commands(ROOT / "README.md"))
+
+
 @pytest.mark.parametrize(("value", "where"), fixed_limits(), ids=lambda text: text)
 def test_a_fixed_limit_is_the_one_in_the_code(value: str, where: str) -> None:
     module, _, name = where.partition(":")

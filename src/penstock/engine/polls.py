@@ -148,7 +148,7 @@ async def _redeliver(
         if live:
             live = [replace(task, leased_at_ms=_next_delivery(task, tx.now_ms)) for task in live]
             for task in live:
-                tx.tasks.lease(task)
+                tx.tasks.save(task, TaskState.LEASED)
             leased = await _equip(tx, live, [polls[index].history_page] * len(live))
             verdicts[index] = Verdict(tuple(leased), fit=fits[index])
 

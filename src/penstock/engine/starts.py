@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -61,7 +62,7 @@ class Started:
 async def start_workflow(house: House, request: Start) -> Started:
     """Record the run, its first event and its first workflow task, together."""
     run_id = RunId(house.entropy.new_id())
-    workflow_id = request.workflow_id or f"wf-{run_id}"
+    workflow_id = request.workflow_id or _made_id("wf", request, run_id)
 
     async def operation(tx: Tx) -> Started:
         compatibility = await _pin(tx, request)
@@ -80,7 +81,7 @@ async def start_workflow(house: House, request: Start) -> Started:
 async def start_activity(house: House, request: Start, command: ScheduleActivity) -> Started:
     """Record a hidden host run whose only step is the activity. No workflow code is involved."""
     run_id = RunId(house.entropy.new_id())
-    activity_id = request.workflow_id or f"act-{run_id}"
+    activity_id = request.workflow_id or _made_id("act", request, run_id)
 
     async def operation(tx: Tx) -> Started:
         taken = await _take_id(tx, request, activity_id, run_id, Host.ACTIVITY)
@@ -98,6 +99,13 @@ async def start_activity(house: House, request: Start, command: ScheduleActivity
         return Started(run, StartOutcome.STARTED_NEW, activity=activity)
 
     return await house.store.transact(operation, key=f"workflow:{request.namespace}:{activity_id}")
+
+
+def _made_id(prefix: str, request: Start, run_id: RunId) -> str:
+    """The id of a start that names none: the same for a start that is repeated with its key."""
+    if request.start_key is None:
+        return f"{prefix}-{run_id}"
+    return f"{prefix}-{hashlib.sha256(request.start_key.encode()).hexdigest()[:32]}"
 
 
 async def _pin(tx: Tx, request: Start) -> str | None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
 import msgspec
-from starlette.routing import BaseRoute, Match, Route, Router
 
 from penstock.errors import NotFound, PenstockError, Reason
 from penstock.server.auth import fold_headers
@@ -16,6 +14,7 @@ from penstock.server.handler import COMMON_HEADERS, Edge, Endpoint, Receive, Sco
 from penstock.server.openapi import document
 from penstock.server.operations import OPERATIONS
 from penstock.server.problems import body_of, status_of
+from penstock.server.routing import Routes
 
 _PAGE_HEADERS = {
     "Cache-Control": "no-cache",
@@ -37,8 +36,7 @@ class Application:
         by_path: dict[str, dict[str, Endpoint]] = {}
         for operation in OPERATIONS:
             by_path.setdefault(operation.path, {})[operation.method] = Endpoint(edge, operation)
-        routes: Sequence[BaseRoute] = [Route(path, _Methods(methods)) for path, methods in by_path.items()]
-        self._router = Router(routes, redirect_slashes=False, default=_not_found)
+        self._routes = Routes({path: _Methods(methods) for path, methods in by_path.items()})
         self._pages = _pages(edge)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,13 +46,12 @@ class Application:
         if page is not None and scope["method"] in ("GET", "HEAD"):
             await self._show(page, scope, receive, send)
             return
-        for route in self._router.routes:
-            match, child = route.matches(scope)
-            if match is not Match.NONE:
-                scope.update(child)
-                await route.handle(scope, receive, send)
-                return
-        await _not_found(scope, receive, send)
+        found = self._routes.find(scope["raw_path"].decode("latin-1"))
+        if found is None:
+            await _not_found(send)
+            return
+        methods, scope["path_params"] = found
+        await methods(scope, receive, send)
 
     async def _show(self, page: Any, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -81,7 +78,7 @@ class _Methods:
         await _refuse(refusal, send, {"Allow": allowed})
 
 
-async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+async def _not_found(send: Send) -> None:
     refusal = NotFound(
         Reason.NOT_FOUND, "There is no such path. The paths are listed under /docs and /openapi.json."
     )

@@ -1,0 +1,62 @@
+"""From a raw path to the operations behind it.
+
+Paths are matched segment by segment before they are decoded, so that a name may hold any character: `%2F` inside
+a segment is part of a name, never a separator. A literal segment goes before a named one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+from urllib.parse import unquote
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Node(Generic[T]):
+    literals: dict[str, _Node[T]] = field(default_factory=dict)
+    named: dict[str, _Node[T]] = field(default_factory=dict)
+    value: T | None = None
+
+
+class Routes(Generic[T]):
+    """A tree of paths; `{name}` takes one segment."""
+
+    def __init__(self, paths: Mapping[str, T]) -> None:
+        self._root: _Node[T] = _Node()
+        for path, value in paths.items():
+            node = self._root
+            for segment in path.strip("/").split("/"):
+                if segment.startswith("{"):
+                    node = node.named.setdefault(segment.strip("{}"), _Node())
+                else:
+                    node = node.literals.setdefault(segment, _Node())
+            node.value = value
+
+    def find(self, raw_path: str) -> tuple[T, dict[str, str]] | None:
+        """What the path leads to, and the names in it; None when it leads nowhere or cannot be read."""
+        if not raw_path.startswith("/"):
+            return None
+        return _find(self._root, raw_path[1:].split("/"), 0)
+
+
+def _find(node: _Node[T], segments: Sequence[str], place: int) -> tuple[T, dict[str, str]] | None:
+    if place == len(segments):
+        return None if node.value is None else (node.value, {})
+    segment = segments[place]
+    literal = node.literals.get(segment)
+    if literal is not None:
+        found = _find(literal, segments, place + 1)
+        if found is not None:
+            return found
+    for name, child in node.named.items():
+        found = _find(child, segments, place + 1)
+        if found is not None and segment:
+            try:
+                found[1][name] = unquote(segment, errors="strict")
+            except UnicodeDecodeError:
+                return None
+            return found
+    return None
