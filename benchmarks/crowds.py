@@ -1,7 +1,7 @@
-"""A crowd of waiting tasks, made by copying the rows of one real task: 100,000 in seconds instead of minutes.
+"""A crowd of tasks, made by copying the rows of one real task: 100,000 in seconds instead of minutes.
 
-The copies are as good as the original: the benchmark drains them through HTTP afterwards, each by a lease and a
-completion of its own. A server must not be running on the database meanwhile.
+Copies of a waiting task wait in its lane, copies of a finished one have ended. A server must not be running on
+the database meanwhile.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def _copy(table: str, columns: list[tuple[str, bool]], run_id: str, workflow_id:
 
 
 def _count_in_lane(run_id: str, count: int) -> str:
+    """Copies that wait are counted in their lane; copies that have ended are in none."""
     return (
         f"UPDATE lanes SET count = count + {count} "
-        f"WHERE queue_id = (SELECT queue_id FROM tasks WHERE run_id = '{run_id}')"
+        f"WHERE queue_id = (SELECT queue_id FROM tasks WHERE run_id = '{run_id}' AND state = 'ready')"
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.crowds import grow_postgres, grow_sqlite
+from benchmarks.driving import LOOPS
 from benchmarks.samples import cpu_ms, loads, rates, ratio
 from benchmarks.sizes import Sizes
 from benchmarks.stands import Ground, Stand, StoreName, new_store, serving
@@ -36,7 +37,7 @@ class _Pair:
 
 
 class Scaling:
-    """Fill, measure beside those that wait, drain, measure beside those that have ended."""
+    """Measure beside those that wait, then, on other servers, beside those that have ended."""
 
     def __init__(self, ground: Ground, sizes: Sizes, say: Say) -> None:
         self._ground = ground
@@ -46,44 +47,42 @@ class Scaling:
 
     def run(self, stores: Sequence[StoreName]) -> list[dict[str, Any]]:
         with contextlib.ExitStack() as stack:
-            self._say(f"filling {self._sizes.few} and {self._sizes.many} waiting tasks")
-            pairs = [self._pair(store, stack) for store in stores]
+            pairs = [self._pair(store, stack, waiting=True) for store in stores]
             self._measure(pairs, {WAITING_HERE: CROWD, WAITING_ELSEWHERE: ELSEWHERE})
-            self._say("draining them")
-            self._drain(pairs)
+            self._drain([pair.few for pair in pairs])
+        with contextlib.ExitStack() as stack:
+            pairs = [self._pair(store, stack, waiting=False) for store in stores]
             self._measure(pairs, {FINISHED: CROWD})
         cases = (WAITING_HERE, WAITING_ELSEWHERE, FINISHED)
         return [self._compared(store, case) for store in stores for case in cases]
 
-    def _pair(self, store: StoreName, stack: contextlib.ExitStack) -> _Pair:
+    def _pair(self, store: StoreName, stack: contextlib.ExitStack, *, waiting: bool) -> _Pair:
+        state = "waiting" if waiting else "finished"
+        self._say(f"{store.value}: {self._sizes.few} and {self._sizes.many} {state} tasks")
         few, many = (
-            stack.enter_context(serving(store, self._ground, self._crowded(store, count)))
+            stack.enter_context(serving(store, self._ground, self._crowded(store, count, waiting=waiting)))
             for count in (self._sizes.few, self._sizes.many)
         )
         return _Pair(few, many)
 
-    def _crowded(self, store: StoreName, count: int) -> str:
-        """The URL of a database in which `count` tasks wait: one that was started, and copies of it."""
+    def _crowded(self, store: StoreName, count: int, *, waiting: bool) -> str:
+        """The URL of a database with that many tasks: one that was started or finished, and copies of it."""
         url = new_store(store, self._ground)
         with serving(store, self._ground, url) as server:
-            server.send(Order(Kind.FILL, "", 1, queue=CROWD))
+            server.send(Order(Kind.FILL if waiting else Kind.ACTIVITIES, "", 1, queue=CROWD))
         if store is StoreName.SQLITE:
             grow_sqlite(Path(url.removeprefix("sqlite:///")), count - 1)
         else:
             grow_postgres(url, count - 1)
         return url
 
-    def _drain(self, pairs: Sequence[_Pair]) -> None:
-        """Let workers finish all that waits: every copy must be as good as a task that was started."""
-        running = [
-            server.begin(Order(Kind.DRAIN, "", 0, batch=DRAIN_BATCH, queue=CROWD))
-            for pair in pairs
-            for server in (pair.few, pair.many)
-        ]
-        counts = [each.finish().count for each in running]
-        for count, size in zip(counts, [self._sizes.few, self._sizes.many] * len(pairs), strict=True):
-            # Measurements before this one may have completed a few tasks more than they started.
-            assert count > size * 0.9 - self._sizes.scaled, f"drained {count} of {size}"
+    def _drain(self, servers: Sequence[Stand]) -> None:
+        """Let workers finish all that waits beside the few: copies must be as good as tasks that were started."""
+        for server in servers:
+            drained = server.send(Order(Kind.DRAIN, "", 0, batch=DRAIN_BATCH, queue=CROWD)).count
+            # Each measurement may have completed some tasks more than it started: those in flight at its end.
+            spare = self._sizes.repetitions * LOOPS
+            assert drained > self._sizes.few - spare, f"only {drained} of {self._sizes.few} could be drained"
 
     def _measure(self, pairs: Sequence[_Pair], queues: dict[str, str]) -> None:
         for number in range(1, self._sizes.repetitions + 1):
