@@ -28,7 +28,7 @@ from penstock.engine.sweepers.old_records import old_records
 from penstock.engine.sweepers.overdue_activities import overdue_activities
 from penstock.engine.sweepers.overdue_runs import overdue_runs
 from penstock.engine.sweepers.sweeper import Sweeper
-from penstock.errors import ConfigurationError, Reason, StoreRefused
+from penstock.errors import ConfigurationError
 from penstock.ports.store import Store, Tx
 from penstock.server.app import Application
 from penstock.server.auth import Authenticator
@@ -271,7 +271,9 @@ def configure_logs(policy: LogPolicy) -> None:
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if as_json
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     )
     structlog.configure(
         processors=[*shared, renderer],
@@ -343,7 +345,9 @@ def backup(settings: Settings, path: Path) -> BackedUp:
             "`penstock db backup` copies SQLite files. For PostgreSQL use pg_dump or pg_basebackup."
         )
     if not settings.store.path.exists():
-        raise StoreRefused(Reason.STORE_DAMAGED, f"There is no database at {settings.store.path.name}.")
+        raise ConfigurationError(
+            f"There is no database at {settings.store.path}. Name it with DW_DATABASE_URL, or start a server first."
+        )
     sqlite.backup(settings.store.path, path)
     return BackedUp(str(path), path.stat().st_size)
 

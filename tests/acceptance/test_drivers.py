@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock.wire.signatures import SignedRequest, sign
-from tests.acceptance.cluster import Cluster, Reply, stranger
+from tests.acceptance.cluster import Cluster, Json, Reply, stranger
 from tests.acceptance.conftest import serving
 from tests.support.live import server
 from tests.support.servers import Server
@@ -45,7 +45,7 @@ async def alone(
 
 async def knock(cluster: Cluster, door: str, credential: Mapping[str, str]) -> Reply:
     method, path = DOORS[door]
-    body = None if method == "GET" else {}
+    body: Json | None = None if method == "GET" else {}
     return await cluster.ask(method, path, body, role=None, more=VERSIONS | dict(credential))
 
 

@@ -89,7 +89,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, wanted: bool) ->
 )
 @click.pass_context
 def program(ctx: click.Context) -> None:
-    """Run durable workflows and see why each of them waits."""
+    """Run durable workflows and task queues, and look at them."""
     ctx.ensure_object(Session)
 
 

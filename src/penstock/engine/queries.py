@@ -64,6 +64,7 @@ async def ask(house: House, question: Question) -> QueryAnswer:
             run_id=run.run_id,
             query_name=question.name,
             result=None,
+            outcome="none",
         )
     outcome: dict[str, Any] = json.loads(answered.outcome or "{}")
     if answered.state is QueryState.FAILED:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,9 +90,16 @@ class HistoryPage:
 
 
 async def history(
-    house: House, namespace: str, workflow_id: str, run_id: str, after: int, limit: int, wait_ms: int = 0
+    house: House,
+    namespace: str,
+    workflow_id: str,
+    run_id: str,
+    after: int,
+    limit: int,
+    wait_ms: int = 0,
+    draining: asyncio.Event | None = None,
 ) -> HistoryPage:
-    """Events after a sequence; with a wait, held until there is one or the wait is over."""
+    """Events after a sequence; with a wait, held until there is one, the wait is over or the server leaves."""
 
     async def operation(tx: Tx) -> HistoryPage:
         run = await tx.runs.get(RunId(run_id))
@@ -104,7 +110,7 @@ async def history(
 
     if wait_ms <= 0:
         return await house.store.read(operation)
-    changed = asyncio.Event()
+    changed, draining = asyncio.Event(), draining or asyncio.Event()
     silence = house.wakeups.listen(run_bell(run_id), changed.set)
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + wait_ms / 1000
@@ -113,12 +119,20 @@ async def history(
             changed.clear()
             found = await house.store.read(operation)
             left = ends_at - loop.time()
-            if found.events or not found.run.is_open or left <= 0:
+            if found.events or not found.run.is_open or left <= 0 or draining.is_set():
                 return found
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), min(left, 1.0))
+            await _first_of(changed, draining, timeout_s=min(left, 1.0))
     finally:
         silence()
+
+
+async def _first_of(*events: asyncio.Event, timeout_s: float) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
 
 
 async def task_history(house: House, run_id: RunId, after: int, limit: int) -> HistoryPage:

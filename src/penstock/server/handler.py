@@ -96,7 +96,10 @@ class Endpoint:
             except Exception:
                 log.exception("an operation failed", operation=self._operation.name)
                 answer = self._refusal(
-                    PenstockError(Reason.SERVER_ERROR, "The server failed; its log says why."), scope
+                    PenstockError(
+                        Reason.SERVER_ERROR, "The server failed; its log says why.", outcome="unknown"
+                    ),
+                    scope,
                 )
             outcome.status = answer.status
             await self._send(answer, scope, send)

@@ -226,7 +226,7 @@ CATALOGUE: tuple[Setting, ...] = (
         "DW_POSTGRES_POOL_SIZE",
         Whole(2, 1000, "connections"),
         "8",
-        "Connections to PostgreSQL that one server process holds.",
+        "Connections for reading that one server process holds; it holds three more for writing and one to listen.",
         Group.STORE,
     ),
     Setting(
@@ -251,7 +251,7 @@ CATALOGUE: tuple[Setting, ...] = (
         "DW_MAX_SEARCH_ATTRIBUTES",
         Whole(0, 10_000),
         "100",
-        "Search attributes that one namespace may define.",
+        "Search attributes that one run may carry.",
         Group.LIMITS,
     ),
     Setting(

@@ -238,9 +238,9 @@ class _GroupLine:
                 return
             except _LeftTraces:
                 jobs = [job for job in jobs if not (job.error is not None and job.acted)]
-            except (*_TRY_AGAIN, *_GONE, TimeoutError) as error:
+            except (*_TRY_AGAIN, *_GONE, asyncpg.QueryCanceledError, TimeoutError) as error:
                 failures += 1
-                if failures == TRIES:
+                if failures == TRIES or isinstance(error, asyncpg.QueryCanceledError):
                     raise unavailable(error) from error
                 log.info("trying a group again", error=type(error).__name__, failures=failures)
                 await asyncio.sleep(random.uniform(0, 0.02 * 4**failures))

@@ -13,13 +13,17 @@ from penstock.engine.queries import LeasedQuery, Question
 from penstock.errors import Reason, Unavailable
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import payloads
+from penstock.wire.parsing import refuse
 from penstock.wire.rendering import envelope, readable, worker_event
 from penstock.wire.requests import AnswerQueryTask, AskQuery, FailQueryTask, PollTasks
 
 
 async def ask(call: Call) -> Answer:
     request: AskQuery = call.body
-    name = text_path(call, "name", call.house.settings.limits.operation_name_bytes_max)
+    longest = call.house.settings.limits.operation_name_bytes_max
+    name = text_path(call, "name", longest)
+    if len(name.encode()) > longest:
+        raise refuse("name", f"must be at most {longest} bytes")
     named = RunId(text_path(call, "run_id")) if "run_id" in call.path else None
     arguments = Blob(payloads.parse(request.input, "input").blob)
     question = Question(call.namespace, text_path(call, "workflow_id", 128), name, arguments, named)

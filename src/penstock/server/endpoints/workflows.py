@@ -118,6 +118,7 @@ async def history(call: Call) -> Answer:
         after_sequence(query.next_page_token),
         query.page_size,
         wait_ms,
+        call.dispatcher.draining,
     )
     return Answer(
         {
