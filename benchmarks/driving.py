@@ -33,7 +33,7 @@ OPERATOR_HEADERS = _COMMON | {
 }
 REQUESTS: dict[str, tuple[str, str, dict[str, str]]] = {
     "page": ("GET", "/favicon.ico", {"Accept-Encoding": "identity"}),
-    "checked": ("POST", "/api/activities/batch", OPERATOR_HEADERS),
+    "checked": ("POST", "/api/worker/activity-tasks/batch", WORKER_HEADERS),
     "committed": ("POST", "/api/worker/heartbeat", WORKER_HEADERS),
 }
 """A page without any check; a batch whose only item is refused after all checks; one row that is committed."""
@@ -96,7 +96,9 @@ class _Drive:
         self._ended = 0
         self._requests = 0
         self._done = asyncio.Event()
-        self._workers = {kind: f"{order.name}-{kind}" for kind in ("workflow", "activity")}
+        # Every connection of a plain request speaks for a worker of its own: equal ones would wait for each other.
+        workers = CONNECTIONS_OF_REQUESTS if order.request == "committed" else 2
+        self._workers = [f"{order.name}-worker-{number}" for number in range(workers)]
 
     async def run(self) -> Outcome:
         kind = self._order.kind
@@ -130,7 +132,8 @@ class _Drive:
     def _loops(self) -> Iterator[Any]:
         order = self._order
         if order.kind is Kind.REQUESTS:
-            yield from (self._request_loop() for _ in range(CONNECTIONS_OF_REQUESTS))
+            for number in range(CONNECTIONS_OF_REQUESTS):
+                yield self._request_loop(self._workers[number % len(self._workers)])
             return
         if order.kind is not Kind.DRAIN:
             starters = BATCH_LOOPS if order.batch else min(order.in_flight, order.count)
@@ -191,7 +194,7 @@ class _Drive:
     # working
 
     async def _activity_loop(self) -> None:
-        path, poll = "/api/worker/activity-tasks", self._poll_body("activity")
+        path, poll = "/api/worker/activity-tasks", self._poll_body(self._workers[0])
         while True:
             tasks = _POLLED.decode(await self._post(f"{path}/poll", poll, WORKER_HEADERS)).all()
             if not tasks and self._order.kind is Kind.DRAIN:
@@ -203,7 +206,7 @@ class _Drive:
                 self._end(tasks)
 
     async def _workflow_loop(self) -> None:
-        path, poll = "/api/worker/workflow-tasks", self._poll_body("workflow")
+        path, poll = "/api/worker/workflow-tasks", self._poll_body(self._workers[1])
         while True:
             tasks = _POLLED.decode(await self._post(f"{path}/poll", poll, WORKER_HEADERS)).all()
             if not tasks:
@@ -235,9 +238,9 @@ class _Drive:
             command,
         )
 
-    def _poll_body(self, kind: str) -> bytes:
+    def _poll_body(self, worker: str) -> bytes:
         body: dict[str, Any] = {
-            "worker_id": self._workers[kind],
+            "worker_id": worker,
             "task_queue": self._order.queue,
             "timeout_seconds": 1 if self._order.kind is Kind.DRAIN else POLL_SECONDS,
         }
@@ -261,11 +264,11 @@ class _Drive:
 
     # requests
 
-    async def _request_loop(self) -> None:
+    async def _request_loop(self, worker: str) -> None:
         method, path, headers = REQUESTS[self._order.request]
         bodies = {
-            "checked": b'{"items":[{}]}',
-            "committed": msgspec.json.encode({"worker_id": self._workers["activity"]}),
+            "checked": b'{"items":[{"task_id":"none","action":"none"}]}',
+            "committed": msgspec.json.encode({"worker_id": worker}),
         }
         body = bodies.get(self._order.request)
         for _ in self._numbers:
@@ -274,18 +277,19 @@ class _Drive:
             self._check_done(self._ended)
 
     async def _register(self) -> None:
-        for kind, worker in self._workers.items():
+        for worker in self._workers:
             body = {
                 "worker_id": worker,
                 "task_queue": self._order.queue,
                 "runtime": "external",
-                f"supported_{kind}_types": [WORKFLOW_TYPE if kind == "workflow" else ACTIVITY_TYPE],
+                "supported_workflow_types": [WORKFLOW_TYPE],
+                "supported_activity_types": [ACTIVITY_TYPE],
             }
             await self._post("/api/worker/register", msgspec.json.encode(body), WORKER_HEADERS)
 
     async def _deregister(self) -> None:
         """Leave, so that tasks which were leased in the last moment wait again at once."""
-        for worker in self._workers.values():
+        for worker in self._workers:
             await self._send("DELETE", f"/api/worker/registrations/{worker}", None, WORKER_HEADERS)
 
     async def _send_batch(self, path: str, items: list[bytes], headers: dict[str, str]) -> None:

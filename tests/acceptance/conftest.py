@@ -55,15 +55,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("acceptance")
 
 
+@pytest.fixture(scope="session")
+async def plain_clusters() -> AsyncIterator[tuple[contextlib.AsyncExitStack, dict[str, Cluster]]]:
+    """The clusters with default settings, which modules share: tests keep apart by their namespaces."""
+    async with contextlib.AsyncExitStack() as stack:
+        yield stack, {}
+
+
 @pytest.fixture(scope="module", params=list(TOPOLOGIES))
 async def cluster(
-    request: pytest.FixtureRequest, postgres: Server, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    postgres: Server,
+    tmp_path_factory: pytest.TempPathFactory,
+    plain_clusters: tuple[contextlib.AsyncExitStack, dict[str, Cluster]],
 ) -> AsyncIterator[Cluster]:
-    """A cluster of one topology, started once for a module with that module's `SETTINGS`."""
-    folder = tmp_path_factory.mktemp(request.param)
-    settings = getattr(request.module, "SETTINGS", {})
-    async with serving(request.param, folder, postgres, settings) as made:
-        yield made
+    """A cluster of one topology, with the module's `SETTINGS`; one without any is started once for all modules."""
+    topology, settings = request.param, getattr(request.module, "SETTINGS", {})
+    folder = tmp_path_factory.mktemp(topology)
+    if settings:
+        async with serving(topology, folder, postgres, settings) as made:
+            yield made
+        return
+    stack, running_already = plain_clusters
+    if topology not in running_already:
+        making = serving(topology, folder, postgres, settings)
+        running_already[topology] = await stack.enter_async_context(making)
+    yield running_already[topology]
 
 
 @pytest.fixture

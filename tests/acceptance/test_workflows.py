@@ -437,6 +437,10 @@ async def test_a_leased_task_reads_its_history_in_pages(scene: Cluster) -> None:
             ],
             "commands.0.start_to_close_timeout",
         ),
+        (
+            [{"type": "schedule_activity", "activity_type": "a", "parallel_group_path": [{}]}],
+            "commands.0.parallel_group_path.0",
+        ),
         ([], "commands"),
     ],
 )

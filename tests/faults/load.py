@@ -28,6 +28,7 @@ NOTHING_NEW = "WorkflowTaskWaitingForHistory"
 PATIENCE_S = 60.0
 POLL_S = 2
 TASKS_PER_POLL = 2
+FORGETS_EVERY, LATE_EVERY = 23, 17
 REPORTED = frozenset({429, 503, 507})
 """Answers after which one tries again."""
 
@@ -106,13 +107,15 @@ class Caller:
 
 
 class Worker:
-    """Polls for both kinds of tasks, and does and reports them."""
+    """Polls for both kinds of tasks, does and reports them; now and then it forgets a task, or is late."""
 
     def __init__(self, caller: Caller, name: str) -> None:
         self.name = name
         self._caller = caller
         self._record = caller.record
         self._requests = itertools.count(1)
+        self._taken = itertools.count(1)
+        self.late: list[asyncio.Task[None]] = []
 
     async def register(self) -> None:
         body = {"worker_id": self.name, "task_queue": QUEUE, "runtime": "python"}
@@ -121,7 +124,22 @@ class Worker:
     async def work_forever(self, kind: Kind) -> None:
         while True:
             for task in await self.poll(kind):
-                await (self.decide(task) if kind is Kind.WORKFLOW else self.perform(task))
+                number = next(self._taken)
+                if number % FORGETS_EVERY == 0:
+                    continue
+                if number % LATE_EVERY == 0:
+                    self.late.append(asyncio.create_task(self._do_late(kind, task)))
+                else:
+                    await self.do(kind, task)
+
+    async def do(self, kind: Kind, task: dict[str, Any]) -> Report:
+        return await (self.decide(task) if kind is Kind.WORKFLOW else self.perform(task))
+
+    async def _do_late(self, kind: Kind, task: dict[str, Any]) -> None:
+        """Report when the lease has ended: somebody else may have the task by then."""
+        ends_at_ms = lease_of(kind, task).expires_at_ms
+        await until("the lease ends", lambda: now_ms() > ends_at_ms)
+        await self.do(kind, task)
 
     async def poll(self, kind: Kind) -> list[dict[str, Any]]:
         """Take tasks; a poll whose answer is lost is sent again with the same request id."""
@@ -205,9 +223,10 @@ class Load:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for task in self._tasks:
+        tasks = self._tasks + [late for worker in self.workers for late in worker.late]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for caller in self._callers:
             await caller.close()
 

@@ -14,7 +14,7 @@ from penstock.stores.driving import Moment
 from tests.faults.waiting import until
 from tests.support.live import LiveServer, server
 
-LEASE_S = 3
+LEASE_S = 2
 LAUNCHER = Path(__file__).with_name("crashing_server.py")
 
 

@@ -11,7 +11,7 @@ import pytest
 from penstock.stores.driving import Moment
 from tests.faults.checker import check
 from tests.faults.load import Load
-from tests.faults.record import Found
+from tests.faults.record import Found, Verdict
 from tests.faults.servers import Doomed, serving
 from tests.faults.waiting import until
 from tests.support.live import migrate
@@ -34,8 +34,10 @@ def dice() -> random.Random:
 def verdict(load: Load, found: Found, kills: int) -> None:
     record = load.record
     print(
-        f"{kills} kills, {record.acknowledged} starts acknowledged, {len(record.leases)} leases seen, "
-        f"{record.counted} reports accepted, {sum(report.sends > 1 for report in record.reports)} sent again"
+        f"{kills} kills, {record.acknowledged} starts acknowledged, {len(record.leases)} leases seen "
+        f"({sum(lease.attempt > 1 for lease in record.leases)} of a later attempt), "
+        f"{record.counted} reports accepted, {sum(each.sends > 1 for each in record.reports)} sent again, "
+        f"{sum(each.verdict is Verdict.REFUSED for each in record.reports)} refused"
     )
     assert check(record, found) == []
 

@@ -164,7 +164,7 @@ A running server describes the same operations at `/openapi.json`, and shows the
 | `{HEADERS[Plane.CONTROL]}` | control plane | `{VERSIONS[Plane.CONTROL]}` |
 | `{HEADERS[Plane.WORKER]}` | worker plane | `1.0` to `{VERSIONS[Plane.WORKER]}` |
 | `X-Namespace` | wherever it is named | else `?namespace=`, else `DW_DEFAULT_NAMESPACE` |
-| `Idempotency-Key` | starts | the same key again (and the same id, if one is named) is answered with the first one's run |
+| `Idempotency-Key` | starts | the same key again, with the same id or none, is answered with the first run |
 
 Checks come in one order: size, media type, JSON, authentication, role, version, namespace, fields. So a caller
 with the wrong role never learns which namespaces there are. What each refusal means: [Reasons](reasons.md).

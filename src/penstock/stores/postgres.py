@@ -33,6 +33,8 @@ CHANNEL = "penstock_wakeups"
 GROUP_MAX = 128
 WAITING_MAX = 20_000
 TRIES = 6
+PAUSE_S_MAX = 2.0
+"""Longest pause before a group is tried again: a database that is back is noticed within it."""
 WORK_LINES = 2
 NOTIFY_BYTES_MAX = 7000
 NOW_MS = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
@@ -243,7 +245,7 @@ class _GroupLine:
                 if failures == TRIES or isinstance(error, asyncpg.QueryCanceledError):
                     raise unavailable(error) from error
                 log.info("trying a group again", error=type(error).__name__, failures=failures)
-                await asyncio.sleep(random.uniform(0, 0.02 * 4**failures))
+                await asyncio.sleep(random.uniform(0, min(PAUSE_S_MAX, 0.02 * 4**failures)))
 
     async def _commit(self, jobs: list[Job]) -> None:
         connection = await self._connected()
@@ -420,6 +422,11 @@ def _server_settings(statement_timeout_ms: int) -> dict[str, str]:
         "statement_timeout": str(statement_timeout_ms),
         "lock_timeout": "5000",
         "idle_in_transaction_session_timeout": "30000",
+        # Every statement here is served by an index and over in a moment: compiling it never pays, and a table
+        # must not be read from end to end because its statistics are old.
+        "jit": "off",
+        "enable_seqscan": "off",
+        "random_page_cost": "1.1",
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from penstock.core.history.commands import (
@@ -58,7 +59,9 @@ class _GroupEntry(Request):
 
 
 class _GroupPath(Request):
-    path: Annotated[list[_GroupEntry], Meta(min_length=1, max_length=20)]
+    path: Annotated[list[_GroupEntry], Meta(min_length=1, max_length=20)] = msgspec.field(
+        name="parallel_group_path"
+    )
 
 
 class _CompleteWorkflow(Request):
@@ -175,7 +178,7 @@ def _fail(request: _FailWorkflow) -> FailWorkflow:
 def _extra(body: Mapping[str, Any]) -> dict[str, Any]:
     extra = {name: body[name] for name in _REPEATED if body.get(name) is not None}
     if "parallel_group_path" in extra:
-        for entry in parse({"path": extra["parallel_group_path"]}, _GroupPath).path:
+        for entry in parse(extra, _GroupPath).path:
             if entry.parallel_group_index >= entry.parallel_group_size:
                 raise ValidationFailed({"parallel_group_path": ["has an index outside its group"]})
     return extra

@@ -9,6 +9,7 @@ A statement is written once, over a *set of rows* called `q`:
 `{rows}` becomes one row of parameters on SQLite, and `unnest` of arrays on PostgreSQL, so that there many equal
 statements of many operations travel as one. `q.n` numbers the rows; a statement that answers selects it first.
 `{columns}` and `{q.columns}` list what it takes. `{lock t}` becomes `FOR UPDATE OF t` where rows are locked.
+`{each :names}` gives a JSON list as rows of `each_.value`.
 A statement marked `-- alone` is never merged: it names its parameters (`:run_id`) and may use them in a LIMIT.
 A file `noun.postgres.sql` or `noun.sqlite.sql` overrides by name where a dialect must differ.
 """
@@ -125,7 +126,10 @@ def _placeholders(sql: str, takes: tuple[tuple[str, str], ...], dialect: Dialect
 
 def _functions(sql: str, dialect: Dialect) -> str:
     """The few words in which the dialects differ."""
+    listed = "json_each(%s)" if dialect is Dialect.SQLITE else "jsonb_array_elements_text((%s)::jsonb)"
+    sql = re.sub(r"\{each ([^}]+)\}", lambda found: listed % found[1] + " AS each_(value)", sql)
     if dialect is Dialect.SQLITE:
+        sql = sql.replace(" AS each_(value)", " AS each_")
         return re.sub(r"\{lock (\w+)\}", "", sql)
     sql = re.sub(r"\{lock (\w+)\}", r"FOR UPDATE OF \1", sql)
     return sql.replace("instr(", "strpos(").replace("char(31)", "chr(31)")

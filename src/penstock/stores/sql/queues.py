@@ -9,7 +9,7 @@ from penstock.core.model import Queue, QueueId, QueueStats, Task, TaskKind
 from penstock.core.scheduling.dispatch import Fit
 from penstock.core.scheduling.fairness import Clockwork, Lane
 from penstock.stores.sql.session import QueueName, Row, Session
-from penstock.stores.sql.tasks import MINUTE_MS, task_of, types_of
+from penstock.stores.sql.tasks import MINUTE_MS, routes, routes_of, task_of
 
 
 class SqlQueues:
@@ -41,9 +41,13 @@ class SqlQueues:
         return _queue(rows[0]) if rows else None
 
     async def lanes(self, queue_id: QueueId, fit: Fit, room: int) -> Sequence[Lane]:
-        types = types_of(fit)
-        fresh = await self._session.ask("lanes_to_place", queue_id, types, fit.build_id)
-        least = await self._session.ask("least_lanes", queue_id, types, fit.build_id, room)
+        if fit.types:
+            routes = routes_of(fit)
+            fresh = await self._session.ask("lanes_to_place_of_routes", queue_id, routes)
+            least = await self._session.ask("least_lanes_of_routes", queue_id, routes, room)
+        else:
+            fresh = await self._session.ask("lanes_to_place", queue_id, fit.build_id)
+            least = await self._session.ask("least_lanes", queue_id, fit.build_id, room)
         return [Lane(*row[1:]) for row in (*fresh, *least)]
 
     async def clocks(self, queue_id: QueueId) -> Sequence[Clockwork]:
@@ -52,11 +56,22 @@ class SqlQueues:
     async def take(
         self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], fit: Fit
     ) -> Sequence[Sequence[Task]]:
-        types = types_of(fit)
+        if not fit.types:
+            answers = await self._session.ask_each(
+                "take_tasks", ((queue_id, level, key, count, fit.build_id) for level, key, count in wanted)
+            )
+            return [[task_of(row) for row in rows] for rows in answers]
+        paths = routes(fit)
         answers = await self._session.ask_each(
-            "take_tasks", ((queue_id, level, key, count, types, fit.build_id) for level, key, count in wanted)
+            "take_tasks_of_route",
+            ((queue_id, level, key, count, path) for level, key, count in wanted for path in paths),
         )
-        return [[task_of(row) for row in rows] for rows in answers]
+        taken = []
+        for place, (_, _, count) in enumerate(wanted):
+            mine = answers[place * len(paths) : (place + 1) * len(paths)]
+            tasks = sorted((task_of(row) for rows in mine for row in rows), key=lambda task: task.seq)
+            taken.append(tasks[:count])
+        return taken
 
     async def stats(self, queue_id: QueueId, now_ms: int) -> QueueStats:
         ready = (await self._session.ask("count_ready", queue_id))[0]

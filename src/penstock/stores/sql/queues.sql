@@ -25,26 +25,48 @@ SELECT q.n, t.queue_id, t.namespace, t.name, t.kind, t.paused
 
 -- name: lanes_to_place
 -- alone
--- takes: queue_id bigint, types text, build_id text
+-- takes: queue_id bigint, build_id text
 SELECT 1, l.level, l.key, l.tag, l.weight_milli, l.wanted_milli, l.count, l.place,
        CASE WHEN EXISTS (
          SELECT 1 FROM tasks t
           WHERE t.queue_id = l.queue_id AND t.level = l.level AND t.key = l.key AND t.state = 'ready'
-            AND (:types = '' OR instr(:types, char(31) || t.type || char(31)) > 0)
-   AND (t.compatibility IS NULL OR t.compatibility = :build_id)) THEN 1 ELSE 0 END
+            AND (t.compatibility IS NULL OR t.compatibility = :build_id) LIMIT 1 OFFSET 0) THEN 1 ELSE 0 END
+  FROM lanes l WHERE l.queue_id = :queue_id AND l.count > 0 AND l.place = 1
+ ORDER BY l.level, l.key LIMIT 256;
+
+-- name: lanes_to_place_of_routes
+-- alone
+-- takes: queue_id bigint, routes text
+SELECT 1, l.level, l.key, l.tag, l.weight_milli, l.wanted_milli, l.count, l.place,
+       CASE WHEN EXISTS (
+         SELECT 1 FROM {each :routes} WHERE EXISTS (
+           SELECT 1 FROM tasks t
+            WHERE t.queue_id = l.queue_id AND t.level = l.level AND t.key = l.key AND t.route = each_.value
+              AND t.state = 'ready' LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0) THEN 1 ELSE 0 END
   FROM lanes l WHERE l.queue_id = :queue_id AND l.count > 0 AND l.place = 1
  ORDER BY l.level, l.key LIMIT 256;
 
 -- name: least_lanes
 -- alone
--- takes: queue_id bigint, types text, build_id text, most bigint
+-- takes: queue_id bigint, build_id text, most bigint
 SELECT 1, l.level, l.key, l.tag, l.weight_milli, l.wanted_milli, l.count, l.place, 1
   FROM lanes l WHERE l.queue_id = :queue_id AND l.count > 0 AND l.place = 0
    AND EXISTS (
          SELECT 1 FROM tasks t
           WHERE t.queue_id = l.queue_id AND t.level = l.level AND t.key = l.key AND t.state = 'ready'
-            AND (:types = '' OR instr(:types, char(31) || t.type || char(31)) > 0)
-   AND (t.compatibility IS NULL OR t.compatibility = :build_id))
+            AND (t.compatibility IS NULL OR t.compatibility = :build_id) LIMIT 1 OFFSET 0)
+ ORDER BY l.level, l.tag, l.key LIMIT :most;
+
+-- name: least_lanes_of_routes
+-- alone
+-- takes: queue_id bigint, routes text, most bigint
+SELECT 1, l.level, l.key, l.tag, l.weight_milli, l.wanted_milli, l.count, l.place, 1
+  FROM lanes l WHERE l.queue_id = :queue_id AND l.count > 0 AND l.place = 0
+   AND EXISTS (
+         SELECT 1 FROM {each :routes} WHERE EXISTS (
+           SELECT 1 FROM tasks t
+            WHERE t.queue_id = l.queue_id AND t.level = l.level AND t.key = l.key AND t.route = each_.value
+              AND t.state = 'ready' LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0)
  ORDER BY l.level, l.tag, l.key LIMIT :most;
 
 -- name: get_clocks
@@ -53,15 +75,25 @@ SELECT q.n, t.level, t.virtual, t.placed FROM {rows} JOIN clocks t ON t.queue_id
 
 -- name: take_tasks
 -- alone
--- takes: queue_id bigint, level bigint, key text, most bigint, types text, build_id text
+-- takes: queue_id bigint, level bigint, key text, most bigint, build_id text
 SELECT 1, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
        t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
        t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
        t.last_error, t.seq
   FROM tasks t
  WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key AND t.state = 'ready'
-   AND (:types = '' OR instr(:types, char(31) || t.type || char(31)) > 0)
    AND (t.compatibility IS NULL OR t.compatibility = :build_id)
+ ORDER BY t.seq LIMIT :most {lock t};
+
+-- name: take_tasks_of_route
+-- alone
+-- takes: queue_id bigint, level bigint, key text, most bigint, route text
+SELECT 1, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
+       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
+       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
+       t.last_error, t.seq
+  FROM tasks t
+ WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key AND t.route = :route AND t.state = 'ready'
  ORDER BY t.seq LIMIT :most {lock t};
 
 -- name: count_ready
@@ -90,7 +122,8 @@ SELECT 1, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.
        t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
        t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
        t.last_error, t.seq
-  FROM lanes l JOIN tasks t ON t.seq = (
+  FROM lanes l JOIN tasks t
+    ON t.queue_id = l.queue_id AND t.level = l.level AND t.key = l.key AND t.state = 'ready' AND t.seq = (
        SELECT min(h.seq) FROM tasks h
         WHERE h.queue_id = l.queue_id AND h.level = l.level AND h.key = l.key AND h.state = 'ready')
  WHERE l.queue_id = :queue_id AND l.count > 0

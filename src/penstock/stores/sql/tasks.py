@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
+import msgspec
+
 from penstock.core.model import QueueId, RunId, Standing, Task, TaskId, TaskKind, TaskState
 from penstock.core.scheduling.dispatch import Fit
 from penstock.stores.sql.session import Row, Session
@@ -82,10 +84,14 @@ class SqlTasks:
         return None if rows[0][1] is None else int(rows[0][1])
 
     async def any_ready(self, queue_id: QueueId, fit: Fit) -> bool:
-        return bool(await self._session.ask("any_ready_task", queue_id, types_of(fit), fit.build_id))
+        if fit.types:
+            return bool(await self._session.ask("any_ready_route", queue_id, routes_of(fit)))
+        return bool(await self._session.ask("any_ready_task", queue_id, fit.build_id))
 
     def insert(self, task: Task, standing: Standing) -> None:
-        self._session.record("insert_task", *_NEW(task))
+        values: list[Any] = [*_NEW(task)]
+        values.insert(9, route(task.type, task.compatibility))
+        self._session.record("insert_task", *values)
         self._session.record("count_added", task.queue_id, self._session.now_ms // MINUTE_MS)
         if task.state is TaskState.READY:
             self._session.record("join_lane", task.queue_id, task.level, task.key, standing.weight_milli)
@@ -99,6 +105,21 @@ class SqlTasks:
 
     def lease(self, task: Task) -> None:
         self._session.record("save_task", *_CHANGING(task))
+
+
+def route(type_: str, build_id: str | None) -> str:
+    """What a worker must know and be to take a task, as one text."""
+    return f"{type_}\x1f{build_id or ''}"
+
+
+def routes(fit: Fit) -> list[str]:
+    """Every route that a worker which names its types can take."""
+    builds = [None] if fit.build_id is None else [None, fit.build_id]
+    return [route(type_, build) for type_ in fit.types for build in builds]
+
+
+def routes_of(fit: Fit) -> str:
+    return msgspec.json.encode(routes(fit)).decode()
 
 
 def types_of(fit: Fit) -> str:

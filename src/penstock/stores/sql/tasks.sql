@@ -77,11 +77,18 @@ SELECT 1, min(t.available_at_ms) FROM tasks t WHERE t.state = 'delayed';
 
 -- name: any_ready_task
 -- alone
--- takes: queue_id bigint, types text, build_id text
+-- takes: queue_id bigint, build_id text
 SELECT 1, t.seq FROM tasks t
  WHERE t.queue_id = :queue_id AND t.state = 'ready'
-   AND (:types = '' OR instr(:types, char(31) || t.type || char(31)) > 0)
    AND (t.compatibility IS NULL OR t.compatibility = :build_id)
+ LIMIT 1;
+
+-- name: any_ready_route
+-- alone
+-- takes: queue_id bigint, routes text
+SELECT 1, 1 FROM {each :routes}
+ WHERE EXISTS (SELECT 1 FROM tasks t
+                WHERE t.queue_id = :queue_id AND t.route = each_.value AND t.state = 'ready')
  LIMIT 1;
 
 -- name: save_task
@@ -95,5 +102,5 @@ UPDATE tasks
   FROM {rows} WHERE tasks.task_id = q.task_id;
 
 -- name: insert_task
--- takes: task_id text, queue_id bigint, namespace text, task_queue text, kind text, run_id text, activity_id text, type text, compatibility text, level bigint, key text, state text, available_at_ms bigint, enqueued_at_ms bigint, attempt bigint
+-- takes: task_id text, queue_id bigint, namespace text, task_queue text, kind text, run_id text, activity_id text, type text, compatibility text, route text, level bigint, key text, state text, available_at_ms bigint, enqueued_at_ms bigint, attempt bigint
 INSERT INTO tasks ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.n;

@@ -135,7 +135,7 @@ CREATE TABLE lanes (
   PRIMARY KEY (queue_id, level, key)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 200);
 CREATE INDEX lanes_ready ON lanes (queue_id, level, tag, key) WHERE count > 0 AND place = 0;
-CREATE INDEX lanes_to_place ON lanes (queue_id, level, key) WHERE count > 0 AND place = 1;
+CREATE INDEX lanes_to_place ON lanes (queue_id, place, level, key) WHERE count > 0 AND place = 1;
 
 CREATE TABLE clocks (
   queue_id BIGINT NOT NULL,
@@ -155,8 +155,9 @@ CREATE TABLE meters (
 CREATE INDEX meters_old ON meters (minute);
 
 CREATE TABLE tasks (
-  seq                 BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  task_id             TEXT COLLATE "C" NOT NULL UNIQUE,
+  -- No index of its own: only together with a lane does the place in line order anything.
+  seq                 BIGINT GENERATED ALWAYS AS IDENTITY,
+  task_id             TEXT COLLATE "C" PRIMARY KEY,
   queue_id            BIGINT NOT NULL,
   namespace           TEXT COLLATE "C" NOT NULL,
   task_queue          TEXT COLLATE "C" NOT NULL,
@@ -165,6 +166,7 @@ CREATE TABLE tasks (
   activity_id         TEXT COLLATE "C",
   type                TEXT COLLATE "C" NOT NULL,
   compatibility       TEXT COLLATE "C",
+  route               TEXT COLLATE "C" NOT NULL,
   level               BIGINT NOT NULL,
   key                 TEXT COLLATE "C" NOT NULL,
   state               TEXT COLLATE "C" NOT NULL,
@@ -185,6 +187,8 @@ CREATE TABLE tasks (
   CHECK ((state = 'leased') = (lease_expires_at_ms IS NOT NULL))
 );
 CREATE INDEX tasks_ready ON tasks (queue_id, level, key, seq) WHERE state = 'ready';
+-- By route (type and build), so that what a worker cannot take costs it nothing, however much of it waits.
+CREATE INDEX tasks_ready_route ON tasks (queue_id, route, level, key, seq) WHERE state = 'ready';
 CREATE INDEX tasks_delayed ON tasks (available_at_ms) WHERE state = 'delayed';
 CREATE INDEX tasks_delayed_on ON tasks (queue_id) WHERE state = 'delayed';
 CREATE INDEX tasks_expiring ON tasks (lease_expires_at_ms) WHERE state = 'leased';

@@ -135,7 +135,7 @@ CREATE TABLE lanes (
   PRIMARY KEY (queue_id, level, key)
 ) WITHOUT ROWID;
 CREATE INDEX lanes_ready ON lanes (queue_id, level, tag, key) WHERE count > 0 AND place = 0;
-CREATE INDEX lanes_to_place ON lanes (queue_id, level, key) WHERE count > 0 AND place = 1;
+CREATE INDEX lanes_to_place ON lanes (queue_id, place, level, key) WHERE count > 0 AND place = 1;
 
 CREATE TABLE clocks (
   queue_id INTEGER NOT NULL,
@@ -165,6 +165,7 @@ CREATE TABLE tasks (
   activity_id         TEXT,
   type                TEXT NOT NULL,
   compatibility       TEXT,
+  route               TEXT NOT NULL,
   level               INTEGER NOT NULL,
   key                 TEXT NOT NULL,
   state               TEXT NOT NULL,
@@ -185,6 +186,8 @@ CREATE TABLE tasks (
   CHECK ((state = 'leased') = (lease_expires_at_ms IS NOT NULL))
 );
 CREATE INDEX tasks_ready ON tasks (queue_id, level, key, seq) WHERE state = 'ready';
+-- By route (type and build), so that what a worker cannot take costs it nothing, however much of it waits.
+CREATE INDEX tasks_ready_route ON tasks (queue_id, route, level, key, seq) WHERE state = 'ready';
 CREATE INDEX tasks_delayed ON tasks (available_at_ms) WHERE state = 'delayed';
 CREATE INDEX tasks_delayed_on ON tasks (queue_id) WHERE state = 'delayed';
 CREATE INDEX tasks_expiring ON tasks (lease_expires_at_ms) WHERE state = 'leased';

@@ -1,0 +1,406 @@
+"""Every reason that this release gives over HTTP, provoked once, with the status that the contract wants."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.errors import Reason
+from penstock.server.problems import STATUS
+from tests.acceptance.cluster import Cluster, Hand, Json, Reply, stranger
+
+SETTINGS = {
+    "DW_MAX_PAYLOAD_BYTES": "20000",
+    "DW_MAX_PENDING_TIMERS": "3",
+    "DW_WORKFLOW_TASK_TIMEOUT": "2",
+}
+TRIES_MAX = 10
+"""For the reasons that exist only in the moment between an end and the sweeper that records it."""
+
+Provoke = Callable[[Cluster], Awaitable[Reply]]
+PROVOKED: dict[Reason, Provoke] = {}
+ELSEWHERE = {
+    Reason.SERVER_ERROR: "test_drivers: a driver without any secret",
+    Reason.SIGNATURE_INVALID: "test_drivers",
+    Reason.SIGNATURE_STALE: "test_drivers",
+    Reason.SIGNATURE_REPLAYED: "test_drivers",
+    Reason.TOO_MANY_AUTH_FAILURES: "test_authority",
+    Reason.LONG_POLL_CAPACITY_EXHAUSTED: "test_lifecycle",
+    Reason.CONFIGURATION_INVALID: "test_lifecycle: the exit of a server that did not start",
+    Reason.STORE_IN_USE: "test_lifecycle",
+    Reason.SCHEMA_TOO_NEW: "test_lifecycle",
+    Reason.SCHEMA_OUTDATED: "test_lifecycle",
+    Reason.HEAD_TOO_LARGE: "the tests of raw sockets",
+    Reason.REQUEST_TIMEOUT: "the tests of raw sockets",
+    Reason.HISTORICAL_RUN_COMMAND_REJECTED: "nobody yet: no command of this release makes a second run",
+    Reason.SERVER_DRAINING: "nobody: it guards a store that closes, when the last request has been answered",
+    Reason.STORE_DAMAGED: "the tests of the stores",
+    Reason.STORE_UNAVAILABLE: "the tests with faults",
+    Reason.OUTCOME_UNKNOWN: "the tests with faults",
+    Reason.STORAGE_FULL: "the tests with faults",
+}
+
+
+def provokes(reason: Reason) -> Callable[[Provoke], Provoke]:
+    def note(provoke: Provoke) -> Provoke:
+        PROVOKED[reason] = provoke
+        return provoke
+
+    return note
+
+
+def raised_somewhere() -> set[Reason]:
+    """The reasons that the sources name, apart from the table of statuses and the list of them all."""
+    root = Path(penstock.__file__).parent
+    files = [
+        path for path in root.rglob("*.py") if path.name not in ("problems.py", "reference.py", "errors.py")
+    ]
+    named = {name for path in files for name in re.findall(r"\bReason\.([A-Z_]+)", path.read_text("utf-8"))}
+    return {Reason[name] for name in named}
+
+
+def test_no_reason_is_without_a_request_that_provokes_it() -> None:
+    queries = {reason for reason in Reason if "query" in reason}
+    assert raised_somewhere() - queries - PROVOKED.keys() - ELSEWHERE.keys() == set()
+
+
+@pytest.mark.parametrize("reason", PROVOKED, ids=str)
+async def test_a_reason_comes_with_its_status_and_prose_for_people(scene: Cluster, reason: Reason) -> None:
+    reply = await PROVOKED[reason](scene)
+    reply.expect(STATUS[reason], reason.value)
+    assert isinstance(reply["message"], str)
+    assert reply["message"]
+
+
+# --- the request itself ---
+
+
+@provokes(Reason.PAYLOAD_TOO_LARGE)
+async def too_large(scene: Cluster) -> Reply:
+    reply = await scene.start("x", input=["y" * 20_000])
+    assert reply["limit"] == 20_000
+    return reply
+
+
+@provokes(Reason.UNSUPPORTED_MEDIA_TYPE)
+async def not_json(scene: Cluster) -> Reply:
+    return await scene.start("x", more={"Content-Type": "application/x-www-form-urlencoded"})
+
+
+@provokes(Reason.UNSUPPORTED_CONTENT_ENCODING)
+async def packed(scene: Cluster) -> Reply:
+    return await scene.start("x", more={"Content-Encoding": "gzip"})
+
+
+@provokes(Reason.MALFORMED_JSON)
+async def broken_json(scene: Cluster) -> Reply:
+    reply = await scene.post("/api/workflows", raw=b'{"workflow_type": }')
+    assert "json_error" in reply.body
+    return reply
+
+
+@provokes(Reason.MALFORMED_REQUEST)
+async def parameter_twice(scene: Cluster) -> Reply:
+    return await scene.get("/api/workflows?status=running&status=failed")
+
+
+@provokes(Reason.VALIDATION_FAILED)
+async def field_missing(scene: Cluster) -> Reply:
+    return await scene.post("/api/workflows", {})
+
+
+@provokes(Reason.NOT_FOUND)
+async def no_such_path(scene: Cluster) -> Reply:
+    return await scene.get("/api/nothing")
+
+
+@provokes(Reason.METHOD_NOT_ALLOWED)
+async def no_such_method(scene: Cluster) -> Reply:
+    return await scene.ask("DELETE", "/api/workflows")
+
+
+@provokes(Reason.MISDIRECTED_HOST)
+async def another_host(scene: Cluster) -> Reply:
+    return await scene.get("/api/workflows", more={"Host": "example.org"})
+
+
+@provokes(Reason.TOKEN_IN_URL)
+async def token_in_url(scene: Cluster) -> Reply:
+    return await scene.get("/api/workflows?access_token=x")
+
+
+# --- who asks, and in which protocol ---
+
+
+@provokes(Reason.UNAUTHORIZED)
+async def nobody(scene: Cluster) -> Reply:
+    return await scene.ask("GET", "/api/workflows", role=None, more=stranger())
+
+
+@provokes(Reason.FORBIDDEN)
+async def wrong_role(scene: Cluster) -> Reply:
+    return await scene.get("/api/workflows", role="worker")
+
+
+@provokes(Reason.MISSING_CONTROL_PLANE_VERSION)
+async def no_control_version(scene: Cluster) -> Reply:
+    return await scene.get("/api/workflows", more={"X-Durable-Workflow-Control-Plane-Version": None})
+
+
+@provokes(Reason.UNSUPPORTED_CONTROL_PLANE_VERSION)
+async def old_control_version(scene: Cluster) -> Reply:
+    return await scene.get("/api/workflows", more={"X-Durable-Workflow-Control-Plane-Version": "1"})
+
+
+@provokes(Reason.MISSING_PROTOCOL_VERSION)
+async def no_worker_version(scene: Cluster) -> Reply:
+    more = {"X-Durable-Workflow-Protocol-Version": None}
+    return await scene.post("/api/worker/register", {}, role="worker", more=more)
+
+
+@provokes(Reason.UNSUPPORTED_PROTOCOL_VERSION)
+async def new_worker_version(scene: Cluster) -> Reply:
+    more = {"X-Durable-Workflow-Protocol-Version": "2.0"}
+    return await scene.post("/api/worker/register", {}, role="worker", more=more)
+
+
+# --- namespaces ---
+
+
+@provokes(Reason.NAMESPACE_NOT_FOUND)
+async def nowhere(scene: Cluster) -> Reply:
+    return await scene.at("nowhere").get("/api/workflows")
+
+
+@provokes(Reason.NAMESPACE_ALREADY_EXISTS)
+async def again(scene: Cluster) -> Reply:
+    return await scene.post("/api/namespaces", {"name": scene.namespace}, role="admin")
+
+
+@provokes(Reason.NAMESPACE_NOT_EMPTY)
+async def inhabited(scene: Cluster) -> Reply:
+    await scene.worker("w-1")
+    return await scene.ask("DELETE", f"/api/namespaces/{scene.namespace}", role="admin")
+
+
+@provokes(Reason.NAMESPACE_PROTECTED)
+async def the_default(scene: Cluster) -> Reply:
+    return await scene.ask("DELETE", "/api/namespaces/default", role="admin")
+
+
+# --- runs ---
+
+
+@provokes(Reason.INSTANCE_NOT_FOUND)
+async def no_workflow(scene: Cluster) -> Reply:
+    return await scene.get("/api/workflows/nobody")
+
+
+@provokes(Reason.RUN_NOT_FOUND)
+async def no_run(scene: Cluster) -> Reply:
+    (await scene.start("order-1")).expect(201)
+    return await scene.get("/api/workflows/order-1/runs/nothing")
+
+
+@provokes(Reason.INSTANCE_ALREADY_STARTED)
+async def id_taken(scene: Cluster) -> Reply:
+    (await scene.start("order-1")).expect(201)
+    return await scene.start("order-1")
+
+
+@provokes(Reason.RUN_NOT_ACTIVE)
+async def ended_already(scene: Cluster) -> Reply:
+    (await scene.start("order-1")).expect(201)
+    (await scene.post("/api/workflows/order-1/cancel", {})).expect(200)
+    return await scene.post("/api/workflows/order-1/terminate", {})
+
+
+@provokes(Reason.ACTIVITY_NOT_FOUND)
+async def no_activity(scene: Cluster) -> Reply:
+    return await scene.get("/api/activities/nobody")
+
+
+@provokes(Reason.INVALID_PAGE_TOKEN)
+async def bad_token(scene: Cluster) -> Reply:
+    return await scene.get("/api/workflows?next_page_token=%21")
+
+
+@provokes(Reason.STRUCTURAL_LIMIT_EXCEEDED)
+async def too_many_timers(scene: Cluster) -> Reply:
+    worker, task = await leased(scene)
+    reply = await worker.decide(task, *[{"type": "start_timer", "delay_seconds": 9}] * 4)
+    assert (reply["limit_kind"], reply["current_value"], reply["configured_limit"]) == (
+        "pending_timer_count",
+        4,
+        3,
+    )
+    assert reply["outcome"] == "rejected"
+    return reply
+
+
+@provokes(Reason.INVALID_COMMANDS)
+async def out_of_step(scene: Cluster) -> Reply:
+    worker, task = await leased(scene)
+    place = {
+        "parallel_group_id": "timers:7:1",
+        "parallel_group_kind": "timer",
+        "parallel_group_base_sequence": 7,
+        "parallel_group_size": 1,
+        "parallel_group_index": 0,
+    }
+    group = place | {"parallel_group_path": [place]}
+    reply = await worker.decide(task, {"type": "start_timer", "delay_seconds": 9} | group)
+    assert reply["expected_sequence"] == 1
+    return reply
+
+
+# --- workers and polls ---
+
+
+@provokes(Reason.WORKER_NOT_FOUND)
+async def no_worker(scene: Cluster) -> Reply:
+    return await scene.get("/api/workers/nobody")
+
+
+@provokes(Reason.WORKER_NOT_REGISTERED)
+async def not_registered(scene: Cluster) -> Reply:
+    return await Hand(scene, "nobody", "q").poll()
+
+
+@provokes(Reason.WORKFLOW_DEFINITION_CHANGED)
+async def changed_code(scene: Cluster) -> Reply:
+    await scene.worker("w-1", workflow_definition_fingerprints={"t": "1"})
+    body = {"worker_id": "w-1", "task_queue": "q", "runtime": "go"}
+    changed = body | {"workflow_definition_fingerprints": {"t": "2"}}
+    return await scene.post("/api/worker/register", changed, role="worker")
+
+
+@provokes(Reason.TASK_QUEUE_MISMATCH)
+async def another_queue(scene: Cluster) -> Reply:
+    await scene.worker("w-1")
+    return await Hand(scene, "w-1", "other").poll()
+
+
+@provokes(Reason.BUILD_ID_MISMATCH)
+async def another_build(scene: Cluster) -> Reply:
+    return await (await scene.worker("w-1", build_id="b1")).poll(build_id="b2")
+
+
+@provokes(Reason.WORKER_DRAINING)
+async def drained(scene: Cluster) -> Reply:
+    worker = await scene.worker("w-1", build_id="b1")
+    (await scene.post("/api/task-queues/q/build-ids/drain", {"build_id": "b1"})).expect(200)
+    return await worker.poll()
+
+
+# --- leases ---
+
+
+async def leased(scene: Cluster, name: str = "order-1", **fields: Any) -> tuple[Hand, Json]:
+    worker = await scene.worker("w-1")
+    (await scene.start(name, **fields)).expect(201)
+    return worker, await worker.take()
+
+
+async def leased_activity(scene: Cluster) -> tuple[Hand, Json]:
+    worker = await scene.worker("w-1")
+    (await scene.start_activity("charge-1")).expect(201)
+    return worker, await worker.take("activity")
+
+
+@provokes(Reason.TASK_NOT_FOUND)
+async def no_task(scene: Cluster) -> Reply:
+    worker = await scene.worker("w-1")
+    return await worker.finish({"task_id": "nothing", "workflow_task_attempt": 1})
+
+
+@provokes(Reason.TASK_NOT_LEASED)
+async def not_leased(scene: Cluster) -> Reply:
+    worker, task = await leased(scene)
+    (await worker.report(task, "fail", failure={"message": "rest"})).expect(200)
+    return await worker.report(task, "heartbeat")
+
+
+@provokes(Reason.LEASE_EXPIRED)
+async def expired(scene: Cluster) -> Reply:
+    for number in range(TRIES_MAX):
+        worker, task = await leased(scene, f"order-{number}")
+        while (reply := await worker.report(task, "history", next_history_page_token="MA==")).status == 200:
+            pass
+        if reply.reason == "lease_expired":
+            return reply
+        (await worker.finish(await worker.take())).expect(200)
+    raise AssertionError("the sweeper was always quicker")
+
+
+@provokes(Reason.LEASE_OWNER_MISMATCH)
+async def not_mine(scene: Cluster) -> Reply:
+    _, task = await leased(scene)
+    return await Hand(scene, "thief", "q").finish(task)
+
+
+@provokes(Reason.WORKFLOW_TASK_ATTEMPT_MISMATCH)
+async def other_attempt(scene: Cluster) -> Reply:
+    worker, task = await leased(scene)
+    return await worker.finish(task | {"workflow_task_attempt": 2})
+
+
+@provokes(Reason.COMPLETION_CONFLICT)
+async def two_outcomes(scene: Cluster) -> Reply:
+    worker, task = await leased_activity(scene)
+    (await worker.finish(task, 1)).expect(200)
+    return await worker.finish(task, 2)
+
+
+@provokes(Reason.RUN_CLOSED)
+async def run_closed(scene: Cluster) -> Reply:
+    worker, task = await leased(scene)
+    (await scene.post("/api/workflows/order-1/terminate", {})).expect(200)
+    return await worker.finish(task)
+
+
+@provokes(Reason.RUN_TIMED_OUT)
+async def run_timed_out(scene: Cluster) -> Reply:
+    for number in range(TRIES_MAX):
+        worker, task = await leased(scene, f"order-{number}", run_timeout_seconds=1)
+        ends = datetime.fromisoformat((await scene.describe(f"order-{number}"))["run_deadline_at"])
+        await asyncio.sleep((ends - datetime.now(UTC)).total_seconds() + 0.001)
+        reply = await worker.finish(task)
+        if reply.reason == "run_timed_out":
+            return reply
+    raise AssertionError("the sweeper was always quicker")
+
+
+@provokes(Reason.RUN_CANCELLED)
+async def run_cancelled(scene: Cluster) -> Reply:
+    worker, task = await leased_activity(scene)
+    (await scene.post("/api/activities/charge-1/cancel", {})).expect(200)
+    return await worker.finish(task)
+
+
+@provokes(Reason.RUN_TERMINATED)
+async def run_terminated(scene: Cluster) -> Reply:
+    worker, task = await leased_activity(scene)
+    (await scene.post("/api/workflows/charge-1/terminate", {})).expect(200)
+    return await worker.finish(task)
+
+
+@provokes(Reason.ATTEMPT_NOT_FOUND)
+async def no_attempt(scene: Cluster) -> Reply:
+    worker, task = await leased_activity(scene)
+    return await worker.finish(task | {"activity_attempt_id": "7.nothing"})
+
+
+@provokes(Reason.STALE_ATTEMPT)
+async def stale_attempt(scene: Cluster) -> Reply:
+    worker, task = await leased_activity(scene)
+    (await scene.ask("DELETE", "/api/worker/registrations/w-1", role="worker")).expect(200)
+    await (await scene.worker("w-2")).take("activity")
+    return await worker.finish(task)

@@ -1,0 +1,64 @@
+"""A TCP proxy in front of PostgreSQL that can swallow the reply to a COMMIT and break the connection instead."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit, urlunsplit
+
+COMMIT = b"COMMIT\x00"
+"""How the text of a simple query ends on the wire."""
+
+
+class SwallowingProxy:
+    """Passes everything on, until it is told to swallow."""
+
+    def __init__(self, target_url: str) -> None:
+        self._target = urlsplit(target_url)
+        self.port = 0
+        self.to_swallow = 0
+        self.swallowed = 0
+
+    @property
+    def url(self) -> str:
+        who, at, _ = self._target.netloc.rpartition("@")
+        return urlunsplit(self._target._replace(netloc=f"{who}{at}127.0.0.1:{self.port}"))
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert self._target.hostname is not None
+        there, out = await asyncio.open_connection(self._target.hostname, self._target.port or 5432)
+        back = asyncio.create_task(self._pass_back(there, writer))
+        with contextlib.suppress(OSError):
+            while chunk := await reader.read(65_536):
+                if self.to_swallow and chunk.endswith(COMMIT):
+                    self.to_swallow -= 1
+                    self.swallowed += 1
+                    back.cancel()
+                    await asyncio.wait([back])
+                    out.write(chunk)
+                    await there.read(65_536)
+                    break
+                out.write(chunk)
+                await out.drain()
+        back.cancel()
+        for each in (out, writer):
+            each.transport.abort()
+
+    async def _pass_back(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := await there.read(65_536):
+                writer.write(chunk)
+                await writer.drain()
+        writer.transport.abort()
+
+
+@contextlib.asynccontextmanager
+async def swallowing_proxy(target_url: str) -> AsyncIterator[SwallowingProxy]:
+    proxy = SwallowingProxy(target_url)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    proxy.port = server.sockets[0].getsockname()[1]
+    try:
+        yield proxy
+    finally:
+        server.close()
