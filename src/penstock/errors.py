@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 
 class Reason(StrEnum):
@@ -123,6 +123,17 @@ class PenstockError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} [{self.reason}]"
+
+    def with_details(self, **more: Any) -> Self:
+        """The same refusal told to one caller, with facts about that caller's request.
+
+        Several callers may be refused for one cause; what is said to one of them must not reach the others.
+        """
+        told = self.__class__.__new__(self.__class__)
+        Exception.__init__(told, self.message)
+        told.reason, told.message = self.reason, self.message
+        told.details = {**more, **self.details}
+        return told
 
 
 class InvalidInput(PenstockError):

@@ -275,9 +275,7 @@ async def test_a_poll_that_was_cancelled_gets_no_task(scene: Scene, desk: Desk):
     assert [task.state for task in scene.live(run.run_id)] == [TaskState.READY]
 
 
-async def test_a_task_granted_in_the_instant_of_a_hang_up_waits_again_and_no_attempt_is_charged(
-    scene: Scene, desk: Desk
-):
+async def test_a_task_granted_in_the_instant_of_a_hang_up_waits_again(scene: Scene, desk: Desk):
     poll = await desk.waiting()
     run = await scene.start()
     await until(lambda: scene.live(run.run_id)[0].state is TaskState.LEASED)
@@ -287,7 +285,7 @@ async def test_a_task_granted_in_the_instant_of_a_hang_up_waits_again_and_no_att
     assert poll.cancelled()
     await desk.quiet()
     [task] = scene.live(run.run_id)
-    assert (task.state, task.attempt) == (TaskState.READY, 0)
+    assert (task.state, task.lease_token) == (TaskState.READY, None)
     assert names(await desk.poll()) == ["order-1"]
 
 
@@ -306,7 +304,7 @@ async def test_a_task_granted_to_somebody_who_has_gone_goes_to_the_next_who_wait
     await until(lambda: desk.dispatcher.open_polls == 1)
     store.open(Line.CLAIM)
     [leased] = (await second).leased
-    assert (leased.run.run_id, leased.task.attempt, leased.task.lease_owner) == (run.run_id, 1, "w2")
+    assert (leased.run.run_id, leased.task.lease_owner) == (run.run_id, "w2")
     await desk.close()
 
 
@@ -322,7 +320,9 @@ async def test_of_several_tasks_all_wait_again(scene: Scene, desk: Desk):
     poll.cancel()
     await asyncio.wait([poll])
     await desk.quiet()
-    assert {(task.state, task.attempt) for task in scene.tables.tasks.values()} == {(TaskState.READY, 0)}
+    assert {(task.state, task.lease_token) for task in scene.tables.tasks.values()} == {
+        (TaskState.READY, None)
+    }
 
 
 # ── Drain and close ─────────────────────────────────────────────────────────────────────────────────────
@@ -360,7 +360,7 @@ async def test_closing_waits_until_what_was_granted_too_late_waits_again(scene: 
     store.open(Line.WORK)
     await closing
     [task] = scene.live(run.run_id)
-    assert (task.state, task.attempt) == (TaskState.READY, 0)
+    assert (task.state, task.lease_token) == (TaskState.READY, None)
 
 
 # ── What a look finds ───────────────────────────────────────────────────────────────────────────────────

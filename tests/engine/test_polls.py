@@ -236,13 +236,13 @@ async def test_a_poll_repeated_after_its_task_was_done_looks_anew(scene: Scene):
 # ── Handing back ────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_task_handed_back_waits_again_and_no_attempt_is_charged(scene: Scene):
+async def test_a_workflow_task_handed_back_waits_again_and_its_next_lease_has_a_new_attempt(scene: Scene):
     run = await scene.start()
     leased = await scene.take(WORKFLOW)
     await hand_back(scene.house, leased)
     [task] = scene.live(run.run_id)
-    assert (task.state, task.attempt, task.lease_token) == (TaskState.READY, 0, None)
-    assert (await scene.take(WORKFLOW, "w2")).task.attempt == 1
+    assert (task.state, task.lease_token) == (TaskState.READY, None)
+    assert (await scene.take(WORKFLOW, "w1")).task.attempt == 2
 
 
 async def test_a_lease_that_was_delivered_again_is_not_undone_by_the_delivery_that_failed(scene: Scene):

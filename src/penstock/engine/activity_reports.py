@@ -181,6 +181,9 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
         task = await tx.tasks.lock(task_id)
         if run is None or task is None or task.state is not TaskState.LEASED or task.activity_id is None:
             return False
+        if not run.is_open:
+            tx.tasks.save(freed(task, TaskState.CANCELLED, available_at_ms=tx.now_ms), TaskState.LEASED)
+            return True
         assert task.lease_expires_at_ms is not None
         if expired_only and task.lease_expires_at_ms > tx.now_ms:
             return False

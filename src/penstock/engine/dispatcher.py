@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 
@@ -46,6 +47,8 @@ class _Waiter:
     patient: bool
     """Whether it goes on waiting after a first look found nothing."""
     hold: Hold = field(default_factory=lambda: Hold(HoldReason.EMPTY))
+    serves_other: bool = True
+    """Whether its worker names types of the other kind too, as far as is known."""
 
 
 @dataclass(eq=False, slots=True)
@@ -58,6 +61,14 @@ class _Line:
     silence: Callable[[], None] | None = None
 
 
+@dataclass(eq=False, slots=True)
+class _Turn:
+    """Whose turn it is among polls with one request id."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
+
+
 class Dispatcher:
     """Holds the open polls of this server."""
 
@@ -67,6 +78,7 @@ class Dispatcher:
         self._fits: dict[tuple[str, str, TaskKind], Fit] = {}
         self._open: dict[tuple[str, str, TaskKind], int] = {}
         self._queues: dict[tuple[str, str, TaskKind], Queue] = {}
+        self._turns: dict[tuple[str, str, str, TaskKind, str], _Turn] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = asyncio.Event()
         self._backstop: asyncio.Task[None] | None = None
@@ -123,11 +135,29 @@ class Dispatcher:
         who = (poll.namespace, poll.worker_id, poll.kind)
         self._open[who] = self._open.get(who, 0) + 1
         try:
-            return await self._attend(poll, wait_ms)
+            async with self._alone(poll):
+                return await self._attend(poll, wait_ms)
         finally:
             self._open[who] -= 1
             if not self._open[who]:
                 del self._open[who]
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, poll: Poll) -> AsyncIterator[None]:
+        """One poll at a time for one request id: whoever repeats it is told what the first one got."""
+        if poll.poll_request_id is None:
+            yield
+            return
+        name = (poll.namespace, poll.worker_id, poll.task_queue, poll.kind, poll.poll_request_id)
+        turn = self._turns.setdefault(name, _Turn())
+        turn.waiting += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.waiting -= 1
+            if not turn.waiting:
+                self._turns.pop(name, None)
 
     async def _attend(self, poll: Poll, wait_ms: int) -> PollAnswer:
         queue = await self._queue(poll)
@@ -173,12 +203,13 @@ class Dispatcher:
         """End early the poll of a worker that polls one kind at a time while the other kind has work for it."""
         poll = waiter.poll
         other = TaskKind.ACTIVITY if poll.kind is TaskKind.WORKFLOW else TaskKind.WORKFLOW
-        if (poll.namespace, poll.worker_id, other) in self._open:
+        if (poll.namespace, poll.worker_id, other) in self._open or not waiter.serves_other:
             return False
 
         async def operation(tx: Tx) -> bool:
             worker = await tx.workers.get(poll.namespace, poll.worker_id)
-            if worker is None or not worker.types(other):
+            waiter.serves_other = worker is not None and bool(worker.types(other))
+            if worker is None or not waiter.serves_other:
                 return False
             queues = await tx.queues.find(poll.namespace, poll.task_queue)
             fit = dispatch.fit(worker, worker.types(other))
@@ -222,7 +253,9 @@ class Dispatcher:
 
     def _leave(self, line: _Line, waiter: _Waiter) -> None:
         line.waiters.pop(waiter, None)
-        queue_id = waiter.queue.queue_id
+        self._end_if_idle(waiter.queue.queue_id, line)
+
+    def _end_if_idle(self, queue_id: QueueId, line: _Line) -> None:
         if not line.waiters and not line.looking and self._lines.get(queue_id) is line:
             if line.silence is not None:
                 line.silence()
@@ -250,7 +283,7 @@ class Dispatcher:
                     return
         except PenstockError as refusal:
             for waiter in list(line.waiters):
-                _refuse(waiter, refusal)
+                _refuse(waiter, refusal.with_details())
         except Exception as error:
             log.exception("a claim failed", queue_id=queue_id)
             for waiter in list(line.waiters):
@@ -259,10 +292,7 @@ class Dispatcher:
             line.looking = False
             if line.look_again:
                 self._look(queue_id)
-            if not line.waiters and self._lines.get(queue_id) is line:
-                if line.silence is not None:
-                    line.silence()
-                del self._lines[queue_id]
+            self._end_if_idle(queue_id, line)
 
     async def _serve_once(self, queue_id: QueueId, line: _Line) -> bool:
         """One claim per group of polls that fit alike; True when not all was found that may be there.
@@ -275,16 +305,29 @@ class Dispatcher:
             if not waiter.future.done():
                 groups.setdefault(self._group(waiter.poll), []).append(waiter)
         for group, members in groups.items():
-            waiters = members[:POLLS_PER_CLAIM]
-            again = again or len(members) > POLLS_PER_CLAIM
             fit = group if isinstance(group, Fit) else None
-            verdicts = await claim(self._house, queue_id, [waiter.poll for waiter in waiters], fit)
-            for waiter, verdict in zip(waiters, verdicts, strict=True):
-                misfit = fit is not None and verdict.fit is not None and verdict.fit != fit
-                unsure = misfit or verdict.look_again
-                self._deliver(waiter, verdict, final=not unsure)
+            for start in range(0, len(members), POLLS_PER_CLAIM):
+                slice_ = members[start : start + POLLS_PER_CLAIM]
+                found, unsure = await self._claim_for(queue_id, slice_, fit)
                 again = again or unsure
+                if not found and not unsure:
+                    _tell_impatient(members[start + POLLS_PER_CLAIM :])
+                    break
         return again
+
+    async def _claim_for(
+        self, queue_id: QueueId, waiters: list[_Waiter], fit: Fit | None
+    ) -> tuple[bool, bool]:
+        """Claim for polls that fit alike; says whether something was found, and whether to look once more."""
+        verdicts = await claim(self._house, queue_id, [waiter.poll for waiter in waiters], fit)
+        found = again = False
+        for waiter, verdict in zip(waiters, verdicts, strict=True):
+            misfit = fit is not None and verdict.fit is not None and verdict.fit != fit
+            unsure = misfit or verdict.look_again
+            self._deliver(waiter, verdict, final=not unsure)
+            found = found or bool(verdict.leased) or verdict.refusal is not None
+            again = again or unsure
+        return found, again
 
     def _group(self, poll: Poll) -> Fit | tuple[str, str]:
         known = self._fits.get((poll.namespace, poll.worker_id, poll.kind))
@@ -314,11 +357,15 @@ class Dispatcher:
     def give_back(self, leased: tuple[Leased, ...]) -> None:
         """The poller hung up before it was told: let the tasks wait again."""
 
-        async def undo() -> None:
+        async def hand_all_back() -> None:
             for each in leased:
                 await hand_back(self._house, each)
 
-        task = asyncio.create_task(undo())
+        self.undo(hand_all_back())
+
+    def undo(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something be undone in the background; closing waits for it."""
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -327,6 +374,13 @@ class Dispatcher:
             await asyncio.sleep(LOOK_AGAIN_S)
             for queue_id in list(self._lines):
                 self._look(queue_id)
+
+
+def _tell_impatient(waiters: Sequence[_Waiter]) -> None:
+    """Polls behind those that found nothing need not be looked at: there is nothing for them either."""
+    for waiter in waiters:
+        if not waiter.patient:
+            _answer(waiter, PollAnswer((), waiter.hold.poll_status))
 
 
 def _answer(waiter: _Waiter, answer: PollAnswer) -> None:

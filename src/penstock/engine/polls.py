@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.core.model import (
@@ -18,7 +18,7 @@ from penstock.core.model import (
 )
 from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.cohorts import check_may_poll
-from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, QueueSnapshot
+from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, QueueSnapshot, Settled
 from penstock.core.scheduling.leases import freed, grant
 from penstock.core.scheduling.retries import running_deadline_at_ms, waiting_deadline_at_ms
 from penstock.engine.activity_reports import attempt_id
@@ -163,11 +163,14 @@ async def _grant(
 ) -> tuple[list[list[Leased]], Hold, bool]:
     """Ask the core who runs next, and record it. Nothing is locked while there is nothing to give.
 
-    Also says whether something was taken, but less than planned.
+    Also says whether to look again: something was taken, but less than planned; or only lanes that do not fit
+    were seen, which now have their place, so that the next look sees further.
     """
     nobody: list[list[Leased]] = [[] for _ in polls]
-    if not await tx.tasks.any_ready(queue_id, fit):
+    ready = await tx.tasks.ready_part(queue_id, fit)
+    if ready is None:
         return nobody, Hold(HoldReason.EMPTY), False
+    fit = ready
     queue = await tx.queues.lock(queue_id)
     assert queue is not None, "a queue that is polled exists"
     room = sum(poll.tasks_max for poll in polls)
@@ -176,21 +179,29 @@ async def _grant(
     )
     decision = dispatch.decide(snapshot, room)
     if isinstance(decision, Hold):
-        return nobody, decision, False
+        placed = _record(tx, queue_id, dispatch.settle(snapshot, {}), {})
+        return nobody, decision, placed > 0
     planned = decision.counts()
     wanted = [(level, key, count) for (level, key), count in planned.items()]
     taken = dict(zip(planned, await tx.queues.take(queue_id, wanted, fit), strict=True))
-    settled = dispatch.settle(snapshot, {slot: len(tasks) for slot, tasks in taken.items() if tasks})
-    for lane in settled.lanes:
-        tx.queues.settle(queue_id, lane, len(taken.get((lane.level, lane.key), ())))
-    for clock in settled.clocks:
-        tx.queues.save_clock(queue_id, clock)
+    counts = {slot: len(tasks) for slot, tasks in taken.items() if tasks}
+    settled = dispatch.settle(snapshot, counts)
+    _record(tx, queue_id, settled, counts)
     if settled.order:
         tx.queues.count_dispatches(queue_id, tx.now_ms // MINUTE_MS, len(settled.order))
     heads = {slot: iter(tasks) for slot, tasks in taken.items()}
     tasks = [next(heads[slot]) for slot in settled.order]
     short = 0 < len(settled.order) < len(decision.order)
     return await _lease(house, tx, polls, tasks), Hold(HoldReason.EMPTY), short
+
+
+def _record(tx: Tx, queue_id: QueueId, settled: Settled, taken: Mapping[tuple[int, str], int]) -> int:
+    """Record the lanes that were billed or placed, and the clocks; returns how many lanes."""
+    for lane in settled.lanes:
+        tx.queues.settle(queue_id, lane, taken.get((lane.level, lane.key), 0))
+    for clock in settled.clocks:
+        tx.queues.save_clock(queue_id, clock)
+    return len(settled.lanes)
 
 
 async def _lease(house: House, tx: Tx, polls: Sequence[Poll], tasks: Sequence[Task]) -> list[list[Leased]]:
@@ -273,14 +284,15 @@ async def hand_back(house: House, leased: Leased) -> None:
         if run.buffered and task.kind is TaskKind.WORKFLOW:
             run, _ = await release_buffer(tx, run)
             tx.runs.save(run)
-        again = freed(replace(task, attempt=task.attempt - 1), TaskState.READY, available_at_ms=tx.now_ms)
+        uncharged = task if task.kind is TaskKind.WORKFLOW else replace(task, attempt=task.attempt - 1)
+        again = freed(uncharged, TaskState.READY, available_at_ms=tx.now_ms)
         if task.activity_id is not None:
             activity = await tx.activities.get(task.activity_id)
             assert activity is not None
             waiting = replace(
                 activity, status=ActivityStatus.PENDING, attempt=again.attempt, started_at_ms=None
             )
-            deadline = waiting_deadline_at_ms(waiting, task.available_at_ms)
+            deadline = waiting_deadline_at_ms(waiting, tx.now_ms)
             tx.activities.save(replace(waiting, deadline_at_ms=deadline))
         put_back(tx, again, TaskState.LEASED)
 

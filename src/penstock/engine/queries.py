@@ -25,7 +25,7 @@ from penstock.core.scheduling.cohorts import check_may_poll, status_now
 from penstock.engine.house import House
 from penstock.engine.polls import Poll
 from penstock.errors import Conflict, Exhausted, LeaseLost, NotFound, PenstockError, Reason, Unavailable
-from penstock.ports.store import Tx
+from penstock.ports.store import Line, Tx
 
 LOOK_AGAIN_S = 1.0
 HISTORY_EVENTS_MAX = 50_000
@@ -110,7 +110,9 @@ async def _enqueue(house: House, question: Question, query_id: str, wait_ms: int
         tx.wake(_desk_bell(run.namespace, run.task_queue))
         return run
 
-    return await house.store.transact(operation, key=f"queries:{run.namespace}:{run.task_queue}")
+    return await house.store.transact(
+        operation, key=f"queries:{run.namespace}:{run.task_queue}", line=Line.CLAIM
+    )
 
 
 async def _target(tx: Tx, question: Question) -> Run:
@@ -211,7 +213,7 @@ async def poll(house: House, request: Poll, wait_ms: int, draining: asyncio.Even
     try:
         while True:
             changed.clear()
-            leased = await _lease(house, request)
+            leased = await _lease_unless_gone(house, request)
             left = ends_at - loop.time()
             if leased is not None or left <= 0 or draining.is_set():
                 return leased
@@ -227,8 +229,33 @@ async def poll(house: House, request: Poll, wait_ms: int, draining: asyncio.Even
         silence()
 
 
+async def _lease_unless_gone(house: House, request: Poll) -> LeasedQuery | None:
+    """Lease a query; if the caller hangs up meanwhile, the query waits again."""
+    leasing = asyncio.ensure_future(_lease(house, request))
+    try:
+        return await asyncio.shield(leasing)
+    except asyncio.CancelledError:
+        leased = await leasing
+        if leased is not None:
+            await hand_back(house, leased)
+        raise
+
+
+async def hand_back(house: House, leased: LeasedQuery) -> None:
+    """Undo a lease whose poller hung up before it was told."""
+
+    async def operation(tx: Tx) -> None:
+        query = await tx.queries.lock(leased.query.query_id)
+        if query is None or query.state is not QueryState.LEASED or query.attempt != leased.query.attempt:
+            return
+        tx.queries.save(replace(query, state=QueryState.PENDING, lease_owner=None, lease_expires_at_ms=None))
+        tx.wake(_desk_bell(query.namespace, query.task_queue))
+
+    await house.store.transact(operation, key=leased.query.query_id)
+
+
 async def _lease(house: House, request: Poll) -> LeasedQuery | None:
-    async def operation(tx: Tx) -> LeasedQuery | None:
+    async def operation(tx: Tx) -> QueryTask | None:
         found = await tx.workers.get(request.namespace, request.worker_id)
         intents = {
             each.build_id: each for each in await tx.cohorts.list(request.namespace, request.task_queue)
@@ -248,12 +275,23 @@ async def _lease(house: House, request: Poll) -> LeasedQuery | None:
             lease_expires_at_ms=tx.now_ms + house.settings.leases.query_lease_ms,
         )
         tx.queries.save(leased)
+        return leased
+
+    query = await house.store.transact(
+        operation, key=f"queries:{request.namespace}:{request.task_queue}", line=Line.CLAIM
+    )
+    return None if query is None else await _equipped(house, query)
+
+
+async def _equipped(house: House, query: QueryTask) -> LeasedQuery:
+    """The query with the history that answers it, read after the lease so that nobody waits for the reading."""
+
+    async def operation(tx: Tx) -> LeasedQuery:
         run = await tx.runs.get(query.run_id)
         assert run is not None, "a query names a run that exists"
-        events = await tx.histories.page(run.run_id, 0, HISTORY_EVENTS_MAX)
-        return LeasedQuery(leased, run, events)
+        return LeasedQuery(query, run, await tx.histories.page(run.run_id, 0, HISTORY_EVENTS_MAX))
 
-    return await house.store.transact(operation, key=f"queries:{request.namespace}:{request.task_queue}")
+    return await house.store.read(operation)
 
 
 async def report(

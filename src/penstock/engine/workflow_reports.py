@@ -165,6 +165,9 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
             or task.kind is not TaskKind.WORKFLOW
         ):
             return False
+        if not run.is_open:
+            tx.tasks.save(freed(task, TaskState.CANCELLED, available_at_ms=tx.now_ms), TaskState.LEASED)
+            return True
         assert task.lease_expires_at_ms is not None
         if expired_only and task.lease_expires_at_ms > tx.now_ms:
             return False

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from penstock.core.model import Queue
+from penstock.errors import PenstockError
 from penstock.ports.store import Tx
 from penstock.ports.wakeups import Bell
 from penstock.stores.sql.catalogue import Statement
@@ -57,7 +58,9 @@ class Job:
         """Tell the caller; one who has gone away is not told."""
         if self.future.done():
             return
-        if self.error is not None:
+        if isinstance(self.error, PenstockError):
+            self.future.set_exception(self.error.with_details())
+        elif self.error is not None:
             self.future.set_exception(self.error)
         else:
             self.future.set_result(self.result)

@@ -104,7 +104,11 @@ class PostgresStore:
     ) -> PostgresStore:
         await require_current_schema(url)
         readers = await asyncpg.create_pool(
-            url, min_size=1, max_size=pool_size, server_settings=_server_settings(statement_timeout_ms)
+            url,
+            min_size=1,
+            max_size=pool_size,
+            server_settings=_server_settings(statement_timeout_ms),
+            command_timeout=_patience_s(statement_timeout_ms),
         )
         return cls(url, node, wakeups, readers, statement_timeout_ms, on_moment)
 
@@ -121,15 +125,26 @@ class PostgresStore:
                 operation_ = cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation)
                 coroutine = operation_(SqlTx(session, self._known_queues))
                 return cast("T", await _drive_alone(cast("Connection", connection), coroutine))
-        except (*_GONE, asyncpg.QueryCanceledError, TimeoutError) as error:
+        except (*_GONE, asyncpg.PostgresError) as error:
+            if isinstance(error, asyncpg.PostgresError) and not is_outage(error):
+                raise
             raise unavailable(error) from error
 
     async def check(self) -> None:
         try:
             async with self._readers.acquire(timeout=3) as connection:
-                await connection.fetchval("SELECT 1", timeout=3)
-        except (*_GONE, TimeoutError, asyncpg.PostgresError) as error:
+                writable = await connection.fetchval(
+                    "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'",
+                    timeout=3,
+                )
+        except (*_GONE, asyncpg.PostgresError) as error:
             raise unavailable(error) from error
+        if not writable:
+            raise Unavailable(
+                Reason.STORE_UNAVAILABLE,
+                "PostgreSQL takes no writes here: a standby, or read-only.",
+                outcome="none",
+            )
 
     async def close(self) -> None:
         self._closing = True
@@ -225,8 +240,9 @@ class _GroupLine:
         settled = [job for job in jobs if job not in later]
         for job in settled:
             job.answer()
-            self._known_queues.update(job.learned)
-        bells = {bell: None for job in settled for bell in job.bells}
+            if job.error is None:
+                self._known_queues.update(job.learned)
+        bells = {bell: None for job in settled if job.error is None for bell in job.bells}
         if bells:
             self._wakeups.ring(bells)
 
@@ -240,12 +256,17 @@ class _GroupLine:
                 return
             except _LeftTraces:
                 jobs = [job for job in jobs if not (job.error is not None and job.acted)]
-            except (*_TRY_AGAIN, *_GONE, asyncpg.QueryCanceledError, TimeoutError) as error:
+            except (*_TRY_AGAIN, *_GONE) as error:
                 failures += 1
-                if failures == TRIES or isinstance(error, asyncpg.QueryCanceledError):
+                if failures == TRIES:
                     raise unavailable(error) from error
                 log.info("trying a group again", error=type(error).__name__, failures=failures)
                 await asyncio.sleep(random.uniform(0, min(PAUSE_S_MAX, 0.02 * 4**failures)))
+            except asyncpg.PostgresError as error:
+                if not is_outage(error):
+                    raise
+                self._hang_up()
+                raise unavailable(error) from error
 
     async def _commit(self, jobs: list[Job]) -> None:
         connection = await self._connected()
@@ -269,7 +290,7 @@ class _GroupLine:
                 raise Unavailable(
                     Reason.OUTCOME_UNKNOWN,
                     "The connection broke during commit, so nobody can say whether this happened. "
-                    "Ask for its state, or send the same request again: it is safe to repeat.",
+                    "Ask for its state. A request that names an id or a key may be sent again: it counts once.",
                     outcome="unknown",
                 ) from error
             await self._roll_back(connection)
@@ -315,7 +336,10 @@ class _GroupLine:
     async def _connected(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
             self._connection = await asyncpg.connect(
-                self._url, timeout=5, server_settings=_server_settings(self._statement_timeout_ms)
+                self._url,
+                timeout=5,
+                server_settings=_server_settings(self._statement_timeout_ms),
+                command_timeout=_patience_s(self._statement_timeout_ms),
             )
         return self._connection
 
@@ -430,7 +454,24 @@ def _server_settings(statement_timeout_ms: int) -> dict[str, str]:
     }
 
 
+def _patience_s(statement_timeout_ms: int) -> float:
+    """How long we wait for an answer: a little longer than the database itself would work on it."""
+    return statement_timeout_ms / 1000 + 5
+
+
+_OUTAGES = frozenset({"08", "25", "28", "3D", "53", "55", "57", "58"})
+"""Classes of SQLSTATE that speak of the server's state, not of our statement: try later, on another connection."""
+
+
+def is_outage(error: asyncpg.PostgresError) -> bool:
+    return str(getattr(error, "sqlstate", None) or "")[:2] in _OUTAGES
+
+
 def unavailable(error: BaseException) -> Unavailable:
+    if isinstance(error, asyncpg.DiskFullError):
+        return Unavailable(
+            Reason.STORAGE_FULL, "PostgreSQL's disk is full; nothing was changed.", outcome="none"
+        )
     return Unavailable(
         Reason.STORE_UNAVAILABLE,
         f"PostgreSQL cannot be used now ({type(error).__name__}). Nothing was changed; try again shortly.",
@@ -487,5 +528,5 @@ async def _missing(connection: Connection) -> Sequence[Migration]:
 async def _connect_once(url: str) -> Connection:
     try:
         return await asyncpg.connect(url, timeout=10)
-    except (*_GONE, TimeoutError) as error:
+    except (*_GONE, asyncpg.PostgresError) as error:
         raise unavailable(error) from error

@@ -47,6 +47,8 @@ READERS = 2
 WAITING_MAX = 20_000
 """Most operations that may wait for the writer; beyond it callers are told to come back."""
 _CLOSE = object()
+_OWN_FAULTS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError)
+"""Errors that one operation brought about by itself; all others speak of the file."""
 log = structlog.get_logger("penstock.store")
 
 
@@ -199,7 +201,7 @@ class SqliteStore:
                 connection.executemany(statement.sql, rows)
             job.ended(session)
         except Exception as error:
-            if isinstance(error, sqlite3.OperationalError):
+            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OWN_FAULTS):
                 raise
             job.error = error
             connection.execute("ROLLBACK TO operation")

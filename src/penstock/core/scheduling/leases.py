@@ -87,8 +87,10 @@ def check_workflow_report(
     """The task, if the reporter holds its live lease; else the refusal that says why not."""
     if task is None or run is None or task.namespace != namespace or task.kind is not TaskKind.WORKFLOW:
         raise NotFound(Reason.TASK_NOT_FOUND, "There is no such task in this namespace.")
+    if not run.is_open:
+        raise _run_closed(task, run)
     if task.state is not TaskState.LEASED:
-        raise _run_closed(task, run) if not run.is_open else _not_leased(task)
+        raise _not_leased(task)
     assert task.lease_expires_at_ms is not None
     if task.lease_expires_at_ms <= now_ms:
         raise lease_expired(task)
@@ -125,7 +127,9 @@ def _not_leased(task: Task) -> LeaseLost:
 
 
 def _run_closed(task: Task, run: Run) -> LeaseLost:
-    return LeaseLost(Reason.RUN_CLOSED, f"The run is {run.status.value}.", **stop_details(task, run))
+    held = task.state is TaskState.LEASED
+    reason = Reason.RUN_ALREADY_CLOSED if held else Reason.RUN_CLOSED
+    return LeaseLost(reason, f"The run is {run.status.value}.", **stop_details(task, run))
 
 
 def stop_details(task: Task, run: Run) -> dict[str, object]:

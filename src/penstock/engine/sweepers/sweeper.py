@@ -101,5 +101,6 @@ class Sweeper(Generic[K]):
         assert self._next_due_ms is not None
         try:
             return await self._next_due_ms(self._house)
-        except PenstockError:
+        except Exception as error:
+            log.warning("cannot see what is due next", sweeper=self.name, error=repr(error))
             return None

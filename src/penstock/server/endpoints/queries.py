@@ -62,7 +62,12 @@ async def poll(call: Call) -> Answer:
         ) from refusal
     if leased is None:
         return Answer({"task": None, "poll_status": "empty"})
-    return Answer({"task": _task(leased), "poll_status": "leased"})
+    found = leased
+
+    def give_back() -> None:
+        call.dispatcher.undo(queries.hand_back(call.house, found))
+
+    return Answer({"task": _task(leased), "poll_status": "leased"}, undelivered=give_back)
 
 
 def _task(leased: LeasedQuery) -> dict[str, Any]:

@@ -88,7 +88,7 @@ async def heartbeat(call: Call) -> Answer:
         )
     except PenstockError as refusal:
         if refusal.reason is Reason.WORKER_NOT_REGISTERED:
-            refusal.details = {**refusal.details, "http_status": 404}
+            raise refusal.with_details(http_status=404) from refusal
         raise
     return Answer(
         {"worker_id": worker.worker_id, "acknowledged": True, "status": worker.status.value} | _liveness(call)
@@ -130,8 +130,7 @@ async def _poll(call: Call, kind: TaskKind) -> Answer:
     try:
         answer = await call.dispatcher.poll(poll, min(wait_ms, polls.poll_timeout_ms_max))
     except Unavailable as refusal:
-        refusal.details = {**refusal.details, "task": None, "poll_status": "unavailable"}
-        raise
+        raise refusal.with_details(task=None, poll_status="unavailable") from refusal
     return Answer(
         _polled(answer, batch=request.max_tasks is not None),
         undelivered=_give_back(call, answer) if answer.leased else None,
@@ -374,7 +373,7 @@ class _about_task:  # noqa: N801 - reads as a clause: with _about_task(…)
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if isinstance(error, PenstockError):
-            error.details = {**self._facts, **error.details}
+            raise error.with_details(**self._facts) from error
 
 
 def _task_id(call: Call) -> TaskId:

@@ -78,6 +78,15 @@ class MemoryTasks:
         busy = self._tables.lanes_busy.of(queue_id)
         return any(fits(tasks[task_id], fit) for lane_id in busy for task_id in ready.of(lane_id).values())
 
+    async def ready_part(self, queue_id: QueueId, fit: Fit) -> Fit | None:
+        ready, tasks = self._tables.tasks_ready, self._tables.tasks
+        busy = self._tables.lanes_busy.of(queue_id)
+        waiting = [tasks[task_id] for lane_id in busy for task_id in ready.of(lane_id).values()]
+        found = {task.type for task in waiting if fits(task, fit)}
+        if not found:
+            return None
+        return Fit(tuple(each for each in fit.types if each in found), fit.build_id)
+
     def insert(self, task: Task, standing: Standing) -> None:
         assert (task.level, task.key) == (standing.level, standing.key)
 

@@ -44,7 +44,7 @@ class Dialect(StrEnum):
     POSTGRES = "postgres"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Statement:
     name: str
     sql: str

@@ -45,6 +45,8 @@ _CHANGING = attrgetter(
     "last_error",
 )
 MINUTE_MS = 60_000
+SEPARATOR = "\x1f"
+"""Stands in no name."""
 
 
 class SqlTasks:
@@ -84,9 +86,14 @@ class SqlTasks:
         return None if rows[0][1] is None else int(rows[0][1])
 
     async def any_ready(self, queue_id: QueueId, fit: Fit) -> bool:
-        if fit.types:
-            return bool(await self._session.ask("any_ready_route", queue_id, routes_of(fit)))
-        return bool(await self._session.ask("any_ready_task", queue_id, fit.build_id))
+        return await self.ready_part(queue_id, fit) is not None
+
+    async def ready_part(self, queue_id: QueueId, fit: Fit) -> Fit | None:
+        if not fit.types:
+            return fit if await self._session.ask("any_ready_task", queue_id, fit.build_id) else None
+        rows = await self._session.ask("ready_routes", queue_id, routes_of(fit))
+        found = {str(row[1]).partition(SEPARATOR)[0] for row in rows}
+        return Fit(tuple(each for each in fit.types if each in found), fit.build_id) if found else None
 
     def insert(self, task: Task, standing: Standing) -> None:
         values: list[Any] = [*_NEW(task)]
@@ -109,7 +116,7 @@ class SqlTasks:
 
 def route(type_: str, build_id: str | None) -> str:
     """What a worker must know and be to take a task, as one text."""
-    return f"{type_}\x1f{build_id or ''}"
+    return f"{type_}{SEPARATOR}{build_id or ''}"
 
 
 def routes(fit: Fit) -> list[str]:
@@ -124,7 +131,7 @@ def routes_of(fit: Fit) -> str:
 
 def types_of(fit: Fit) -> str:
     """The types of a fit as one text, so that it travels beside other fits in one statement."""
-    return "\x1f" + "\x1f".join(fit.types) + "\x1f" if fit.types else ""
+    return SEPARATOR + SEPARATOR.join(fit.types) + SEPARATOR if fit.types else ""
 
 
 def _first(rows: Sequence[Row]) -> Task | None:

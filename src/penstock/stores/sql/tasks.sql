@@ -34,6 +34,7 @@ SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, 
  ORDER BY t.task_id {lock t};
 
 -- name: redelivered_tasks
+-- Locked: between the look and the new mark of delivery the task may be reported, cancelled or handed back.
 -- takes: namespace text, worker_id text, poll_request_id text
 SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
        t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
@@ -42,7 +43,7 @@ SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, 
   FROM {rows} JOIN tasks t
     ON t.namespace = q.namespace AND t.lease_owner = q.worker_id AND t.state = 'leased'
    AND t.poll_request_id = q.poll_request_id
- ORDER BY t.seq;
+ ORDER BY t.seq {lock t};
 
 -- name: tasks_leased_by
 -- takes: namespace text, worker_id text
@@ -83,13 +84,12 @@ SELECT 1, t.seq FROM tasks t
    AND (t.compatibility IS NULL OR t.compatibility = :build_id)
  LIMIT 1;
 
--- name: any_ready_route
+-- name: ready_routes
 -- alone
 -- takes: queue_id bigint, routes text
-SELECT 1, 1 FROM {each :routes}
+SELECT 1, each_.value FROM {each :routes}
  WHERE EXISTS (SELECT 1 FROM tasks t
-                WHERE t.queue_id = :queue_id AND t.route = each_.value AND t.state = 'ready')
- LIMIT 1;
+                WHERE t.queue_id = :queue_id AND t.route = each_.value AND t.state = 'ready' LIMIT 1 OFFSET 0);
 
 -- name: save_task
 -- Before insert_task: a run's workflow task must have ended before its next one may live.

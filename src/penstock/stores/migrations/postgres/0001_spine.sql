@@ -70,6 +70,10 @@ CREATE TABLE events (
   PRIMARY KEY (run_id, sequence)
 );
 
+-- A run ends once.
+CREATE UNIQUE INDEX events_one_end ON events (run_id) WHERE type IN (
+  'WorkflowCompleted', 'WorkflowFailed', 'WorkflowCancelled', 'WorkflowTerminated', 'WorkflowTimedOut');
+
 CREATE TABLE buffered_events (
   run_id  TEXT COLLATE "C" NOT NULL,
   number  BIGINT NOT NULL,
