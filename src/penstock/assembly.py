@@ -23,10 +23,12 @@ from penstock.engine.house import House
 from penstock.engine.sweepers.due_tasks import due_tasks
 from penstock.engine.sweepers.due_timers import due_timers
 from penstock.engine.sweepers.expired_leases import expired_leases
+from penstock.engine.sweepers.idle_lanes import idle_lanes
 from penstock.engine.sweepers.lapsed_queries import lapsed_queries
 from penstock.engine.sweepers.old_records import old_records
 from penstock.engine.sweepers.overdue_activities import overdue_activities
 from penstock.engine.sweepers.overdue_runs import overdue_runs
+from penstock.engine.sweepers.silent_workers import silent_workers
 from penstock.engine.sweepers.sweeper import Sweeper
 from penstock.errors import ConfigurationError
 from penstock.ports.store import Store, Tx
@@ -125,6 +127,8 @@ def _sweepers(house: House) -> list[Sweeper[Any]]:
         overdue_activities,
         overdue_runs,
         lapsed_queries,
+        silent_workers,
+        idle_lanes,
         old_records,
     )
     return [make(house) for make in makers]

@@ -23,6 +23,7 @@ from penstock.core.model import (
     TaskState,
     run_of,
 )
+from penstock.core.model import task_id as numbered
 from penstock.core.scheduling.leases import (
     Report,
     answered,
@@ -375,7 +376,8 @@ def attempt_id(number: int, secret: str) -> str:
 
 
 def _live_task(run: Run) -> TaskId | None:
-    return TaskId(f"{run.run_id}-{run.last_task}") if run.is_open and run.host is Host.WORKFLOW else None
+    waits = run.is_open and run.host is Host.WORKFLOW
+    return numbered(run.run_id, run.last_task) if waits else None
 
 
 def _attempt_payload(activity: Activity, token: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ async def _change(house: House, namespace: str, task_queue: str, build_id: str |
         status = WorkerStatus.DRAINING if intent == DRAINING else WorkerStatus.ACTIVE
         for worker in await tx.workers.list(namespace, task_queue):
             if (worker.build_id or "") == cohort.build_id and worker.status is not status:
-                tx.workers.save(replace(worker, status=status, updated_at_ms=tx.now_ms))
+                tx.workers.mark(namespace, worker.worker_id, status)
         return cohort
 
     return await house.store.transact(operation, key=f"cohort:{namespace}:{task_queue}")

@@ -120,7 +120,7 @@ async def heartbeat(
             heartbeat_at_ms=tx.now_ms,
             updated_at_ms=tx.now_ms,
         )
-        tx.workers.save(worker)
+        tx.workers.beat(worker)
         return worker
 
     return await house.store.transact(operation, key=f"worker:{namespace}:{worker_id}")

@@ -9,6 +9,7 @@ from enum import StrEnum
 from penstock.core.history.commands import Command
 from penstock.core.history.decide import advance
 from penstock.core.model import Run, RunId, Task, TaskId, TaskKind, TaskState, run_of
+from penstock.core.model import task_id as numbered
 from penstock.core.scheduling.leases import (
     Report,
     answered,
@@ -79,7 +80,7 @@ async def complete(
             run, woken = await release_buffer(tx, run)
             if woken:
                 run = await line_up(tx, run)
-                created.append(TaskId(f"{run.run_id}-{run.last_task}"))
+                created.append(numbered(run.run_id, run.last_task))
         else:
             await close_around(tx, run, but=task.task_id)
             run = nothing_open(run)

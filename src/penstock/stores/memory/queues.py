@@ -101,6 +101,23 @@ class MemoryQueues:
 
         self._changes.record(write)
 
+    async def idle_lanes(self, limit: int) -> Sequence[tuple[QueueId, int, str]]:
+        return [lane_id for lane_id in self._tables.lanes if self._tells_nothing(lane_id)][:limit]
+
+    def drop_lane(self, queue_id: QueueId, level: int, key: str) -> None:
+        def write() -> None:
+            if self._tells_nothing((queue_id, level, key)):
+                self._changes.drop(self._tables.lanes, (queue_id, level, key))
+
+        self._changes.record(write)
+
+    def _tells_nothing(self, lane_id: LaneId) -> bool:
+        lane, clock = self._tables.lanes.get(lane_id), self._tables.clocks.of(lane_id[0]).get(lane_id[1])
+        keyed = bool(lane_id[2])
+        return (
+            keyed and lane is not None and clock is not None and not lane.count and lane.tag <= clock.virtual
+        )
+
     async def any_meter_before(self, minute: int) -> bool:
         return any(kept < minute for _, kept in self._tables.meters)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.core.model import Worker
+from penstock.core.model import Worker, WorkerStatus
 from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.tables import Tables
 
@@ -32,6 +32,41 @@ class MemoryWorkers:
     def save(self, worker: Worker) -> None:
         name = (worker.namespace, worker.worker_id)
         self._changes.record(lambda: self._changes.put(self._tables.workers, name, worker))
+
+    def mark(self, namespace: str, worker_id: str, status: WorkerStatus) -> None:
+        def write() -> None:
+            worker = self._tables.workers.get((namespace, worker_id))
+            if worker is not None:
+                marked = replace(worker, status=status)
+                self._changes.put(self._tables.workers, (namespace, worker_id), marked)
+
+        self._changes.record(write)
+
+    def beat(self, worker: Worker) -> None:
+        def write() -> None:
+            name = (worker.namespace, worker.worker_id)
+            known = self._tables.workers.get(name)
+            if known is None:
+                return
+            heard = replace(
+                known,
+                status=worker.status,
+                task_slots=known.task_slots if worker.task_slots is None else worker.task_slots,
+                process_metrics=known.process_metrics
+                if worker.process_metrics is None
+                else worker.process_metrics,
+                heartbeat_interval_s=worker.heartbeat_interval_s or known.heartbeat_interval_s,
+                heartbeat_at_ms=max(known.heartbeat_at_ms, worker.heartbeat_at_ms),
+                updated_at_ms=worker.heartbeat_at_ms,
+            )
+            self._changes.put(self._tables.workers, name, heard)
+
+        self._changes.record(write)
+
+    async def silent(self, since_ms: int, limit: int) -> Sequence[tuple[str, str]]:
+        silent = [worker for worker in self._tables.workers.values() if worker.heartbeat_at_ms < since_ms]
+        silent.sort(key=lambda worker: worker.heartbeat_at_ms)
+        return [(worker.namespace, worker.worker_id) for worker in silent[:limit]]
 
     def touch(self, namespace: str, worker_id: str, now_ms: int) -> None:
         def write() -> None:

@@ -97,6 +97,13 @@ class SqlQueues:
     def save_clock(self, queue_id: QueueId, clock: Clockwork) -> None:
         self._session.record("save_clock", queue_id, clock.level, clock.virtual, clock.placed)
 
+    async def idle_lanes(self, limit: int) -> Sequence[tuple[QueueId, int, str]]:
+        rows = await self._session.ask("idle_lanes", limit)
+        return [(QueueId(row[1]), row[2], row[3]) for row in rows]
+
+    def drop_lane(self, queue_id: QueueId, level: int, key: str) -> None:
+        self._session.record("drop_lane", queue_id, level, key)
+
     async def any_meter_before(self, minute: int) -> bool:
         return bool(await self._session.ask("any_meter_before", minute))
 

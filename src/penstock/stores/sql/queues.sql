@@ -189,3 +189,16 @@ SELECT 1 FROM meters WHERE minute < :minute LIMIT 1;
 -- name: forget_meters
 -- takes: before_minute bigint
 DELETE FROM meters WHERE minute < (SELECT max(q.before_minute) FROM {rows});
+
+-- name: idle_lanes
+-- alone
+-- takes: most bigint
+SELECT 1, l.queue_id, l.level, l.key
+  FROM clocks c JOIN lanes l ON l.queue_id = c.queue_id AND l.level = c.level AND l.count = 0 AND l.tag <= c.virtual
+ WHERE l.key <> '' LIMIT :most;
+
+-- name: drop_lane
+-- takes: queue_id bigint, level bigint, key text
+DELETE FROM lanes
+ WHERE count = 0 AND (queue_id, level, key) IN (SELECT q.queue_id, q.level, q.key FROM {rows})
+   AND tag <= (SELECT c.virtual FROM clocks c WHERE c.queue_id = lanes.queue_id AND c.level = lanes.level);

@@ -51,6 +51,24 @@ class SqlWorkers:
             worker.updated_at_ms,
         )
 
+    def mark(self, namespace: str, worker_id: str, status: WorkerStatus) -> None:
+        self._session.record("mark_worker", namespace, worker_id, status.value, self._session.now_ms)
+
+    def beat(self, worker: Worker) -> None:
+        self._session.record(
+            "beat_worker",
+            worker.namespace,
+            worker.worker_id,
+            worker.status.value,
+            None if worker.task_slots is None else _text(worker.task_slots),
+            None if worker.process_metrics is None else _text(worker.process_metrics),
+            worker.heartbeat_interval_s,
+            worker.heartbeat_at_ms,
+        )
+
+    async def silent(self, since_ms: int, limit: int) -> Sequence[tuple[str, str]]:
+        return [(row[1], row[2]) for row in await self._session.ask("silent_workers", since_ms, limit)]
+
     def touch(self, namespace: str, worker_id: str, now_ms: int) -> None:
         self._session.record("touch_worker", namespace, worker_id, now_ms)
 

@@ -37,6 +37,28 @@ UPDATE workers SET heartbeat_at_ms = q.heartbeat_at_ms
  WHERE workers.namespace = q.namespace AND workers.worker_id = q.worker_id
    AND workers.heartbeat_at_ms < q.heartbeat_at_ms;
 
+-- name: mark_worker
+-- takes: namespace text, worker_id text, status text, updated_at_ms bigint
+UPDATE workers SET status = q.status, updated_at_ms = q.updated_at_ms
+  FROM {rows} WHERE workers.namespace = q.namespace AND workers.worker_id = q.worker_id;
+
+-- name: beat_worker
+-- takes: namespace text, worker_id text, status text, task_slots text, process_metrics text, heartbeat_interval_s bigint, heartbeat_at_ms bigint
+UPDATE workers
+   SET status = q.status, task_slots = coalesce(q.task_slots, workers.task_slots),
+       process_metrics = coalesce(q.process_metrics, workers.process_metrics),
+       heartbeat_interval_s = coalesce(q.heartbeat_interval_s, workers.heartbeat_interval_s),
+       heartbeat_at_ms = CASE WHEN q.heartbeat_at_ms > workers.heartbeat_at_ms THEN q.heartbeat_at_ms
+                              ELSE workers.heartbeat_at_ms END,
+       updated_at_ms = q.heartbeat_at_ms
+  FROM {rows} WHERE workers.namespace = q.namespace AND workers.worker_id = q.worker_id;
+
+-- name: silent_workers
+-- alone
+-- takes: since_ms bigint, most bigint
+SELECT 1, t.namespace, t.worker_id FROM workers t
+ WHERE t.heartbeat_at_ms < :since_ms ORDER BY t.heartbeat_at_ms LIMIT :most;
+
 -- name: delete_worker
 -- takes: namespace text, worker_id text
 DELETE FROM workers WHERE (namespace, worker_id) IN (SELECT q.namespace, q.worker_id FROM {rows});

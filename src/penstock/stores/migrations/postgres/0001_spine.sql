@@ -139,6 +139,7 @@ CREATE TABLE lanes (
   PRIMARY KEY (queue_id, level, key)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 200);
 CREATE INDEX lanes_ready ON lanes (queue_id, level, tag, key) WHERE count > 0 AND place = 0;
+CREATE INDEX lanes_idle ON lanes (queue_id, level, tag) WHERE count = 0;
 CREATE INDEX lanes_to_place ON lanes (queue_id, place, level, key) WHERE count > 0 AND place = 1;
 
 CREATE TABLE clocks (
@@ -226,6 +227,7 @@ CREATE TABLE workers (
   PRIMARY KEY (namespace, worker_id)
 );
 CREATE INDEX workers_on ON workers (namespace, task_queue);
+CREATE INDEX workers_silent ON workers (heartbeat_at_ms);
 
 CREATE TABLE cohorts (
   namespace          TEXT COLLATE "C" NOT NULL,

@@ -1,0 +1,29 @@
+"""Lanes of keys that have no work: once virtual time has passed their tag, forgetting them changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.model import QueueId
+from penstock.engine.house import House
+from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.ports.store import Tx
+
+
+def idle_lanes(house: House) -> Sweeper[tuple[QueueId, int, str]]:
+    return Sweeper("idle_lanes", house, _find, _mend)
+
+
+async def _find(house: House, limit: int) -> Sequence[tuple[QueueId, int, str]]:
+    async def operation(tx: Tx) -> Sequence[tuple[QueueId, int, str]]:
+        return await tx.queues.idle_lanes(limit)
+
+    return await house.store.read(operation)
+
+
+async def _mend(house: House, lane: tuple[QueueId, int, str]) -> bool:
+    async def operation(tx: Tx) -> bool:
+        tx.queues.drop_lane(*lane)
+        return True
+
+    return await house.store.transact(operation, key=f"lane:{lane[0]}:{lane[1]}:{lane[2]}")
