@@ -42,7 +42,7 @@ ELSEWHERE = {
     Reason.HISTORICAL_RUN_COMMAND_REJECTED: "nobody yet: no command of this release makes a second run",
     Reason.RUN_ALREADY_CLOSED: "nobody: it is a guard, for a run's leases end together with it",
     Reason.SERVER_DRAINING: "nobody: it guards a store that closes, when the last request has been answered",
-    Reason.STORE_DAMAGED: "the tests of the stores",
+    Reason.STORE_DAMAGED: "the tests with faults",
     Reason.STORE_UNAVAILABLE: "the tests with faults",
     Reason.OUTCOME_UNKNOWN: "the tests with faults",
     Reason.STORAGE_FULL: "the tests with faults",
