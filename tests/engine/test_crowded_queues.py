@@ -133,7 +133,9 @@ async def test_a_poll_sent_twice_at_once_leases_one_task_and_both_are_told_of_it
     for number in range(2):
         await scene.start(f"order-{number}")
     first, second = await asyncio.gather(crowd.poll(poll_request_id="p1"), crowd.poll(poll_request_id="p1"))
-    assert [each.task.lease_token for each in first.leased] == [each.task.lease_token for each in second.leased]
+    assert [each.task.lease_token for each in first.leased] == [
+        each.task.lease_token for each in second.leased
+    ]
     assert len(scene.tables.tasks_leased.of((await scene.queue(WORKFLOW)).queue_id)) == 1
 
 

@@ -52,7 +52,9 @@ async def desk(scene: Scene) -> AsyncIterator[Desk]:
     await scene.decide(StartTimer(600))
     store = GatedStore(scene.house.store)
     house = replace(scene.house, store=store)
-    asked = asyncio.create_task(queries.ask(house, Question("default", "order-1", "state", Blob(""))))
+    asked = asyncio.create_task(
+        queries.ask(house, Question("default", "order-1", "state", Blob("")), asyncio.Event())
+    )
     while not scene.tables.queries:
         await asyncio.sleep(0)
     yield Desk(house, store, asked)

@@ -75,7 +75,7 @@ async def test_timers_fire_after_the_store_is_back_whatever_it_said_meanwhile(sc
     sweeping = asyncio.create_task(due_timers(replace(scene.house, store=store)).run())
     try:
         store.error = error
-        await until(lambda: store.refused >= 6, sweeping)
+        await until(lambda: store.refused >= 3, sweeping)
         scene.clock.advance(60_000)
         store.error = None
         await until(lambda: scene.run(run.run_id).open_timers == 0, sweeping)
@@ -94,7 +94,7 @@ async def test_tasks_that_have_rested_are_ready_after_the_store_is_back(scene: S
     sweeping = asyncio.create_task(due_tasks(replace(scene.house, store=store)).run())
     try:
         store.error = error
-        await until(lambda: store.refused >= 6, sweeping)
+        await until(lambda: store.refused >= 3, sweeping)
         scene.clock.advance(1_000)
         store.error = None
         queue = await scene.queue(WORKFLOW)

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.core.model import QueueId, Standing, TaskKind, WorkerStatus
+from penstock.core.model import QueueId, Standing, TaskKind, Worker, WorkerStatus
 from penstock.core.scheduling.fairness import Clockwork, Lane
 from penstock.ports.store import Store, Tx
 from tests.stores.working import record
 from tests.support.builders import NOW_MS, a_task, a_worker
+
+
+async def register(store: Store, worker: Worker) -> None:
+    await record(store, lambda tx: tx.workers.save(worker))
+
+
+async def give_one(store: Store, queue_id: QueueId, lane: Lane) -> None:
+    await record(store, lambda tx: tx.queues.settle(queue_id, lane, 1))
+
+
+async def drop(store: Store, queue_id: QueueId, key: str) -> None:
+    await record(store, lambda tx: tx.queues.drop_lane(queue_id, 3, key))
 
 
 async def find_worker(store: Store, worker_id: str = "w1") -> object:
@@ -20,8 +32,7 @@ async def find_worker(store: Store, worker_id: str = "w1") -> object:
 
 async def test_the_longest_silent_workers_are_found_first(store: Store):
     for number in range(3):
-        heard = a_worker(worker_id=f"w{number}", heartbeat_at_ms=NOW_MS - number)
-        await record(store, lambda tx, heard=heard: tx.workers.save(heard))
+        await register(store, a_worker(worker_id=f"w{number}", heartbeat_at_ms=NOW_MS - number))
 
     async def operation(tx: Tx) -> list[tuple[str, str]]:
         return [*await tx.workers.silent(NOW_MS, 10)]
@@ -72,12 +83,11 @@ async def test_a_lane_is_forgotten_when_it_is_idle_and_virtual_time_has_passed_i
 
     queue_id = await store.transact(fill, key="fill")
     for key, tag in (("done", 5), ("ahead", 50)):
-        lane = Lane(3, key, tag, 1000, 1000, 0)
-        await record(store, lambda tx, lane=lane: tx.queues.settle(queue_id, lane, 1))
+        await give_one(store, queue_id, Lane(3, key, tag, 1000, 1000, 0))
     assert await idle(store) == []
     await record(store, lambda tx: tx.queues.save_clock(queue_id, Clockwork(3, 10, 0)))
     assert await idle(store) == [(3, "done")]
     for key in ("done", "ahead", "busy"):
-        await record(store, lambda tx, key=key: tx.queues.drop_lane(queue_id, 3, key))
+        await drop(store, queue_id, key)
     await record(store, lambda tx: tx.queues.save_clock(queue_id, Clockwork(3, 100, 0)))
     assert await idle(store) == [(3, "ahead")]

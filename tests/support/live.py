@@ -65,11 +65,15 @@ class LiveServer:
         ends_at = time.monotonic() + START_SECONDS_MAX
         while time.monotonic() < ends_at:
             if self.process.poll() is not None:
-                raise RuntimeError(f"the server ended with {self.process.returncode}:\n{self.log.read_text()}")
-            with contextlib.suppress(OSError):
-                with urllib.request.urlopen(f"{self.url}/api/health", timeout=1) as answer:
-                    if json.load(answer)["status"] == "serving":
-                        return
+                raise RuntimeError(
+                    f"the server ended with {self.process.returncode}:\n{self.log.read_text()}"
+                )
+            with (
+                contextlib.suppress(OSError),
+                urllib.request.urlopen(f"{self.url}/api/health", timeout=1) as answer,
+            ):
+                if json.load(answer)["status"] == "serving":
+                    return
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(0.05)
         raise RuntimeError(f"the server did not answer in time:\n{self.log.read_text()}")

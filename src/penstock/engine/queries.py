@@ -47,15 +47,21 @@ class QueryAnswer:
     outcome: dict[str, Any]
 
 
-async def ask(house: House, question: Question) -> QueryAnswer:
-    """Put the question in line, wait for a worker's answer, and forget both."""
+async def ask(house: House, question: Question, draining: asyncio.Event) -> QueryAnswer:
+    """Put the question in line, wait for a worker's answer, and forget both. A server that drains waits no more."""
     query_id = f"query-{house.entropy.new_id()}"
     wait_ms = house.settings.polls.query_timeout_ms
     run = await _enqueue(house, question, query_id, wait_ms)
     try:
-        answered = await _wait(house, query_id, wait_ms)
+        answered = await _wait(house, query_id, wait_ms, draining)
     finally:
         await _forget(house, query_id)
+    if answered is None and draining.is_set():
+        raise Unavailable(
+            Reason.SERVER_DRAINING,
+            "This server is stopping. Ask another, or again in a moment.",
+            outcome="none",
+        )
     if answered is None:
         raise Unavailable(
             Reason.QUERY_WORKER_TIMEOUT,
@@ -151,7 +157,7 @@ async def _require_worker(house: House, tx: Tx, run: Run) -> None:
     )
 
 
-async def _wait(house: House, query_id: str, wait_ms: int) -> QueryTask | None:
+async def _wait(house: House, query_id: str, wait_ms: int, draining: asyncio.Event) -> QueryTask | None:
     async def operation(tx: Tx) -> QueryTask | None:
         return await tx.queries.get(query_id)
 
@@ -166,10 +172,9 @@ async def _wait(house: House, query_id: str, wait_ms: int) -> QueryTask | None:
             if query is not None and query.state in (QueryState.ANSWERED, QueryState.FAILED):
                 return query
             left = ends_at - loop.time()
-            if query is None or left <= 0:
+            if query is None or left <= 0 or draining.is_set():
                 return None
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), min(left, LOOK_AGAIN_S))
+            await _either(changed, draining, min(left, LOOK_AGAIN_S))
     finally:
         silence()
 
@@ -217,14 +222,7 @@ async def poll(house: House, request: Poll, wait_ms: int, draining: asyncio.Even
             left = ends_at - loop.time()
             if leased is not None or left <= 0 or draining.is_set():
                 return leased
-            waits = [asyncio.ensure_future(changed.wait()), asyncio.ensure_future(draining.wait())]
-            try:
-                await asyncio.wait(
-                    waits, timeout=min(left, LOOK_AGAIN_S), return_when=asyncio.FIRST_COMPLETED
-                )
-            finally:
-                for each in waits:
-                    each.cancel()
+            await _either(changed, draining, min(left, LOOK_AGAIN_S))
     finally:
         silence()
 
@@ -370,6 +368,16 @@ async def mend(house: House, query_id: str) -> bool:
         return False
 
     return await house.store.transact(operation, key=query_id)
+
+
+async def _either(changed: asyncio.Event, draining: asyncio.Event, seconds: float) -> None:
+    """Until something changed, the server drains, or it is time to look anyway."""
+    waits = [asyncio.ensure_future(changed.wait()), asyncio.ensure_future(draining.wait())]
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
 
 
 def _desk_bell(namespace: str, task_queue: str) -> str:

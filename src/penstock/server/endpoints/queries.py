@@ -27,7 +27,7 @@ async def ask(call: Call) -> Answer:
     named = RunId(text_path(call, "run_id")) if "run_id" in call.path else None
     arguments = Blob(payloads.parse(request.input, "input").blob)
     question = Question(call.namespace, text_path(call, "workflow_id", 128), name, arguments, named)
-    answer = await queries.ask(call.house, question)
+    answer = await queries.ask(call.house, question, call.dispatcher.draining)
     blob = answer.outcome.get("blob")
     return Answer(
         {
