@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from penstock.wire.payloads import encode
 from tests.cli.recorded_server import RecordedServer, Run
 
@@ -16,6 +18,9 @@ RUNNING = {
     "result": None,
 }
 DONE = RUNNING | {"status": "completed", "result": encode({"pages": 3}).envelope()}
+RESULT_PATH = "/activities/render-1/result"
+OPEN = {"activity_id": "render-1", "status": "running", "is_terminal": False, "result": None, "failure": None}
+RESULT = OPEN | {"status": "completed", "is_terminal": True, "result_envelope": DONE["result"]}
 
 
 def test_a_start_sends_timeouts_and_retry_policy(ask: Run, server: RecordedServer) -> None:
@@ -46,8 +51,8 @@ def test_a_start_sends_timeouts_and_retry_policy(ask: Run, server: RecordedServe
 
 
 def test_a_result_is_waited_for_and_opened(ask: Run, server: RecordedServer) -> None:
-    server.answer("GET", "/activities/render-1", RUNNING)
-    server.answer("GET", "/activities/render-1", DONE)
+    server.answer("GET", RESULT_PATH, OPEN)
+    server.answer("GET", RESULT_PATH, RESULT)
     result = ask("activity", "result", "render-1")
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {"pages": 3}
@@ -60,23 +65,54 @@ def test_without_waiting_a_running_activity_has_no_result(ask: Run, server: Reco
     assert "activity_not_closed" in result.stderr
 
 
-def test_a_failed_activity_is_exit_code_1(ask: Run, server: RecordedServer) -> None:
-    server.answer("GET", "/activities/render-1", RUNNING | {"status": "failed", "closed_reason": "timed_out"})
-    result = ask("activity", "result", "render-1")
+@pytest.mark.parametrize(
+    ("failure", "cause"),
+    [
+        ({"exception_type": "CardDeclined", "message": "card declined"}, ": CardDeclined: card declined"),
+        (
+            {"exception_type": "TimeoutError", "timeout_kind": "start_to_close", "message": "Too long."},
+            ": start_to_close: Too long.",
+        ),
+        ({"event_type": "WorkflowCancelled", "reason": "wrong month"}, ": wrong month"),
+        (None, "."),
+    ],
+)
+@pytest.mark.parametrize(("count", "attempts"), [(1, "1 attempt"), (3, "3 attempts")])
+def test_an_activity_that_did_not_complete_is_exit_code_1_and_says_what_ended_it(
+    ask: Run, server: RecordedServer, failure: object, cause: str, count: int, attempts: str
+) -> None:
+    server.answer("GET", RESULT_PATH, OPEN | {"status": "failed", "is_terminal": True, "failure": failure})
+    closed = {"status": "failed", "closed_reason": "timed_out", "attempt_count": count}
+    server.answer("GET", "/activities/render-1", RUNNING | closed)
+    result = ask("activity", "result", "render-1", "--namespace", "reports")
     assert result.exit_code == 1
-    assert "activity_timed_out: render-1 ended as timed_out after 1 attempts." in result.stderr
+    assert result.stdout == ""
+    said = f"activity_timed_out: render-1 ended as timed_out after {attempts}{cause} →"
+    assert said in result.stderr
+    assert "`penstock activity describe render-1 --namespace reports`" in result.stderr
+
+
+def test_with_json_what_ended_an_activity_is_data(ask: Run, server: RecordedServer) -> None:
+    failed = OPEN | {"status": "failed", "is_terminal": True, "failure": {"message": "card declined"}}
+    server.answer("GET", RESULT_PATH, failed)
+    server.answer("GET", "/activities/render-1", RUNNING | {"status": "failed"})
+    result = ask("activity", "result", "render-1", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == failed
 
 
 def test_start_and_wait_prints_the_result(ask: Run, server: RecordedServer) -> None:
     server.answer("POST", "/activities", RUNNING, status=201)
-    server.answer("GET", "/activities/render-1", DONE)
+    server.answer("GET", RESULT_PATH, RESULT)
     result = ask("activity", "start", "--type", "t", "--task-queue", "q", "--wait")
     assert json.loads(result.stdout) == {"pages": 3}
 
 
-def test_a_cancel_goes_to_the_run_that_hosts_the_activity(ask: Run, server: RecordedServer) -> None:
-    body = {"workflow_id": "render-1", "outcome": "cancelled"}
-    server.answer("POST", "/workflows/render-1/cancel", body)
+def test_a_cancel_goes_to_the_activity_and_never_to_a_workflow_of_that_id(
+    ask: Run, server: RecordedServer
+) -> None:
+    body = {"activity_id": "render-1", "outcome": "cancelled"}
+    server.answer("POST", "/activities/render-1/cancel", body)
     assert ask("activity", "cancel", "render-1", "--reason", "wrong month").exit_code == 0
     assert server.only_request.body == {"reason": "wrong month"}
 

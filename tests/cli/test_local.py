@@ -134,6 +134,48 @@ class TestDev:
         assert address(host, 8080) == url
 
 
+class TestDatabase:
+    """The database of a development server, addressed by its data directory."""
+
+    @pytest.fixture
+    def data_dir(self, tmp_path: Path) -> Path:
+        from penstock import assembly, settings
+
+        data_dir = tmp_path / "data"
+        prepare(data_dir)
+        assembly.migrate(settings.load({}, flags=dev_overrides(data_dir, {})))
+        return data_dir
+
+    def test_its_schema_is_shown_without_a_word_about_tokens(self, run: Run, data_dir: Path) -> None:
+        result = run("db", "status", "--data-dir", str(data_dir), "--json")
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["up_to_date"] is True
+        assert result.stderr == ""
+
+    def test_the_directory_wins_over_the_environment(self, run: Run, data_dir: Path, tmp_path: Path) -> None:
+        elsewhere = {"DW_DATABASE_URL": f"sqlite:///{tmp_path / 'other.db'}"}
+        result = run("db", "status", "--data-dir", str(data_dir), "--json", env=elsewhere)
+        assert json.loads(result.stdout)["up_to_date"] is True
+
+    def test_it_is_migrated_and_copied(self, run: Run, data_dir: Path, tmp_path: Path) -> None:
+        copy = tmp_path / "copy.db"
+        assert run("db", "migrate", "--data-dir", str(data_dir)).exit_code == 0
+        assert run("db", "backup", str(copy), "--data-dir", str(data_dir)).exit_code == 0
+        assert copy.stat().st_size > 0
+
+    @pytest.mark.parametrize("verb", [["status"], ["migrate"], ["backup", "copy.db"]])
+    def test_a_directory_without_a_database_is_refused_and_nothing_is_made(
+        self, run: Run, tmp_path: Path, verb: list[str]
+    ) -> None:
+        result = run("db", *verb, "--data-dir", str(tmp_path))
+        assert result.exit_code == 1
+        assert "data_dir_unusable" in result.stderr
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_file_of_settings_beside_it_is_a_usage_error(self, run: Run, data_dir: Path) -> None:
+        assert run("db", "status", "--data-dir", str(data_dir), "--config", "x.toml").exit_code == 2
+
+
 class TestDemo:
     def test_it_plays_client_and_worker_and_shows_the_history(
         self, server: RecordedServer, capsys: pytest.CaptureFixture[str]

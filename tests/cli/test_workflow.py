@@ -238,6 +238,118 @@ def test_a_history_of_many_pages_is_shown_whole(ask: Run, server: RecordedServer
     assert server.requests[1].query["next_page_token"] == "Mg=="
 
 
+ENDED = {
+    "workflow_id": "order-1001",
+    "run_id": "01RUN",
+    "workflow_type": "orders.fulfillment",
+    "status": "cancelled",
+    "outcome": "cancelled",
+}
+
+
+@pytest.mark.parametrize(("verb", "said"), [("cancel", "Cancelled"), ("terminate", "Terminated")])
+def test_a_workflow_is_ended_with_a_reason(ask: Run, server: RecordedServer, verb: str, said: str) -> None:
+    server.answer("POST", f"/workflows/order-1001/{verb}", ENDED)
+    result = ask("workflow", verb, "order-1001", "--reason", "ordered twice")
+    assert result.exit_code == 0, result.output
+    assert server.only_request.body == {"reason": "ordered twice"}
+    assert result.stderr == f"{said} order-1001.\n"
+    assert "01RUN" in result.stdout
+
+
+@pytest.mark.parametrize("flag", ["--run", "--run-id"])
+@pytest.mark.parametrize("verb", ["cancel", "terminate"])
+def test_one_run_can_be_ended_without_a_reason(
+    ask: Run, server: RecordedServer, verb: str, flag: str
+) -> None:
+    server.answer("POST", f"/workflows/order-1001/runs/01RUN/{verb}", ENDED)
+    assert ask("workflow", verb, "order-1001", flag, "01RUN").exit_code == 0
+    assert server.only_request.body == {}
+
+
+def test_ending_a_workflow_that_has_ended_is_exit_code_1(ask: Run, server: RecordedServer) -> None:
+    body = {"message": "The run is completed already.", "reason": "run_not_active"}
+    server.answer("POST", "/workflows/order-1001/cancel", body, status=409)
+    result = ask("workflow", "cancel", "order-1001", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == body
+    assert "Cancelled" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("inputs", "sent"), [([], []), (["5"], [5]), (["5", '"a"'], [5, "a"]), (["[1, 2]"], [1, 2])]
+)
+def test_a_query_sends_its_arguments_and_prints_the_answer_opened(
+    ask: Run, server: RecordedServer, inputs: list[str], sent: list[object]
+) -> None:
+    answer = {"query_name": "status", "result": None, "result_envelope": encode({"open": 2}).envelope()}
+    server.answer("POST", "/workflows/order-1001/query/status", answer)
+    flags = [word for value in inputs for word in ("--input", value)]
+    result = ask("workflow", "query", "order-1001", "status", *flags)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == {"open": 2}
+    assert server.only_request.body == {"input": sent}
+
+
+def test_one_run_can_be_queried_and_an_answer_without_an_envelope_is_printed(
+    ask: Run, server: RecordedServer
+) -> None:
+    server.answer("POST", "/workflows/order-1001/runs/01RUN/query/a%20b", {"result": [1]})
+    result = ask("workflow", "query", "order-1001", "a b", "--run", "01RUN")
+    assert json.loads(result.stdout) == [1]
+
+
+def test_a_query_that_nobody_answers_is_exit_code_1(ask: Run, server: RecordedServer) -> None:
+    body = {"message": "No worker answered within 30 s.", "reason": "query_worker_timeout"}
+    server.answer("POST", "/workflows/order-1001/query/status", body, status=504)
+    result = ask("workflow", "query", "order-1001", "status")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "query_worker_timeout: No worker answered within 30 s." in result.stderr
+
+
+def test_a_query_with_text_that_is_not_json_is_a_usage_error_and_nothing_is_sent(
+    ask: Run, server: RecordedServer
+) -> None:
+    assert ask("workflow", "query", "order-1001", "status", "--input", "lines").exit_code == 2
+    assert server.requests == []
+
+
+def test_the_runs_of_a_workflow_are_listed(ask: Run, server: RecordedServer) -> None:
+    first = bodies.workflow(run_id="01OLD", status="completed", closed_reason="completed")
+    second = bodies.workflow(run_number=2)
+    server.answer(
+        "GET",
+        "/workflows/order-1001/runs",
+        {"workflow_id": "order-1001", "run_count": 2, "runs": [first, second]},
+    )
+    lines = ask("workflow", "runs", "order-1001").stdout.splitlines()
+    assert [line.split()[:3] for line in lines[1:]] == [
+        ["1", "01OLD", "completed"],
+        ["2", "01RUN", "running"],
+    ]
+
+
+def test_what_to_type_next_stays_in_the_namespace_that_was_given(ask: Run, server: RecordedServer) -> None:
+    server.answer("POST", "/workflows", STARTED, status=201)
+    server.answer("GET", "/workflows", {"workflows": [], "next_page_token": None})
+    missing = {"message": "No.", "reason": "instance_not_found"}
+    server.answer("GET", "/workflows/x", missing, status=404)
+    for args, hint in (
+        (["start", "--type", "t"], "`penstock workflow history order-1001 --namespace orders`"),
+        (["list"], "`penstock workflow start --type TYPE --task-queue QUEUE --namespace orders`"),
+        (["describe", "x"], "`penstock workflow list --namespace orders`"),
+    ):
+        assert hint in ask("workflow", *args, "--namespace", "orders").stderr
+        assert hint in ask("--namespace", "orders", "workflow", *args).stderr
+        assert hint.replace(" --namespace orders", "") in ask("workflow", *args).stderr
+
+
+def test_a_hint_quotes_an_id_that_a_shell_would_obey(ask: Run, server: RecordedServer) -> None:
+    server.answer("POST", "/workflows", STARTED | {"workflow_id": "a$(b) c"}, status=201)
+    assert "`penstock workflow history 'a$(b) c'`" in ask("workflow", "start", "--type", "t").stderr
+
+
 def test_hostile_ids_and_payloads_cannot_drive_the_terminal(ask: Run, server: RecordedServer) -> None:
     evil = "\x1b]8;;http://evil\x07[red]x[/red]\u202e\r\n"
     event = {

@@ -9,6 +9,7 @@ import click
 from penstock.cli.contents import opened
 from penstock.cli.exits import Ended, say
 from penstock.cli.grammar import noun
+from penstock.cli.hints import to_type
 from penstock.cli.inputs import Json, Seconds, arguments, given
 from penstock.cli.paging import read_pages
 from penstock.cli.screen import Screen, data, name, nothing_yet, plain, status
@@ -123,7 +124,7 @@ def show_result(session: Session, activity_id: str, no_wait: bool) -> None:
 @click.pass_obj
 def cancel_activity(session: Session, activity_id: str, reason: str | None) -> None:
     """Cancel an activity that has not ended."""
-    answer = session.connect().post("workflows", activity_id, "cancel", body=given(reason=reason))
+    answer = session.connect().post("activities", activity_id, "cancel", body=given(reason=reason))
     say(f"Cancelled {activity_id}.")
     session.show(answer, _draw_cancelled)
 
@@ -148,32 +149,45 @@ def list_activities(session: Session, bucket: str | None, limit: int) -> None:
 
 
 def _show_result(session: Session, activity_id: str) -> None:
-    closed = wait_until_closed(session.connect(), "activities", activity_id)
+    connection = session.connect()
+    closed = wait_until_closed(connection, "activities", activity_id, "result")
     session.show(closed, _draw_result)
     if closed.body.get("status") != "completed":
-        state = str(closed.body.get("closed_reason") or closed.body.get("status"))
-        raise Ended(
-            f"activity_{state}",
-            f"{activity_id} ended as {state} after {closed.body.get('attempt_count')} attempts.",
-            f"See `penstock activity describe {activity_id}`.",
-        )
+        described = connection.get("activities", activity_id).body
+        raise _not_completed(activity_id, described, closed.body.get("failure") or {})
+
+
+def _not_completed(activity_id: str, described: dict[str, Any], failure: dict[str, Any]) -> Ended:
+    """The refusal that tells which timeout or error ended an activity, and after how many attempts."""
+    state = str(described.get("closed_reason") or described.get("status"))
+    count = described.get("attempt_count")
+    attempts = "1 attempt" if count == 1 else f"{count} attempts"
+    kind = failure.get("timeout_kind") or failure.get("exception_type") or failure.get("exception_class")
+    said = failure.get("message") or failure.get("reason")
+    cause = ": ".join(str(part) for part in (kind, said) if part)
+    ended = f"{activity_id} ended as {state} after {attempts}"
+    return Ended(
+        f"activity_{state}",
+        f"{ended}: {cause}" if cause else f"{ended}.",
+        f"See {to_type('activity', 'describe', activity_id)}.",
+    )
 
 
 def _draw_result(screen: Screen, body: dict[str, Any]) -> None:
     if body.get("status") == "completed":
-        screen.value(opened(body.get("result")))
+        envelope = body.get("result_envelope")
+        screen.value(opened(envelope) if envelope else opened(body.get("result")))
 
 
 def _draw_cancelled(screen: Screen, body: dict[str, Any]) -> None:
-    screen.facts([("Activity", name(body.get("workflow_id"))), ("Outcome", plain(body.get("outcome")))])
+    screen.facts([("Activity", name(body.get("activity_id"))), ("Outcome", plain(body.get("outcome")))])
 
 
 def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
     rows = body["activities"]
     if not rows:
-        nothing_yet(
-            "No activities here. Start one with `penstock activity start --type TYPE --task-queue QUEUE`."
-        )
+        start = to_type("activity", "start", "--type", "TYPE", "--task-queue", "QUEUE")
+        nothing_yet(f"No activities here. Start one with {start}.")
         return
     screen.table(
         ["activity", "type", "status", "task queue", "attempts", "started", "closed"],

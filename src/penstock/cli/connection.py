@@ -87,6 +87,7 @@ class Connection:
     token: str | None = None
     namespace: str | None = None
     insecure: bool = False
+    answer_seconds: float = ANSWER_SECONDS
     on_refusal: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
@@ -163,12 +164,13 @@ class Connection:
         link = kind(self.target.host, self.target.port, timeout=ANSWER_SECONDS)
         try:
             self._connect(link)
+            link.sock.settimeout(self.answer_seconds)
             link.request(method, url, body=content, headers=headers)
             response = link.getresponse()
             raw = response.read(ANSWER_BYTES_MAX + 1)
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(
-                f"{self.target} did not answer: {_plain(error)}.",
+                f"{self.target} did not answer: {_plain(error, self.answer_seconds)}.",
                 "Try again, or read the server's log."
                 if method == "GET"
                 else "The request may have been carried out: look before you repeat it.",
@@ -211,9 +213,9 @@ def _read(target: Target, status: int, raw: bytes) -> Answer:
     return Answer(status, text, body)
 
 
-def _plain(error: Exception) -> str:
+def _plain(error: Exception, waited_seconds: float = ANSWER_SECONDS) -> str:
     if isinstance(error, TimeoutError):
-        return f"nothing came within {ANSWER_SECONDS:.0f} seconds"
+        return f"nothing came within {waited_seconds:.0f} seconds"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.rstrip(".").lower()
     return str(error).rstrip(".") or type(error).__name__

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.cli.configuration import explained, load_settings
+from penstock.cli.dev import used_overrides
 from penstock.cli.exits import say
 from penstock.cli.grammar import Reach, noun
 from penstock.cli.screen import Screen, plain
 from penstock.cli.session import Session, show_json
 
+if TYPE_CHECKING:
+    from penstock.settings import Settings
+
 _CONFIG = click.option(
     "--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with the server's settings."
+)
+_DATA_DIR = click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    help="Use the database that `penstock dev` keeps here.",
 )
 
 
@@ -27,10 +38,11 @@ def db() -> None:
 
 @db.verb("migrate", example="penstock db migrate --config penstock.toml", reach=Reach.HERE)
 @_CONFIG
+@_DATA_DIR
 @click.pass_obj
-def migrate(session: Session, config: Path | None) -> None:
+def migrate(session: Session, config: Path | None, data_dir: Path | None) -> None:
     """Bring the database schema up to date."""
-    settings = load_settings(config)
+    settings = _settings(config, data_dir)
     from penstock import assembly
 
     with explained():
@@ -41,10 +53,11 @@ def migrate(session: Session, config: Path | None) -> None:
 
 @db.verb("status", example="penstock db status --json", reach=Reach.HERE)
 @_CONFIG
+@_DATA_DIR
 @click.pass_obj
-def show_status(session: Session, config: Path | None) -> None:
+def show_status(session: Session, config: Path | None, data_dir: Path | None) -> None:
     """Show which schema the database has and which this release needs."""
-    settings = load_settings(config)
+    settings = _settings(config, data_dir)
     from penstock import assembly
 
     with explained():
@@ -52,21 +65,30 @@ def show_status(session: Session, config: Path | None) -> None:
     _show(session, outcome)
 
 
-@db.verb("backup", example="penstock db backup penstock-2026-04-22.db", reach=Reach.HERE)
+@db.verb("backup", example="penstock db backup penstock-2026-04-22.db --data-dir .penstock", reach=Reach.HERE)
 @click.argument("path", type=click.Path(path_type=Path))
 @_CONFIG
+@_DATA_DIR
 @click.pass_obj
-def backup(session: Session, path: Path, config: Path | None) -> None:
+def backup(session: Session, path: Path, config: Path | None, data_dir: Path | None) -> None:
     """Write a consistent copy of the database to a new file."""
     if path.exists():
         raise click.UsageError(f"{path} exists already; a backup never overwrites.")
-    settings = load_settings(config)
+    settings = _settings(config, data_dir)
     from penstock import assembly
 
     with explained():
         outcome = assembly.backup(settings, path)
     say(f"Wrote {path}.")
     _show(session, outcome)
+
+
+def _settings(config: Path | None, data_dir: Path | None) -> Settings:
+    if data_dir is None:
+        return load_settings(config)
+    if config is not None:
+        raise click.UsageError("--config and --data-dir both name a database; give one of them.")
+    return load_settings(None, used_overrides(data_dir, os.environ))
 
 
 def _show(session: Session, outcome: object) -> None:

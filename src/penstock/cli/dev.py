@@ -68,10 +68,33 @@ def dev_overrides(data_dir: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """The settings that make it a development server; what the environment says already is left to it."""
     overrides: dict[str, str] = {}
     if "DW_DATABASE_URL" not in environ:
-        overrides["DW_DATABASE_URL"] = f"sqlite:///{(data_dir / DATABASE_FILE).absolute()}"
-    if not any(key.startswith("DW_") and key.endswith(_CREDENTIALS) for key in environ):
+        overrides["DW_DATABASE_URL"] = _database_url(data_dir)
+    if not _has_credentials(environ):
         overrides["DW_AUTH_TOKEN_FILE"] = str(token_file(data_dir).absolute())
     return overrides
+
+
+def used_overrides(data_dir: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a data directory that a development server has used; nothing in it is made or changed."""
+    if not (data_dir / DATABASE_FILE).is_file():
+        raise Ended(
+            "data_dir_unusable",
+            f"{data_dir} holds no database of a development server.",
+            "Name the directory that `penstock dev` was started with.",
+        )
+    overrides = {"DW_DATABASE_URL": _database_url(data_dir)}
+    token = data_dir / TOKEN_FILE
+    if not _has_credentials(environ) and os.access(token, os.R_OK):
+        overrides["DW_AUTH_TOKEN_FILE"] = str(token.absolute())
+    return overrides
+
+
+def _database_url(data_dir: Path) -> str:
+    return f"sqlite:///{(data_dir / DATABASE_FILE).absolute()}"
+
+
+def _has_credentials(environ: Mapping[str, str]) -> bool:
+    return any(key.startswith("DW_") and key.endswith(_CREDENTIALS) for key in environ)
 
 
 def token_file(data_dir: Path) -> Path:

@@ -11,6 +11,7 @@ from typing import IO, Any
 import click
 
 from penstock.cli.escaping import shown
+from penstock.cli.hints import to_type
 
 
 class Exit(enum.IntEnum):
@@ -30,11 +31,10 @@ ADVICE = {
     "namespace_not_found": "Create it with `penstock namespace create`, or pass another --namespace.",
     "namespace_already_exists": "Reuse it, or choose another name.",
     "namespace_not_empty": "Finish or cancel what runs there first.",
-    "instance_not_found": "List what exists with `penstock workflow list`.",
-    "run_not_found": "Leave out --run-id to read the newest run.",
+    "run_not_found": "Leave out --run-id to mean the newest run.",
+    "run_not_active": "It has ended; there is nothing left to stop.",
+    "historical_run_command_rejected": "Leave out --run-id to mean the newest run.",
     "instance_already_started": "Choose another --id, or pass --duplicate-policy use-existing.",
-    "activity_not_found": "List what exists with `penstock activity list`.",
-    "worker_not_found": "List what exists with `penstock worker list`.",
     "unsupported_control_plane_version": "Use a server and a command line of the same release.",
     "backend_unavailable": "The server cannot reach its database; nothing was written. Try again soon.",
     "outcome_unknown": "The request may have been carried out. Look before you repeat it.",
@@ -43,6 +43,13 @@ ADVICE = {
     "schema_too_new": "Use the newer release that wrote this database.",
     "store_in_use": "Stop the other server that has this database open, or use another data directory.",
 }
+
+_LISTED_BY = {
+    "instance_not_found": "workflow",
+    "activity_not_found": "activity",
+    "worker_not_found": "worker",
+}
+"""The noun whose list shows what there is instead of what was not found."""
 
 
 class Ended(click.ClickException):
@@ -134,6 +141,8 @@ def _advice(reason: str, body: Mapping[str, Any]) -> str:
         return given
     if reason == "forbidden" and isinstance(allowed := body.get("allowed_roles"), list) and allowed:
         return f"Use a token with the role {' or '.join(map(str, allowed))}; this one is {body.get('role')}."
+    if reason in _LISTED_BY:
+        return f"List what exists with {to_type(_LISTED_BY[reason], 'list')}."
     return ADVICE.get(reason, "")
 
 

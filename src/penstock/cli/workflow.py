@@ -1,9 +1,10 @@
-"""Commands for workflows: start them, find them, read them."""
+"""Commands for workflows: start them, find them, read them, ask them, end them."""
 
 from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from penstock.cli.connection import Answer, Connection
 from penstock.cli.contents import opened
 from penstock.cli.exits import Ended, say
 from penstock.cli.grammar import noun
+from penstock.cli.hints import to_type
 from penstock.cli.inputs import Json, JsonObject, KeyValue, Seconds, Weight, arguments, given, pairs
 from penstock.cli.paging import read_pages
 from penstock.cli.screen import Screen, data, name, nothing_yet, plain, status
@@ -19,15 +21,20 @@ from penstock.cli.session import Session
 from penstock.cli.timeline import draw_timeline
 
 _UNHAPPY_ENDS = ("WorkflowFailed", "WorkflowTimedOut", "WorkflowCancelled", "WorkflowTerminated")
+QUERY_SECONDS = 630.0
+"""A little longer than any server lets a query wait for its worker."""
 LIST_PAGE_MAX = 200
 HISTORY_PAGE_MAX = 1000
 LOOK_AGAIN_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 """How long to wait between looks at a workflow that is not closed; the last one repeats."""
 
+_RUN_ID = click.option("--run-id", "--run", metavar="RUN", help="This run instead of the newest.")
+_REASON = click.option("--reason", metavar="TEXT", help="Why; kept in the history.")
+
 
 @noun("workflow", example="penstock workflow start --type orders.fulfillment --task-queue orders")
 def workflow() -> None:
-    """Start workflows, find them, and read their histories."""
+    """Start workflows, find them, read their histories, ask them and end them."""
 
 
 @workflow.verb(
@@ -146,17 +153,16 @@ def list_workflows(
 
 @workflow.verb("describe", example="penstock workflow describe order-1001")
 @click.argument("workflow_id")
-@click.option("--run-id", metavar="RUN", help="This run instead of the newest.")
+@_RUN_ID
 @click.pass_obj
 def describe_workflow(session: Session, workflow_id: str, run_id: str | None) -> None:
     """Show where a workflow stands: state, input, output, what it waits for."""
-    run = ("runs", run_id) if run_id else ()
-    session.show(session.connect().get("workflows", workflow_id, *run), _draw_one)
+    session.show(session.connect().get(*_path(workflow_id, run_id)), _draw_one)
 
 
 @workflow.verb("history", example="penstock workflow history order-1001")
 @click.argument("workflow_id")
-@click.option("--run-id", metavar="RUN", help="This run instead of the newest.")
+@_RUN_ID
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Most events to show; all if left out.")
 @click.pass_obj
 def show_history(session: Session, workflow_id: str, run_id: str | None, limit: int | None) -> None:
@@ -165,6 +171,68 @@ def show_history(session: Session, workflow_id: str, run_id: str | None, limit: 
     if run_id is None:
         run_id = str(connection.get("workflows", workflow_id).body.get("run_id"))
     session.show(read_history(connection, workflow_id, run_id, limit), draw_history)
+
+
+@workflow.verb("runs", example="penstock workflow runs order-1001")
+@click.argument("workflow_id")
+@click.pass_obj
+def list_runs(session: Session, workflow_id: str) -> None:
+    """List the runs of a workflow."""
+    session.show(session.connect().get("workflows", workflow_id, "runs"), _draw_runs)
+
+
+@workflow.verb("query", example="penstock workflow query order-1001 status --input '\"lines\"'")
+@click.argument("workflow_id")
+@click.argument("query_name", metavar="NAME")
+@click.option(
+    "--input",
+    "values",
+    type=Json(),
+    multiple=True,
+    metavar="JSON",
+    help="One argument; repeat for more. A single JSON list is the whole argument list.",
+)
+@_RUN_ID
+@click.pass_obj
+def query_workflow(
+    session: Session, workflow_id: str, query_name: str, values: tuple[Any, ...], run_id: str | None
+) -> None:
+    """Ask a workflow a question that its code answers, and print the answer."""
+    path = (*_path(workflow_id, run_id), "query", query_name)
+    patient = replace(session.connect(), answer_seconds=QUERY_SECONDS)
+    answer = patient.post(*path, body={"input": arguments(values)})
+    session.show(answer, _draw_answer)
+
+
+@workflow.verb("cancel", example='penstock workflow cancel order-1001 --reason "ordered twice"')
+@click.argument("workflow_id")
+@_RUN_ID
+@_REASON
+@click.pass_obj
+def cancel_workflow(session: Session, workflow_id: str, run_id: str | None, reason: str | None) -> None:
+    """Cancel a workflow that has not ended."""
+    path = (*_path(workflow_id, run_id), "cancel")
+    answer = session.connect().post(*path, body=given(reason=reason))
+    say(f"Cancelled {workflow_id}.")
+    session.show(answer, _draw_ended)
+
+
+@workflow.verb("terminate", example='penstock workflow terminate order-1001 --reason "runs wild"')
+@click.argument("workflow_id")
+@_RUN_ID
+@_REASON
+@click.pass_obj
+def terminate_workflow(session: Session, workflow_id: str, run_id: str | None, reason: str | None) -> None:
+    """Terminate a workflow that has not ended."""
+    path = (*_path(workflow_id, run_id), "terminate")
+    answer = session.connect().post(*path, body=given(reason=reason))
+    say(f"Terminated {workflow_id}.")
+    session.show(answer, _draw_ended)
+
+
+def _path(workflow_id: str, run_id: str | None) -> tuple[str, ...]:
+    """Where a workflow's newest run, or the one that was named, stands."""
+    return ("workflows", workflow_id, "runs", run_id) if run_id else ("workflows", workflow_id)
 
 
 def wait_until_closed(connection: Connection, *path: str) -> Answer:
@@ -207,7 +275,7 @@ def _not_completed(connection: Connection, body: dict[str, Any]) -> Ended:
 
 
 def _look_at(workflow_id: str) -> str:
-    return f"See `penstock workflow history {workflow_id}`."
+    return f"See {to_type('workflow', 'history', workflow_id)}."
 
 
 def _draw_started(screen: Screen, body: dict[str, Any]) -> None:
@@ -222,7 +290,7 @@ def _draw_started(screen: Screen, body: dict[str, Any]) -> None:
             ("Outcome", plain(body.get("outcome"))),
         ]
     )
-    say(f"Follow it with `penstock workflow history {body.get('workflow_id')}`.")
+    say(f"Follow it with {to_type('workflow', 'history', str(body.get('workflow_id')))}.")
 
 
 def output_of(body: dict[str, Any]) -> Any:
@@ -239,9 +307,8 @@ def _draw_result(screen: Screen, body: dict[str, Any]) -> None:
 def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
     rows = body["workflows"]
     if not rows:
-        nothing_yet(
-            "No workflows here. Start one with `penstock workflow start --type TYPE --task-queue QUEUE`."
-        )
+        start = to_type("workflow", "start", "--type", "TYPE", "--task-queue", "QUEUE")
+        nothing_yet(f"No workflows here. Start one with {start}.")
         return
     screen.table(
         ["workflow", "type", "status", "task queue", "business key", "started", "closed"],
@@ -292,6 +359,40 @@ def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
 def _run(body: dict[str, Any]) -> str | None:
     run_id, number, count = body.get("run_id"), body.get("run_number"), body.get("run_count")
     return f"{run_id} ({number} of {count})" if run_id and number and count else run_id
+
+
+def _draw_runs(screen: Screen, body: dict[str, Any]) -> None:
+    screen.table(
+        ["#", "run", "status", "closed as", "started", "closed"],
+        [
+            [
+                plain(row.get("run_number")),
+                name(row.get("run_id")),
+                status(row.get("status")),
+                status(row.get("closed_reason")),
+                screen.when(row.get("started_at")),
+                screen.when(row.get("closed_at")),
+            ]
+            for row in body.get("runs") or []
+        ],
+    )
+
+
+def _draw_answer(screen: Screen, body: dict[str, Any]) -> None:
+    envelope = body.get("result_envelope")
+    screen.value(opened(envelope) if envelope else opened(body.get("result")))
+
+
+def _draw_ended(screen: Screen, body: dict[str, Any]) -> None:
+    screen.facts(
+        [
+            ("Workflow", name(body.get("workflow_id"))),
+            ("Run", plain(body.get("run_id"))),
+            ("Type", plain(body.get("workflow_type"))),
+            ("Status", status(body.get("status"))),
+            ("Outcome", plain(body.get("outcome"))),
+        ]
+    )
 
 
 def draw_history(screen: Screen, body: dict[str, Any]) -> None:

@@ -142,6 +142,22 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
+class Wish:
+    """What a command says of the standing of its task; what it leaves out is inherited, field by field."""
+
+    level: int | None = None
+    key: str | None = None
+    weight_milli: int | None = None
+
+    def over(self, inherited: Standing) -> Standing:
+        return Standing(
+            level=inherited.level if self.level is None else self.level,
+            key=inherited.key if self.key is None else self.key,
+            weight_milli=inherited.weight_milli if self.weight_milli is None else self.weight_milli,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One execution. Columns that change are the ones `Runs.save` writes."""
 

@@ -308,6 +308,7 @@ def _close_host(tx: Tx, run: Run, status: ActivityStatus, event: Event, output: 
         "exception",
         "non_retryable",
         "failure_category",
+        "timeout_kind",
     )
     end = Event(
         EventType.WORKFLOW_FAILED, {name: event.payload[name] for name in copied if name in event.payload}

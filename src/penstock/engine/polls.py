@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from penstock.core.model import (
     Activity,
     ActivityStatus,
+    Queue,
     QueueId,
     RecordedEvent,
     Run,
@@ -90,11 +91,11 @@ async def _claim(
     if waiting and fit is None:
         fit = fits[waiting[0]]
     matching = [index for index in waiting if fits[index] == fit]
+    ready, queue = await _open_queue(tx, queue_id, fit if matching else None)
     await _redeliver(tx, polls, matching, verdicts, fits)
     open_ = [index for index in matching if index not in verdicts]
-    if open_:
-        assert fit is not None
-        granted, hold, short = await _grant(house, tx, queue_id, [polls[index] for index in open_], fit)
+    if open_ and ready is not None and queue is not None:
+        granted, hold, short = await _grant(house, tx, queue, [polls[index] for index in open_], ready)
         for place, index in enumerate(open_):
             tasks = tuple(granted[place])
             look_again = short and not tasks
@@ -130,6 +131,19 @@ async def _admit(
     return admitted
 
 
+async def _open_queue(tx: Tx, queue_id: QueueId, fit: Fit | None) -> tuple[Fit | None, Queue | None]:
+    """The part of the fit of which something is ready, and the queue, locked; nothing is locked for nothing.
+
+    Whoever holds this lock sees what other servers leased before, also to the same poll sent to them.
+    """
+    ready = None if fit is None else await tx.tasks.ready_part(queue_id, fit)
+    if ready is None:
+        return None, None
+    queue = await tx.queues.lock(queue_id)
+    assert queue is not None, "a queue that is polled exists"
+    return ready, queue
+
+
 async def _redeliver(
     tx: Tx, polls: Sequence[Poll], indices: Sequence[int], verdicts: dict[int, Verdict], fits: dict[int, Fit]
 ) -> None:
@@ -159,20 +173,15 @@ def _next_delivery(task: Task, now_ms: int) -> int:
 
 
 async def _grant(
-    house: House, tx: Tx, queue_id: QueueId, polls: Sequence[Poll], fit: Fit
+    house: House, tx: Tx, queue: Queue, polls: Sequence[Poll], fit: Fit
 ) -> tuple[list[list[Leased]], Hold, bool]:
-    """Ask the core who runs next, and record it. Nothing is locked while there is nothing to give.
+    """Ask the core who runs next, and record it.
 
     Also says whether to look again: something was taken, but less than planned; or only lanes that do not fit
     were seen, which now have their place, so that the next look sees further.
     """
     nobody: list[list[Leased]] = [[] for _ in polls]
-    ready = await tx.tasks.ready_part(queue_id, fit)
-    if ready is None:
-        return nobody, Hold(HoldReason.EMPTY), False
-    fit = ready
-    queue = await tx.queues.lock(queue_id)
-    assert queue is not None, "a queue that is polled exists"
+    queue_id = queue.queue_id
     room = sum(poll.tasks_max for poll in polls)
     snapshot = QueueSnapshot(
         queue, await tx.queues.lanes(queue_id, fit, room), await tx.queues.clocks(queue_id)

@@ -16,6 +16,7 @@ from penstock.core.model import (
     Activity,
     Event,
     Run,
+    Standing,
     Task,
     TaskKind,
     TaskState,
@@ -95,12 +96,12 @@ async def line_up(tx: Tx, run: Run) -> Run:
             available_at_ms=tx.now_ms,
             enqueued_at_ms=tx.now_ms,
         ),
-        run,
+        run.standing,
     )
     return run
 
 
-async def line_up_activity(tx: Tx, run: Run, activity: Activity) -> None:
+async def line_up_activity(tx: Tx, run: Run, activity: Activity, standing: Standing) -> None:
     queue = await tx.queues.ensure(run.namespace, activity.task_queue, TaskKind.ACTIVITY)
     tx.activities.insert(activity)
     put_in_line(
@@ -115,18 +116,18 @@ async def line_up_activity(tx: Tx, run: Run, activity: Activity) -> None:
             activity_id=activity.activity_id,
             type=activity.activity_type,
             compatibility=run.compatibility,
-            level=run.level,
-            key=run.key,
+            level=standing.level,
+            key=standing.key,
             state=TaskState.READY,
             available_at_ms=tx.now_ms,
             enqueued_at_ms=tx.now_ms,
         ),
-        run,
+        standing,
     )
 
 
-def put_in_line(tx: Tx, task: Task, run: Run) -> None:
-    tx.tasks.insert(task, run.standing)
+def put_in_line(tx: Tx, task: Task, standing: Standing) -> None:
+    tx.tasks.insert(task, standing)
     tx.wake(queue_bell(task.queue_id))
 
 

@@ -71,8 +71,8 @@ async def complete(
         run = append(tx, step.run, step.events, task.task_id)
         created = [activity.task_id for activity in step.activities]
         if run.is_open:
-            for activity in step.activities:
-                await line_up_activity(tx, run, activity)
+            for activity, standing in zip(step.activities, step.standings, strict=True):
+                await line_up_activity(tx, run, activity, standing)
             for timer in step.timers:
                 tx.timers.insert(timer)
             if step.timers:

@@ -63,7 +63,7 @@ def _sqlite(rest: str) -> StoreLocation:
     if "?" in name or "#" in name:
         raise Unfit("takes no options for SQLite: remove what follows ? or #")
     if name.startswith("~"):
-        raise Unfit("does not expand ~: write the whole path, as in sqlite:////home/me/penstock.db")
+        raise Unfit("does not expand ~: write the whole path, as in sqlite:////var/lib/penstock.db")
     if name == "" or name.endswith("/") or Path(name).name in ("", "..", "."):
         raise Unfit("must name a file, as in sqlite:///penstock.db")
     return StoreLocation(StoreKind.SQLITE, path=Path(name), url=None, shown=f"sqlite:///{name}")

@@ -121,22 +121,26 @@ class PostgresStore:
     async def read(self, operation: Operation[T]) -> T:
         try:
             async with self._readers.acquire(timeout=10) as connection:
-                session = ReadOnlySession(self._statements, await connection.fetchval(NOW_MS))
-                operation_ = cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation)
-                coroutine = operation_(SqlTx(session, self._known_queues))
-                return cast("T", await _drive_alone(cast("Connection", connection), coroutine))
+                return await self._read_on(cast("Connection", connection), operation)
         except (*_GONE, asyncpg.PostgresError) as error:
             if isinstance(error, asyncpg.PostgresError) and not is_outage(error):
                 raise
             raise unavailable(error) from error
 
+    async def _read_on(self, connection: Connection, operation: Operation[T]) -> T:
+        try:
+            session = ReadOnlySession(self._statements, await connection.fetchval(NOW_MS))
+            operation_ = cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation)
+            coroutine = operation_(SqlTx(session, self._known_queues))
+            return cast("T", await _drive_alone(connection, coroutine))
+        except TimeoutError:
+            connection.terminate()  # it is silent: do not wait for it again when it goes back to the pool
+            raise
+
     async def check(self) -> None:
         try:
             async with self._readers.acquire(timeout=3) as connection:
-                writable = await connection.fetchval(
-                    "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'",
-                    timeout=3,
-                )
+                writable = await _is_writable(cast("Connection", connection))
         except (*_GONE, asyncpg.PostgresError) as error:
             raise unavailable(error) from error
         if not writable:
@@ -256,6 +260,8 @@ class _GroupLine:
                 return
             except _LeftTraces:
                 jobs = [job for job in jobs if not (job.error is not None and job.acted)]
+            except TimeoutError as error:  # a database that is silent is not asked again while callers wait
+                raise unavailable(error) from error
             except (*_TRY_AGAIN, *_GONE) as error:
                 failures += 1
                 if failures == TRIES:
@@ -293,7 +299,10 @@ class _GroupLine:
                     "Ask for its state. A request that names an id or a key may be sent again: it counts once.",
                     outcome="unknown",
                 ) from error
-            await self._roll_back(connection)
+            if isinstance(error, TimeoutError):
+                self._hang_up()
+            else:
+                await self._roll_back(connection)
             raise
 
     async def _operate(self, connection: Connection, jobs: list[Job], now_ms: int) -> list[Session]:
@@ -388,6 +397,15 @@ async def _drive_alone(connection: Connection, coroutine: Coroutine[Any, Any, An
         return end.value
     finally:
         coroutine.close()
+
+
+async def _is_writable(connection: Connection) -> bool:
+    writable = "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'"
+    try:
+        return bool(await connection.fetchval(writable, timeout=3))
+    except TimeoutError:
+        connection.terminate()
+        raise
 
 
 async def _answer_all(connection: Connection, asks: Sequence[Ask]) -> list[Rows]:

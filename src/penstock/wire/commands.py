@@ -15,11 +15,20 @@ from penstock.core.history.commands import (
     ScheduleActivity,
     StartTimer,
 )
-from penstock.core.model import ActivityTimeouts, Blob
+from penstock.core.model import ActivityTimeouts, Blob, Wish
 from penstock.core.model import RetryPolicy as CoreRetryPolicy
 from penstock.errors import ValidationFailed
 from penstock.wire import payloads
-from penstock.wire.fields import Delay, Message, Name, Seconds
+from penstock.wire.fields import (
+    FAIRNESS_KEY_BYTES_MAX,
+    Delay,
+    FairnessKey,
+    FairnessWeight,
+    Message,
+    Name,
+    Priority,
+    Seconds,
+)
 from penstock.wire.parsing import parse
 from penstock.wire.requests import Anything, Request, RetryPolicy
 
@@ -45,6 +54,9 @@ class _ScheduleActivity(Request):
     schedule_to_start_timeout: Seconds | None = None
     schedule_to_close_timeout: Seconds | None = None
     heartbeat_timeout: Seconds | None = None
+    priority: Priority | None = None
+    fairness_key: FairnessKey | None = None
+    fairness_weight: FairnessWeight | None = None
 
 
 class _StartTimer(Request):
@@ -127,7 +139,15 @@ def _schedule(request: _ScheduleActivity, body: dict[str, Any]) -> ScheduleActiv
         retry=retry_policy(request.retry_policy),
         timeouts=timeouts,
         extra=_extra(body),
+        wish=wish(request.priority, request.fairness_key, request.fairness_weight),
     )
+
+
+def wish(priority: int | None, key: str | None, weight: float | None) -> Wish:
+    """Standing on the wire. A key is counted in bytes, because that is what is kept."""
+    if key is not None and len(key.encode()) > FAIRNESS_KEY_BYTES_MAX:
+        raise ValidationFailed({"fairness_key": [f"must be at most {FAIRNESS_KEY_BYTES_MAX} bytes"]})
+    return Wish(priority, key, None if weight is None else max(1, round(weight * 1000)))
 
 
 def activity_timeouts(

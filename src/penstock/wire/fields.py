@@ -38,6 +38,7 @@ TasksMax = Annotated[int, Meta(ge=1, le=100)]
 Attempt = Annotated[int, Meta(ge=1, le=INT_MAX)]
 Priority = Annotated[int, Meta(ge=0, le=9)]
 FairnessKey = Annotated[str, Meta(max_length=64, pattern=PRINTABLE.replace("+", "*"))]
+FAIRNESS_KEY_BYTES_MAX = 64
 FairnessWeight = Annotated[float, Meta(ge=0.001, le=1000)]
 Names = Annotated[list[Name], Meta(max_length=10_000)]
 Object = dict[str, Any]

@@ -71,8 +71,8 @@ def activity_task(task: Task, run: Run, activity: Activity) -> Body:
         "lease_expires_at": iso(task.lease_expires_at_ms),
         "idempotency_key": activity.activity_id,
         "deadlines": _deadlines(activity),
-        "priority": run.level,
-        "fairness_key": run.key or None,
+        "priority": task.level,
+        "fairness_key": task.key or None,
     }
 
 

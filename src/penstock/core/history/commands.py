@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.core.model import ActivityTimeouts, Blob, Json, RetryPolicy
+from penstock.core.model import ActivityTimeouts, Blob, Json, RetryPolicy, Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,8 @@ class ScheduleActivity:
     timeouts: ActivityTimeouts = field(default_factory=ActivityTimeouts)
     extra: Json = field(default_factory=dict)
     """What the events of this step must repeat."""
+    wish: Wish = field(default_factory=Wish)
+    """Priority level, fairness key and weight, where they differ from the run's."""
 
 
 @dataclass(frozen=True, slots=True)

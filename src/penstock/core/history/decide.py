@@ -24,6 +24,7 @@ from penstock.core.model import (
     RetryPolicy,
     Run,
     RunStatus,
+    Standing,
     Timer,
     TimerId,
     task_id,
@@ -49,6 +50,8 @@ class Advance:
     run: Run
     events: tuple[Event, ...] = ()
     activities: tuple[Activity, ...] = ()
+    standings: tuple[Standing, ...] = ()
+    """Where each activity stands in its queue, in the same order."""
     timers: tuple[Timer, ...] = ()
 
 
@@ -106,6 +109,7 @@ def _apply(before: Advance, command: Command, now_ms: int) -> Advance:
                 run=run,
                 events=(*before.events, event),
                 activities=(*before.activities, activity),
+                standings=(*before.standings, command.wish.over(run.standing)),
             )
         case StartTimer():
             run = replace(

@@ -31,6 +31,7 @@ async def ready(call: Call) -> Answer:
     checks: dict[str, dict[str, Any]] = {}
     now_ms = 0
     try:
+        await call.house.store.check()
         now_ms = await call.house.store.read(_now)
         checks["database"] = {"status": "ok"}
         checks["migrations"] = {"status": "ok"}

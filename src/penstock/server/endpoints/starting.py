@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.history.commands import ScheduleActivity
-from penstock.core.model import LEVEL_DEFAULT, UNKEYED, WEIGHT_DEFAULT_MILLI, Blob, Standing
+from penstock.core.model import Blob, Standing
 from penstock.engine.starts import STANDALONE_TYPE, DuplicatePolicy, Start
 from penstock.errors import ValidationFailed
 from penstock.settings import LimitPolicy
 from penstock.wire import payloads
-from penstock.wire.commands import activity_timeouts, retry_policy
+from penstock.wire.commands import activity_timeouts, retry_policy, wish
 from penstock.wire.requests import StartActivity, StartWorkflow
 
 DEFAULT_QUEUE = "default"
@@ -88,16 +88,8 @@ def activity_start(request: StartActivity, namespace: str, key: str | None) -> t
 
 
 def standing(request: StartWorkflow | StartActivity) -> Standing:
-    """Level, key and weight of the request. A key is counted in bytes, because that is what is kept."""
-    key = request.fairness_key or UNKEYED
-    if len(key.encode()) > 64:
-        raise ValidationFailed({"fairness_key": ["must be at most 64 bytes"]})
-    weight = request.fairness_weight
-    return Standing(
-        level=LEVEL_DEFAULT if request.priority is None else request.priority,
-        key=key,
-        weight_milli=WEIGHT_DEFAULT_MILLI if weight is None else max(1, round(weight * 1000)),
-    )
+    """Level, key and weight of the request, with the defaults for what it leaves out."""
+    return wish(request.priority, request.fairness_key, request.fairness_weight).over(Standing())
 
 
 def _memo_errors(memo: Mapping[str, Any] | None, limits: LimitPolicy) -> dict[str, list[str]]:

@@ -11,6 +11,9 @@ from penstock.core.scheduling.fairness import Clockwork, Lane
 from penstock.stores.sql.session import QueueName, Row, Session
 from penstock.stores.sql.tasks import MINUTE_MS, routes, routes_of, task_of
 
+ROUTES_TRIED_MAX = 2
+"""Most routes that are tried in every lane; of more, each lane is asked which ones matter."""
+
 
 class SqlQueues:
     def __init__(self, session: Session, known: Mapping[QueueName, Queue]) -> None:
@@ -61,17 +64,30 @@ class SqlQueues:
                 "take_tasks", ((queue_id, level, key, count, fit.build_id) for level, key, count in wanted)
             )
             return [[task_of(row) for row in rows] for rows in answers]
-        paths = routes(fit)
-        answers = await self._session.ask_each(
-            "take_tasks_of_route",
-            ((queue_id, level, key, count, path) for level, key, count in wanted for path in paths),
-        )
+        paths = await self._paths(queue_id, wanted, fit)
+        asked = [
+            (queue_id, level, key, count, path)
+            for (level, key, count), mine in zip(wanted, paths, strict=True)
+            for path in mine
+        ]
+        found = iter(await self._session.ask_each("take_tasks_of_route", asked))
         taken = []
-        for place, (_, _, count) in enumerate(wanted):
-            mine = answers[place * len(paths) : (place + 1) * len(paths)]
-            tasks = sorted((task_of(row) for rows in mine for row in rows), key=lambda task: task.seq)
-            taken.append(tasks[:count])
+        for (_, _, count), mine in zip(wanted, paths, strict=True):
+            tasks = [task_of(row) for _ in mine for row in next(found)]
+            taken.append(sorted(tasks, key=lambda task: task.seq)[:count])
         return taken
+
+    async def _paths(
+        self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], fit: Fit
+    ) -> Sequence[Sequence[str]]:
+        """For each lane the routes to take from: of many, only those that can give one of the next tasks."""
+        paths = routes(fit)
+        if len(paths) <= ROUTES_TRIED_MAX:
+            return [paths] * len(wanted)
+        answers = await self._session.ask_each(
+            "first_routes", ((queue_id, level, key, count, routes_of(fit)) for level, key, count in wanted)
+        )
+        return [[str(row[1]) for row in rows] for rows in answers]
 
     async def stats(self, queue_id: QueueId, now_ms: int) -> QueueStats:
         ready = (await self._session.ask("count_ready", queue_id))[0]

@@ -85,6 +85,18 @@ SELECT 1, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.
    AND (t.compatibility IS NULL OR t.compatibility = :build_id)
  ORDER BY t.seq LIMIT :most {lock t};
 
+-- name: first_routes
+-- alone
+-- takes: queue_id bigint, level bigint, key text, most bigint, routes text
+-- The routes whose heads have waited longest: no other route holds one of the lane's next `most` tasks.
+SELECT 1, h.route
+  FROM (SELECT each_.value AS route, (
+          SELECT t.seq FROM tasks t
+           WHERE t.queue_id = :queue_id AND t.route = each_.value AND t.level = :level AND t.key = :key
+             AND t.state = 'ready' ORDER BY t.seq LIMIT 1) AS seq
+          FROM {each :routes}) h
+ WHERE h.seq IS NOT NULL ORDER BY h.seq LIMIT :most;
+
 -- name: take_tasks_of_route
 -- alone
 -- takes: queue_id bigint, level bigint, key text, most bigint, route text

@@ -1,0 +1,45 @@
+"""A store that writes down which statements the operations of its callers ask."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Coroutine, Generator
+from typing import Any, TypeVar
+
+from penstock.ports.store import Line, Operation, Store, Tx
+
+T = TypeVar("T")
+
+
+class AskingStore:
+    """Passes everything on to a SQL store and keeps the name of every question on the way."""
+
+    def __init__(self, behind: Store) -> None:
+        self._behind = behind
+        self.asked: list[str] = []
+
+    async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
+        async def overheard(tx: Tx) -> T:
+            return await self._overhear(operation(tx))  # type: ignore[arg-type]
+
+        return await self._behind.transact(overheard, key=key, line=line)
+
+    async def read(self, operation: Operation[T]) -> T:
+        return await self._behind.read(operation)
+
+    async def check(self) -> None:
+        await self._behind.check()
+
+    async def close(self) -> None:
+        await self._behind.close()
+
+    @types.coroutine
+    def _overhear(self, operation: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+        answers = None
+        while True:
+            try:
+                asks = operation.send(answers)
+            except StopIteration as end:
+                return end.value
+            self.asked += [ask.statement.name for ask in asks]
+            answers = yield asks
