@@ -14,7 +14,9 @@ from tests.support.builders import NOW_MS, a_run
 PARENT = Standing(level=1, key="tenant-a", weight_milli=2_500)
 
 
-@pytest.mark.parametrize(("level", "key", "weight"), product((None, 5), (None, "", "tenant-b"), (None, 100)))
+@pytest.mark.parametrize(
+    ("level", "key", "weight"), list(product((None, 5), (None, "", "tenant-b"), (None, 100)))
+)
 def test_each_field_is_resolved_by_itself(level: int | None, key: str | None, weight: int | None):
     assert Wish(level, key, weight).over(PARENT) == Standing(
         level=1 if level is None else level,
