@@ -71,6 +71,9 @@ $(STAMP): pyproject.toml requirements/dev.txt
 		exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13,<0.14'
-	$(UV) pip install --quiet --python $(BIN)/python --requirement requirements/dev.txt
-	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@# pip is slower, but knows more ways to the packages (certificates of one's own, local indexes).
+	$(UV) pip install --quiet --python $(BIN)/python --requirement requirements/dev.txt \
+		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements/dev.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable . \
+		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
