@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+MINUTE_MS = 60_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -22,13 +22,13 @@ from penstock.core.scheduling.cohorts import check_may_poll
 from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, QueueSnapshot, Settled
 from penstock.core.scheduling.leases import freed, grant
 from penstock.core.scheduling.retries import running_deadline_at_ms, waiting_deadline_at_ms
+from penstock.core.timers import MINUTE_MS
 from penstock.engine.activity_reports import attempt_id
 from penstock.engine.house import House
 from penstock.engine.recording import put_back, release_buffer
 from penstock.errors import PenstockError
 from penstock.ports.store import Line, Tx
 
-MINUTE_MS = 60_000
 HISTORY_PAGE_DEFAULT = 500
 TASKS_PER_POLL_MAX = 100
 

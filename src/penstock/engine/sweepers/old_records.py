@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.core.timers import MINUTE_MS
 from penstock.engine.house import House
 from penstock.engine.sweepers.sweeper import Sweeper
 from penstock.ports.store import Tx
 
-MINUTE_MS = 60_000
 METERS_KEPT_MINUTES = 60
 
 

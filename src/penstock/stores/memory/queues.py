@@ -10,13 +10,13 @@ from functools import partial
 from penstock.core.model import Queue, QueueId, QueueStats, Task, TaskKind
 from penstock.core.scheduling.dispatch import Fit
 from penstock.core.scheduling.fairness import Clockwork, Lane
+from penstock.core.timers import MINUTE_MS
 from penstock.stores.memory import lanes
 from penstock.stores.memory.changes import Changes, Phase
 from penstock.stores.memory.fitting import fits
 from penstock.stores.memory.tables import LaneId, Meter, Tables
 
 PLACED_AT_ONCE_MAX = 256
-MINUTE_MS = 60_000
 
 
 class MemoryQueues:

@@ -9,13 +9,13 @@ from functools import partial
 
 from penstock.core.model import QueueId, RunId, Standing, Task, TaskId, TaskKind, TaskState
 from penstock.core.scheduling.dispatch import Fit
+from penstock.core.timers import MINUTE_MS
 from penstock.stores.memory import lanes
 from penstock.stores.memory.changes import Changes, Index, Phase
 from penstock.stores.memory.constancy import what_stays
 from penstock.stores.memory.fitting import fits
 from penstock.stores.memory.tables import LaneId, Meter, Tables
 
-MINUTE_MS = 60_000
 _what_stays = what_stays(
     Task,
     changing=(

@@ -1,15 +1,16 @@
+-- columns: activity
+--   activity_id, run_id, task_id, step, activity_type, task_queue, arguments, retry, timeouts, extra,
+--   scheduled_at_ms, status, attempt, started_at_ms, heartbeat_at_ms, heartbeat_details, deadline_at_ms,
+--   closed_at_ms
+
 -- name: get_activity
 -- takes: activity_id text
-SELECT q.n, t.activity_id, t.run_id, t.task_id, t.step, t.activity_type, t.task_queue, t.arguments, t.retry, t.timeouts,
-       t.extra, t.scheduled_at_ms, t.status, t.attempt, t.started_at_ms, t.heartbeat_at_ms, t.heartbeat_details,
-       t.deadline_at_ms, t.closed_at_ms
+SELECT q.n, {activity}
   FROM {rows} JOIN activities t ON t.activity_id = q.activity_id;
 
 -- name: open_activities
 -- takes: run_id text
-SELECT q.n, t.activity_id, t.run_id, t.task_id, t.step, t.activity_type, t.task_queue, t.arguments, t.retry, t.timeouts,
-       t.extra, t.scheduled_at_ms, t.status, t.attempt, t.started_at_ms, t.heartbeat_at_ms, t.heartbeat_details,
-       t.deadline_at_ms, t.closed_at_ms
+SELECT q.n, {activity}
   FROM {rows} JOIN activities t ON t.run_id = q.run_id AND t.closed_at_ms IS NULL
  ORDER BY t.step;
 

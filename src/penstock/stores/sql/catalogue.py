@@ -9,6 +9,7 @@ A statement is written once, over a *set of rows* called `q`:
 `{rows}` becomes one row of parameters on SQLite, and `unnest` of arrays on PostgreSQL, so that there many equal
 statements of many operations travel as one. `q.n` numbers the rows; a statement that answers selects it first.
 `{columns}` and `{q.columns}` list what it takes. `{lock t}` becomes `FOR UPDATE OF t` where rows are locked.
+`{task}` lists the columns that a file names under `-- columns: task`, of the table that is called `t` there.
 `{each :names}` gives a JSON list as rows of `each_.value`.
 A statement marked `-- alone` is never merged: it names its parameters (`:run_id`) and may use them in a LIMIT.
 A file `noun.postgres.sql` or `noun.sqlite.sql` overrides by name where a dialect must differ.
@@ -78,6 +79,18 @@ def catalogue(dialect: Dialect) -> Mapping[str, Statement]:
     return statements
 
 
+@cache
+def _column_lists() -> Mapping[str, str]:
+    """The named lists of columns of all nouns, as a SELECT writes them."""
+    lists: dict[str, str] = {}
+    for noun in NOUNS:
+        text = files(__package__).joinpath(f"{noun}.sql").read_text("utf-8")
+        for found in re.finditer(r"^-- columns: (\w+)\n((?:--   .+\n)+)", text, flags=re.MULTILINE):
+            columns = re.findall(r"\w+", found[2].replace("--", ""))
+            lists[found[1]] = ", ".join(f"t.{column}" for column in columns)
+    return lists
+
+
 def _blocks(filename: str) -> Iterator[tuple[str, str]]:
     source = files(__package__).joinpath(filename)
     if not source.is_file():
@@ -95,6 +108,8 @@ def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
     sql = sql.replace("{columns}", ", ".join(column for column, _ in takes))
     sql = sql.replace("{q.columns}", ", ".join(f"q.{column}" for column, _ in takes))
     sql = sql.replace("{values}", ", ".join(f":{column}" for column, _ in takes))
+    for listed, columns in _column_lists().items():
+        sql = sql.replace("{" + listed + "}", columns)
     locks = "{lock" in sql
     sql = sql.replace("{rows}", _rows(takes, dialect))
     sql = _placeholders(sql, takes, dialect)

@@ -1,21 +1,22 @@
+-- columns: cohort
+--   namespace, task_queue, build_id, drain_intent, drained_at_ms, promoted_at_ms, rolled_back_at_ms,
+--   new_start_selected, updated_at_ms
+
 -- name: get_cohort
 -- takes: namespace text, task_queue text, build_id text
-SELECT q.n, t.namespace, t.task_queue, t.build_id, t.drain_intent, t.drained_at_ms, t.promoted_at_ms,
-       t.rolled_back_at_ms, t.new_start_selected, t.updated_at_ms
+SELECT q.n, {cohort}
   FROM {rows} JOIN cohorts t
     ON t.namespace = q.namespace AND t.task_queue = q.task_queue AND t.build_id = q.build_id;
 
 -- name: promoted_cohort
 -- takes: namespace text, task_queue text
-SELECT q.n, t.namespace, t.task_queue, t.build_id, t.drain_intent, t.drained_at_ms, t.promoted_at_ms,
-       t.rolled_back_at_ms, t.new_start_selected, t.updated_at_ms
+SELECT q.n, {cohort}
   FROM {rows} JOIN cohorts t
     ON t.namespace = q.namespace AND t.task_queue = q.task_queue AND t.new_start_selected = 1;
 
 -- name: list_cohorts
 -- takes: namespace text, task_queue text
-SELECT q.n, t.namespace, t.task_queue, t.build_id, t.drain_intent, t.drained_at_ms, t.promoted_at_ms,
-       t.rolled_back_at_ms, t.new_start_selected, t.updated_at_ms
+SELECT q.n, {cohort}
   FROM {rows} JOIN cohorts t ON t.namespace = q.namespace AND t.task_queue = q.task_queue
  ORDER BY t.build_id;
 

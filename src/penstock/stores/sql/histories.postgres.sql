@@ -1,6 +1,6 @@
 -- name: page_history
 -- takes: run_id text, after bigint, most bigint
-SELECT q.n, t.run_id, t.sequence, t.type, t.payload, t.recorded_at_ms, t.task_id
+SELECT q.n, {event}
   FROM {rows} CROSS JOIN LATERAL (
        SELECT e.* FROM events e WHERE e.run_id = q.run_id AND e.sequence > q.after
         ORDER BY e.sequence LIMIT q.most) t

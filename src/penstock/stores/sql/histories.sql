@@ -1,12 +1,15 @@
+-- columns: event
+--   run_id, sequence, type, payload, recorded_at_ms, task_id
+
 -- name: page_history
 -- alone
 -- takes: run_id text, after bigint, most bigint
-SELECT 1, t.run_id, t.sequence, t.type, t.payload, t.recorded_at_ms, t.task_id
+SELECT 1, {event}
   FROM events t WHERE t.run_id = :run_id AND t.sequence > :after ORDER BY t.sequence LIMIT :most;
 
 -- name: last_event_of_type
 -- takes: run_id text, types text
-SELECT q.n, t.run_id, t.sequence, t.type, t.payload, t.recorded_at_ms, t.task_id
+SELECT q.n, {event}
   FROM {rows} JOIN events t ON t.run_id = q.run_id
    AND t.sequence = (SELECT max(e.sequence) FROM events e
                       WHERE e.run_id = q.run_id AND instr(q.types, char(31) || e.type || char(31)) > 0);

@@ -1,11 +1,14 @@
+-- columns: namespace
+--   name, description, retention_days, status, external_storage, created_at_ms, updated_at_ms
+
 -- name: get_namespace
 -- takes: name text
-SELECT q.n, t.name, t.description, t.retention_days, t.status, t.external_storage, t.created_at_ms, t.updated_at_ms
+SELECT q.n, {namespace}
   FROM {rows} JOIN namespaces t ON t.name = q.name;
 
 -- name: list_namespaces
 -- takes: every bigint
-SELECT q.n, t.name, t.description, t.retention_days, t.status, t.external_storage, t.created_at_ms, t.updated_at_ms
+SELECT q.n, {namespace}
   FROM {rows} JOIN namespaces t ON true ORDER BY t.name;
 
 -- name: namespace_in_use

@@ -1,13 +1,15 @@
+-- columns: query
+--   query_id, namespace, task_queue, run_id, workflow_type, compatibility, name, arguments, created_at_ms,
+--   expires_at_ms, state, attempt, lease_owner, lease_expires_at_ms, outcome
+
 -- name: get_query
 -- takes: query_id text
-SELECT q.n, t.query_id, t.namespace, t.task_queue, t.run_id, t.workflow_type, t.compatibility, t.name, t.arguments,
-       t.created_at_ms, t.expires_at_ms, t.state, t.attempt, t.lease_owner, t.lease_expires_at_ms, t.outcome
+SELECT q.n, {query}
   FROM {rows} JOIN query_tasks t ON t.query_id = q.query_id;
 
 -- name: lock_query
 -- takes: query_id text
-SELECT q.n, t.query_id, t.namespace, t.task_queue, t.run_id, t.workflow_type, t.compatibility, t.name, t.arguments,
-       t.created_at_ms, t.expires_at_ms, t.state, t.attempt, t.lease_owner, t.lease_expires_at_ms, t.outcome
+SELECT q.n, {query}
   FROM {rows} JOIN query_tasks t ON t.query_id = q.query_id ORDER BY t.query_id {lock t};
 
 -- name: count_pending_queries
@@ -21,8 +23,7 @@ SELECT q.n, count(t.query_id)
 -- name: lock_next_query
 -- alone
 -- takes: namespace text, task_queue text, types text, build_id text, now_ms bigint
-SELECT 1, t.query_id, t.namespace, t.task_queue, t.run_id, t.workflow_type, t.compatibility, t.name, t.arguments,
-       t.created_at_ms, t.expires_at_ms, t.state, t.attempt, t.lease_owner, t.lease_expires_at_ms, t.outcome
+SELECT 1, {query}
   FROM query_tasks t
  WHERE t.namespace = :namespace AND t.task_queue = :task_queue AND t.state = 'pending' AND t.expires_at_ms > :now_ms
    AND (:types = '' OR instr(:types, char(31) || t.workflow_type || char(31)) > 0)

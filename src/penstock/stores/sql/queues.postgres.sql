@@ -1,9 +1,6 @@
 -- name: take_tasks
 -- takes: queue_id bigint, level bigint, key text, most bigint, build_id text
-SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
-       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
-       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
-       t.last_error, t.seq
+SELECT q.n, {task}
   FROM {rows} CROSS JOIN LATERAL (
        SELECT t.* FROM tasks t
         WHERE t.queue_id = q.queue_id AND t.level = q.level AND t.key = q.key AND t.state = 'ready'
@@ -13,10 +10,7 @@ SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, 
 
 -- name: take_tasks_of_route
 -- takes: queue_id bigint, level bigint, key text, most bigint, route text
-SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
-       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
-       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
-       t.last_error, t.seq
+SELECT q.n, {task}
   FROM {rows} CROSS JOIN LATERAL (
        SELECT t.* FROM tasks t
         WHERE t.queue_id = q.queue_id AND t.level = q.level AND t.key = q.key AND t.state = 'ready'

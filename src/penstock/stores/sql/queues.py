@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from penstock.core.model import Queue, QueueId, QueueStats, Task, TaskKind
 from penstock.core.scheduling.dispatch import Fit
 from penstock.core.scheduling.fairness import Clockwork, Lane
+from penstock.core.timers import MINUTE_MS
 from penstock.stores.sql.session import QueueName, Row, Session
-from penstock.stores.sql.tasks import MINUTE_MS, routes, routes_of, task_of
+from penstock.stores.sql.tasks import routes, routes_of, task_of
 
 ROUTES_TRIED_MAX = 2
 """Most routes that are tried in every lane; of more, each lane is asked which ones matter."""

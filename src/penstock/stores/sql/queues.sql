@@ -1,3 +1,6 @@
+-- columns: queue
+--   queue_id, namespace, name, kind, paused
+
 -- name: create_queue
 -- takes: namespace text, name text, kind text
 INSERT INTO queues ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.namespace, q.name, q.kind
@@ -5,22 +8,22 @@ ON CONFLICT (namespace, name, kind) DO NOTHING;
 
 -- name: get_queue
 -- takes: namespace text, name text, kind text
-SELECT q.n, t.queue_id, t.namespace, t.name, t.kind, t.paused
+SELECT q.n, {queue}
   FROM {rows} JOIN queues t ON t.namespace = q.namespace AND t.name = q.name AND t.kind = q.kind;
 
 -- name: find_queues
 -- takes: namespace text, name text
-SELECT q.n, t.queue_id, t.namespace, t.name, t.kind, t.paused
+SELECT q.n, {queue}
   FROM {rows} JOIN queues t ON t.namespace = q.namespace AND t.name = q.name ORDER BY t.kind;
 
 -- name: list_queues
 -- takes: namespace text
-SELECT q.n, t.queue_id, t.namespace, t.name, t.kind, t.paused
+SELECT q.n, {queue}
   FROM {rows} JOIN queues t ON t.namespace = q.namespace ORDER BY t.name, t.kind;
 
 -- name: lock_queue
 -- takes: queue_id bigint
-SELECT q.n, t.queue_id, t.namespace, t.name, t.kind, t.paused
+SELECT q.n, {queue}
   FROM {rows} JOIN queues t ON t.queue_id = q.queue_id ORDER BY t.queue_id {lock t};
 
 -- name: lanes_to_place
@@ -76,10 +79,7 @@ SELECT q.n, t.level, t.virtual, t.placed FROM {rows} JOIN clocks t ON t.queue_id
 -- name: take_tasks
 -- alone
 -- takes: queue_id bigint, level bigint, key text, most bigint, build_id text
-SELECT 1, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
-       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
-       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
-       t.last_error, t.seq
+SELECT 1, {task}
   FROM tasks t
  WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key AND t.state = 'ready'
    AND (t.compatibility IS NULL OR t.compatibility = :build_id)
@@ -100,10 +100,7 @@ SELECT 1, h.route
 -- name: take_tasks_of_route
 -- alone
 -- takes: queue_id bigint, level bigint, key text, most bigint, route text
-SELECT 1, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
-       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
-       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
-       t.last_error, t.seq
+SELECT 1, {task}
   FROM tasks t
  WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key AND t.route = :route AND t.state = 'ready'
  ORDER BY t.seq LIMIT :most {lock t};
@@ -130,10 +127,7 @@ SELECT q.n, t.added, t.dispatched FROM {rows} JOIN meters t ON t.queue_id = q.qu
 -- alone
 -- takes: queue_id bigint
 -- The head of each lane is its oldest; lanes are few beside tasks.
-SELECT 1, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
-       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
-       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
-       t.last_error, t.seq
+SELECT 1, {task}
   FROM lanes l JOIN tasks t
     ON t.queue_id = l.queue_id AND t.level = l.level AND t.key = l.key AND t.state = 'ready' AND t.seq = (
        SELECT min(h.seq) FROM tasks h

@@ -1,3 +1,10 @@
+-- columns: run
+--   run_id, namespace, workflow_id, run_number, host, workflow_type, task_queue, business_key, level, key,
+--   weight_milli, compatibility, input, memo, search_attributes, execution_timeout_s, run_timeout_s,
+--   execution_deadline_at_ms, run_deadline_at_ms, started_at_ms, start_key, status, closed_reason, output,
+--   closed_at_ms, last_progress_at_ms, deadline_at_ms, last_sequence, last_step, last_task,
+--   open_activities, open_timers, buffered, task_failures, task_error
+
 -- name: reserve_instance
 -- takes: namespace text, workflow_id text, run_id text, run_count bigint
 -- Whoever inserts first has the id; on several nodes the second waits here for the first one's commit.
@@ -12,29 +19,17 @@ SELECT q.n, t.namespace, t.workflow_id, t.run_id, t.run_count
 
 -- name: get_run
 -- takes: run_id text
-SELECT q.n, t.run_id, t.namespace, t.workflow_id, t.run_number, t.host, t.workflow_type, t.task_queue, t.business_key,
-       t.level, t.key, t.weight_milli, t.compatibility, t.input, t.memo, t.search_attributes, t.execution_timeout_s,
-       t.run_timeout_s, t.execution_deadline_at_ms, t.run_deadline_at_ms, t.started_at_ms, t.start_key, t.status,
-       t.closed_reason, t.output, t.closed_at_ms, t.last_progress_at_ms, t.deadline_at_ms, t.last_sequence,
-       t.last_step, t.last_task, t.open_activities, t.open_timers, t.buffered, t.task_failures, t.task_error
+SELECT q.n, {run}
   FROM {rows} JOIN runs t ON t.run_id = q.run_id;
 
 -- name: lock_run
 -- takes: run_id text
-SELECT q.n, t.run_id, t.namespace, t.workflow_id, t.run_number, t.host, t.workflow_type, t.task_queue, t.business_key,
-       t.level, t.key, t.weight_milli, t.compatibility, t.input, t.memo, t.search_attributes, t.execution_timeout_s,
-       t.run_timeout_s, t.execution_deadline_at_ms, t.run_deadline_at_ms, t.started_at_ms, t.start_key, t.status,
-       t.closed_reason, t.output, t.closed_at_ms, t.last_progress_at_ms, t.deadline_at_ms, t.last_sequence,
-       t.last_step, t.last_task, t.open_activities, t.open_timers, t.buffered, t.task_failures, t.task_error
+SELECT q.n, {run}
   FROM {rows} JOIN runs t ON t.run_id = q.run_id ORDER BY t.run_id {lock t};
 
 -- name: runs_of_instance
 -- takes: namespace text, workflow_id text
-SELECT q.n, t.run_id, t.namespace, t.workflow_id, t.run_number, t.host, t.workflow_type, t.task_queue, t.business_key,
-       t.level, t.key, t.weight_milli, t.compatibility, t.input, t.memo, t.search_attributes, t.execution_timeout_s,
-       t.run_timeout_s, t.execution_deadline_at_ms, t.run_deadline_at_ms, t.started_at_ms, t.start_key, t.status,
-       t.closed_reason, t.output, t.closed_at_ms, t.last_progress_at_ms, t.deadline_at_ms, t.last_sequence,
-       t.last_step, t.last_task, t.open_activities, t.open_timers, t.buffered, t.task_failures, t.task_error
+SELECT q.n, {run}
   FROM {rows} JOIN runs t ON t.namespace = q.namespace AND t.workflow_id = q.workflow_id
  ORDER BY t.run_number;
 
@@ -60,11 +55,7 @@ UPDATE runs
 -- name: page_runs
 -- alone
 -- takes: namespace text, host text, type text, bucket text, pattern text, before_ms bigint, before_id text, most bigint
-SELECT 1, t.run_id, t.namespace, t.workflow_id, t.run_number, t.host, t.workflow_type, t.task_queue, t.business_key,
-       t.level, t.key, t.weight_milli, t.compatibility, t.input, t.memo, t.search_attributes, t.execution_timeout_s,
-       t.run_timeout_s, t.execution_deadline_at_ms, t.run_deadline_at_ms, t.started_at_ms, t.start_key, t.status,
-       t.closed_reason, t.output, t.closed_at_ms, t.last_progress_at_ms, t.deadline_at_ms, t.last_sequence,
-       t.last_step, t.last_task, t.open_activities, t.open_timers, t.buffered, t.task_failures, t.task_error
+SELECT 1, {run}
   FROM runs t
  WHERE t.namespace = :namespace AND t.host = :host AND (:type IS NULL OR t.workflow_type = :type)
    AND (:bucket IS NULL

@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.core.model import QueueId, RunId, Standing, Task, TaskId, TaskKind, TaskState
 from penstock.core.scheduling.dispatch import Fit
+from penstock.core.timers import MINUTE_MS
 from penstock.stores.sql.session import Row, Session
 
 _NEW = attrgetter(
@@ -44,7 +45,6 @@ _CHANGING = attrgetter(
     "done_outcome",
     "last_error",
 )
-MINUTE_MS = 60_000
 SEPARATOR = "\x1f"
 """Stands in no name."""
 

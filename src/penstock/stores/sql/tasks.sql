@@ -1,34 +1,27 @@
+-- columns: task
+--   task_id, queue_id, namespace, task_queue, kind, run_id, activity_id, type, compatibility, level, key,
+--   state, available_at_ms, enqueued_at_ms, attempt, lease_owner, lease_token, lease_expires_at_ms,
+--   leased_at_ms, poll_request_id, done_token, done_digest, done_outcome, last_error, seq
+
 -- name: get_task
 -- takes: task_id text
-SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
-       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
-       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
-       t.last_error, t.seq
+SELECT q.n, {task}
   FROM {rows} JOIN tasks t ON t.task_id = q.task_id;
 
 -- name: lock_task
 -- takes: task_id text
-SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
-       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
-       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
-       t.last_error, t.seq
+SELECT q.n, {task}
   FROM {rows} JOIN tasks t ON t.task_id = q.task_id ORDER BY t.task_id {lock t};
 
 -- name: lock_live_tasks
 -- takes: run_id text
-SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
-       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
-       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
-       t.last_error, t.seq
+SELECT q.n, {task}
   FROM {rows} JOIN tasks t ON t.run_id = q.run_id AND t.state IN ('ready', 'delayed', 'leased')
  ORDER BY t.task_id {lock t};
 
 -- name: lock_workflow_task
 -- takes: run_id text
-SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
-       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
-       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
-       t.last_error, t.seq
+SELECT q.n, {task}
   FROM {rows} JOIN tasks t
     ON t.run_id = q.run_id AND t.kind = 'workflow' AND t.state IN ('ready', 'delayed', 'leased')
  ORDER BY t.task_id {lock t};
@@ -36,10 +29,7 @@ SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, 
 -- name: redelivered_tasks
 -- Locked: between the look and the new mark of delivery the task may be reported, cancelled or handed back.
 -- takes: namespace text, worker_id text, poll_request_id text
-SELECT q.n, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
-       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
-       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
-       t.last_error, t.seq
+SELECT q.n, {task}
   FROM {rows} JOIN tasks t
     ON t.namespace = q.namespace AND t.lease_owner = q.worker_id AND t.state = 'leased'
    AND t.poll_request_id = q.poll_request_id
@@ -54,10 +44,7 @@ SELECT q.n, t.task_id
 -- name: leases_on_queue
 -- alone
 -- takes: queue_id bigint, most bigint
-SELECT 1, t.task_id, t.queue_id, t.namespace, t.task_queue, t.kind, t.run_id, t.activity_id, t.type, t.compatibility,
-       t.level, t.key, t.state, t.available_at_ms, t.enqueued_at_ms, t.attempt, t.lease_owner, t.lease_token,
-       t.lease_expires_at_ms, t.leased_at_ms, t.poll_request_id, t.done_token, t.done_digest, t.done_outcome,
-       t.last_error, t.seq
+SELECT 1, {task}
   FROM tasks t WHERE t.queue_id = :queue_id AND t.state = 'leased' ORDER BY t.lease_expires_at_ms LIMIT :most;
 
 -- name: expired_tasks

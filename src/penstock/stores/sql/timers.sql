@@ -1,11 +1,14 @@
+-- columns: timer
+--   timer_id, run_id, step, delay_s, fire_at_ms, extra, state
+
 -- name: get_timer
 -- takes: timer_id text
-SELECT q.n, t.timer_id, t.run_id, t.step, t.delay_s, t.fire_at_ms, t.extra, t.state
+SELECT q.n, {timer}
   FROM {rows} JOIN timers t ON t.timer_id = q.timer_id;
 
 -- name: open_timers
 -- takes: run_id text
-SELECT q.n, t.timer_id, t.run_id, t.step, t.delay_s, t.fire_at_ms, t.extra, t.state
+SELECT q.n, {timer}
   FROM {rows} JOIN timers t ON t.run_id = q.run_id AND t.state = 'open' ORDER BY t.step;
 
 -- name: due_timers

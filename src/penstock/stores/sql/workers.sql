@@ -1,16 +1,17 @@
+-- columns: worker
+--   namespace, worker_id, task_queue, runtime, sdk_version, build_id, workflow_types, activity_types,
+--   fingerprints, workflow_slots, activity_slots, status, advertised, task_slots, process_metrics,
+--   heartbeat_interval_s, registered_at_ms, heartbeat_at_ms, updated_at_ms
+
 -- name: get_worker
 -- takes: namespace text, worker_id text
-SELECT q.n, t.namespace, t.worker_id, t.task_queue, t.runtime, t.sdk_version, t.build_id, t.workflow_types,
-       t.activity_types, t.fingerprints, t.workflow_slots, t.activity_slots, t.status, t.advertised, t.task_slots,
-       t.process_metrics, t.heartbeat_interval_s, t.registered_at_ms, t.heartbeat_at_ms, t.updated_at_ms
+SELECT q.n, {worker}
   FROM {rows} JOIN workers t ON t.namespace = q.namespace AND t.worker_id = q.worker_id;
 
 -- name: list_workers
 -- takes: namespace text, task_queue text
 -- All of a namespace, or those of one queue; the freshest first.
-SELECT q.n, t.namespace, t.worker_id, t.task_queue, t.runtime, t.sdk_version, t.build_id, t.workflow_types,
-       t.activity_types, t.fingerprints, t.workflow_slots, t.activity_slots, t.status, t.advertised, t.task_slots,
-       t.process_metrics, t.heartbeat_interval_s, t.registered_at_ms, t.heartbeat_at_ms, t.updated_at_ms
+SELECT q.n, {worker}
   FROM {rows} JOIN workers t
     ON t.namespace = q.namespace AND (q.task_queue IS NULL OR t.task_queue = q.task_queue)
  ORDER BY t.heartbeat_at_ms DESC, t.worker_id;
