@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import redis as redis_client
+from hypothesis import settings
 
 from tests.support.servers import (
     Server,
@@ -18,6 +19,10 @@ from tests.support.servers import (
     postgres_server,
     redis_server,
 )
+
+
+settings.register_profile("house", deadline=None)  # a busy machine is no reason to fail
+settings.load_profile("house")
 
 
 def pytest_configure() -> None:

@@ -23,6 +23,7 @@ from penstock.engine.house import House
 from penstock.engine.sweepers.due_tasks import due_tasks
 from penstock.engine.sweepers.due_timers import due_timers
 from penstock.engine.sweepers.expired_leases import expired_leases
+from penstock.engine.sweepers.idle_keys import idle_keys
 from penstock.engine.sweepers.idle_lanes import idle_lanes
 from penstock.engine.sweepers.lapsed_queries import lapsed_queries
 from penstock.engine.sweepers.old_records import old_records
@@ -128,6 +129,7 @@ def _sweepers(house: House) -> list[Sweeper[Any]]:
         overdue_runs,
         lapsed_queries,
         silent_workers,
+        idle_keys,
         idle_lanes,
         old_records,
     )

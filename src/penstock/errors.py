@@ -58,6 +58,12 @@ class Reason(StrEnum):
     INVALID_PAGE_TOKEN = "invalid_page_token"
     STRUCTURAL_LIMIT_EXCEEDED = "structural_limit_exceeded"
 
+    # Settings of task queues
+    CONFIG_VERSION_CONFLICT = "config_version_conflict"
+    TOO_MANY_FAIRNESS_KEYS = "too_many_fairness_keys"
+    RATE_LIMIT_NOT_FOR_WORKFLOW_TASKS = "rate_limit_not_for_workflow_tasks"
+    OVERRIDE_CONFLICT = "override_conflict"
+
     # Workers and polls
     WORKER_NOT_FOUND = "worker_not_found"
     WORKER_NOT_REGISTERED = "worker_not_registered"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -45,6 +45,23 @@ async def store(
     opened = await _open(address, clock, wakeups)
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def reopened(
+    store: Store, address: str | Path | None, clock: ManualClock, wakeups: LocalWakeups
+) -> AsyncIterator[Callable[[], Awaitable[Store]]]:
+    """Closes the store, and opens it again where it keeps its rows."""
+    stores: list[Store] = []
+
+    async def reopen() -> Store:
+        await store.close()
+        stores.append(await _open(address, clock, wakeups))
+        return stores[-1]
+
+    yield reopen
+    for each in stores:
+        await each.close()
 
 
 async def _open(address: str | Path | None, clock: ManualClock, wakeups: LocalWakeups) -> Store:

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
-from penstock.core.model import Queue, Task, TaskState
+from penstock.core.model import Queue, Task, TaskId, TaskState
+from penstock.core.policies import KeySettings, KeyState, Knob, Setting, changed
 from penstock.core.scheduling.dispatch import Fit
-from penstock.core.scheduling.fairness import Clockwork, Lane
-from penstock.ports.store import Store
+from penstock.core.scheduling.fairness import Clockwork, Lane, Place
+from penstock.ports.store import Store, Tx
 from penstock.stores.memory import MemoryStore
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.working import ANYTHING, a_queue, claim, enqueue, look, record
-from tests.support.builders import a_task, released
+from tests.support.builders import NOW_MS, a_task, released
 from tests.support.clock import ManualClock
 
 KEYS = ("", "a", "B", "ä", "z" * 64, "tenant-1", "tenant-10", "tenant-2")
 TYPES = ("Charge", "Ship", "Pack")
 BUILDS = (None, None, "build-1", "build-2")
+VALUES: Mapping[Knob, Sequence[int | str | None]] = {
+    Knob.QUEUE_RATE: (None, 5_000_000, 100_000_000),
+    Knob.KEY_RATE: (None, None, 1_000_000, 20_000_000),
+    Knob.FAIRNESS: (None, None, "on", "off"),
+    Knob.COUNTS: (None, "running", "dispatches"),
+    Knob.RUNNING: (None, None, 9),
+    Knob.KEY_RUNNING: (None, 2, 4),
+    Knob.AGING_WAIT: (None, 500, 5_000),
+    Knob.AGING_EVERY: (2, 3),
+}
 WEIGHTS = (1, 400, 1000, 1000, 2500, 1_000_000)
 FITS = (
     ANYTHING,
@@ -30,6 +43,9 @@ FITS = (
 )
 
 
+Move = Callable[[], Awaitable[None]]
+
+
 class Player:
     """Plays a history that is drawn from a seed and notes what was dispatched."""
 
@@ -38,13 +54,20 @@ class Player:
         self._dice = random.Random(seed)
         self._tasks = 0
         self._held: list[Task] = []
+        self.now_ms = NOW_MS
         self.dispatched: list[str] = []
 
     async def play(self, steps: int) -> None:
         self._queue = await a_queue(self._store)
-        moves = (self._enqueue, self._enqueue, self._claim, self._finish, self._give_back, self._cancel)
+        moves = self._moves()
         for _ in range(steps):
             await self._dice.choice(moves)()
+        await self._play_out()
+
+    def _moves(self) -> Sequence[Move]:
+        return (self._enqueue, self._enqueue, self._claim, self._finish, self._give_back, self._cancel)
+
+    async def _play_out(self) -> None:
         while await self._claim_with(Fit(TYPES, "build-1")) + await self._claim_with(Fit(TYPES, "build-2")):
             pass
 
@@ -52,8 +75,9 @@ class Player:
         """What the next claim would decide on."""
         await self._enqueue()
         queue_id = self._queue.queue_id
-        lanes = await look(self._store, lambda tx: tx.queues.lanes(queue_id, ANYTHING, 100))
-        return [*lanes], [*await look(self._store, lambda tx: tx.queues.clocks(queue_id))]
+        busy = (await look(self._store, lambda tx: tx.queues.backlog(queue_id, 0, 100))).lanes
+        clocks = await look(self._store, lambda tx: tx.queues.clocks(queue_id))
+        return [each.lane for each in busy], [*clocks]
 
     async def _enqueue(self) -> None:
         dice = self._dice
@@ -70,7 +94,8 @@ class Player:
         await self._claim_with(self._dice.choice(FITS))
 
     async def _claim_with(self, fit: Fit) -> int:
-        granted = await claim(self._store, self._queue.queue_id, self._dice.choice((1, 2, 7)), fit)
+        room = self._dice.choice((1, 2, 7))
+        granted = await claim(self._store, self._queue.queue_id, room, fit, now_ms=self.now_ms)
         self.dispatched += [task.task_id for task in granted]
         self._held += granted
         return len(granted)
@@ -84,8 +109,7 @@ class Player:
     async def _end(self, state: TaskState) -> None:
         if self._held:
             task = self._held.pop(self._dice.randrange(len(self._held)))
-            ended = released(task, state)
-            await record(self._store, lambda tx: tx.tasks.save(ended, TaskState.LEASED))
+            await self._store.transact(lambda tx: _end(tx, task.task_id, state), key=task.run_id)
 
     async def _cancel(self) -> None:
         """Cancel the oldest ready task, if there is one."""
@@ -94,6 +118,76 @@ class Player:
         if oldest is not None and self._dice.random() < 0.3:
             gone = released(oldest, TaskState.CANCELLED)
             await record(self._store, lambda tx: tx.tasks.save(gone, TaskState.READY))
+
+
+async def _end(tx: Tx, task_id: TaskId, state: TaskState) -> None:
+    task = await tx.tasks.lock(task_id)
+    assert task is not None
+    tx.tasks.save(released(task, state), TaskState.LEASED)
+
+
+class RuledPlayer(Player):
+    """Plays under settings that change all the time, while time goes on."""
+
+    async def keys(self) -> Mapping[str, KeyState]:
+        return await look(self._store, lambda tx: tx.policies.key_states(self._queue.queue_id, KEYS))
+
+    async def counted(self) -> Mapping[str, int]:
+        """How many counted leases each key holds."""
+        leases = await look(self._store, lambda tx: tx.tasks.leases_on(self._queue.queue_id, 10_000))
+        return Counter(task.key for task in leases if task.counted)
+
+    def _moves(self) -> Sequence[Move]:
+        return (*super()._moves(), self._claim, self._finish, self._wait, self._set_line, self._set_key)
+
+    async def _play_out(self) -> None:
+        for _ in range(10):
+            await self._wait()
+            await self._claim_with(Fit(TYPES, "build-1"))
+
+    async def _wait(self) -> None:
+        self.now_ms += self._dice.choice((1, 50, 700, 5_000))
+
+    async def _set_line(self) -> None:
+        """Draw a setting of the line, or take it back."""
+        knob = self._dice.choice(tuple(VALUES))
+        value = self._dice.choice(VALUES[knob])
+        setting = None if value is None else Setting(value, "ann", NOW_MS)
+        await self._store.transact(lambda tx: self._change(tx, {knob: setting}, []), key="policy")
+
+    async def _set_key(self) -> None:
+        dice = self._dice
+        after = KeySettings(
+            dice.choice(KEYS),
+            dice.choice((None, None, 300, 5000)),
+            dice.choice((None, None, None, 0, 3_000_000)),
+            dice.choice((None, None, 0, 1, 3)),
+            dice.choice((0, 0, 0, 1)),
+            "ann",
+            NOW_MS,
+        )
+        await self._store.transact(lambda tx: self._change(tx, {}, [after]), key="policy")
+
+    async def _change(
+        self, tx: Tx, settings: Mapping[Knob, Setting | None], keys: Sequence[KeySettings]
+    ) -> None:
+        queue_id = self._queue.queue_id
+        before = await tx.queues.lock(queue_id)
+        assert before is not None
+        known = await tx.policies.key_settings(queue_id, [each.key for each in keys])
+        policy = changed(
+            before.policy, settings, [(known.get(each.key, KeySettings(each.key)), each) for each in keys]
+        )
+        old, new = before.rules, replace(before, policy=policy).rules
+        if new.counts_leases and not old.counts_leases:
+            await tx.policies.count_leases(queue_id)
+        if new.counts_running != old.counts_running:
+            await tx.policies.rank_lanes(queue_id, by_running=new.counts_running)
+        tx.policies.stir(queue_id)
+        tx.policies.save(queue_id, policy)
+        for each in keys:
+            tx.policies.save_key(queue_id, each)
+            tx.policies.touch_key(queue_id, each.key, self._dice.choice((Place.FRESH, Place.STALE)))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -106,3 +200,18 @@ async def test_the_same_history_gives_the_same_order_as_in_the_model(
     assert len(model.dispatched) > 40
     assert candidate.dispatched == model.dispatched
     assert await candidate.state() == await model.state()
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_the_same_history_under_changing_settings_gives_the_same_order_as_in_the_model(
+    store: Store, clock: ManualClock, seed: int
+):
+    model, candidate = RuledPlayer(MemoryStore(clock, LocalWakeups()), seed), RuledPlayer(store, seed)
+    await model.play(200)
+    await candidate.play(200)
+    assert len(model.dispatched) > 20
+    assert candidate.dispatched == model.dispatched
+    assert await candidate.state() == await model.state()
+    keys = await candidate.keys()
+    assert keys == await model.keys()
+    assert {key: state.running for key, state in keys.items() if state.running} == await candidate.counted()

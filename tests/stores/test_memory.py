@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
 
 from penstock.core.model import Queue, RunId, RunStatus, TaskState
+from penstock.core.policies import PolicyChange
+from penstock.core.scheduling.fairness import Clockwork, Place
 from penstock.errors import Unavailable
 from penstock.ports.store import Store, Tx
 from penstock.stores.memory import MemoryStore
@@ -113,9 +115,39 @@ async def test_a_task_cannot_be_brought_into_a_state_that_contradicts_itself(
 async def test_a_lane_cannot_give_more_than_it_has(memory: Store):
     queue = await a_queue(memory)
     await enqueue(memory, a_task(queue))
-    [lane] = await look(memory, lambda tx: tx.queues.lanes(queue.queue_id, ANYTHING, 1))
+    [lane] = await look(memory, lambda tx: tx.queues.lanes_to_place(queue.queue_id, ANYTHING, Place.FRESH))
     with pytest.raises(AssertionError, match="more than it had"):
         await record(memory, lambda tx: tx.queues.settle(queue.queue_id, lane, 2))
+
+
+async def test_a_key_cannot_end_more_than_it_runs(memory: Store):
+    queue = await a_queue(memory)
+    with pytest.raises(AssertionError, match="more than it ran"):
+        await record(memory, lambda tx: tx.policies.spend(queue.queue_id, "tenant", None, -1))
+
+
+async def test_a_version_is_logged_once(memory: Store):
+    queue = await a_queue(memory)
+    change = PolicyChange(1, NOW_MS, "ann", "paused", "tenant", None, "1", None)
+    await record(memory, lambda tx: tx.policies.log(queue.queue_id, [change]))
+    with pytest.raises(AssertionError, match="version 1 is in the log"):
+        await record(memory, lambda tx: tx.policies.log(queue.queue_id, [change]))
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda tx, queue: tx.policies.count_leases(queue.queue_id),
+        lambda tx, queue: tx.policies.rank_lanes(queue.queue_id, by_running=True),
+        lambda tx, queue: tx.queues.rebase(queue.queue_id, Clockwork(3)),
+    ],
+)
+async def test_a_read_that_changes_many_rows_at_once_is_refused(
+    memory: Store, question: Callable[[Tx, Queue], Awaitable[None]]
+):
+    queue = await a_queue(memory)
+    with pytest.raises(RuntimeError, match="must record nothing"):
+        await look(memory, lambda tx: question(tx, queue))
 
 
 async def test_the_time_of_an_operation_is_the_time_of_the_clock(memory: Store, clock: ManualClock):

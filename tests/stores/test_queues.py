@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.model import QueueId, QueueStats, RunId, TaskKind, TaskState
 from penstock.core.scheduling.dispatch import Fit
-from penstock.core.scheduling.fairness import Clockwork, Lane
+from penstock.core.scheduling.fairness import Clockwork, Lane, Place
 from penstock.ports.store import Store, Tx
 from tests.stores.working import ANYTHING, a_queue, claim, enqueue, ids, look, record
 from tests.support.builders import NOW_MS, a_task, an_event, released, standing_of
@@ -17,6 +17,10 @@ from tests.support.builders import NOW_MS, a_task, an_event, released, standing_
 
 async def lanes(store: Store, queue_id: QueueId, fit: Fit = ANYTHING, room: int = 10) -> list[Lane]:
     return [*await look(store, lambda tx: tx.queues.lanes(queue_id, fit, room))]
+
+
+async def fresh_lanes(store: Store, queue_id: QueueId, fit: Fit = ANYTHING) -> list[Lane]:
+    return [*await look(store, lambda tx: tx.queues.lanes_to_place(queue_id, fit, Place.FRESH))]
 
 
 async def stats(store: Store, queue_id: QueueId, now_ms: int = NOW_MS) -> QueueStats:
@@ -86,7 +90,7 @@ async def test_queues_are_found_by_name_and_listed_by_name_and_kind(store: Store
 async def test_a_new_lane_waits_to_be_placed(store: Store):
     queue = await a_queue(store)
     await enqueue(store, a_task(queue, key="tenant"), weight_milli=2500)
-    assert await lanes(store, queue.queue_id) == [
+    assert await fresh_lanes(store, queue.queue_id) == [
         Lane(3, "tenant", 0, weight_milli=2500, wanted_milli=2500, count=1, place=1, fits=1)
     ]
 
@@ -107,7 +111,7 @@ async def test_a_lane_that_ran_empty_is_placed_again_when_work_comes(store: Stor
     await claim(store, queue.queue_id, 1)
     assert await lanes(store, queue.queue_id) == []
     await enqueue(store, a_task(queue, "r2-1"))
-    [lane] = await lanes(store, queue.queue_id)
+    [lane] = await fresh_lanes(store, queue.queue_id)
     assert (lane.count, lane.place) == (1, 1)
     assert lane.tag > 0, "its debt is not forgiven"
 
@@ -122,26 +126,30 @@ async def test_the_last_weight_that_an_enqueue_carried_is_the_one_wanted(store: 
         tx.tasks.insert(a_task(queue, "r2-2"), standing_of(a_task(queue), weight_milli=2000))
 
     await record(store, write)
-    [lane] = await lanes(store, queue.queue_id)
+    [lane] = await fresh_lanes(store, queue.queue_id)
     assert (lane.weight_milli, lane.wanted_milli, lane.place, lane.count) == (1000, 2000, 1, 3)
 
 
 async def test_a_weight_that_came_while_a_claim_decided_calls_for_another_placing(store: Store):
     queue = await a_queue(store)
     await enqueue(store, a_task(queue, "r1-1"), a_task(queue, "r1-2"))
-    [seen] = await lanes(store, queue.queue_id)
+    [seen] = await fresh_lanes(store, queue.queue_id)
     await enqueue(store, a_task(queue, "r1-3"), weight_milli=5000)
-    await record(store, lambda tx: tx.queues.settle(queue.queue_id, replace(seen, tag=77), 0))
-    [lane] = await lanes(store, queue.queue_id)
+    await record(
+        store, lambda tx: tx.queues.settle(queue.queue_id, replace(seen, tag=77, place=Place.READY), 0)
+    )
+    [lane] = await fresh_lanes(store, queue.queue_id)
     assert lane == Lane(3, "", 77, weight_milli=1000, wanted_milli=5000, count=3, place=1)
 
 
 async def test_a_placing_that_took_nothing_is_recorded_too(store: Store):
     queue = await a_queue(store)
     await enqueue(store, a_task(queue))
-    [seen] = await lanes(store, queue.queue_id)
-    await record(store, lambda tx: tx.queues.settle(queue.queue_id, replace(seen, tag=77), 0))
-    assert await lanes(store, queue.queue_id) == [replace(seen, tag=77, place=0)]
+    [seen] = await fresh_lanes(store, queue.queue_id)
+    placed = replace(seen, tag=77, place=Place.READY)
+    await record(store, lambda tx: tx.queues.settle(queue.queue_id, placed, 0))
+    assert await lanes(store, queue.queue_id) == [placed]
+    assert await fresh_lanes(store, queue.queue_id) == []
 
 
 async def test_a_cancelled_task_leaves_its_lane(store: Store):
@@ -149,7 +157,7 @@ async def test_a_cancelled_task_leaves_its_lane(store: Store):
     first, second = a_task(queue, "r1-1"), a_task(queue, "r2-1")
     await enqueue(store, first, second)
     await record(store, lambda tx: tx.tasks.save(released(first, TaskState.CANCELLED), TaskState.READY))
-    [lane] = await lanes(store, queue.queue_id)
+    [lane] = await fresh_lanes(store, queue.queue_id)
     assert lane.count == 1
     assert ids(await claim(store, queue.queue_id, 5)) == ["r2-1"]
     assert await lanes(store, queue.queue_id) == []
@@ -170,10 +178,10 @@ async def test_a_delayed_task_joins_its_lane_when_it_becomes_ready(store: Store)
     queue = await a_queue(store)
     delayed = a_task(queue, key="tenant", state=TaskState.DELAYED)
     await enqueue(store, delayed, weight_milli=7000)
-    assert await lanes(store, queue.queue_id) == []
+    assert await fresh_lanes(store, queue.queue_id) == []
     ready = replace(delayed, state=TaskState.READY)
     await record(store, lambda tx: tx.tasks.save(ready, TaskState.DELAYED))
-    [lane] = await lanes(store, queue.queue_id)
+    [lane] = await fresh_lanes(store, queue.queue_id)
     assert lane == Lane(3, "tenant", 0, weight_milli=1000, wanted_milli=1000, count=1, place=1)
 
 
@@ -182,16 +190,16 @@ async def test_a_change_that_keeps_a_task_ready_keeps_the_count(store: Store):
     task = a_task(queue)
     await enqueue(store, task)
     await record(store, lambda tx: tx.tasks.save(replace(task, last_error="x"), TaskState.READY))
-    [lane] = await lanes(store, queue.queue_id)
+    [lane] = await fresh_lanes(store, queue.queue_id)
     assert lane.count == 1
 
 
-async def test_lanes_to_be_placed_come_first_by_level_and_key_and_at_most_256_of_them(store: Store):
+async def test_lanes_to_be_placed_come_by_level_and_key_and_at_most_256_of_them(store: Store):
     queue = await a_queue(store)
     names = [f"k{n:03}" for n in range(150)]
     tasks = [a_task(queue, f"{key}-{level}", key=key, level=level) for key in names for level in (4, 2)]
     await enqueue(store, *tasks)
-    found = await lanes(store, queue.queue_id, room=1)
+    found = await fresh_lanes(store, queue.queue_id)
     expected = [(level, key) for level in (2, 4) for key in names][:256]
     assert [(lane.level, lane.key) for lane in found] == expected
 
@@ -200,11 +208,12 @@ async def test_placed_lanes_come_by_level_and_tag_and_no_more_than_there_is_room
     queue = await a_queue(store)
     tags = {(1, "z"): 50, (1, "y"): 50, (1, "x"): 90, (0, "w"): 99, (2, "v"): 1}
     await enqueue(store, *(a_task(queue, f"{key}-1", level=level, key=key) for level, key in tags))
-    fresh = await lanes(store, queue.queue_id)
+    fresh = await fresh_lanes(store, queue.queue_id)
 
     def write(tx: Tx) -> None:
         for lane in fresh:
-            tx.queues.settle(queue.queue_id, replace(lane, tag=tags[lane.level, lane.key]), 0)
+            placed = replace(lane, tag=tags[lane.level, lane.key], place=Place.READY)
+            tx.queues.settle(queue.queue_id, placed, 0)
 
     await record(store, write)
     found = [(lane.level, lane.key) for lane in await lanes(store, queue.queue_id, room=4)]
@@ -221,14 +230,14 @@ async def test_a_lane_without_a_fitting_task_is_marked_while_unplaced_and_left_o
         a_task(queue, "r1-4", key="c", type="Ship"),
     )
     charging, shipping = Fit(("Charge",), None), Fit(("Pack", "Ship"), "build-2")
-    fresh = await lanes(store, queue.queue_id, charging)
+    fresh = await fresh_lanes(store, queue.queue_id, charging)
     assert [(lane.key, lane.fits) for lane in fresh] == [("a", 0), ("b", 0), ("c", 1)]
-    fresh = await lanes(store, queue.queue_id, shipping)
+    fresh = await fresh_lanes(store, queue.queue_id, shipping)
     assert [(lane.key, lane.fits) for lane in fresh] == [("a", 1), ("b", 0), ("c", 1)]
 
     def write(tx: Tx) -> None:
         for lane in fresh:
-            tx.queues.settle(queue.queue_id, lane, 0)
+            tx.queues.settle(queue.queue_id, replace(lane, place=Place.READY), 0)
 
     await record(store, write)
     assert [lane.key for lane in await lanes(store, queue.queue_id, charging)] == ["c"]
@@ -288,15 +297,16 @@ async def test_an_empty_queue_counts_nothing(store: Store):
     assert await stats(store, queue.queue_id) == QueueStats()
 
 
-async def test_the_oldest_task_of_a_queue_is_the_one_that_waits_longest_in_any_lane(store: Store):
+async def test_the_oldest_task_of_a_queue_is_the_one_that_waits_longest_at_any_level(store: Store):
     queue = await a_queue(store)
-    ages = {"r1-1": ("a", 5), "r1-2": ("b", 9), "r1-3": ("b", 8), "r1-4": ("c", 9)}
-    for name, (key, age) in ages.items():
-        await enqueue(store, a_task(queue, name, key=key, enqueued_at_ms=NOW_MS - age))
+    ages = {"r1-1": (5, "a", 8), "r1-2": (5, "b", 7), "r1-3": (0, "b", 9), "r1-4": (9, "c", 9)}
+    for name, (level, key, age) in ages.items():
+        task = a_task(queue, name, level=level, key=key, enqueued_at_ms=NOW_MS - age)
+        await enqueue(store, task)
     await enqueue(store, a_task(queue, "r1-5", state=TaskState.DELAYED, enqueued_at_ms=NOW_MS - 99))
     oldest = (await stats(store, queue.queue_id)).oldest
     assert oldest is not None
-    assert oldest.task_id == "r1-2"
+    assert oldest.task_id == "r1-3"
 
 
 async def test_the_meter_of_the_minute_counts_what_came_and_what_was_dispatched(store: Store):

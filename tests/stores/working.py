@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from penstock.core.model import Queue, QueueId, Task, TaskKind
-from penstock.core.scheduling.dispatch import Fit, Hold, QueueSnapshot, decide, settle
+from penstock.core.policies import Order
+from penstock.core.scheduling.dispatch import Fit, Hold, QueueSnapshot, Settled, decide, settle
+from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Lane, Place, Slot
 from penstock.ports.store import Line, Store, Tx
-from tests.support.builders import leased, standing_of
+from tests.support.builders import NOW_MS, leased, standing_of
 
 T = TypeVar("T")
 ANYTHING = Fit(types=(), build_id=None)
+SPARE = 64
+"""Where keys can be blocked, so many more lanes are read than there is room."""
 _tokens = itertools.count(1)
 
 
@@ -52,38 +57,111 @@ async def enqueue(store: Store, *tasks: Task, weight_milli: int = 1000) -> None:
 
 
 async def claim(
-    store: Store, queue_id: QueueId, room: int, fit: Fit = ANYTHING, key: str = "claim"
+    store: Store, queue_id: QueueId, room: int, fit: Fit = ANYTHING, key: str = "claim", now_ms: int = NOW_MS
 ) -> list[Task]:
-    """Lease what the core decides, in the order it decides."""
+    """Lease what the core decides at a moment, in the order it decides."""
 
     async def operation(tx: Tx) -> list[Task]:
-        return await _claim(tx, queue_id, room, fit)
+        return await _claim(tx, queue_id, room, fit, now_ms)
 
     return await store.transact(operation, key=key, line=Line.CLAIM)
 
 
-async def _claim(tx: Tx, queue_id: QueueId, room: int, fit: Fit) -> list[Task]:
-    queue = await tx.queues.lock(queue_id)
-    assert queue is not None
-    lanes = await tx.queues.lanes(queue_id, fit, room)
-    snapshot = QueueSnapshot(queue, lanes, await tx.queues.clocks(queue_id))
+async def _claim(tx: Tx, queue_id: QueueId, room: int, fit: Fit, now_ms: int) -> list[Task]:
+    snapshot = await _snapshot(tx, queue_id, room, fit, now_ms)
     decision = decide(snapshot, room)
-    if isinstance(decision, Hold):
-        return []
-    wanted = [(level, key, count) for (level, key), count in decision.counts().items()]
+    planned = {} if isinstance(decision, Hold) else decision.counts()
+    wanted = [(level, key, count) for (level, key), count in planned.items()]
     taking = await tx.queues.take(queue_id, wanted, fit)
     waiting = {(level, key): [*tasks] for (level, key, _), tasks in zip(wanted, taking, strict=True)}
     taken = {slot: len(tasks) for slot, tasks in waiting.items()}
     settled = settle(snapshot, taken)
-    for lane in settled.lanes:
-        tx.queues.settle(queue_id, lane, taken.get((lane.level, lane.key), 0))
-    for clock in settled.clocks:
-        tx.queues.save_clock(queue_id, clock)
-    tx.queues.count_dispatches(queue_id, tx.now_ms // 60_000, len(settled.order))
-    granted = [leased(waiting[slot].pop(0), token=f"token-{next(_tokens)}") for slot in settled.order]
+    _bill(tx, snapshot.queue, settled, taken)
+    counted = int(snapshot.queue.rules.counts_leases)
+    granted = [
+        leased(waiting[slot].pop(0), token=f"token-{next(_tokens)}", counted=counted)
+        for slot in settled.order
+    ]
     for task in granted:
         tx.tasks.lease(task)
     return granted
+
+
+async def _snapshot(tx: Tx, queue_id: QueueId, room: int, fit: Fit, now_ms: int) -> QueueSnapshot:
+    """All that a claim could want to know, whatever the rules are."""
+    queue = await tx.queues.lock(queue_id)
+    assert queue is not None
+    aging, in_order = queue.rules.aging, queue.rules.order is Order.ARRIVAL
+    most = room + SPARE if queue.rules.limits_keys else room
+    starving = await tx.queues.starving(queue_id, now_ms - aging.wait_ms, room) if aging else ()
+    ranges = [ALL_LEVELS, *((each.level, each.level) for each in starving)]
+    arrivals: dict[int, Arrival] = {}
+    lanes: list[Lane] = []
+    if in_order:
+        for levels in ranges:
+            for arrival, lane in await tx.queues.arrivals(queue_id, fit, most, now_ms, levels):
+                arrivals[arrival.seq] = arrival
+                lanes.append(lane)
+    else:
+        for place in (Place.FRESH, Place.STALE):
+            lanes += await tx.queues.lanes_to_place(queue_id, fit, place)
+        lanes += await tx.queues.lanes_due(queue_id, fit, now_ms)
+        for levels in ranges:
+            lanes += await tx.queues.lanes(queue_id, fit, most, levels)
+    return QueueSnapshot(
+        queue,
+        list({lane.slot: lane for lane in lanes}.values()),
+        await tx.queues.clocks(queue_id),
+        now_ms,
+        await tx.policies.key_states(queue_id, list(dict.fromkeys(lane.key for lane in lanes))),
+        await tx.queues.running(queue_id, queue.rules.running_limit or 0),
+        starving,
+        list(arrivals.values()),
+        await tx.queues.blocked(queue_id),
+    )
+
+
+def _bill(tx: Tx, queue: Queue, settled: Settled, taken: Mapping[Slot, int]) -> None:
+    """Record what the claim has cost, whom it has placed and whom it has put aside."""
+    queue_id, rules = queue.queue_id, queue.rules
+    tx.policies.settle(queue_id, settled.paid_until_ns, settled.aging_turn)
+    counted = settled.spent if rules.counts_leases else {}
+    held = [lane.key for lane in settled.lanes if lane.held_at is not None]
+    for key in dict.fromkeys((*settled.paid, *counted, *held)):
+        tx.policies.spend(queue_id, key, settled.paid.get(key), counted.get(key, 0))
+    for lane in settled.lanes:
+        given = taken.get(lane.slot, 0)
+        tx.queues.settle(queue_id, lane, given)
+        if given and rules.counts_running:
+            tx.policies.rerank_others(queue_id, lane.level, lane.key)
+    for clock in settled.clocks:
+        tx.queues.save_clock(queue_id, clock)
+    tx.queues.count_dispatches(queue_id, tx.now_ms // 60_000, len(settled.order))
+
+
+async def busy_lanes(store: Store, queue_id: QueueId) -> dict[Slot, Lane]:
+    """Every lane with a ready task, wherever it stands."""
+    backlog = await look(store, lambda tx: tx.queues.backlog(queue_id, NOW_MS, 1_000))
+    return {each.lane.slot: each.lane for each in backlog.lanes}
+
+
+async def places(store: Store, queue_id: QueueId) -> dict[Slot, Place]:
+    return {slot: Place(lane.place) for slot, lane in (await busy_lanes(store, queue_id)).items()}
+
+
+async def stand(store: Store, queue_id: QueueId, *lanes: Lane, taken: int = 0) -> None:
+    """Have lanes stand where they are said to, as a claim that took so many from each would."""
+
+    def write(tx: Tx) -> None:
+        for lane in lanes:
+            tx.queues.settle(queue_id, lane, taken)
+
+    await record(store, write)
+
+
+def a_lane(key: str = "", place: Place = Place.READY, level: int = 3, tag: int = 0, **standing: Any) -> Lane:
+    """A lane of the ordinary weight, as a claim would settle it."""
+    return replace(Lane(level, key, tag, 1000, 1000, count=0, place=place), **standing)
 
 
 def ids(tasks: Sequence[Task]) -> list[str]:

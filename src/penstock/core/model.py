@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NewType
 
+from penstock.core.policies import NO_POLICY, Policy, Rules, WorkerRate, rules
+
 RunId = NewType("RunId", str)
 TaskId = NewType("TaskId", str)
 ActivityId = NewType("ActivityId", str)
@@ -130,6 +132,8 @@ class Namespace:
     external_storage: str | None
     created_at_ms: int
     updated_at_ms: int
+    fair: int = 1
+    """Whether its task queues share by fairness key, unless a queue says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +231,18 @@ class Queue:
     name: str
     kind: TaskKind
     paused: int = 0
+    policy: Policy = NO_POLICY
+    worker_rate: WorkerRate | None = None
+    paid_until_ns: int = 0
+    """Until when the queue's own rate is paid for."""
+    aging_turn: int = 0
+    """Dispatches since a starving level had its turn."""
+    fair_by_default: int = 1
+    """What the namespace says of fairness."""
+
+    @property
+    def rules(self) -> Rules:
+        return rules(self.policy, fair_by_default=bool(self.fair_by_default), worker_rate=self.worker_rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +274,8 @@ class Task:
     done_digest: str | None = None
     done_outcome: str | None = None
     last_error: str | None = None
+    counted: int = 0
+    """Whether its lease is counted by key, because a limit or a share depends on what runs."""
     seq: int = 0
     """The place in line, given by the store on first insert: first come, first served inside a key."""
 

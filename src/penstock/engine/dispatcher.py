@@ -35,8 +35,12 @@ log = structlog.get_logger("penstock.dispatcher")
 
 @dataclass(frozen=True, slots=True)
 class PollAnswer:
+    """What a poll is told in the end."""
+
     leased: tuple[Leased, ...]
     status: PollStatus
+    hold: HoldReason | None = None
+    """What was in the way, where nothing was leased."""
 
 
 @dataclass(eq=False, slots=True)
@@ -59,6 +63,8 @@ class _Line:
     looking: bool = False
     look_again: bool = False
     silence: Callable[[], None] | None = None
+    alarm: asyncio.TimerHandle | None = None
+    """Rings when a limit that is in the way may open."""
 
 
 @dataclass(eq=False, slots=True)
@@ -104,7 +110,7 @@ class Dispatcher:
         self._draining.set()
         for line in self._lines.values():
             for waiter in line.waiters:
-                _answer(waiter, PollAnswer((), waiter.hold.poll_status))
+                _answer(waiter, _held(waiter))
 
     async def close(self) -> None:
         self.drain()
@@ -197,7 +203,7 @@ class Dispatcher:
         if waiter.future.done():
             return waiter.future.result()
         waiter.future.cancel()
-        return PollAnswer((), waiter.hold.poll_status)
+        return _held(waiter)
 
     async def _should_yield(self, waiter: _Waiter) -> bool:
         """End early the poll of a worker that polls one kind at a time while the other kind has work for it."""
@@ -259,6 +265,8 @@ class Dispatcher:
         if not line.waiters and not line.looking and self._lines.get(queue_id) is line:
             if line.silence is not None:
                 line.silence()
+            if line.alarm is not None:
+                line.alarm.cancel()
             del self._lines[queue_id]
 
     def _look(self, queue_id: QueueId) -> None:
@@ -320,6 +328,7 @@ class Dispatcher:
     ) -> tuple[bool, bool]:
         """Claim for polls that fit alike; says whether something was found, and whether to look once more."""
         verdicts = await claim(self._house, queue_id, [waiter.poll for waiter in waiters], fit)
+        self._set_alarm(queue_id, verdicts)
         found = again = False
         for waiter, verdict in zip(waiters, verdicts, strict=True):
             misfit = fit is not None and verdict.fit is not None and verdict.fit != fit
@@ -328,6 +337,20 @@ class Dispatcher:
             found = found or bool(verdict.leased) or verdict.refusal is not None
             again = again or unsure
         return found, again
+
+    def _set_alarm(self, queue_id: QueueId, verdicts: Sequence[Verdict]) -> None:
+        """Look again when the first of the limits that were in the way may open."""
+        waits = [each.look_again_in_ms for each in verdicts if each.look_again_in_ms is not None]
+        line = self._lines.get(queue_id)
+        if not waits or line is None:
+            return
+        loop = asyncio.get_running_loop()
+        rings_at = loop.time() + min(min(waits) / 1000, LOOK_AGAIN_S)
+        if line.alarm is not None and loop.time() < line.alarm.when() <= rings_at:
+            return
+        if line.alarm is not None:
+            line.alarm.cancel()
+        line.alarm = loop.call_at(rings_at, self._look, queue_id)
 
     def _group(self, poll: Poll) -> Fit | tuple[str, str]:
         known = self._fits.get((poll.namespace, poll.worker_id, poll.kind))
@@ -352,7 +375,7 @@ class Dispatcher:
             return
         waiter.hold = verdict.hold or waiter.hold
         if final and not waiter.patient:
-            _answer(waiter, PollAnswer((), waiter.hold.poll_status))
+            _answer(waiter, _held(waiter))
 
     def give_back(self, leased: tuple[Leased, ...]) -> None:
         """The poller hung up before it was told: let the tasks wait again."""
@@ -380,7 +403,11 @@ def _tell_impatient(waiters: Sequence[_Waiter]) -> None:
     """Polls behind those that found nothing need not be looked at: there is nothing for them either."""
     for waiter in waiters:
         if not waiter.patient:
-            _answer(waiter, PollAnswer((), waiter.hold.poll_status))
+            _answer(waiter, _held(waiter))
+
+
+def _held(waiter: _Waiter) -> PollAnswer:
+    return PollAnswer((), waiter.hold.poll_status, waiter.hold.reason)
 
 
 def _answer(waiter: _Waiter, answer: PollAnswer) -> None:

@@ -9,9 +9,12 @@ from penstock.core.model import Namespace
 from penstock.engine.house import House
 from penstock.errors import Conflict, NotFound, Reason
 from penstock.ports.store import Tx
+from penstock.ports.wakeups import queue_bell
 
 
-async def create(house: House, name: str, description: str | None, retention_days: int | None) -> Namespace:
+async def create(
+    house: House, name: str, description: str | None, retention_days: int | None, *, fair: bool = True
+) -> Namespace:
     async def operation(tx: Tx) -> Namespace:
         namespace = Namespace(
             name,
@@ -21,6 +24,7 @@ async def create(house: House, name: str, description: str | None, retention_day
             None,
             tx.now_ms,
             tx.now_ms,
+            int(fair),
         )
         if not await tx.namespaces.reserve(namespace):
             raise Conflict(
@@ -64,8 +68,10 @@ async def every(house: House) -> Sequence[Namespace]:
     return await house.store.read(operation)
 
 
-async def update(house: House, name: str, description: str | None, retention_days: int | None) -> Namespace:
-    """Change what is given; None leaves as it is."""
+async def update(
+    house: House, name: str, description: str | None, retention_days: int | None, *, fair: bool | None = None
+) -> Namespace:
+    """Change what is given; None leaves as it is. Polls that wait look again when the order changes."""
 
     async def operation(tx: Tx) -> Namespace:
         found = await tx.namespaces.get(name)
@@ -76,8 +82,12 @@ async def update(house: House, name: str, description: str | None, retention_day
             description=found.description if description is None else description,
             retention_days=found.retention_days if retention_days is None else retention_days,
             updated_at_ms=tx.now_ms,
+            fair=found.fair if fair is None else int(fair),
         )
         tx.namespaces.save(changed)
+        if changed.fair != found.fair:
+            for queue in await tx.queues.list(name):
+                tx.wake(queue_bell(queue.queue_id))
         return changed
 
     return await house.store.transact(operation, key=f"namespace:{name}")

@@ -17,15 +17,19 @@ from penstock.core.model import (
     TaskState,
     Worker,
 )
+from penstock.core.policies import Rules, WorkerRate
 from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.cohorts import check_may_poll
-from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, QueueSnapshot, Settled
+from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, Settled
+from penstock.core.scheduling.fairness import PLACED_AT_ONCE_MAX, Slot
 from penstock.core.scheduling.leases import freed, grant
 from penstock.core.scheduling.retries import running_deadline_at_ms, waiting_deadline_at_ms
 from penstock.core.timers import MINUTE_MS
 from penstock.engine.activity_reports import attempt_id
 from penstock.engine.house import House
+from penstock.engine.policies import heed
 from penstock.engine.recording import put_back, release_buffer
+from penstock.engine.sight import look
 from penstock.errors import PenstockError
 from penstock.ports.store import Line, Tx
 
@@ -45,6 +49,8 @@ class Poll:
     poll_request_id: str | None = None
     tasks_max: int = 1
     history_page: int = HISTORY_PAGE_DEFAULT
+    activities_per_second_micro: int | None = None
+    """How many activities its worker wants the queue to hand out in a million seconds; None: no opinion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,8 @@ class Verdict:
     fit: Fit | None = None
     look_again: bool = False
     """Whether there may be more: a key held fewer tasks that fit than it seemed, and others were not asked."""
+    look_again_in_ms: int | None = None
+    """When a limit that is in the way may open."""
 
 
 async def claim(house: House, queue_id: QueueId, polls: Sequence[Poll], fit: Fit | None) -> list[Verdict]:
@@ -98,12 +106,19 @@ async def _claim(
         granted, hold, short = await _grant(house, tx, queue, [polls[index] for index in open_], ready)
         for place, index in enumerate(open_):
             tasks = tuple(granted[place])
-            look_again = short and not tasks
-            verdicts[index] = Verdict(tasks, None if tasks else hold, fit=fits[index], look_again=look_again)
+            verdicts[index] = (
+                Verdict(tasks, fit=fits[index])
+                if tasks
+                else Verdict((), hold, None, fits[index], short, _in_ms(hold, tx.now_ms))
+            )
     return [
         verdicts.get(index, Verdict(hold=Hold(HoldReason.EMPTY), fit=fits.get(index)))
         for index in range(len(polls))
     ]
+
+
+def _in_ms(hold: Hold, now_ms: int) -> int | None:
+    return None if hold.look_again_at_ms is None else max(1, hold.look_again_at_ms - now_ms)
 
 
 async def _admit(
@@ -177,43 +192,89 @@ async def _grant(
 ) -> tuple[list[list[Leased]], Hold, bool]:
     """Ask the core who runs next, and record it.
 
-    Also says whether to look again: something was taken, but less than planned; or only lanes that do not fit
-    were seen, which now have their place, so that the next look sees further.
+    Also says whether to look again: something was taken, but less than planned; or lanes were seen that do not
+    fit or may not go, which now have their place, so that the next look sees further.
     """
     nobody: list[list[Leased]] = [[] for _ in polls]
-    queue_id = queue.queue_id
+    queue = _heeded(tx, queue, polls)
+    queue_id, rules = queue.queue_id, queue.rules
     room = sum(poll.tasks_max for poll in polls)
-    snapshot = QueueSnapshot(
-        queue, await tx.queues.lanes(queue_id, fit, room), await tx.queues.clocks(queue_id)
-    )
-    decision = dispatch.decide(snapshot, room)
-    if isinstance(decision, Hold):
-        placed = _record(tx, queue_id, dispatch.settle(snapshot, {}), {})
-        return nobody, decision, placed > 0
-    planned = decision.counts()
+    running = 0
+    if rules.running_limit is not None:
+        running = await tx.queues.running(queue_id, rules.running_limit)
+    allowed = dispatch.budget(queue, running, tx.now_ms)
+    if isinstance(allowed, Hold):
+        return nobody, allowed, False
+    room = room if allowed is None else min(room, allowed)
+    sight = await look(tx, queue, fit, room, running)
+    snapshot = sight.snapshot
+    decision = dispatch.decide(snapshot, min(room, PLACED_AT_ONCE_MAX) if sight.is_partial else room)
+    planned = {} if isinstance(decision, Hold) else decision.counts()
     wanted = [(level, key, count) for (level, key), count in planned.items()]
-    taken = dict(zip(planned, await tx.queues.take(queue_id, wanted, fit), strict=True))
+    taken: dict[Slot, Sequence[Task]] = {}
+    if wanted:
+        taken = dict(zip(planned, await tx.queues.take(queue_id, wanted, fit), strict=True))
     counts = {slot: len(tasks) for slot, tasks in taken.items() if tasks}
     settled = dispatch.settle(snapshot, counts)
-    _record(tx, queue_id, settled, counts)
-    if settled.order:
-        tx.queues.count_dispatches(queue_id, tx.now_ms // MINUTE_MS, len(settled.order))
+    put_aside = _record(tx, queue, settled, counts)
+    if isinstance(decision, Hold):
+        return nobody, decision, put_aside > 0 or sight.is_partial
     heads = {slot: iter(tasks) for slot, tasks in taken.items()}
     tasks = [next(heads[slot]) for slot in settled.order]
-    short = 0 < len(settled.order) < len(decision.order)
-    return await _lease(house, tx, polls, tasks), Hold(HoldReason.EMPTY), short
+    given = len(settled.order)
+    short = 0 < given < len(decision.order) or (given < room and (put_aside > 0 or sight.is_partial))
+    return await _lease(house, tx, polls, tasks, rules), decision.hold, short
 
 
-def _record(tx: Tx, queue_id: QueueId, settled: Settled, taken: Mapping[tuple[int, str], int]) -> int:
-    """Record the lanes that were billed or placed, and the clocks; returns how many lanes."""
+def _heeded(tx: Tx, queue: Queue, polls: Sequence[Poll]) -> Queue:
+    """The queue with the rate that the last of these polls conveys, if one does."""
+    for poll in reversed(polls):
+        if poll.activities_per_second_micro is not None and poll.kind is TaskKind.ACTIVITY:
+            return heed(tx, queue, WorkerRate(poll.activities_per_second_micro, poll.worker_id, tx.now_ms))
+    return queue
+
+
+def _record(tx: Tx, queue: Queue, settled: Settled, taken: Mapping[Slot, int]) -> int:
+    """Record what was billed and placed; returns how many lanes were placed or put aside without giving a task."""
+    queue_id, rules = queue.queue_id, queue.rules
+    _record_keys(tx, queue, settled)
+    put_aside = 0
     for lane in settled.lanes:
-        tx.queues.settle(queue_id, lane, taken.get((lane.level, lane.key), 0))
+        given = taken.get(lane.slot, 0)
+        put_aside += not given
+        tx.queues.settle(queue_id, lane, given)
+        if rules.counts_running and given:
+            tx.policies.rerank_others(queue_id, lane.level, lane.key)
     for clock in settled.clocks:
         tx.queues.save_clock(queue_id, clock)
-    return len(settled.lanes)
+    if settled.order:
+        tx.queues.count_dispatches(queue_id, tx.now_ms // MINUTE_MS, len(settled.order))
+    return put_aside
 
 
-async def _lease(house: House, tx: Tx, polls: Sequence[Poll], tasks: Sequence[Task]) -> list[list[Leased]]:
+def _record_keys(tx: Tx, queue: Queue, settled: Settled) -> None:
+    """Record what the queue and its keys have paid, and what each key runs, where that is counted.
+
+    The row of a key whose lane is held, or ranked by what it runs, is written too: that keeps the end of a lease
+    waiting until the lane is recorded, so that whoever ends it finds the lane and has it looked at again.
+    """
+    rules = queue.rules
+    if (settled.paid_until_ns, settled.aging_turn) != (queue.paid_until_ns, queue.aging_turn):
+        tx.policies.settle(queue.queue_id, settled.paid_until_ns, settled.aging_turn)
+    keys = dict.fromkeys(settled.paid)
+    if rules.counts_leases:
+        keys |= dict.fromkeys(settled.spent)
+        keys |= dict.fromkeys(
+            lane.key for lane in settled.lanes if lane.held_at is not None or rules.counts_running
+        )
+    for key in keys:
+        leased = settled.spent.get(key, 0) if rules.counts_leases else 0
+        tx.policies.spend(queue.queue_id, key, settled.paid.get(key), leased)
+
+
+async def _lease(
+    house: House, tx: Tx, polls: Sequence[Poll], tasks: Sequence[Task], rules: Rules
+) -> list[list[Leased]]:
     leases = house.settings.leases
     holders = _shares([poll.tasks_max for poll in polls], len(tasks))
     granted: list[Task] = []
@@ -224,6 +285,7 @@ async def _lease(house: House, tx: Tx, polls: Sequence[Poll], tasks: Sequence[Ta
         lease_ms = leases.workflow_lease_ms if workflow else leases.activity_lease_ms
         token = attempt_id(task.attempt + 1, house.entropy.token())
         held = grant(task, poll.worker_id, token, tx.now_ms, lease_ms, poll.poll_request_id)
+        held = replace(held, counted=int(rules.counts_leases))
         granted.append(held)
         pages.append(poll.history_page)
         tx.tasks.lease(held)

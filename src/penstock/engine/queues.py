@@ -3,13 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
-from penstock.core.model import QueueStats, Run, Task, TaskKind, Worker
+from penstock.core import rates
+from penstock.core.model import Queue, QueueStats, Run, Task, TaskKind, Worker
+from penstock.core.policies import KeyState
+from penstock.core.scheduling.backlog import LaneBacklog, LevelBacklog
+from penstock.engine import policies
 from penstock.engine.house import House
 from penstock.ports.store import Tx
 
 LEASES_SHOWN = 100
+KEYS_SHOWN = 20
+
+
+class KeyStatus(StrEnum):
+    """Whether a key's next task may go, and if not, what is in its way."""
+
+    READY = "ready"
+    RATE_LIMITED = "rate_limited"
+    AT_RUNNING_LIMIT = "at_running_limit"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyView:
+    """A busy lane with what is known of its key."""
+
+    part: LaneBacklog
+    status: KeyStatus
+    open_at_ms: int | None
+    """When a key that is out of tokens may go on."""
+    running: int | None
+    """None where nobody counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineView:
+    """What waits in a queue's tasks of one kind: by level, and the keys with the most of it."""
+
+    queue: Queue
+    levels: Sequence[LevelBacklog]
+    keys: Sequence[KeyView]
+
+    def level(self, number: int) -> LevelBacklog:
+        return next(each for each in self.levels if each.level == number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +57,15 @@ class QueueView:
 
     name: str
     now_ms: int
+    queues: Mapping[TaskKind, Queue]
+    """The kinds that were used."""
     stats: Mapping[TaskKind, QueueStats]
     workers: Sequence[Worker]
     leases: Sequence[Task] = ()
     runs: Mapping[str, Run] | None = None
     pending_queries: int = 0
+    lines: Mapping[TaskKind, LineView] = field(default_factory=dict)
+    """Looked at where one queue is described, not where all are listed."""
 
 
 async def every(house: House, namespace: str) -> Sequence[QueueView]:
@@ -34,14 +77,11 @@ async def every(house: House, namespace: str) -> Sequence[QueueView]:
         names = sorted({worker.task_queue for worker in workers} | {line.name for line in lines})
         views = []
         for name in names:
-            stats = {
-                line.kind: await tx.queues.stats(line.queue_id, tx.now_ms)
-                for line in lines
-                if line.name == name
-            }
+            used = {line.kind: line for line in lines if line.name == name}
+            stats = {kind: await tx.queues.stats(line.queue_id, tx.now_ms) for kind, line in used.items()}
             pending = await tx.queries.count_pending(namespace, name, tx.now_ms)
             mine = [worker for worker in workers if worker.task_queue == name]
-            views.append(QueueView(name, tx.now_ms, stats, mine, pending_queries=pending))
+            views.append(QueueView(name, tx.now_ms, used, stats, mine, pending_queries=pending))
         return views
 
     return await house.store.read(operation)
@@ -52,6 +92,7 @@ async def describe(house: House, namespace: str, name: str) -> QueueView:
 
     async def operation(tx: Tx) -> QueueView:
         lines = await tx.queues.find(namespace, name)
+        used = {line.kind: line for line in lines}
         stats = {line.kind: await tx.queues.stats(line.queue_id, tx.now_ms) for line in lines}
         leases = [task for line in lines for task in await tx.tasks.leases_on(line.queue_id, LEASES_SHOWN)]
         oldest = [each.oldest for each in stats.values() if each.oldest is not None]
@@ -60,6 +101,48 @@ async def describe(house: House, namespace: str, name: str) -> QueueView:
         workers = await tx.workers.list(namespace, name)
         named = {str(key): run for key, run in runs.items()}
         pending = await tx.queries.count_pending(namespace, name, tx.now_ms)
-        return QueueView(name, tx.now_ms, stats, workers, leases, named, pending)
+        views = {kind: await _line(tx, await policies.line(tx, namespace, name, kind)) for kind in TaskKind}
+        return QueueView(name, tx.now_ms, used, stats, workers, leases, named, pending, views)
 
     return await house.store.read(operation)
+
+
+async def _line(tx: Tx, queue: Queue) -> LineView:
+    backlog = await tx.queues.backlog(queue.queue_id, tx.now_ms, KEYS_SHOWN)
+    keys = list(dict.fromkeys(part.lane.key for part in backlog.lanes))
+    states = await tx.policies.key_states(queue.queue_id, keys) if keys else {}
+    parts = [_reweighted(part, states.get(part.lane.key)) for part in backlog.lanes]
+    levels = [
+        replace(each, weight_milli=each.weight_milli + _gained(each.level, backlog.lanes, parts))
+        for each in backlog.levels
+    ]
+    return LineView(queue, levels, [_key(queue, part, states, tx.now_ms) for part in parts])
+
+
+def _reweighted(part: LaneBacklog, state: KeyState | None) -> LaneBacklog:
+    """The lane with the operator's weight as it is now; its row learns of it with the next claim."""
+    override = None if state is None else state.weight_milli
+    return replace(part, lane=replace(part.lane, override_milli=override))
+
+
+def _gained(level: int, before: Sequence[LaneBacklog], after: Sequence[LaneBacklog]) -> int:
+    """How much more weight the lanes of a level have."""
+    return sum(
+        new.lane.effective_milli - old.lane.effective_milli
+        for old, new in zip(before, after, strict=True)
+        if old.lane.level == level
+    )
+
+
+def _key(queue: Queue, part: LaneBacklog, states: Mapping[str, KeyState], now_ms: int) -> KeyView:
+    rules, state = queue.rules, states.get(part.lane.key) or KeyState(part.lane.key)
+    running = state.running if rules.counts_leases else None
+    limit, rate = rules.running_limit_of(state), rules.rate_of(state, part.lane.effective_milli)
+    if state.paused:
+        return KeyView(part, KeyStatus.PAUSED, None, running)
+    if limit is not None and state.running >= limit:
+        return KeyView(part, KeyStatus.AT_RUNNING_LIMIT, None, running)
+    if rate is not None and not rates.available(rate, state.paid_until_ns, now_ms):
+        open_at_ms = rates.open_at_ms(rate, state.paid_until_ns, now_ms)
+        return KeyView(part, KeyStatus.RATE_LIMITED, open_at_ms, running)
+    return KeyView(part, KeyStatus.READY, None, running)

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.core.model import Cohort, TaskId, Worker, WorkerStatus
 from penstock.core.scheduling.cohorts import DRAINING
-from penstock.engine import activity_reports, workflow_reports
+from penstock.engine import activity_reports, policies, workflow_reports
 from penstock.engine.house import House
 from penstock.errors import Conflict, NotFound, Reason
 from penstock.ports.store import Tx
@@ -33,10 +33,23 @@ class Registration:
     task_slots: Mapping[str, Any] | None = None
     process_metrics: Mapping[str, Any] | None = None
     heartbeat_interval_s: int | None = None
+    activities_per_second_micro: int | None = None
+    """How many activities it wants its queue to hand out in a million seconds; None: no opinion."""
 
 
 async def register(house: House, request: Registration) -> Worker:
     """Make or renew a registration. Workflow code of an active worker may not change under its id."""
+    worker = await _register(house, request)
+    await _convey(house, worker, request.activities_per_second_micro)
+    return worker
+
+
+async def _convey(house: House, worker: Worker, micro: int | None) -> None:
+    if micro is not None:
+        await policies.convey(house, worker.namespace, worker.task_queue, micro, worker.worker_id)
+
+
+async def _register(house: House, request: Registration) -> Worker:
     worker_id = request.worker_id or f"worker-{house.entropy.new_id()}"
 
     async def operation(tx: Tx) -> Worker:
@@ -101,7 +114,10 @@ async def heartbeat(
     task_slots: Mapping[str, Any] | None,
     process_metrics: Mapping[str, Any] | None,
     heartbeat_interval_s: int | None,
+    activities_per_second_micro: int | None = None,
 ) -> Worker:
+    """Keep a worker alive; it may say something of its slots, its process, and how fast its queue may go."""
+
     async def operation(tx: Tx) -> Worker:
         worker = await tx.workers.get(namespace, worker_id)
         if worker is None:
@@ -123,7 +139,9 @@ async def heartbeat(
         tx.workers.beat(worker)
         return worker
 
-    return await house.store.transact(operation, key=f"worker:{namespace}:{worker_id}")
+    worker = await house.store.transact(operation, key=f"worker:{namespace}:{worker_id}")
+    await _convey(house, worker, activities_per_second_micro)
+    return worker
 
 
 @dataclass(frozen=True, slots=True)

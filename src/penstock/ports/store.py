@@ -11,12 +11,12 @@ core, and *records* what was decided (`tx.runs.save(…)`, no await). The store 
 
 An operation writes each row at most once and does not read what it recorded. It may be run again from its
 beginning when the database asks for a retry, so it must have no effect but through `tx`.
-Locks are taken in one order everywhere: queue, run, task, lane.
+Locks are taken in one order everywhere: queue, run, task, key, lane.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeVar
@@ -44,8 +44,10 @@ from penstock.core.model import (
     Worker,
     WorkerStatus,
 )
-from penstock.core.scheduling.dispatch import Fit
-from penstock.core.scheduling.fairness import Clockwork, Lane
+from penstock.core.policies import KeySettings, KeyState, Policy, PolicyChange, WorkerRate
+from penstock.core.scheduling.backlog import Backlog
+from penstock.core.scheduling.dispatch import Blocked, Fit
+from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Clockwork, Lane, Place, Starving
 from penstock.ports.wakeups import Bell
 
 T = TypeVar("T")
@@ -180,7 +182,11 @@ class Tasks(Protocol):
         ...
 
     def save(self, task: Task, was: TaskState) -> None:
-        """Record a change of state; the lane's count follows when the task enters or leaves `ready`."""
+        """Record a change of state; the lane's count follows when the task enters or leaves `ready`.
+
+        When a counted lease ends, its key runs one less, the key's held lanes are looked at again, and the
+        queue's bell rings.
+        """
         ...
 
     def lease(self, task: Task) -> None:
@@ -189,15 +195,50 @@ class Tasks(Protocol):
 
 
 class Queues(Protocol):
-    async def ensure(self, namespace: str, name: str, kind: TaskKind) -> Queue: ...
+    async def ensure(self, namespace: str, name: str, kind: TaskKind) -> Queue:
+        """The queue, made if need be. It may be remembered from before: only who it is can be relied on."""
+        ...
+
     async def find(self, namespace: str, name: str) -> Sequence[Queue]: ...
     async def list(self, namespace: str) -> Sequence[Queue]: ...
     async def lock(self, queue_id: QueueId) -> Queue | None: ...
-    async def lanes(self, queue_id: QueueId, fit: Fit, room: int) -> Sequence[Lane]:
-        """The lanes to be placed (a bounded number), and the `room` least placed lanes that fit."""
+    async def lanes(
+        self, queue_id: QueueId, fit: Fit, room: int, levels: tuple[int, int] = ALL_LEVELS
+    ) -> Sequence[Lane]:
+        """The `room` least ready lanes that fit, of the levels from the first to the second named."""
+        ...
+
+    async def lanes_to_place(self, queue_id: QueueId, fit: Fit, place: Place) -> Sequence[Lane]:
+        """The lanes that are fresh, or those that are stale (a bounded number), marked with whether they fit."""
+        ...
+
+    async def lanes_due(self, queue_id: QueueId, fit: Fit, now_ms: int) -> Sequence[Lane]:
+        """The lanes that waited for tokens until now (a bounded number), marked with whether they fit."""
+        ...
+
+    async def arrivals(
+        self, queue_id: QueueId, fit: Fit, room: int, now_ms: int, levels: tuple[int, int] = ALL_LEVELS
+    ) -> Sequence[tuple[Arrival, Lane]]:
+        """The first ready tasks that fit in order of level and arrival, each with its lane.
+
+        Tasks in lanes that are held, or that wait for tokens still, are stepped over.
+        """
+        ...
+
+    async def blocked(self, queue_id: QueueId) -> Blocked: ...
+    async def starving(self, queue_id: QueueId, since_ms: int, most: int) -> Sequence[Starving]:
+        """For each level: how many of its `most` oldest ready tasks came before a moment; levels with none left out."""
+        ...
+
+    async def running(self, queue_id: QueueId, most: int) -> int:
+        """How many tasks are leased; not counted beyond `most`."""
         ...
 
     async def clocks(self, queue_id: QueueId) -> Sequence[Clockwork]: ...
+    async def rebase(self, queue_id: QueueId, clock: Clockwork) -> None:
+        """Subtract a level's virtual time from itself and from all its tags, at once."""
+        ...
+
     async def take(
         self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], fit: Fit
     ) -> Sequence[Sequence[Task]]:
@@ -205,7 +246,18 @@ class Queues(Protocol):
         ...
 
     async def stats(self, queue_id: QueueId, now_ms: int) -> QueueStats: ...
-    def settle(self, queue_id: QueueId, lane: Lane, taken: int) -> None: ...
+    async def backlog(self, queue_id: QueueId, now_ms: int, top: int) -> Backlog:
+        """What waits, by level, and the `top` lanes with the most tasks."""
+        ...
+
+    def settle(self, queue_id: QueueId, lane: Lane, taken: int) -> None:
+        """Record where a lane stands after a claim. Its count is lowered, not set, since tasks join all the time.
+
+        A weight that came since makes it fresh again. One that is held at a running limit (`held_at`) is stale
+        instead when its key, read as it will be committed, runs less.
+        """
+        ...
+
     def save_clock(self, queue_id: QueueId, clock: Clockwork) -> None: ...
     def count_dispatches(self, queue_id: QueueId, minute: int, count: int) -> None: ...
     async def idle_lanes(self, limit: int) -> Sequence[tuple[QueueId, int, str]]:
@@ -218,6 +270,65 @@ class Queues(Protocol):
 
     async def any_meter_before(self, minute: int) -> bool: ...
     def forget_meters(self, before_minute: int) -> None: ...
+
+
+class Policies(Protocol):
+    """What operators and workers asked of a line, and the rows of its keys. Written under the queue's lock."""
+
+    async def key_states(self, queue_id: QueueId, keys: Sequence[str]) -> Mapping[str, KeyState]:
+        """The keys that have a row."""
+        ...
+
+    async def key_settings(self, queue_id: QueueId, keys: Sequence[str]) -> Mapping[str, KeySettings]:
+        """The keys that an operator asked something for."""
+        ...
+
+    async def keys_with_settings(self, queue_id: QueueId, limit: int) -> Sequence[KeySettings]: ...
+    async def count_keys_with_settings(self, queue_id: QueueId) -> int: ...
+    async def changes(self, queue_id: QueueId, limit: int) -> Sequence[PolicyChange]:
+        """The log, newest version first."""
+        ...
+
+    async def count_leases(self, queue_id: QueueId) -> None:
+        """Mark every lease of the queue as counted, and set what each key runs to what it does."""
+        ...
+
+    async def rank_lanes(self, queue_id: QueueId, *, by_running: bool) -> None:
+        """Give every busy lane its rank by what its key runs, or take all ranks away."""
+        ...
+
+    async def idle_keys(self, now_ms: int, limit: int) -> Sequence[tuple[QueueId, str]]:
+        """Keys without settings that run nothing and owe nothing: their rows tell nothing any more."""
+        ...
+
+    def save(self, queue_id: QueueId, policy: Policy) -> None: ...
+    def save_worker_rate(self, queue_id: QueueId, rate: WorkerRate | None) -> None: ...
+    def save_key(self, queue_id: QueueId, settings: KeySettings) -> None: ...
+    def log(self, queue_id: QueueId, changes: Sequence[PolicyChange]) -> None: ...
+    def forget_changes(self, queue_id: QueueId, up_to_version: int) -> None: ...
+    def spend(self, queue_id: QueueId, key: str, paid_until_ns: int | None, leased: int) -> None:
+        """Record what a key has paid (None: nothing new) and how many more leases of it are counted."""
+        ...
+
+    def settle(self, queue_id: QueueId, paid_until_ns: int, aging_turn: int) -> None:
+        """Record what the queue as a whole has paid, and whose turn it is."""
+        ...
+
+    def touch_key(self, queue_id: QueueId, key: str, place: Place) -> None:
+        """Have the next claim look at a key's busy lanes: fresh when its weight changed, stale otherwise."""
+        ...
+
+    def rerank_others(self, queue_id: QueueId, level: int, key: str) -> None:
+        """The key was given something at this level: its ready lanes at other levels are stale."""
+        ...
+
+    def stir(self, queue_id: QueueId) -> None:
+        """Have the next claim look at every lane that was put aside."""
+        ...
+
+    def drop_key(self, queue_id: QueueId, key: str) -> None:
+        """Forget a key's row, if it still tells nothing."""
+        ...
 
 
 class Queries(Protocol):
@@ -299,6 +410,8 @@ class Tx(Protocol):
     def tasks(self) -> Tasks: ...
     @property
     def queues(self) -> Queues: ...
+    @property
+    def policies(self) -> Policies: ...
     @property
     def workers(self) -> Workers: ...
     @property

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from penstock.core.model import Queue, Worker
+from penstock.core.policies import KeyState, Order, Rules
+from penstock.core import rates
 from penstock.core.scheduling import fairness
-from penstock.core.scheduling.fairness import Clockwork, Lane
+from penstock.core.scheduling.fairness import Arrival, Bounds, Clockwork, Lane, Place, Plan, Slot, Starving
 
 
 class HoldReason(StrEnum):
@@ -16,6 +18,9 @@ class HoldReason(StrEnum):
 
     EMPTY = "empty"
     PAUSED = "paused"
+    QUEUE_RATE = "queue_rate"
+    QUEUE_RUNNING = "queue_running"
+    KEY_LIMITS = "key_limits"
 
 
 class PollStatus(StrEnum):
@@ -53,6 +58,15 @@ def fit(worker: Worker, types: tuple[str, ...]) -> Fit:
 
 
 @dataclass(frozen=True, slots=True)
+class Blocked:
+    """The busy lanes that were not read because their keys may not go."""
+
+    next_open_ms: int | None = None
+    """When the first of them may."""
+    any_held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class QueueSnapshot:
     """What a claim may decide on, read under the queue's lock."""
 
@@ -60,71 +74,291 @@ class QueueSnapshot:
     lanes: Sequence[Lane]
     """At least the `room` least lanes of each busy level that hold a task the asker fits."""
     clocks: Sequence[Clockwork]
+    now_ms: int = 0
+    keys: Mapping[str, KeyState] = field(default_factory=dict)
+    """The keys of those lanes that have a row of their own; read only where keys can be blocked."""
+    running: int = 0
+    """Live leases of the queue; read only where they are limited."""
+    starving: Sequence[Starving] = ()
+    """Read only where levels age."""
+    arrivals: Sequence[Arrival] = ()
+    """The first tasks in order of arrival that the asker fits; read only where keys have no shares."""
+    blocked: Blocked = Blocked()
 
 
 @dataclass(frozen=True, slots=True)
 class Grants:
     """How many tasks to take from which lane, in order."""
 
-    order: tuple[tuple[int, str], ...]
+    order: tuple[Slot, ...]
+    hold: Hold
+    """What is said to the polls that get none of them."""
 
-    def counts(self) -> dict[tuple[int, str], int]:
-        return fairness.Plan(self.order, (), ()).counts()
+    def counts(self) -> dict[Slot, int]:
+        return fairness.counted(self.order)
+
+
+def budget(queue: Queue, running: int, now_ms: int) -> int | Hold | None:
+    """How many the queue as a whole may give now; None: any number.
+
+    Invariant `cap-never-exceeded`: the leases are counted under the queue's lock, in the transaction that adds
+    to them, so at every commit no more run than the limit allows.
+    """
+    if queue.paused:
+        return Hold(HoldReason.PAUSED)
+    rules = queue.rules
+    allowed: int | None = None
+    if rules.queue_rate is not None:
+        allowed = rates.available(rules.queue_rate, queue.paid_until_ns, now_ms)
+        if not allowed:
+            return Hold(
+                HoldReason.QUEUE_RATE, rates.open_at_ms(rules.queue_rate, queue.paid_until_ns, now_ms)
+            )
+    if rules.running_limit is not None:
+        left = rules.running_limit - running
+        if left <= 0:
+            return Hold(HoldReason.QUEUE_RUNNING)
+        allowed = left if allowed is None else min(allowed, left)
+    return allowed
 
 
 def decide(snapshot: QueueSnapshot, room: int) -> Grants | Hold:
-    """Say who runs next: at most `room` tasks, or why none."""
-    if snapshot.queue.paused:
-        return Hold(HoldReason.PAUSED)
-    lanes, clocks = _placed(snapshot)
-    planned = fairness.plan([lane for lane in lanes if lane.fits], clocks, room)
-    return Grants(planned.order) if planned.order else Hold(HoldReason.EMPTY)
+    """Say who runs next: at most `room` tasks, or why none.
+
+    The store may hand over lanes that turn out to be blocked; `settle` then puts them aside, and whoever asks
+    again sees further.
+    """
+    allowed = budget(snapshot.queue, snapshot.running, snapshot.now_ms)
+    if isinstance(allowed, Hold):
+        return allowed
+    room = room if allowed is None else min(room, allowed)
+    sight = _Sight.of(snapshot)
+    planned = sight.plan(room)
+    hold = _hold(snapshot, sight, planned.order)
+    return Grants(planned.order, hold) if planned.order else hold
+
+
+def _hold(snapshot: QueueSnapshot, sight: _Sight, order: Sequence[Slot]) -> Hold:
+    """Why those who get nothing wait once `order` is granted, and until when."""
+    queue, rate, now_ms = snapshot.queue, sight.rules.queue_rate, snapshot.now_ms
+    if rate is not None:
+        queue = replace(queue, paid_until_ns=rates.paid(rate, queue.paid_until_ns, now_ms, len(order)))
+    allowed = budget(queue, snapshot.running + len(order), now_ms)
+    if isinstance(allowed, Hold):
+        return allowed
+    given, spent, next_open_ms = fairness.counted(order), _spent(order), snapshot.blocked.next_open_ms
+    opens = [] if next_open_ms is None or next_open_ms <= now_ms else [next_open_ms]
+    held = snapshot.blocked.any_held
+    for lane in sight.lanes:
+        if lane.fits and lane.count > given.get(lane.slot, 0):
+            standing = sight.stands(lane, spent)
+            held = held or standing.place is Place.HELD
+            opens += [] if standing.open_at_ms is None else [standing.open_at_ms]
+    if opens or held:
+        return Hold(HoldReason.KEY_LIMITS, min(opens, default=None))
+    return Hold(HoldReason.EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The lanes and clocks to record once the tasks were really taken."""
+    """What to record once the tasks were really taken."""
 
-    order: tuple[tuple[int, str], ...]
+    order: tuple[Slot, ...]
     lanes: tuple[Lane, ...]
+    """Lanes that were billed, placed, or put aside because their key may not go on."""
     clocks: tuple[Clockwork, ...]
+    """Those that moved."""
+    spent: Mapping[str, int]
+    """How many each key was given."""
+    paid: Mapping[str, int]
+    """Until when each key with a rate has paid: of keys that were given something, or whose debt was cut."""
+    paid_until_ns: int
+    aging_turn: int
+    """The queue's own two."""
 
 
-def settle(snapshot: QueueSnapshot, taken: dict[tuple[int, str], int]) -> Settled:
+def settle(snapshot: QueueSnapshot, taken: Mapping[Slot, int]) -> Settled:
     """Bill each lane for what it really gave, no more: `budget-never-overspent`.
 
     A lane may give less than planned, when its tasks do not fit the worker. What it did not give is not billed.
     """
-    lanes, clocks = _placed(snapshot)
-    giving = [_limited(lane, taken.get((lane.level, lane.key), 0)) for lane in lanes]
-    planned = fairness.plan(giving, clocks, sum(taken.values()))
-    billed = {(lane.level, lane.key): lane for lane in planned.lanes}
+    sight = _Sight.of(snapshot)
+    total = sum(taken.values())
+    whole = sight.plan(total)
+    planned = whole if whole.counts() == taken else sight.only(taken).plan(total)
+    spent = _spent(planned.order)
+    billed = {lane.slot: lane.tag for lane in planned.lanes}
+    before = {lane.slot: lane for lane in snapshot.lanes}
     final: list[Lane] = []
-    for lane in lanes:
-        slot = (lane.level, lane.key)
-        if slot in billed:
-            left = lane.count - taken[slot]
-            final.append(
-                Lane(lane.level, lane.key, billed[slot].tag, lane.weight_milli, lane.wanted_milli, left)
-            )
-    fresh = {(lane.level, lane.key) for lane in snapshot.lanes if lane.place}
-    final += [
-        lane for lane in lanes if (lane.level, lane.key) in fresh and (lane.level, lane.key) not in billed
-    ]
-    merged = {clock.level: clock for clock in clocks} | {clock.level: clock for clock in planned.clocks}
-    return Settled(planned.order, tuple(final), tuple(merged[level] for level in sorted(merged)))
+    for lane in sight.lanes:
+        left = lane.count - taken.get(lane.slot, 0)
+        after = sight.stands(replace(lane, tag=billed.get(lane.slot, lane.tag), count=left), spent)
+        if taken.get(lane.slot) or after != before[lane.slot]:
+            final.append(after)
+    clocks = {clock.level: clock for clock in (*sight.clocks, *planned.clocks)}
+    moved = [clock for clock in clocks.values() if clock not in snapshot.clocks]
+    queue, rate = snapshot.queue, sight.rules.queue_rate
+    paid_until_ns = queue.paid_until_ns
+    if rate is not None:
+        paid_until_ns = rates.paid(rate, paid_until_ns, snapshot.now_ms, total)
+    return Settled(
+        planned.order,
+        tuple(final),
+        tuple(moved),
+        spent,
+        sight.paid(spent),
+        paid_until_ns,
+        whole.aging_turn if total else queue.aging_turn,
+    )
 
 
-def _limited(lane: Lane, count: int) -> Lane:
-    return Lane(lane.level, lane.key, lane.tag, lane.weight_milli, lane.wanted_milli, min(lane.count, count))
+def _spent(order: Sequence[Slot]) -> dict[str, int]:
+    """How many each key is given, over all levels."""
+    spent: dict[str, int] = {}
+    for _, key in order:
+        spent[key] = spent.get(key, 0) + 1
+    return spent
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """A snapshot with its new lanes placed, and what each key may still be given."""
+
+    snapshot: QueueSnapshot
+    rules: Rules
+    lanes: Sequence[Lane]
+    clocks: Sequence[Clockwork]
+    arrivals: Sequence[Arrival]
+    weights: Mapping[str, int]
+    """The weight of each key, where its limits depend on it."""
+    bounds: Bounds
+
+    @classmethod
+    def of(cls, snapshot: QueueSnapshot) -> _Sight:
+        rules = snapshot.queue.rules
+        fair = rules.order is Order.FAIR
+        lanes, clocks = _placed(snapshot) if fair else (_awake(snapshot), list(snapshot.clocks))
+        aging = rules.aging
+        weights = _weights(lanes) if rules.limits_keys else {}
+        bounds = Bounds(
+            left=_left(rules, weights, snapshot.keys, snapshot.now_ms),
+            running=_running(snapshot.keys) if rules.counts_running and fair else None,
+            starving=snapshot.starving if aging else (),
+            aging_every=aging.every if aging else 0,
+            aging_turn=snapshot.queue.aging_turn,
+        )
+        return cls(snapshot, rules, lanes, clocks, snapshot.arrivals, weights, bounds)
+
+    def plan(self, room: int) -> Plan:
+        if self.rules.order is Order.ARRIVAL:
+            return fairness.plan_arrivals(self.arrivals, room, self.bounds)
+        return fairness.plan([lane for lane in self.lanes if lane.fits], self.clocks, room, self.bounds)
+
+    def only(self, taken: Mapping[Slot, int]) -> _Sight:
+        """The same, where each lane gives no more than was taken from it."""
+        giving = [replace(lane, count=min(lane.count, taken.get(lane.slot, 0))) for lane in self.lanes]
+        left = dict(taken)
+        arrivals = []
+        for arrival in self.arrivals:
+            slot = (arrival.level, arrival.key)
+            if left.get(slot, 0) > 0:
+                left[slot] -= 1
+                arrivals.append(arrival)
+        return replace(self, lanes=giving, arrivals=arrivals)
+
+    def stands(self, lane: Lane, spent: Mapping[str, int]) -> Lane:
+        """The lane where it stands after its key was given `spent`."""
+        if not self.rules.limits_keys and not self.rules.counts_running:
+            return lane
+        state = self.snapshot.keys.get(lane.key) or KeyState(lane.key)
+        given = spent.get(lane.key, 0)
+        ranked = fairness.rank(state.running + given, lane.weight_milli) if self.rules.counts_running else 0
+        lane = replace(lane, rank=ranked)
+        return self._stopped(lane, state, given) if self.rules.limits_keys else lane
+
+    def _stopped(self, lane: Lane, state: KeyState, given: int) -> Lane:
+        """The lane put aside, if its key may not go on; else as it is."""
+        limit = self.rules.running_limit_of(state)
+        rate, now_ms = self.rules.rate_of(state, self.weights[lane.key]), self.snapshot.now_ms
+        if state.paused or (rate is not None and rate.is_closed):
+            return replace(lane, place=Place.HELD)
+        if limit is not None and state.running + given >= limit:
+            return replace(lane, place=Place.HELD, held_at=limit)
+        if rate is None:
+            return lane
+        paid_until_ns = rates.paid(rate, state.paid_until_ns, now_ms, given)
+        if rates.available(rate, paid_until_ns, now_ms):
+            return lane
+        return replace(lane, place=Place.WAITING, open_at_ms=rates.open_at_ms(rate, paid_until_ns, now_ms))
+
+    def paid(self, spent: Mapping[str, int]) -> dict[str, int]:
+        """Until when each key has paid after it was given `spent`; only of keys with a rate where it changed."""
+        paid: dict[str, int] = {}
+        for key, weight_milli in self.weights.items():
+            state = self.snapshot.keys.get(key) or KeyState(key)
+            rate = self.rules.rate_of(state, weight_milli)
+            if rate is not None:
+                until = rates.paid(rate, state.paid_until_ns, self.snapshot.now_ms, spent.get(key, 0))
+                if until != state.paid_until_ns:
+                    paid[key] = until
+        return paid
+
+
+def _weights(lanes: Iterable[Lane]) -> dict[str, int]:
+    """The weight of each key; of a key with several, that of its highest level."""
+    weights: dict[str, int] = {}
+    for lane in sorted(lanes, key=lambda each: each.level, reverse=True):
+        weights[lane.key] = lane.effective_milli
+    return weights
+
+
+def _left(
+    rules: Rules, weights: Mapping[str, int], keys: Mapping[str, KeyState], now_ms: int
+) -> dict[str, int]:
+    """How many more each key may be given now, by its rate, its running limit and its pause."""
+    left: dict[str, int] = {}
+    for key, weight_milli in weights.items():
+        state = keys.get(key) or KeyState(key)
+        bounds = [0] if state.paused else []
+        limit, rate = rules.running_limit_of(state), rules.rate_of(state, weight_milli)
+        if limit is not None:
+            bounds.append(max(0, limit - state.running))
+        if rate is not None:
+            bounds.append(rates.available(rate, state.paid_until_ns, now_ms))
+        if bounds:
+            left[key] = min(bounds)
+    return left
+
+
+def _running(keys: Mapping[str, KeyState]) -> dict[str, int]:
+    return {key: state.running for key, state in keys.items()}
 
 
 def _placed(snapshot: QueueSnapshot) -> tuple[list[Lane], list[Clockwork]]:
     """Compute the tags of lanes that became busy or changed weight since the last claim."""
     clocks = {clock.level: clock for clock in snapshot.clocks}
-    lanes = [lane for lane in snapshot.lanes if not lane.place]
-    for level in sorted({lane.level for lane in snapshot.lanes if lane.place}):
-        fresh = [lane for lane in snapshot.lanes if lane.place and lane.level == level]
+    lanes = [lane for lane in _awake(snapshot) if lane.place != Place.FRESH]
+    for level in sorted({lane.level for lane in snapshot.lanes if lane.place == Place.FRESH}):
+        fresh = [
+            replace(lane, override_milli=_override(snapshot, lane.key), rank=0, open_at_ms=None)
+            for lane in snapshot.lanes
+            if lane.place == Place.FRESH and lane.level == level
+        ]
         placed, clocks[level] = fairness.place(fresh, clocks.get(level, Clockwork(level)))
         lanes += placed
     return lanes, [clocks[level] for level in sorted(clocks)]
+
+
+def _override(snapshot: QueueSnapshot, key: str) -> int | None:
+    state = snapshot.keys.get(key)
+    return None if state is None else state.weight_milli
+
+
+def _awake(snapshot: QueueSnapshot) -> list[Lane]:
+    """The lanes as they would stand if their keys were free to go; those to be placed still are."""
+    return [lane if lane.place == Place.READY else _woken(lane) for lane in snapshot.lanes]
+
+
+def _woken(lane: Lane) -> Lane:
+    place = Place.FRESH if lane.place == Place.FRESH else Place.READY
+    return replace(lane, place=place, open_at_ms=None)

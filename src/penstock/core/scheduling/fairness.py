@@ -8,8 +8,9 @@ SQLite and PostgreSQL agree to the last digit.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 
 SCALE = 1 << 36
 WEIGHT_MIN_MILLI = 1
@@ -17,10 +18,32 @@ WEIGHT_MAX_MILLI = 1_000_000
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
+ALL_LEVELS = (0, 9)
+PLACED_AT_ONCE_MAX = 256
+"""Most lanes of a kind that one claim places."""
+REBASED_ABOVE = 1 << 61
+"""Beyond this virtual time starts again at nothing."""
+Slot = tuple[int, str]
+"""A lane by its level and key."""
+
 
 def stride(weight_milli: int) -> int:
     """What one dispatch costs a key of this weight, in virtual time."""
     return (SCALE + weight_milli // 2) // weight_milli
+
+
+class Place(IntEnum):
+    """Where a busy lane stands."""
+
+    READY = 0
+    FRESH = 1
+    """Became busy or changed weight since the last claim: its tag must be computed."""
+    STALE = 2
+    """What it may do has changed since the last claim: its tag stands, the rest is looked at again."""
+    WAITING = 3
+    """Out of tokens until a moment."""
+    HELD = 4
+    """Its key is paused, closed, or runs as much as it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +65,30 @@ class Lane:
     weight_milli: int
     """The weight that `tag` was computed with."""
     wanted_milli: int
-    """The weight in force now; differs from `weight_milli` until the lane is placed again."""
+    """The weight that the latest task carried."""
     count: int
-    place: int = 0
-    """1: became busy or changed weight since the last claim, so its tag must be computed."""
+    place: int = Place.READY
+    override_milli: int | None = None
+    """The weight that the operator set for the key; it beats what tasks carry."""
+    rank: int = 0
+    """Goes before the tag where shares are measured in what runs; else 0 for all."""
+    open_at_ms: int | None = None
+    """When a waiting lane may go on."""
+    base: int | None = None
+    """The level's virtual time when the lane became busy, as far as was known then; None: now."""
     fits: int = 1
     """0: holds no task that the asker can run, so it is stepped over."""
+    held_at: int | None = None
+    """The running limit that holds it, if that is what does."""
+
+    @property
+    def slot(self) -> Slot:
+        return self.level, self.key
+
+    @property
+    def effective_milli(self) -> int:
+        """The weight in force now; differs from `weight_milli` until the lane is placed again."""
+        return self.wanted_milli if self.override_milli is None else self.override_milli
 
 
 def place(lanes: Sequence[Lane], clock: Clockwork) -> tuple[list[Lane], Clockwork]:
@@ -55,72 +96,212 @@ def place(lanes: Sequence[Lane], clock: Clockwork) -> tuple[list[Lane], Clockwor
 
     Idle time earns nothing and no debt is forgiven. Newcomers of one instant are spread over their first
     stride by the golden ratio; the first of them goes next, so a lone newcomer never waits for a backlog.
-    A lane whose weight changed while it has a wait left keeps its place, scaled: were it spread anew each
+    The stride counts from when the lane became busy: when more came at once than one claim places, those
+    placed later have their first turn before those placed earlier have their second.
+    A lane that has a wait left keeps its place, scaled where its weight changed: were it spread anew each
     time, a weight that flutters would push it back for ever.
     """
     placed: list[Lane] = []
     for lane in sorted(lanes, key=lambda each: each.key):
-        if lane.wanted_milli != lane.weight_milli and lane.tag > clock.virtual:
+        weight_milli = lane.effective_milli
+        if lane.tag > clock.virtual:
             tag = _reweighted(lane, clock.virtual)
         else:
-            offset = ((clock.placed * _GOLDEN & _MASK) * stride(lane.wanted_milli)) >> 64
-            tag = max(lane.tag, clock.virtual + offset)
+            offset = ((clock.placed * _GOLDEN & _MASK) * stride(weight_milli)) >> 64
+            base = clock.virtual if lane.base is None else min(lane.base, clock.virtual)
+            tag = max(lane.tag, base + offset)
             clock = replace(clock, placed=clock.placed + 1)
-        placed.append(replace(lane, tag=tag, weight_milli=lane.wanted_milli, place=0))
+        placed.append(replace(lane, tag=tag, weight_milli=weight_milli, place=Place.READY))
     return placed, clock
 
 
 def _reweighted(lane: Lane, virtual: int) -> int:
     """Scale the wait that is left; service already given is not billed again."""
-    return virtual + (lane.tag - virtual) * stride(lane.wanted_milli) // stride(lane.weight_milli)
+    return virtual + (lane.tag - virtual) * stride(lane.effective_milli) // stride(lane.weight_milli)
+
+
+@dataclass(frozen=True, slots=True)
+class Starving:
+    """A level with tasks that have waited too long: since when the oldest, and how many there are."""
+
+    level: int
+    oldest_ms: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the plan must keep to beside the order."""
+
+    left: Mapping[str, int] = field(default_factory=dict)
+    """How many more each key may be given now; a key that is not named, any number."""
+    running: Mapping[str, int] | None = None
+    """What each key runs, where shares are measured in that."""
+    starving: Sequence[Starving] = ()
+    aging_every: int = 0
+    aging_turn: int = 0
+    """Dispatches since a starving level had its turn."""
+
+
+FREE = Bounds()
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The next dispatches in order, and the state that follows from them."""
 
-    order: tuple[tuple[int, str], ...]
+    order: tuple[Slot, ...]
     lanes: tuple[Lane, ...]
+    """Those that were billed."""
     clocks: tuple[Clockwork, ...]
+    aging_turn: int = 0
 
-    def counts(self) -> dict[tuple[int, str], int]:
-        """How many tasks each (level, key) gives, in order of first service."""
-        taken: dict[tuple[int, str], int] = {}
-        for slot in self.order:
-            taken[slot] = taken.get(slot, 0) + 1
-        return taken
+    def counts(self) -> dict[Slot, int]:
+        return counted(self.order)
 
 
-def plan(lanes: Sequence[Lane], clocks: Sequence[Clockwork], room: int) -> Plan:
+def counted(order: Sequence[Slot]) -> dict[Slot, int]:
+    """How many tasks each lane gives, in order of first service."""
+    taken: dict[Slot, int] = {}
+    for slot in order:
+        taken[slot] = taken.get(slot, 0) + 1
+    return taken
+
+
+def plan(lanes: Sequence[Lane], clocks: Sequence[Clockwork], room: int, bounds: Bounds = FREE) -> Plan:
     """Choose up to `room` dispatches: lower levels first, inside a level the least tag, ties by key.
 
     Invariant `fair-share`: a lane's dispatches carry tags at least one stride apart and virtual time never
     falls back, so for any two busy lanes i and j of a level |Si/wi - Sj/wj| <= 1/wi + 1/wj in any interval.
-    Only the `room` least lanes can be touched, and a plan for n equals n plans for one.
+    Only the `room` least lanes of a level can be touched, and a plan for n equals n plans for one.
     """
-    by_level = {clock.level: clock for clock in clocks}
-    heap = [(lane.level, lane.tag, lane.key, index) for index, lane in enumerate(lanes) if lane.count > 0]
-    heapq.heapify(heap)
-    current = list(lanes)
-    touched: dict[int, None] = {}
-    order: list[tuple[int, str]] = []
-    while heap and len(order) < room:
-        level, tag, key, index = heapq.heappop(heap)
-        clock = by_level.get(level, Clockwork(level))
-        start = max(tag, clock.virtual)
+    planner = _Planner(lanes, clocks, bounds)
+    order: list[Slot] = []
+    while len(order) < room and (slot := planner.next()) is not None:
+        order.append(slot)
+    return planner.outcome(tuple(order))
+
+
+_Entry = tuple[int, int, str, int]
+"""Rank, tag, key and the lane's place in the list."""
+
+
+class _Planner:
+    """One heap of lanes for each level, and what has been spent so far."""
+
+    def __init__(self, lanes: Sequence[Lane], clocks: Sequence[Clockwork], bounds: Bounds) -> None:
+        self._lanes = list(lanes)
+        self._clocks = {clock.level: clock for clock in clocks}
+        self._left = dict(bounds.left)
+        self._running = None if bounds.running is None else dict(bounds.running)
+        self._every = bounds.aging_every
+        self._turn = bounds.aging_turn
+        self._starving = {each.level: each for each in bounds.starving}
+        self._touched: dict[int, None] = {}
+        self._heaps: dict[int, list[_Entry]] = {}
+        for index, lane in enumerate(lanes):
+            if lane.count > 0:
+                self._heaps.setdefault(lane.level, []).append(self._entry(index))
+        for heap in self._heaps.values():
+            heapq.heapify(heap)
+        self._levels = sorted(self._heaps)
+
+    def next(self) -> Slot | None:
+        """Bill the lane that goes next; None when no lane may go."""
+        while self._levels and not self._may_go(self._levels[0]):
+            self._levels.pop(0)
+        if not self._levels:
+            return None
+        level = self._level_of_next()
+        index = heapq.heappop(self._heaps[level])[3]
+        return self._bill(index)
+
+    def _level_of_next(self) -> int:
+        """The lowest level; or, each n-th time, the starving one below it that has waited longest."""
+        natural = self._levels[0]
+        if not self._every:
+            return natural
+        below = [
+            each for each in self._starving.values() if each.level > natural and self._may_go(each.level)
+        ]
+        level = natural
+        if below and self._turn + 1 >= self._every:
+            level = min(below, key=lambda each: (each.oldest_ms, each.level)).level
+        self._turn = self._turn + 1 if below and level == natural else 0
+        self._feed(level)
+        return level
+
+    def _feed(self, level: int) -> None:
+        """One task less has waited too long, if any of this level has."""
+        starving = self._starving.pop(level, None)
+        if starving is not None and starving.count > 1:
+            self._starving[level] = replace(starving, count=starving.count - 1)
+
+    def _may_go(self, level: int) -> bool:
+        """Bring the lane that goes next to the top of its heap; lanes whose key may not go are dropped."""
+        heap = self._heaps.get(level)
+        while heap:
+            entry = heap[0]
+            if self._left.get(entry[2], 1) <= 0:
+                heapq.heappop(heap)
+                continue
+            current = self._entry(entry[3])
+            if current == entry:
+                return True
+            heapq.heapreplace(heap, current)
+        return False
+
+    def _entry(self, index: int) -> _Entry:
+        lane = self._lanes[index]
+        return self._rank(lane), lane.tag, lane.key, index
+
+    def _rank(self, lane: Lane) -> int:
+        return 0 if self._running is None else rank(self._running.get(lane.key, 0), lane.weight_milli)
+
+    def _bill(self, index: int) -> Slot:
+        lane = self._lanes[index]
+        clock = self._clocks.get(lane.level) or Clockwork(lane.level)
+        start = max(lane.tag, clock.virtual)
         if start > clock.virtual:
-            clock = Clockwork(level, start, 0)
-        by_level[level] = clock
-        lane = current[index]
-        lane = replace(lane, tag=start + stride(lane.weight_milli), count=lane.count - 1)
-        current[index] = lane
-        touched[index] = None
-        order.append((level, key))
-        if lane.count > 0:
-            heapq.heappush(heap, (level, lane.tag, key, index))
-    moved = {level for level, _ in order}
-    return Plan(
-        order=tuple(order),
-        lanes=tuple(current[index] for index in touched),
-        clocks=tuple(by_level[level] for level in sorted(moved)),
-    )
+            clock = Clockwork(lane.level, start, 0)
+        self._clocks[lane.level] = clock
+        self._lanes[index] = replace(lane, tag=start + stride(lane.weight_milli), count=lane.count - 1)
+        self._touched[index] = None
+        if lane.key in self._left:
+            self._left[lane.key] -= 1
+        if self._running is not None:
+            self._running[lane.key] = self._running.get(lane.key, 0) + 1
+        if lane.count > 1:
+            heapq.heappush(self._heaps[lane.level], self._entry(index))
+        return lane.slot
+
+    def outcome(self, order: tuple[Slot, ...]) -> Plan:
+        moved = sorted({level for level, _ in order})
+        return Plan(
+            order=order,
+            lanes=tuple(self._lanes[index] for index in self._touched),
+            clocks=tuple(self._clocks[level] for level in moved),
+            aging_turn=self._turn,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A task in the order in which tasks came."""
+
+    level: int
+    seq: int
+    key: str
+
+
+def plan_arrivals(arrivals: Sequence[Arrival], room: int, bounds: Bounds = FREE) -> Plan:
+    """As `plan`, where keys have no shares: lower levels first, inside a level who came first."""
+    weight_milli = 1_000
+    each_alone = [Lane(each.level, each.key, each.seq, weight_milli, weight_milli, 1) for each in arrivals]
+    planned = plan(each_alone, (), room, replace(bounds, running=None))
+    return Plan(planned.order, (), (), planned.aging_turn)
+
+
+def rank(running: int, weight_milli: int) -> int:
+    """Where a key stands by what it runs: the next seat goes to the least, as Webster divides seats."""
+    return (2 * running + 1) * stride(weight_milli)

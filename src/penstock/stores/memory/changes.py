@@ -20,10 +20,15 @@ class Phase(IntEnum):
     """The order in which records are applied, whatever order they were made in."""
 
     ROWS = 0
-    JOIN_LANES = 1
-    REJOIN_LANES = 2
-    LEAVE_LANES = 3
-    SETTLE_LANES = 4
+    UNCOUNT_KEYS = 1
+    KEYS = 2
+    JOIN_LANES = 3
+    REJOIN_LANES = 4
+    LEAVE_LANES = 5
+    SETTLE_LANES = 6
+    """After the keys: whether a lane is held depends on what its key runs."""
+    TOUCH_LANES = 7
+    FORGET = 8
 
 
 class Index(Generic[G, K, V]):

@@ -6,52 +6,109 @@ claim, under the queue's lock. So putting a task in line never needs that lock.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from penstock.core.model import WEIGHT_DEFAULT_MILLI, QueueId
-from penstock.core.scheduling.fairness import Lane
+from penstock.core.scheduling.fairness import ALL_LEVELS, Lane, Place, rank
+from penstock.stores.memory import keys
 from penstock.stores.memory.changes import Changes
-from penstock.stores.memory.tables import LaneId, Tables
+from penstock.stores.memory.tables import LaneId, LaneMeter, Tables
 
 
 def enter(tables: Tables, changes: Changes, lane_id: LaneId, wanted_milli: int | None) -> None:
-    """One more task is ready; `wanted_milli` is the weight it carries, None to keep the lane's."""
+    """One more task is ready; `wanted_milli` is the weight it carries, None when it has no opinion."""
     lane = tables.lanes.get(lane_id)
+    clock = tables.clocks.of(lane_id[0]).get(lane_id[1])
+    base = 0 if clock is None else clock.virtual
     if lane is None:
         weight_milli = wanted_milli or WEIGHT_DEFAULT_MILLI
-        lane = Lane(lane_id[1], lane_id[2], 0, weight_milli, weight_milli, count=1, place=1)
+        lane = Lane(
+            lane_id[1], lane_id[2], 0, weight_milli, weight_milli, count=1, place=Place.FRESH, base=base
+        )
     else:
-        wanted_milli = wanted_milli or lane.wanted_milli
-        place = 1 if lane.count == 0 or wanted_milli != lane.weight_milli else lane.place
-        lane = replace(lane, count=lane.count + 1, wanted_milli=wanted_milli, place=place)
-    _put(tables, changes, lane_id, lane)
+        lane = lane if lane.count else replace(lane, place=Place.FRESH, base=base)
+        lane = replace(lane, count=lane.count + 1, wanted_milli=wanted_milli or lane.wanted_milli)
+        reweighted = wanted_milli is not None and lane.effective_milli != lane.weight_milli
+        lane = replace(lane, place=Place.FRESH) if reweighted else lane
+    put(tables, changes, lane_id, lane)
 
 
 def leave(tables: Tables, changes: Changes, lane_id: LaneId) -> None:
     """A ready task left without being dispatched."""
     lane = tables.lanes[lane_id]
-    _put(tables, changes, lane_id, replace(lane, count=lane.count - 1))
+    put(tables, changes, lane_id, replace(lane, count=lane.count - 1))
 
 
-def settle(tables: Tables, changes: Changes, queue_id: QueueId, lane: Lane, taken: int) -> None:
-    """Bill the lane for the tasks taken; a weight that came since it was read calls for another placing."""
+def settle(tables: Tables, changes: Changes, queue_id: QueueId, lane: Lane, taken: int, minute: int) -> None:
+    """Bill the lane for the tasks taken; what came since it was read may call for another look."""
     lane_id = (queue_id, lane.level, lane.key)
     row = tables.lanes[lane_id]
-    row = replace(
-        row,
-        tag=lane.tag,
-        weight_milli=lane.weight_milli,
-        count=row.count - taken,
-        place=0 if row.wanted_milli == lane.weight_milli else 1,
+    after = replace(
+        lane, wanted_milli=row.wanted_milli, count=row.count - taken, base=row.base, fits=1, held_at=None
     )
-    _put(tables, changes, lane_id, row)
+    if after.effective_milli != after.weight_milli:
+        after = replace(after, place=Place.FRESH)
+    elif _outdated(lane, keys.row(tables, queue_id, lane.key).running):
+        after = replace(after, place=Place.STALE)
+    put(tables, changes, lane_id, after)
+    meter = tables.lane_meters.get(lane_id, LaneMeter()).at(minute)
+    changes.put(tables.lane_meters, lane_id, replace(meter, dispatched=meter.dispatched + taken))
 
 
-def _put(tables: Tables, changes: Changes, lane_id: LaneId, lane: Lane) -> None:
+def _outdated(lane: Lane, running: int) -> bool:
+    """Whether the lane was held or ranked by more or less than its key runs now."""
+    if lane.held_at is not None and running < lane.held_at:
+        return True
+    return lane.rank > 0 and lane.rank != rank(running, lane.weight_milli)
+
+
+def release(tables: Tables, changes: Changes, queue_id: QueueId, key: str) -> None:
+    """A counted lease of the key has ended: what it held, and what was ranked by it, is looked at again."""
+    for lane_id, lane in _busy_of(tables, queue_id, key):
+        if lane.place == Place.HELD or (lane.place == Place.READY and lane.rank > 0):
+            put(tables, changes, lane_id, replace(lane, place=Place.STALE))
+
+
+def rerank_others(tables: Tables, changes: Changes, queue_id: QueueId, level: int, key: str) -> None:
+    """The key was given something at one level, so its rank at the others has changed."""
+    for lane_id, lane in _busy_of(tables, queue_id, key):
+        if lane.level != level and lane.place == Place.READY:
+            put(tables, changes, lane_id, replace(lane, place=Place.STALE))
+
+
+def touch(tables: Tables, changes: Changes, queue_id: QueueId, key: str, place: Place) -> None:
+    """What an operator asks of a key has changed."""
+    for lane_id, lane in _busy_of(tables, queue_id, key):
+        if lane.place != Place.FRESH:
+            put(tables, changes, lane_id, replace(lane, place=place))
+
+
+def stir(tables: Tables, changes: Changes, queue_id: QueueId) -> None:
+    """The queue's limits have changed: whoever was put aside is looked at again."""
+    for lane_id, lane in busy(tables, queue_id):
+        if lane.place in (Place.WAITING, Place.HELD):
+            put(tables, changes, lane_id, replace(lane, place=Place.STALE))
+
+
+def busy(tables: Tables, queue_id: QueueId) -> list[tuple[LaneId, Lane]]:
+    """The lanes of a queue that hold a task, in no order."""
+    return [(lane_id, tables.lanes[lane_id]) for lane_id in tables.lanes_busy.of(queue_id)]
+
+
+def _busy_of(tables: Tables, queue_id: QueueId, key: str) -> Iterator[tuple[LaneId, Lane]]:
+    for level in range(ALL_LEVELS[0], ALL_LEVELS[1] + 1):
+        lane = tables.lanes.get((queue_id, level, key))
+        if lane is not None and lane.count:
+            yield (queue_id, level, key), lane
+
+
+def put(tables: Tables, changes: Changes, lane_id: LaneId, lane: Lane) -> None:
+    """Write the row and whatever finds it."""
     assert lane.count >= 0, f"lane {lane_id} gave more than it had"
     changes.put(tables.lanes, lane_id, lane)
-    busy = lane_id in tables.lanes_busy.of(lane_id[0])
-    if lane.count and not busy:
+    is_busy = lane_id in tables.lanes_busy.of(lane_id[0])
+    if lane.count and not is_busy:
         changes.add(tables.lanes_busy, lane_id[0], lane_id, None)
-    elif busy and not lane.count:
+    elif is_busy and not lane.count:
         changes.remove(tables.lanes_busy, lane_id[0], lane_id)

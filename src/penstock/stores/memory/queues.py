@@ -1,65 +1,119 @@
-"""Task queues: their lanes in fair order, their clocks and their meters."""
+"""Task queues: their lanes in fair order and in order of arrival, their clocks and their meters."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from penstock.core.model import Queue, QueueId, QueueStats, Task, TaskKind
-from penstock.core.scheduling.dispatch import Fit
-from penstock.core.scheduling.fairness import Clockwork, Lane
+from penstock.core.scheduling.backlog import Backlog
+from penstock.core.scheduling.dispatch import Blocked, Fit
+from penstock.core.scheduling.fairness import (
+    ALL_LEVELS,
+    PLACED_AT_ONCE_MAX,
+    Arrival,
+    Clockwork,
+    Lane,
+    Place,
+    Starving,
+)
 from penstock.core.timers import MINUTE_MS
-from penstock.stores.memory import lanes
+from penstock.stores.memory import backlog, lanes
 from penstock.stores.memory.changes import Changes, Phase
 from penstock.stores.memory.fitting import fits
 from penstock.stores.memory.tables import LaneId, Meter, Tables
 
-PLACED_AT_ONCE_MAX = 256
-
 
 class MemoryQueues:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
+    def __init__(self, tables: Tables, changes: Changes, now_ms: int) -> None:
         self._tables = tables
         self._changes = changes
+        self._now_ms = now_ms
 
     async def ensure(self, namespace: str, name: str, kind: TaskKind) -> Queue:
         self._changes.allow()
         known = self._tables.queue_names.get((namespace, name, kind))
         if known is not None:
-            return self._tables.queues[known]
+            return self._seen(self._tables.queues[known])
         queue = Queue(QueueId(next(self._tables.queue_numbers)), namespace, name, kind)
         self._changes.put(self._tables.queues, queue.queue_id, queue)
         self._changes.put(self._tables.queue_names, (namespace, name, kind), queue.queue_id)
-        return queue
+        return self._seen(queue)
 
     async def find(self, namespace: str, name: str) -> Sequence[Queue]:
         return [queue for queue in await self.list(namespace) if queue.name == name]
 
     async def list(self, namespace: str) -> Sequence[Queue]:
         found = [queue for queue in self._tables.queues.values() if queue.namespace == namespace]
-        return sorted(found, key=lambda queue: (queue.name, queue.kind))
+        return [self._seen(queue) for queue in sorted(found, key=lambda queue: (queue.name, queue.kind))]
 
     async def lock(self, queue_id: QueueId) -> Queue | None:
-        return self._tables.queues.get(queue_id)
+        queue = self._tables.queues.get(queue_id)
+        return None if queue is None else self._seen(queue)
 
-    async def lanes(self, queue_id: QueueId, fit: Fit, room: int) -> Sequence[Lane]:
-        busy = [(lane_id, self._tables.lanes[lane_id]) for lane_id in self._tables.lanes_busy.of(queue_id)]
-        fresh = heapq.nsmallest(
-            PLACED_AT_ONCE_MAX,
-            (lane for _, lane in busy if lane.place),
-            key=lambda lane: (lane.level, lane.key),
+    async def lanes(
+        self, queue_id: QueueId, fit: Fit, room: int, levels: tuple[int, int] = ALL_LEVELS
+    ) -> Sequence[Lane]:
+        ready = (
+            lane
+            for lane_id, lane in lanes.busy(self._tables, queue_id)
+            if lane.place == Place.READY and _within(lane.level, levels) and self._has_fitting(lane_id, fit)
         )
-        least = heapq.nsmallest(
-            room,
-            (lane for lane_id, lane in busy if not lane.place and self._has_fitting(lane_id, fit)),
-            key=lambda lane: (lane.level, lane.tag, lane.key),
+        return heapq.nsmallest(room, ready, key=lambda lane: (lane.level, lane.rank, lane.tag, lane.key))
+
+    async def lanes_to_place(self, queue_id: QueueId, fit: Fit, place: Place) -> Sequence[Lane]:
+        to_place = [lane for _, lane in lanes.busy(self._tables, queue_id) if lane.place == place]
+        to_place.sort(key=lambda lane: (lane.level, lane.key))
+        return self._marked(queue_id, to_place[:PLACED_AT_ONCE_MAX], fit)
+
+    async def lanes_due(self, queue_id: QueueId, fit: Fit, now_ms: int) -> Sequence[Lane]:
+        due = [
+            (lane.open_at_ms, lane.level, lane.key, lane)
+            for _, lane in lanes.busy(self._tables, queue_id)
+            if lane.place == Place.WAITING and _is_open(lane, now_ms)
+        ]
+        due.sort(key=lambda each: each[:3])
+        return self._marked(queue_id, [lane for *_, lane in due[:PLACED_AT_ONCE_MAX]], fit)
+
+    async def arrivals(
+        self, queue_id: QueueId, fit: Fit, room: int, now_ms: int, levels: tuple[int, int] = ALL_LEVELS
+    ) -> Sequence[tuple[Arrival, Lane]]:
+        waiting = (
+            (Arrival(lane.level, task.seq, lane.key), lane)
+            for lane_id, lane in lanes.busy(self._tables, queue_id)
+            if _within(lane.level, levels) and _may_go(lane, now_ms)
+            for task in backlog.waiting(self._tables, lane_id)
+            if fits(task, fit)
         )
-        return [self._marked(queue_id, lane, fit) for lane in fresh] + least
+        return heapq.nsmallest(room, waiting, key=lambda each: (each[0].level, each[0].seq))
+
+    async def blocked(self, queue_id: QueueId) -> Blocked:
+        busy = [lane for _, lane in lanes.busy(self._tables, queue_id)]
+        opens = [
+            lane.open_at_ms for lane in busy if lane.place == Place.WAITING and lane.open_at_ms is not None
+        ]
+        return Blocked(min(opens, default=None), any(lane.place == Place.HELD for lane in busy))
+
+    async def starving(self, queue_id: QueueId, since_ms: int, most: int) -> Sequence[Starving]:
+        return backlog.starving(self._tables, queue_id, since_ms, most)
+
+    async def running(self, queue_id: QueueId, most: int) -> int:
+        return min(most, len(self._tables.tasks_leased.of(queue_id)))
 
     async def clocks(self, queue_id: QueueId) -> Sequence[Clockwork]:
         return sorted(self._tables.clocks.of(queue_id).values(), key=lambda clock: clock.level)
+
+    async def rebase(self, queue_id: QueueId, clock: Clockwork) -> None:
+        self._changes.allow()
+        tables = self._tables
+        for lane_id in [lane_id for lane_id in tables.lanes if lane_id[:2] == (queue_id, clock.level)]:
+            lane = tables.lanes[lane_id]
+            base = None if lane.base is None else lane.base - clock.virtual
+            self._changes.put(tables.lanes, lane_id, replace(lane, tag=lane.tag - clock.virtual, base=base))
+        standing = replace(tables.clocks.of(queue_id)[clock.level], virtual=0)
+        self._changes.add(tables.clocks, queue_id, clock.level, standing)
 
     async def take(
         self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], fit: Fit
@@ -68,26 +122,26 @@ class MemoryQueues:
 
     async def stats(self, queue_id: QueueId, now_ms: int) -> QueueStats:
         tables = self._tables
-        ready = [
-            tables.tasks[task_id]
-            for lane_id in tables.lanes_busy.of(queue_id)
-            for task_id in tables.tasks_ready.of(lane_id).values()
-        ]
+        heads = backlog.heads(tables, queue_id).values()
         ends = tables.tasks_leased.of(queue_id).values()
         live = sum(1 for at_ms in ends if at_ms > now_ms)
         meter = tables.meters.get((queue_id, now_ms // MINUTE_MS), Meter())
         return QueueStats(
-            ready=len(ready),
+            ready=sum(lane.count for _, lane in lanes.busy(tables, queue_id)),
             leased=live,
             delayed=len(tables.tasks_delayed.of(queue_id)),
             expired=len(ends) - live,
             added_last_minute=meter.added,
             dispatched_last_minute=meter.dispatched,
-            oldest=min(ready, key=lambda task: (task.enqueued_at_ms, task.seq), default=None),
+            oldest=min(heads, key=lambda task: (task.enqueued_at_ms, task.seq), default=None),
         )
 
+    async def backlog(self, queue_id: QueueId, now_ms: int, top: int) -> Backlog:
+        return backlog.backlog(self._tables, queue_id, now_ms, top)
+
     def settle(self, queue_id: QueueId, lane: Lane, taken: int) -> None:
-        write = partial(lanes.settle, self._tables, self._changes, queue_id, lane, taken)
+        minute = self._now_ms // MINUTE_MS
+        write = partial(lanes.settle, self._tables, self._changes, queue_id, lane, taken, minute)
         self._changes.record(write, Phase.SETTLE_LANES)
 
     def save_clock(self, queue_id: QueueId, clock: Clockwork) -> None:
@@ -108,8 +162,10 @@ class MemoryQueues:
         def write() -> None:
             if self._tells_nothing((queue_id, level, key)):
                 self._changes.drop(self._tables.lanes, (queue_id, level, key))
+                if (queue_id, level, key) in self._tables.lane_meters:
+                    self._changes.drop(self._tables.lane_meters, (queue_id, level, key))
 
-        self._changes.record(write)
+        self._changes.record(write, Phase.FORGET)
 
     def _tells_nothing(self, lane_id: LaneId) -> bool:
         lane, clock = self._tables.lanes.get(lane_id), self._tables.clocks.of(lane_id[0]).get(lane_id[1])
@@ -126,16 +182,36 @@ class MemoryQueues:
             for slot in [slot for slot in self._tables.meters if slot[1] < before_minute]:
                 self._changes.drop(self._tables.meters, slot)
 
-        self._changes.record(write)
+        self._changes.record(write, Phase.FORGET)
 
     def _first_of(self, lane_id: LaneId, count: int, fit: Fit) -> Sequence[Task]:
         waiting = self._tables.tasks_ready.of(lane_id)
         fitting = (seq for seq, task_id in waiting.items() if fits(self._tables.tasks[task_id], fit))
         return [self._tables.tasks[waiting[seq]] for seq in heapq.nsmallest(count, fitting)]
 
-    def _marked(self, queue_id: QueueId, lane: Lane, fit: Fit) -> Lane:
-        return replace(lane, fits=int(self._has_fitting((queue_id, lane.level, lane.key), fit)))
+    def _marked(self, queue_id: QueueId, found: Iterable[Lane], fit: Fit) -> Sequence[Lane]:
+        return [
+            replace(lane, fits=int(self._has_fitting((queue_id, lane.level, lane.key), fit)))
+            for lane in found
+        ]
 
     def _has_fitting(self, lane_id: LaneId, fit: Fit) -> bool:
-        waiting = self._tables.tasks_ready.of(lane_id).values()
-        return any(fits(self._tables.tasks[task_id], fit) for task_id in waiting)
+        return any(fits(task, fit) for task in backlog.waiting(self._tables, lane_id))
+
+    def _seen(self, queue: Queue) -> Queue:
+        """The row, with what its namespace says of fairness."""
+        namespace = self._tables.namespaces.get(queue.namespace)
+        return queue if namespace is None else replace(queue, fair_by_default=namespace.fair)
+
+
+def _within(level: int, levels: tuple[int, int]) -> bool:
+    return levels[0] <= level <= levels[1]
+
+
+def _is_open(lane: Lane, now_ms: int) -> bool:
+    return lane.open_at_ms is not None and lane.open_at_ms <= now_ms
+
+
+def _may_go(lane: Lane, now_ms: int) -> bool:
+    """Whether the lane is neither held nor waits for tokens still."""
+    return lane.place < Place.WAITING or (lane.place == Place.WAITING and _is_open(lane, now_ms))

@@ -25,6 +25,7 @@ from penstock.core.model import (
     Timer,
     Worker,
 )
+from penstock.core.policies import KeySettings, PolicyChange
 from penstock.core.scheduling.fairness import Clockwork, Lane
 from penstock.stores.memory.changes import Index
 
@@ -37,6 +38,30 @@ class Meter:
 
     added: int = 0
     dispatched: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LaneMeter:
+    """What one lane gave in the calendar minute of its last claim, and in the minute before that one."""
+
+    minute: int = 0
+    dispatched: int = 0
+    dispatched_before: int = 0
+
+    def at(self, minute: int) -> LaneMeter:
+        """The same, seen from another minute."""
+        if minute == self.minute:
+            return self
+        return LaneMeter(minute, 0, self.dispatched if minute == self.minute + 1 else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """One key of a line over all levels: what was asked for it, what it has paid and what it runs."""
+
+    settings: KeySettings
+    paid_until_ns: int = 0
+    running: int = 0
 
 
 @dataclass(slots=True)
@@ -78,8 +103,12 @@ class Tables:
     lanes: dict[LaneId, Lane] = field(default_factory=dict)
     lanes_busy: Index[QueueId, LaneId, None] = field(default_factory=Index)
     """Lanes with a task that is ready."""
+    lane_meters: dict[LaneId, LaneMeter] = field(default_factory=dict)
     clocks: Index[QueueId, int, Clockwork] = field(default_factory=Index)
     meters: dict[tuple[QueueId, int], Meter] = field(default_factory=dict)
+    keys: Index[QueueId, str, KeyRow] = field(default_factory=Index)
+    policy_changes: Index[QueueId, tuple[int, int], PolicyChange] = field(default_factory=Index)
+    """By version and place in the change."""
 
     workers: dict[tuple[str, str], Worker] = field(default_factory=dict)
     cohorts: dict[tuple[str, str, str], Cohort] = field(default_factory=dict)

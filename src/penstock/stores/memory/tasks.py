@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from penstock.core.model import QueueId, RunId, Standing, Task, TaskId, TaskKind, TaskState
 from penstock.core.scheduling.dispatch import Fit
 from penstock.core.timers import MINUTE_MS
-from penstock.stores.memory import lanes
+from penstock.ports.wakeups import Bell, queue_bell
+from penstock.stores.memory import keys, lanes
 from penstock.stores.memory.changes import Changes, Index, Phase
 from penstock.stores.memory.constancy import what_stays
 from penstock.stores.memory.fitting import fits
@@ -31,16 +32,18 @@ _what_stays = what_stays(
         "done_digest",
         "done_outcome",
         "last_error",
+        "counted",
         "seq",
     ),
 )
 
 
 class MemoryTasks:
-    def __init__(self, tables: Tables, changes: Changes, now_ms: int) -> None:
+    def __init__(self, tables: Tables, changes: Changes, now_ms: int, wake: Callable[[Bell], None]) -> None:
         self._tables = tables
         self._changes = changes
         self._now_ms = now_ms
+        self._wake = wake
 
     async def get(self, task_id: TaskId) -> Task | None:
         return self._tables.tasks.get(task_id)
@@ -101,13 +104,17 @@ class MemoryTasks:
             self._changes.record(join, Phase.JOIN_LANES)
 
     def save(self, task: Task, was: TaskState) -> None:
+        ended = was is TaskState.LEASED and task.state is not TaskState.LEASED
+
         def write() -> None:
             before = self._tables.tasks[task.task_id]
             assert before.state is was, f"task {task.task_id} is {before.state}, not {was}"
             assert was is not TaskState.READY or task.state is not TaskState.LEASED, "a grant is a `lease`"
-            self._replace(before, task)
+            self._replace(before, replace(task, counted=0) if ended else task)
 
         self._changes.record(write)
+        if ended and task.counted:
+            self._uncount(task)
         if (was is TaskState.READY) == (task.state is TaskState.READY):
             return
         if task.state is TaskState.READY:
@@ -125,6 +132,13 @@ class MemoryTasks:
             self._replace(before, task)
 
         self._changes.record(write)
+
+    def _uncount(self, task: Task) -> None:
+        uncount = partial(keys.uncount, self._tables, self._changes, task.queue_id, task.key)
+        release = partial(lanes.release, self._tables, self._changes, task.queue_id, task.key)
+        self._changes.record(uncount, Phase.UNCOUNT_KEYS)
+        self._changes.record(release, Phase.TOUCH_LANES)
+        self._wake(queue_bell(task.queue_id))
 
     def _replace(self, before: Task, task: Task) -> None:
         assert _what_stays(task) == _what_stays(before), "a task keeps its place and its purpose"

@@ -9,6 +9,7 @@ from penstock.stores.memory.cohorts import MemoryCohorts
 from penstock.stores.memory.histories import MemoryHistories
 from penstock.stores.memory.namespaces import MemoryNamespaces
 from penstock.stores.memory.nonces import MemoryNonces
+from penstock.stores.memory.policies import MemoryPolicies
 from penstock.stores.memory.queries import MemoryQueries
 from penstock.stores.memory.queues import MemoryQueues
 from penstock.stores.memory.runs import MemoryRuns
@@ -28,8 +29,9 @@ class MemoryTx:
         self.histories = MemoryHistories(tables, changes)
         self.activities = MemoryActivities(tables, changes)
         self.timers = MemoryTimers(tables, changes)
-        self.tasks = MemoryTasks(tables, changes, now_ms)
-        self.queues = MemoryQueues(tables, changes)
+        self.tasks = MemoryTasks(tables, changes, now_ms, self.wake)
+        self.queues = MemoryQueues(tables, changes, now_ms)
+        self.policies = MemoryPolicies(tables, changes, now_ms)
         self.workers = MemoryWorkers(tables, changes)
         self.cohorts = MemoryCohorts(tables, changes)
         self.nonces = MemoryNonces(tables, changes)

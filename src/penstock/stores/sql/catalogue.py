@@ -11,6 +11,8 @@ statements of many operations travel as one. `q.n` numbers the rows; a statement
 `{columns}` and `{q.columns}` list what it takes. `{lock t}` becomes `FOR UPDATE OF t` where rows are locked.
 `{task}` lists the columns that a file names under `-- columns: task`, of the table that is called `t` there.
 `{each :names}` gives a JSON list as rows of `each_.value`.
+`{index name}` after a table names the index to use where the planner must be told (SQLite, which would rather
+walk a primary key than a small partial index).
 A statement marked `-- alone` is never merged: it names its parameters (`:run_id`) and may use them in a LIMIT.
 A file `noun.postgres.sql` or `noun.sqlite.sql` overrides by name where a dialect must differ.
 """
@@ -34,6 +36,7 @@ NOUNS = (
     "activities",
     "timers",
     "tasks",
+    "policies",
     "queues",
     "queries",
 )
@@ -61,8 +64,8 @@ class Statement:
 
     @property
     def acts(self) -> bool:
-        """Whether it changes something when asked: a reservation."""
-        return self.sql.startswith("INSERT")
+        """Whether it changes something when asked: a reservation, or a change of many rows at once."""
+        return not self.sql.startswith("SELECT")
 
 
 @cache
@@ -145,6 +148,8 @@ def _functions(sql: str, dialect: Dialect) -> str:
     sql = re.sub(r"\{each ([^}]+)\}", lambda found: listed % found[1] + " AS each_(value)", sql)
     if dialect is Dialect.SQLITE:
         sql = sql.replace(" AS each_(value)", " AS each_")
+        sql = re.sub(r"\{index (\w+)\}", r"INDEXED BY \1", sql)
         return re.sub(r"\{lock (\w+)\}", "", sql)
+    sql = re.sub(r" *\{index \w+\}", "", sql)
     sql = re.sub(r"\{lock (\w+)\}", r"FOR UPDATE OF \1", sql)
     return sql.replace("instr(", "strpos(").replace("char(31)", "chr(31)")

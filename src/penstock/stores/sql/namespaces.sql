@@ -1,5 +1,5 @@
 -- columns: namespace
---   name, description, retention_days, status, external_storage, created_at_ms, updated_at_ms
+--   name, description, retention_days, status, external_storage, created_at_ms, updated_at_ms, fair
 
 -- name: get_namespace
 -- takes: name text
@@ -20,17 +20,17 @@ SELECT q.n, CASE WHEN EXISTS (SELECT 1 FROM runs r WHERE r.namespace = q.name)
 
 -- name: reserve_namespace
 -- alone
--- takes: name text, description text, retention_days bigint, status text, external_storage text, created_at_ms bigint, updated_at_ms bigint
+-- takes: name text, description text, retention_days bigint, status text, external_storage text, created_at_ms bigint, updated_at_ms bigint, fair bigint
 INSERT INTO namespaces ({columns})
 VALUES ({values})
 ON CONFLICT (name) DO NOTHING
 RETURNING 1, name;
 
 -- name: save_namespace
--- takes: name text, description text, retention_days bigint, status text, external_storage text, created_at_ms bigint, updated_at_ms bigint
+-- takes: name text, description text, retention_days bigint, status text, external_storage text, created_at_ms bigint, updated_at_ms bigint, fair bigint
 UPDATE namespaces
    SET description = q.description, retention_days = q.retention_days, status = q.status,
-       external_storage = q.external_storage, updated_at_ms = q.updated_at_ms
+       external_storage = q.external_storage, updated_at_ms = q.updated_at_ms, fair = q.fair
   FROM {rows} WHERE namespaces.name = q.name;
 
 -- name: delete_namespace

@@ -21,13 +21,38 @@ SELECT q.n, {task}
 -- name: join_lane
 -- takes: queue_id bigint, level bigint, key text, weight_milli bigint
 -- Of tasks that join together the last one's weight counts, as if they had come one by one.
-INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, place)
-SELECT q.queue_id, q.level, q.key, 0, q.weight_milli, q.weight_milli, q.joined, 1
+INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, place, base)
+SELECT q.queue_id, q.level, q.key, 0, q.weight_milli, q.weight_milli, q.joined, 1, coalesce(c.virtual, 0)
   FROM (SELECT q.queue_id, q.level, q.key, (array_agg(q.weight_milli ORDER BY q.n DESC))[1] AS weight_milli,
                count(*) AS joined
           FROM {rows} GROUP BY q.queue_id, q.level, q.key) q
+  LEFT JOIN clocks c ON c.queue_id = q.queue_id AND c.level = q.level
  ORDER BY q.queue_id, q.level, q.key
 ON CONFLICT (queue_id, level, key) DO UPDATE
    SET wanted_milli = excluded.wanted_milli, count = lanes.count + excluded.count,
-       place = CASE WHEN lanes.place = 1 OR lanes.count = 0 OR excluded.wanted_milli <> lanes.weight_milli
-                    THEN 1 ELSE 0 END;
+       base = CASE WHEN lanes.count = 0 THEN excluded.base ELSE lanes.base END,
+       place = CASE WHEN lanes.count = 0
+                      OR coalesce(lanes.override_milli, excluded.wanted_milli) <> lanes.weight_milli
+                    THEN 1 ELSE lanes.place END;
+
+-- name: arrivals_of_route
+-- takes: queue_id bigint, route text, now_ms bigint, from_level bigint, to_level bigint, most bigint
+SELECT q.n, t.seq, t.level, t.key, t.tag, t.weight_milli, t.wanted_milli, t.count, t.place, t.override_milli, t.rank,
+       t.open_at_ms, t.base, 1
+  FROM {rows} CROSS JOIN LATERAL (
+       SELECT w.seq, l.* FROM tasks w JOIN lanes l
+           ON l.queue_id = w.queue_id AND l.level = w.level AND l.key = w.key
+          AND (l.place < 3 OR (l.place = 3 AND l.open_at_ms <= q.now_ms))
+        WHERE w.queue_id = q.queue_id AND w.route = q.route AND w.state = 'ready'
+          AND w.level BETWEEN q.from_level AND q.to_level
+        ORDER BY w.level, w.seq LIMIT q.most) t
+ ORDER BY q.n, t.level, t.seq;
+
+-- name: starving_level
+-- takes: queue_id bigint, level bigint, since_ms bigint, most bigint
+SELECT q.n, min(w.enqueued_at_ms), count(w.enqueued_at_ms)
+  FROM {rows} LEFT JOIN LATERAL (
+       SELECT t.enqueued_at_ms FROM tasks t
+        WHERE t.queue_id = q.queue_id AND t.level = q.level AND t.state = 'ready' ORDER BY t.seq LIMIT q.most) w
+    ON w.enqueued_at_ms <= q.since_ms
+ GROUP BY q.n ORDER BY q.n;

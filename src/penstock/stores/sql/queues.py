@@ -6,10 +6,21 @@ import builtins
 from collections.abc import Mapping, Sequence
 
 from penstock.core.model import Queue, QueueId, QueueStats, Task, TaskKind
-from penstock.core.scheduling.dispatch import Fit
-from penstock.core.scheduling.fairness import Clockwork, Lane
+from penstock.core.policies import WorkerRate
+from penstock.core.scheduling.backlog import Backlog, LaneBacklog, LevelBacklog
+from penstock.core.scheduling.dispatch import Blocked, Fit
+from penstock.core.scheduling.fairness import (
+    ALL_LEVELS,
+    PLACED_AT_ONCE_MAX,
+    Arrival,
+    Clockwork,
+    Lane,
+    Place,
+    Starving,
+)
 from penstock.core.timers import MINUTE_MS
-from penstock.stores.sql.session import QueueName, Row, Session
+from penstock.stores.sql.policies import policy_of
+from penstock.stores.sql.session import QueueName, Row, Rows, Session
 from penstock.stores.sql.tasks import routes, routes_of, task_of
 
 ROUTES_TRIED_MAX = 2
@@ -44,18 +55,61 @@ class SqlQueues:
         rows = await self._session.ask("lock_queue", queue_id)
         return _queue(rows[0]) if rows else None
 
-    async def lanes(self, queue_id: QueueId, fit: Fit, room: int) -> Sequence[Lane]:
+    async def lanes(
+        self, queue_id: QueueId, fit: Fit, room: int, levels: tuple[int, int] = ALL_LEVELS
+    ) -> Sequence[Lane]:
         if fit.types:
-            routes = routes_of(fit)
-            fresh = await self._session.ask("lanes_to_place_of_routes", queue_id, routes)
-            least = await self._session.ask("least_lanes_of_routes", queue_id, routes, room)
+            rows = await self._session.ask("least_lanes_of_routes", queue_id, routes_of(fit), *levels, room)
         else:
-            fresh = await self._session.ask("lanes_to_place", queue_id, fit.build_id)
-            least = await self._session.ask("least_lanes", queue_id, fit.build_id, room)
-        return [Lane(*row[1:]) for row in (*fresh, *least)]
+            rows = await self._session.ask("least_lanes", queue_id, fit.build_id, *levels, room)
+        return [Lane(*row[1:]) for row in rows]
+
+    async def lanes_to_place(self, queue_id: QueueId, fit: Fit, place: Place) -> Sequence[Lane]:
+        name = "fresh_lanes" if place is Place.FRESH else "stale_lanes"
+        if fit.types:
+            rows = await self._session.ask(f"{name}_of_routes", queue_id, routes_of(fit), PLACED_AT_ONCE_MAX)
+        else:
+            rows = await self._session.ask(name, queue_id, fit.build_id, PLACED_AT_ONCE_MAX)
+        return [Lane(*row[1:]) for row in rows]
+
+    async def lanes_due(self, queue_id: QueueId, fit: Fit, now_ms: int) -> Sequence[Lane]:
+        most = PLACED_AT_ONCE_MAX
+        if fit.types:
+            rows = await self._session.ask("lanes_due_of_routes", queue_id, routes_of(fit), now_ms, most)
+        else:
+            rows = await self._session.ask("lanes_due", queue_id, fit.build_id, now_ms, most)
+        return [Lane(*row[1:]) for row in rows]
+
+    async def arrivals(
+        self, queue_id: QueueId, fit: Fit, room: int, now_ms: int, levels: tuple[int, int] = ALL_LEVELS
+    ) -> Sequence[tuple[Arrival, Lane]]:
+        if fit.types:
+            asked = [(queue_id, path, now_ms, *levels, room) for path in routes(fit)]
+            answers = await self._session.ask_each("arrivals_of_route", asked)
+            rows = sorted((row for answer in answers for row in answer), key=lambda row: (row[2], row[1]))
+        else:
+            rows = [*await self._session.ask("arrivals", queue_id, fit.build_id, now_ms, *levels, room)]
+        return [(Arrival(row[2], row[1], row[3]), Lane(*row[2:])) for row in rows[:room]]
+
+    async def blocked(self, queue_id: QueueId) -> Blocked:
+        row = (await self._session.ask("blocked_lanes", queue_id))[0]
+        return Blocked(row[1], bool(row[2]))
+
+    async def starving(self, queue_id: QueueId, since_ms: int, most: int) -> Sequence[Starving]:
+        asked = [(queue_id, level, since_ms, most) for level in range(ALL_LEVELS[0], ALL_LEVELS[1] + 1)]
+        answers = await self._session.ask_each("starving_level", asked)
+        found = [(level, rows[0]) for (_, level, _, _), rows in zip(asked, answers, strict=True)]
+        return [Starving(level, row[1], row[2]) for level, row in found if row[2]]
+
+    async def running(self, queue_id: QueueId, most: int) -> int:
+        return int((await self._session.ask("count_running", queue_id, most))[0][1])
 
     async def clocks(self, queue_id: QueueId) -> Sequence[Clockwork]:
         return [Clockwork(*row[1:]) for row in await self._session.ask("get_clocks", queue_id)]
+
+    async def rebase(self, queue_id: QueueId, clock: Clockwork) -> None:
+        await self._session.ask("rebase_lanes", queue_id, clock.level, clock.virtual)
+        await self._session.ask("rebase_clock", queue_id, clock.level)
 
     async def take(
         self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], fit: Fit
@@ -95,7 +149,9 @@ class SqlQueues:
         leased = (await self._session.ask("count_leased", queue_id, now_ms))[0]
         delayed = (await self._session.ask("count_delayed", queue_id))[0]
         meter: builtins.list[Row] = [*await self._session.ask("get_meter", queue_id, now_ms // MINUTE_MS)]
-        oldest = await self._session.ask("oldest_ready", queue_id)
+        levels = range(ALL_LEVELS[0], ALL_LEVELS[1] + 1)
+        heads = await self._session.ask_each("oldest_at_level", ((queue_id, level) for level in levels))
+        oldest = [task_of(row) for rows in heads for row in rows]
         return QueueStats(
             ready=int(ready[1]),
             leased=int(leased[1]),
@@ -103,12 +159,34 @@ class SqlQueues:
             delayed=int(delayed[1]),
             added_last_minute=int(meter[0][1]) if meter else 0,
             dispatched_last_minute=int(meter[0][2]) if meter else 0,
-            oldest=task_of(oldest[0]) if oldest else None,
+            oldest=min(oldest, key=lambda task: (task.enqueued_at_ms, task.seq), default=None),
+        )
+
+    async def backlog(self, queue_id: QueueId, now_ms: int, top: int) -> Backlog:
+        minute = now_ms // MINUTE_MS
+        levels = await self._session.ask("backlog_by_level", queue_id, minute)
+        heads = await self._session.ask_each("oldest_at_level", ((queue_id, row[1]) for row in levels))
+        lanes = await self._session.ask("largest_lanes", queue_id, minute, top)
+        return Backlog(
+            levels=tuple(_level(row, head) for row, head in zip(levels, heads, strict=True)),
+            lanes=tuple(LaneBacklog(Lane(*row[1:13]), *row[13:]) for row in lanes),
         )
 
     def settle(self, queue_id: QueueId, lane: Lane, taken: int) -> None:
         self._session.record(
-            "settle_lane", queue_id, lane.level, lane.key, lane.tag, lane.weight_milli, taken
+            "settle_lane",
+            queue_id,
+            lane.level,
+            lane.key,
+            lane.tag,
+            lane.rank,
+            lane.weight_milli,
+            lane.override_milli,
+            int(lane.place),
+            lane.open_at_ms,
+            lane.held_at,
+            taken,
+            self._session.now_ms // MINUTE_MS,
         )
 
     def save_clock(self, queue_id: QueueId, clock: Clockwork) -> None:
@@ -131,5 +209,26 @@ class SqlQueues:
         self._session.record("count_dispatched", queue_id, minute, count)
 
 
+def _level(row: Row, head: Rows) -> LevelBacklog:
+    level, count, keys, weight_milli, dispatched, before = (int(value) for value in row[1:7])
+    oldest_ms = task_of(head[0]).enqueued_at_ms if head else None
+    return LevelBacklog(level, count, keys, weight_milli, dispatched, before, oldest_ms)
+
+
 def _queue(row: Row) -> Queue:
-    return Queue(row[1], row[2], row[3], TaskKind(row[4]), row[5])
+    _, queue_id, namespace, name, kind, paused, policy, micro, worker_id, at_ms, paid_until_ns, turn, fair = (
+        row
+    )
+    conveyed = None if micro is None else WorkerRate(micro, worker_id, at_ms)
+    return Queue(
+        queue_id,
+        namespace,
+        name,
+        TaskKind(kind),
+        paused,
+        policy_of(policy),
+        conveyed,
+        paid_until_ns,
+        turn,
+        fair,
+    )

@@ -1,5 +1,9 @@
 -- columns: queue
---   queue_id, namespace, name, kind, paused
+--   queue_id, namespace, name, kind, paused, policy, worker_rate_micro, worker_rate_by, worker_rate_at_ms,
+--   paid_until_ns, aging_turn
+
+-- columns: lane
+--   level, key, tag, weight_milli, wanted_milli, count, place, override_milli, rank, open_at_ms, base
 
 -- name: create_queue
 -- takes: namespace text, name text, kind text
@@ -8,69 +12,192 @@ ON CONFLICT (namespace, name, kind) DO NOTHING;
 
 -- name: get_queue
 -- takes: namespace text, name text, kind text
-SELECT q.n, {queue}
-  FROM {rows} JOIN queues t ON t.namespace = q.namespace AND t.name = q.name AND t.kind = q.kind;
+SELECT q.n, {queue}, coalesce(s.fair, 1)
+  FROM {rows} JOIN queues t ON t.namespace = q.namespace AND t.name = q.name AND t.kind = q.kind
+  LEFT JOIN namespaces s ON s.name = t.namespace;
 
 -- name: find_queues
 -- takes: namespace text, name text
-SELECT q.n, {queue}
-  FROM {rows} JOIN queues t ON t.namespace = q.namespace AND t.name = q.name ORDER BY t.kind;
+SELECT q.n, {queue}, coalesce(s.fair, 1)
+  FROM {rows} JOIN queues t ON t.namespace = q.namespace AND t.name = q.name
+  LEFT JOIN namespaces s ON s.name = t.namespace ORDER BY t.kind;
 
 -- name: list_queues
 -- takes: namespace text
-SELECT q.n, {queue}
-  FROM {rows} JOIN queues t ON t.namespace = q.namespace ORDER BY t.name, t.kind;
+SELECT q.n, {queue}, coalesce(s.fair, 1)
+  FROM {rows} JOIN queues t ON t.namespace = q.namespace
+  LEFT JOIN namespaces s ON s.name = t.namespace ORDER BY t.name, t.kind;
 
 -- name: lock_queue
 -- takes: queue_id bigint
-SELECT q.n, {queue}
-  FROM {rows} JOIN queues t ON t.queue_id = q.queue_id ORDER BY t.queue_id {lock t};
+SELECT q.n, {queue}, coalesce(s.fair, 1)
+  FROM {rows} JOIN queues t ON t.queue_id = q.queue_id
+  LEFT JOIN namespaces s ON s.name = t.namespace ORDER BY t.queue_id {lock t};
 
--- name: lanes_to_place
+-- name: fresh_lanes
 -- alone
--- takes: queue_id bigint, build_id text
-SELECT 1, l.level, l.key, l.tag, l.weight_milli, l.wanted_milli, l.count, l.place,
+-- takes: queue_id bigint, build_id text, most bigint
+SELECT 1, {lane},
        CASE WHEN EXISTS (
-         SELECT 1 FROM tasks t
-          WHERE t.queue_id = l.queue_id AND t.level = l.level AND t.key = l.key AND t.state = 'ready'
-            AND (t.compatibility IS NULL OR t.compatibility = :build_id) LIMIT 1 OFFSET 0) THEN 1 ELSE 0 END
-  FROM lanes l WHERE l.queue_id = :queue_id AND l.count > 0 AND l.place = 1
- ORDER BY l.level, l.key LIMIT 256;
+         SELECT 1 FROM tasks w
+          WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.state = 'ready'
+            AND (w.compatibility IS NULL OR w.compatibility = :build_id) LIMIT 1 OFFSET 0) THEN 1 ELSE 0 END
+  FROM lanes t {index lanes_fresh} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 1
+ ORDER BY t.level, t.key LIMIT :most;
 
--- name: lanes_to_place_of_routes
+-- name: fresh_lanes_of_routes
 -- alone
--- takes: queue_id bigint, routes text
-SELECT 1, l.level, l.key, l.tag, l.weight_milli, l.wanted_milli, l.count, l.place,
+-- takes: queue_id bigint, routes text, most bigint
+SELECT 1, {lane},
        CASE WHEN EXISTS (
          SELECT 1 FROM {each :routes} WHERE EXISTS (
-           SELECT 1 FROM tasks t
-            WHERE t.queue_id = l.queue_id AND t.level = l.level AND t.key = l.key AND t.route = each_.value
-              AND t.state = 'ready' LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0) THEN 1 ELSE 0 END
-  FROM lanes l WHERE l.queue_id = :queue_id AND l.count > 0 AND l.place = 1
- ORDER BY l.level, l.key LIMIT 256;
+           SELECT 1 FROM tasks w
+            WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.route = each_.value
+              AND w.state = 'ready' LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0) THEN 1 ELSE 0 END
+  FROM lanes t {index lanes_fresh} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 1
+ ORDER BY t.level, t.key LIMIT :most;
+
+-- name: stale_lanes
+-- alone
+-- takes: queue_id bigint, build_id text, most bigint
+SELECT 1, {lane},
+       CASE WHEN EXISTS (
+         SELECT 1 FROM tasks w
+          WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.state = 'ready'
+            AND (w.compatibility IS NULL OR w.compatibility = :build_id) LIMIT 1 OFFSET 0) THEN 1 ELSE 0 END
+  FROM lanes t {index lanes_stale} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 2
+ ORDER BY t.level, t.key LIMIT :most;
+
+-- name: stale_lanes_of_routes
+-- alone
+-- takes: queue_id bigint, routes text, most bigint
+SELECT 1, {lane},
+       CASE WHEN EXISTS (
+         SELECT 1 FROM {each :routes} WHERE EXISTS (
+           SELECT 1 FROM tasks w
+            WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.route = each_.value
+              AND w.state = 'ready' LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0) THEN 1 ELSE 0 END
+  FROM lanes t {index lanes_stale} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 2
+ ORDER BY t.level, t.key LIMIT :most;
+
+-- name: lanes_due
+-- alone
+-- takes: queue_id bigint, build_id text, now_ms bigint, most bigint
+SELECT 1, {lane},
+       CASE WHEN EXISTS (
+         SELECT 1 FROM tasks w
+          WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.state = 'ready'
+            AND (w.compatibility IS NULL OR w.compatibility = :build_id) LIMIT 1 OFFSET 0) THEN 1 ELSE 0 END
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 3 AND t.open_at_ms <= :now_ms
+ ORDER BY t.open_at_ms, t.level, t.key LIMIT :most;
+
+-- name: lanes_due_of_routes
+-- alone
+-- takes: queue_id bigint, routes text, now_ms bigint, most bigint
+SELECT 1, {lane},
+       CASE WHEN EXISTS (
+         SELECT 1 FROM {each :routes} WHERE EXISTS (
+           SELECT 1 FROM tasks w
+            WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.route = each_.value
+              AND w.state = 'ready' LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0) THEN 1 ELSE 0 END
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 3 AND t.open_at_ms <= :now_ms
+ ORDER BY t.open_at_ms, t.level, t.key LIMIT :most;
 
 -- name: least_lanes
 -- alone
--- takes: queue_id bigint, build_id text, most bigint
-SELECT 1, l.level, l.key, l.tag, l.weight_milli, l.wanted_milli, l.count, l.place, 1
-  FROM lanes l WHERE l.queue_id = :queue_id AND l.count > 0 AND l.place = 0
+-- takes: queue_id bigint, build_id text, from_level bigint, to_level bigint, most bigint
+SELECT 1, {lane}, 1
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 0
+   AND t.level BETWEEN :from_level AND :to_level
    AND EXISTS (
-         SELECT 1 FROM tasks t
-          WHERE t.queue_id = l.queue_id AND t.level = l.level AND t.key = l.key AND t.state = 'ready'
-            AND (t.compatibility IS NULL OR t.compatibility = :build_id) LIMIT 1 OFFSET 0)
- ORDER BY l.level, l.tag, l.key LIMIT :most;
+         SELECT 1 FROM tasks w
+          WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.state = 'ready'
+            AND (w.compatibility IS NULL OR w.compatibility = :build_id) LIMIT 1 OFFSET 0)
+ ORDER BY t.level, t.rank, t.tag, t.key LIMIT :most;
 
 -- name: least_lanes_of_routes
 -- alone
--- takes: queue_id bigint, routes text, most bigint
-SELECT 1, l.level, l.key, l.tag, l.weight_milli, l.wanted_milli, l.count, l.place, 1
-  FROM lanes l WHERE l.queue_id = :queue_id AND l.count > 0 AND l.place = 0
+-- takes: queue_id bigint, routes text, from_level bigint, to_level bigint, most bigint
+SELECT 1, {lane}, 1
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 0
+   AND t.level BETWEEN :from_level AND :to_level
    AND EXISTS (
          SELECT 1 FROM {each :routes} WHERE EXISTS (
-           SELECT 1 FROM tasks t
-            WHERE t.queue_id = l.queue_id AND t.level = l.level AND t.key = l.key AND t.route = each_.value
-              AND t.state = 'ready' LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0)
- ORDER BY l.level, l.tag, l.key LIMIT :most;
+           SELECT 1 FROM tasks w
+            WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.route = each_.value
+              AND w.state = 'ready' LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0)
+ ORDER BY t.level, t.rank, t.tag, t.key LIMIT :most;
+
+-- name: arrivals
+-- alone
+-- takes: queue_id bigint, build_id text, now_ms bigint, from_level bigint, to_level bigint, most bigint
+-- In order of arrival; tasks of keys that may not go are stepped over.
+SELECT 1, w.seq, {lane}, 1
+  FROM tasks w CROSS JOIN lanes t
+ WHERE w.queue_id = :queue_id AND w.state = 'ready' AND w.level BETWEEN :from_level AND :to_level
+   AND (w.compatibility IS NULL OR w.compatibility = :build_id)
+   AND t.queue_id = :queue_id AND t.level = w.level AND t.key = w.key
+   AND (t.place < 3 OR (t.place = 3 AND t.open_at_ms <= :now_ms))
+ ORDER BY w.level, w.seq LIMIT :most;
+
+-- name: arrivals_of_route
+-- alone
+-- takes: queue_id bigint, route text, now_ms bigint, from_level bigint, to_level bigint, most bigint
+SELECT 1, w.seq, {lane}, 1
+  FROM tasks w CROSS JOIN lanes t
+ WHERE w.queue_id = :queue_id AND w.route = :route AND w.state = 'ready'
+   AND w.level BETWEEN :from_level AND :to_level
+   AND t.queue_id = :queue_id AND t.level = w.level AND t.key = w.key
+   AND (t.place < 3 OR (t.place = 3 AND t.open_at_ms <= :now_ms))
+ ORDER BY w.level, w.seq LIMIT :most;
+
+-- name: blocked_lanes
+-- alone
+-- takes: queue_id bigint
+SELECT 1,
+       (SELECT min(t.open_at_ms) FROM lanes t {index lanes_waiting}
+         WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 3),
+       CASE WHEN EXISTS (
+         SELECT 1 FROM lanes t {index lanes_held} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 4)
+            THEN 1 ELSE 0 END;
+
+-- name: starving_level
+-- alone
+-- takes: queue_id bigint, level bigint, since_ms bigint, most bigint
+SELECT 1, min(w.enqueued_at_ms), count(*)
+  FROM (SELECT t.enqueued_at_ms FROM tasks t
+         WHERE t.queue_id = :queue_id AND t.level = :level AND t.state = 'ready' ORDER BY t.seq LIMIT :most) w
+ WHERE w.enqueued_at_ms <= :since_ms;
+
+-- name: count_running
+-- alone
+-- takes: queue_id bigint, most bigint
+SELECT 1, count(*)
+  FROM (SELECT 1 FROM tasks t WHERE t.queue_id = :queue_id AND t.state = 'leased' LIMIT :most) w;
+
+-- name: rank_lanes_by_running
+-- alone
+-- takes: queue_id bigint
+UPDATE lanes
+   SET rank = (2 * coalesce((SELECT k.running FROM keys k WHERE k.queue_id = lanes.queue_id AND k.key = lanes.key), 0)
+              + 1) * ((68719476736 + weight_milli / 2) / weight_milli)
+ WHERE queue_id = :queue_id AND count > 0;
+
+-- name: rebase_lanes
+-- alone
+-- takes: queue_id bigint, level bigint, virtual bigint
+-- Virtual time starts again at nothing, long before it runs out of digits; all stay as far apart as they were.
+UPDATE lanes SET tag = tag - :virtual, base = base - :virtual WHERE queue_id = :queue_id AND level = :level;
+
+-- name: rebase_clock
+-- alone
+-- takes: queue_id bigint, level bigint
+UPDATE clocks SET virtual = 0 WHERE queue_id = :queue_id AND level = :level;
+
+-- name: unrank_lanes
+-- alone
+-- takes: queue_id bigint
+UPDATE lanes SET rank = 0 WHERE queue_id = :queue_id AND rank <> 0;
 
 -- name: get_clocks
 -- takes: queue_id bigint
@@ -123,37 +250,58 @@ SELECT q.n, coalesce(sum(CASE WHEN t.lease_expires_at_ms > q.now_ms THEN 1 ELSE 
 -- takes: queue_id bigint, minute bigint
 SELECT q.n, t.added, t.dispatched FROM {rows} JOIN meters t ON t.queue_id = q.queue_id AND t.minute = q.minute;
 
--- name: oldest_ready
+-- name: oldest_at_level
 -- alone
--- takes: queue_id bigint
--- The head of each lane is its oldest; lanes are few beside tasks.
+-- takes: queue_id bigint, level bigint
 SELECT 1, {task}
-  FROM lanes l JOIN tasks t
-    ON t.queue_id = l.queue_id AND t.level = l.level AND t.key = l.key AND t.state = 'ready' AND t.seq = (
-       SELECT min(h.seq) FROM tasks h
-        WHERE h.queue_id = l.queue_id AND h.level = l.level AND h.key = l.key AND h.state = 'ready')
- WHERE l.queue_id = :queue_id AND l.count > 0
- ORDER BY t.enqueued_at_ms, t.seq LIMIT 1;
+  FROM tasks t WHERE t.queue_id = :queue_id AND t.level = :level AND t.state = 'ready' ORDER BY t.seq LIMIT 1;
+
+-- name: backlog_by_level
+-- alone
+-- takes: queue_id bigint, minute bigint
+SELECT 1, t.level, sum(t.count), count(*), sum(coalesce(t.override_milli, t.wanted_milli)),
+       sum(CASE WHEN t.minute = :minute THEN t.dispatched ELSE 0 END),
+       sum(CASE WHEN t.minute = :minute THEN t.dispatched_before
+                WHEN t.minute = :minute - 1 THEN t.dispatched ELSE 0 END)
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 GROUP BY t.level ORDER BY t.level;
+
+-- name: largest_lanes
+-- alone
+-- takes: queue_id bigint, minute bigint, most bigint
+SELECT 1, {lane}, 1,
+       CASE WHEN t.minute = :minute THEN t.dispatched ELSE 0 END,
+       CASE WHEN t.minute = :minute THEN t.dispatched_before
+            WHEN t.minute = :minute - 1 THEN t.dispatched ELSE 0 END,
+       (SELECT w.enqueued_at_ms FROM tasks w
+         WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.state = 'ready'
+         ORDER BY w.seq LIMIT 1)
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0
+ ORDER BY t.count DESC, t.level, t.key LIMIT :most;
 
 -- name: join_lane
 -- takes: queue_id bigint, level bigint, key text, weight_milli bigint
 -- A task becomes ready. An idle lane, or one whose weight changed, is to be placed by the next claim.
-INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, place)
-SELECT q.queue_id, q.level, q.key, 0, q.weight_milli, q.weight_milli, 1, 1 FROM {rows} WHERE true
+INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, place, base)
+SELECT q.queue_id, q.level, q.key, 0, q.weight_milli, q.weight_milli, 1, 1, coalesce(c.virtual, 0)
+  FROM {rows} LEFT JOIN clocks c ON c.queue_id = q.queue_id AND c.level = q.level WHERE true
 ON CONFLICT (queue_id, level, key) DO UPDATE
    SET wanted_milli = excluded.wanted_milli, count = lanes.count + excluded.count,
-       place = CASE WHEN lanes.place = 1 OR lanes.count = 0 OR excluded.wanted_milli <> lanes.weight_milli
-                    THEN 1 ELSE 0 END;
+       base = CASE WHEN lanes.count = 0 THEN excluded.base ELSE lanes.base END,
+       place = CASE WHEN lanes.count = 0
+                      OR coalesce(lanes.override_milli, excluded.wanted_milli) <> lanes.weight_milli
+                    THEN 1 ELSE lanes.place END;
 
 -- name: rejoin_lane
 -- takes: queue_id bigint, level bigint, key text
 -- As join_lane, for a task that comes back: it brings no opinion about the weight.
-INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, place)
-SELECT q.queue_id, q.level, q.key, 0, 1000, 1000, count(*), 1
-  FROM {rows} WHERE true GROUP BY q.queue_id, q.level, q.key ORDER BY 1, 2, 3
+INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, place, base)
+SELECT q.queue_id, q.level, q.key, 0, 1000, 1000, count(*), 1, coalesce(max(c.virtual), 0)
+  FROM {rows} LEFT JOIN clocks c ON c.queue_id = q.queue_id AND c.level = q.level
+ WHERE true GROUP BY q.queue_id, q.level, q.key ORDER BY 1, 2, 3
 ON CONFLICT (queue_id, level, key) DO UPDATE
    SET count = lanes.count + excluded.count,
-       place = CASE WHEN lanes.place = 1 OR lanes.count = 0 THEN 1 ELSE 0 END;
+       base = CASE WHEN lanes.count = 0 THEN excluded.base ELSE lanes.base END,
+       place = CASE WHEN lanes.count = 0 THEN 1 ELSE lanes.place END;
 
 -- name: leave_lane
 -- takes: queue_id bigint, level bigint, key text
@@ -163,12 +311,61 @@ UPDATE lanes SET count = lanes.count - q.gone
  WHERE lanes.queue_id = q.queue_id AND lanes.level = q.level AND lanes.key = q.key;
 
 -- name: settle_lane
--- takes: queue_id bigint, level bigint, key text, tag bigint, weight_milli bigint, taken bigint
--- The count is lowered, not set: enqueues add to it without the queue's lock.
+-- takes: queue_id bigint, level bigint, key text, tag bigint, rank bigint, weight_milli bigint, override_milli bigint, place bigint, open_at_ms bigint, held_at bigint, taken bigint, minute bigint
+-- The count is lowered, not set: enqueues add to it without the queue's lock. A lane is held at a running limit,
+-- or ranked by what its key runs, only if the key, whose row this transaction holds, still runs that much.
 UPDATE lanes
-   SET tag = q.tag, weight_milli = q.weight_milli, count = lanes.count - q.taken,
-       place = CASE WHEN lanes.wanted_milli = q.weight_milli THEN 0 ELSE 1 END
+   SET tag = q.tag, rank = q.rank, weight_milli = q.weight_milli, override_milli = q.override_milli,
+       open_at_ms = q.open_at_ms, count = lanes.count - q.taken,
+       place = CASE WHEN coalesce(q.override_milli, lanes.wanted_milli) <> q.weight_milli THEN 1
+                    WHEN q.held_at IS NOT NULL AND coalesce((
+                           SELECT k.running FROM keys k WHERE k.queue_id = q.queue_id AND k.key = q.key), 0) < q.held_at
+                    THEN 2
+                    WHEN q.rank > 0 AND q.rank <> (2 * coalesce((
+                           SELECT k.running FROM keys k WHERE k.queue_id = q.queue_id AND k.key = q.key), 0) + 1)
+                         * ((68719476736 + q.weight_milli / 2) / q.weight_milli)
+                    THEN 2 ELSE q.place END,
+       dispatched_before = CASE WHEN lanes.minute = q.minute THEN lanes.dispatched_before
+                                WHEN lanes.minute = q.minute - 1 THEN lanes.dispatched ELSE 0 END,
+       dispatched = CASE WHEN lanes.minute = q.minute THEN lanes.dispatched + q.taken ELSE q.taken END,
+       minute = q.minute
   FROM {rows} WHERE lanes.queue_id = q.queue_id AND lanes.level = q.level AND lanes.key = q.key;
+
+-- name: release_lanes
+-- takes: queue_id bigint, key text
+-- A lease of the key has ended: what it held is looked at again, and where shares are measured in what runs
+-- its rank has changed.
+UPDATE lanes SET place = 2
+  FROM (SELECT DISTINCT q.queue_id, q.key FROM {rows}) q
+ WHERE lanes.queue_id = q.queue_id AND lanes.key = q.key AND lanes.level IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+   AND lanes.count > 0 AND (lanes.place = 4 OR (lanes.place = 0 AND lanes.rank > 0));
+
+-- name: rerank_other_lanes
+-- takes: queue_id bigint, key text, level bigint
+-- The key was given something at one level, so its rank at the others has changed.
+UPDATE lanes SET place = 2
+  FROM {rows}
+ WHERE lanes.queue_id = q.queue_id AND lanes.key = q.key AND lanes.level IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+   AND lanes.level <> q.level AND lanes.count > 0 AND lanes.place = 0;
+
+-- name: touch_lanes
+-- takes: queue_id bigint, key text, place bigint
+-- What an operator asks of a key has changed.
+UPDATE lanes SET place = CASE WHEN lanes.place = 1 THEN 1 ELSE q.place END
+  FROM {rows}
+ WHERE lanes.queue_id = q.queue_id AND lanes.key = q.key AND lanes.level IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+   AND lanes.count > 0;
+
+-- name: stir_waiting_lanes
+-- alone
+-- takes: queue_id bigint
+-- The queue's limits have changed: whoever was put aside is looked at again.
+UPDATE lanes {index lanes_waiting} SET place = 2 WHERE queue_id = :queue_id AND count > 0 AND place = 3;
+
+-- name: stir_held_lanes
+-- alone
+-- takes: queue_id bigint
+UPDATE lanes {index lanes_held} SET place = 2 WHERE queue_id = :queue_id AND count > 0 AND place = 4;
 
 -- name: save_clock
 -- takes: queue_id bigint, level bigint, virtual bigint, placed bigint
@@ -206,5 +403,6 @@ SELECT 1, l.queue_id, l.level, l.key
 -- name: drop_lane
 -- takes: queue_id bigint, level bigint, key text
 DELETE FROM lanes
- WHERE count = 0 AND (queue_id, level, key) IN (SELECT q.queue_id, q.level, q.key FROM {rows})
+ WHERE count = 0 AND queue_id IN (SELECT q.queue_id FROM {rows}) AND level IN (SELECT q.level FROM {rows})
+   AND key IN (SELECT q.key FROM {rows}) AND (queue_id, level, key) IN (SELECT q.queue_id, q.level, q.key FROM {rows})
    AND tag <= (SELECT c.virtual FROM clocks c WHERE c.queue_id = lanes.queue_id AND c.level = lanes.level);

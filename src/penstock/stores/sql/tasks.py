@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -11,6 +12,7 @@ import msgspec
 from penstock.core.model import QueueId, RunId, Standing, Task, TaskId, TaskKind, TaskState
 from penstock.core.scheduling.dispatch import Fit
 from penstock.core.timers import MINUTE_MS
+from penstock.ports.wakeups import queue_bell
 from penstock.stores.sql.session import Row, Session
 
 _NEW = attrgetter(
@@ -44,6 +46,7 @@ _CHANGING = attrgetter(
     "done_digest",
     "done_outcome",
     "last_error",
+    "counted",
 )
 SEPARATOR = "\x1f"
 """Stands in no name."""
@@ -104,7 +107,10 @@ class SqlTasks:
             self._session.record("join_lane", task.queue_id, task.level, task.key, standing.weight_milli)
 
     def save(self, task: Task, was: TaskState) -> None:
-        self._session.record("save_task", *_CHANGING(task))
+        ended = was is TaskState.LEASED and task.state is not TaskState.LEASED
+        self._session.record("save_task", *_CHANGING(task if not ended else replace(task, counted=0)))
+        if ended and task.counted:
+            self._uncount(task)
         if task.state is TaskState.READY and was is not TaskState.READY:
             self._session.record("rejoin_lane", task.queue_id, task.level, task.key)
         elif was is TaskState.READY and task.state is not TaskState.READY:
@@ -112,6 +118,11 @@ class SqlTasks:
 
     def lease(self, task: Task) -> None:
         self._session.record("save_task", *_CHANGING(task))
+
+    def _uncount(self, task: Task) -> None:
+        self._session.record("uncount_key", task.queue_id, task.key)
+        self._session.record("release_lanes", task.queue_id, task.key)
+        self._session.wake(queue_bell(task.queue_id))
 
 
 def route(type_: str, build_id: str | None) -> str:

@@ -12,6 +12,7 @@ from penstock.stores.sql.cohorts import SqlCohorts
 from penstock.stores.sql.histories import SqlHistories
 from penstock.stores.sql.namespaces import SqlNamespaces
 from penstock.stores.sql.nonces import SqlNonces
+from penstock.stores.sql.policies import SqlPolicies
 from penstock.stores.sql.queries import SqlQueries
 from penstock.stores.sql.queues import SqlQueues
 from penstock.stores.sql.runs import SqlRuns
@@ -59,6 +60,10 @@ class SqlTx:
     @cached_property
     def queues(self) -> SqlQueues:
         return SqlQueues(self.session, self._known_queues)
+
+    @cached_property
+    def policies(self) -> SqlPolicies:
+        return SqlPolicies(self.session)
 
     @cached_property
     def workers(self) -> SqlWorkers:

@@ -1,0 +1,238 @@
+"""What an operator asked of one line of tasks: its settings, who set them and why, and the rules that follow.
+
+A line is a task queue of one kind. Settings are kept whole, with their reasons; `rules` boils them down to what
+the dispatch decision looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from penstock.core.rates import BURST_DEFAULT_MS, Rate
+
+REASON_MAX = 1_000
+KEYS_WITH_SETTINGS_MAX = 100_000
+KEYS_PER_CHANGE_MAX = 5_000
+RUNNING_LIMIT_MAX = 1_000_000
+AGING_WAIT_MAX_MS = 7 * 24 * 3_600_000
+AGING_EVERY_MIN = 2
+AGING_EVERY_MAX = 1_000
+
+
+class Knob(StrEnum):
+    """A setting of a line, under its public name."""
+
+    QUEUE_RATE = "queue_rps_limit"
+    QUEUE_BURST = "queue_rps_burst_seconds"
+    KEY_RATE = "fairness_key_rps_limit_default"
+    KEY_BURST = "fairness_key_rps_burst_seconds"
+    FAIRNESS = "fairness"
+    COUNTS = "fairness_counts"
+    RUNNING = "max_running"
+    KEY_RUNNING = "fairness_key_max_running_default"
+    AGING_WAIT = "aging_wait_seconds"
+    AGING_EVERY = "aging_every"
+
+
+RATE_KNOBS = frozenset({Knob.QUEUE_RATE, Knob.QUEUE_BURST, Knob.KEY_RATE, Knob.KEY_BURST})
+"""Not for workflow tasks: a run that is under way must be able to go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value with its story. Rates are in millionths per second, times in milliseconds, words as they are."""
+
+    value: int | str
+    author: str
+    at_ms: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Every setting of one line."""
+
+    version: int = 0
+    """Counts the changes; 0 is never written."""
+    settings: Mapping[Knob, Setting] = field(default_factory=dict)
+    overridden_keys: int = 0
+    """How many keys have a weight of the operator's."""
+    limited_keys: int = 0
+    """How many keys have a rate, a running limit or a pause of their own."""
+    capped_keys: int = 0
+    """How many of them have a running limit."""
+
+    def number(self, knob: Knob) -> int | None:
+        setting = self.settings.get(knob)
+        return setting.value if setting is not None and isinstance(setting.value, int) else None
+
+    def word(self, knob: Knob) -> str | None:
+        setting = self.settings.get(knob)
+        return setting.value if setting is not None and isinstance(setting.value, str) else None
+
+
+NO_POLICY = Policy()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRate:
+    """The limit that a worker conveyed last."""
+
+    micro: int
+    worker_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeySettings:
+    """What an operator asked for one key; None leaves it to the line's default."""
+
+    key: str
+    weight_milli: int | None = None
+    rate_micro: int | None = None
+    running_limit: int | None = None
+    paused: int = 0
+    author: str | None = None
+    at_ms: int | None = None
+    reason: str | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        return self.rate_micro is not None or self.running_limit is not None or bool(self.paused)
+
+    @property
+    def says_nothing(self) -> bool:
+        return self.weight_milli is None and not self.is_limited
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """One key of a line: what the operator asked for it, what it has paid, and what it runs."""
+
+    key: str
+    weight_milli: int | None = None
+    rate_micro: int | None = None
+    running_limit: int | None = None
+    paused: int = 0
+    paid_until_ns: int = 0
+    running: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """One line of the log: who changed what, from what to what, and why."""
+
+    version: int
+    at_ms: int
+    author: str
+    setting: str
+    key: str | None
+    before: str | None
+    after: str | None
+    reason: str | None
+
+
+class Order(StrEnum):
+    FAIR = "fair"
+    ARRIVAL = "arrival"
+
+
+@dataclass(frozen=True, slots=True)
+class Aging:
+    """While a task of a lower level has waited this long, every n-th dispatch is for such a level."""
+
+    wait_ms: int
+    every: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the dispatch decision looks at."""
+
+    order: Order = Order.FAIR
+    queue_rate: Rate | None = None
+    key_rate: Rate | None = None
+    key_burst_ms: int = BURST_DEFAULT_MS
+    counts_running: bool = False
+    """Whether a key's share is measured in what it runs, not in what it was given."""
+    running_limit: int | None = None
+    key_running_limit: int | None = None
+    aging: Aging | None = None
+    limits_keys: bool = False
+    """Whether a key can be blocked: then every claim looks at the keys' own rows."""
+    counts_leases: bool = False
+    """Whether what runs is counted by key, and the end of a lease may let others go."""
+
+    def rate_of(self, state: KeyState, weight_milli: int) -> Rate | None:
+        """A key's own rate, or the default scaled by its weight."""
+        if state.rate_micro is not None:
+            return Rate(state.rate_micro, self.key_burst_ms)
+        return None if self.key_rate is None else self.key_rate.scaled(weight_milli)
+
+    def running_limit_of(self, state: KeyState) -> int | None:
+        return self.key_running_limit if state.running_limit is None else state.running_limit
+
+
+PLAIN = Rules()
+
+
+def rules(policy: Policy, *, fair_by_default: bool = True, worker_rate: WorkerRate | None = None) -> Rules:
+    """Boil a policy down. The operator's rate beats the worker's; a queue's fairness beats the namespace's."""
+    fairness = policy.word(Knob.FAIRNESS)
+    fair = fair_by_default if fairness is None else fairness == "on"
+    if not policy.settings and not policy.limited_keys and worker_rate is None:
+        return PLAIN if fair else Rules(Order.ARRIVAL)
+    key_burst_ms = _or(policy.number(Knob.KEY_BURST), BURST_DEFAULT_MS)
+    key_rate_micro = policy.number(Knob.KEY_RATE)
+    key_rate = None if key_rate_micro is None else Rate(key_rate_micro, key_burst_ms)
+    key_running, running = policy.number(Knob.KEY_RUNNING), policy.number(Knob.RUNNING)
+    counts_running = policy.word(Knob.COUNTS) == "running"
+    return Rules(
+        order=Order.FAIR if fair else Order.ARRIVAL,
+        queue_rate=_queue_rate(policy, worker_rate),
+        key_rate=key_rate,
+        key_burst_ms=key_burst_ms,
+        counts_running=counts_running,
+        running_limit=running,
+        key_running_limit=key_running,
+        aging=_aging(policy),
+        limits_keys=key_rate is not None or key_running is not None or policy.limited_keys > 0,
+        counts_leases=(
+            counts_running or key_running is not None or running is not None or policy.capped_keys > 0
+        ),
+    )
+
+
+def _queue_rate(policy: Policy, worker_rate: WorkerRate | None) -> Rate | None:
+    burst_ms = _or(policy.number(Knob.QUEUE_BURST), BURST_DEFAULT_MS)
+    micro = policy.number(Knob.QUEUE_RATE)
+    if micro is None and worker_rate is not None:
+        micro = worker_rate.micro
+    return None if micro is None else Rate(micro, burst_ms)
+
+
+def _aging(policy: Policy) -> Aging | None:
+    wait_ms, every = policy.number(Knob.AGING_WAIT), policy.number(Knob.AGING_EVERY)
+    return None if wait_ms is None or every is None else Aging(wait_ms, every)
+
+
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
+
+
+def changed(
+    policy: Policy,
+    values: Mapping[Knob, Setting | None],
+    keys: Sequence[tuple[KeySettings, KeySettings]],
+) -> Policy:
+    """The policy after a change: a setting that is None is unset, and keys go from one state to another."""
+    settings = {knob: setting for knob, setting in policy.settings.items() if knob not in values}
+    settings |= {knob: setting for knob, setting in values.items() if setting is not None}
+    overridden, limited, capped = policy.overridden_keys, policy.limited_keys, policy.capped_keys
+    for before, after in keys:
+        overridden += (after.weight_milli is not None) - (before.weight_milli is not None)
+        limited += after.is_limited - before.is_limited
+        capped += (after.running_limit is not None) - (before.running_limit is not None)
+    return Policy(policy.version + 1, settings, overridden, limited, capped)

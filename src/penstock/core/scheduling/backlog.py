@@ -1,0 +1,57 @@
+"""What waits in a line, by level and by key, with the shares that keys ask for and get."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.core.scheduling.fairness import Lane
+from penstock.core.timers import MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class LevelBacklog:
+    """The busy lanes of one level together."""
+
+    level: int
+    count: int
+    keys: int
+    weight_milli: int
+    """The sum of the weights in force."""
+    dispatched: int
+    """In this calendar minute."""
+    dispatched_before: int
+    """In the calendar minute before."""
+    oldest_ms: int | None = None
+    """Since when its oldest task waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneBacklog:
+    """One busy lane."""
+
+    lane: Lane
+    dispatched: int
+    dispatched_before: int
+    oldest_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    levels: tuple[LevelBacklog, ...] = ()
+    lanes: tuple[LaneBacklog, ...] = ()
+    """Those with the most tasks."""
+
+
+def last_minute(part: LevelBacklog | LaneBacklog, now_ms: int) -> float:
+    """Dispatches in the last sixty seconds: this calendar minute, and its share of the one before."""
+    return part.dispatched + part.dispatched_before * (1 - now_ms % MINUTE_MS / MINUTE_MS)
+
+
+def share_asked(lane: Lane, level: LevelBacklog) -> float:
+    return lane.effective_milli / level.weight_milli
+
+
+def share_got(part: LaneBacklog, level: LevelBacklog, now_ms: int) -> float | None:
+    """The lane's part of what its level gave in the last minute; None when it gave nothing."""
+    total = last_minute(level, now_ms)
+    return last_minute(part, now_ms) / total if total else None

@@ -1,0 +1,134 @@
+"""What a claim looks at: no more than its rules ask for, read under the queue's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from penstock.core.model import Queue
+from penstock.core.policies import KeyState, Order, Rules
+from penstock.core.scheduling.dispatch import Blocked, Fit, QueueSnapshot
+from penstock.core.scheduling.fairness import (
+    ALL_LEVELS,
+    PLACED_AT_ONCE_MAX,
+    REBASED_ABOVE,
+    Arrival,
+    Clockwork,
+    Lane,
+    Place,
+    Starving,
+)
+from penstock.ports.store import Tx
+
+LANES_BEYOND_ROOM = 64
+"""Where keys can be blocked, so many more lanes are read: some of them may turn out to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A snapshot, and whether it is partial: more lanes are to be placed than one claim places.
+
+    Then no more is granted than was placed, so that those who are placed next still have their first turn in
+    time, and the claim is followed by another.
+    """
+
+    snapshot: QueueSnapshot
+    is_partial: bool
+
+
+async def look(tx: Tx, queue: Queue, fit: Fit, room: int, running: int) -> Sight:
+    """A snapshot that holds at least the `room` lanes of each level that could go next."""
+    rules = queue.rules
+    starving = await _starving(tx, queue, room)
+    arrivals: Sequence[Arrival] = ()
+    clocks: Sequence[Clockwork] = ()
+    partial = False
+    if rules.order is Order.ARRIVAL:
+        arrivals, lanes = await _in_order(tx, queue, fit, room, starving)
+    else:
+        clocks = await _clocks(tx, queue)
+        lanes, partial = await _in_fairness(tx, queue, fit, room, starving)
+    snapshot = QueueSnapshot(
+        queue=queue,
+        lanes=lanes,
+        clocks=clocks,
+        now_ms=tx.now_ms,
+        keys=await _keys(tx, queue, lanes),
+        running=running,
+        starving=starving,
+        arrivals=arrivals,
+        blocked=await tx.queues.blocked(queue.queue_id) if rules.limits_keys else Blocked(),
+    )
+    return Sight(snapshot, partial)
+
+
+async def _clocks(tx: Tx, queue: Queue) -> Sequence[Clockwork]:
+    clocks = []
+    for clock in await tx.queues.clocks(queue.queue_id):
+        if clock.virtual > REBASED_ABOVE:
+            await tx.queues.rebase(queue.queue_id, clock)
+            clock = replace(clock, virtual=0)
+        clocks.append(clock)
+    return clocks
+
+
+async def _starving(tx: Tx, queue: Queue, room: int) -> Sequence[Starving]:
+    aging = queue.rules.aging
+    if aging is None:
+        return ()
+    turns = room // aging.every + 1
+    return await tx.queues.starving(queue.queue_id, tx.now_ms - aging.wait_ms, turns)
+
+
+async def _in_fairness(
+    tx: Tx, queue: Queue, fit: Fit, room: int, starving: Sequence[Starving]
+) -> tuple[Sequence[Lane], bool]:
+    """The lanes to be placed, and the least of those that have their place.
+
+    When there are more to be placed than one claim places, levels below them wait: some that were not seen
+    may go before those.
+    """
+    queue_id, rules = queue.queue_id, queue.rules
+    fresh = await tx.queues.lanes_to_place(queue_id, fit, Place.FRESH)
+    stale: Sequence[Lane] = ()
+    due: Sequence[Lane] = ()
+    if queue.policy.version:
+        stale = await tx.queues.lanes_to_place(queue_id, fit, Place.STALE)
+    if rules.limits_keys:
+        due = await tx.queues.lanes_due(queue_id, fit, tx.now_ms)
+    full = [lanes[-1].level for lanes in (fresh, stale) if len(lanes) >= PLACED_AT_ONCE_MAX]
+    deepest = min(full, default=ALL_LEVELS[1])
+    most = _sighted(rules, room)
+    ready = [*await tx.queues.lanes(queue_id, fit, most, (ALL_LEVELS[0], deepest))]
+    for each in starving:
+        ready += await tx.queues.lanes(queue_id, fit, most, (each.level, each.level))
+    seen = {lane.slot: lane for lane in (*fresh, *stale, *due, *ready)}
+    return [lane for lane in seen.values() if lane.level <= deepest], bool(full)
+
+
+async def _in_order(
+    tx: Tx, queue: Queue, fit: Fit, room: int, starving: Sequence[Starving]
+) -> tuple[Sequence[Arrival], Sequence[Lane]]:
+    most = _sighted(queue.rules, room)
+    found = [*await tx.queues.arrivals(queue.queue_id, fit, most, tx.now_ms)]
+    for each in starving:
+        levels = (each.level, each.level)
+        found += await tx.queues.arrivals(queue.queue_id, fit, most, tx.now_ms, levels)
+    arrivals = {arrival.seq: arrival for arrival, _ in found}
+    return list(arrivals.values()), list({lane.slot: lane for _, lane in found}.values())
+
+
+def _sighted(rules: Rules, room: int) -> int:
+    return room + LANES_BEYOND_ROOM if rules.limits_keys else room
+
+
+async def _keys(tx: Tx, queue: Queue, lanes: Sequence[Lane]) -> Mapping[str, KeyState]:
+    """The keys whose own rows matter: of all lanes where limits or ranks look at them, else of new lanes."""
+    rules = queue.rules
+    if rules.limits_keys or rules.counts_running:
+        keys = dict.fromkeys(lane.key for lane in lanes)
+    elif queue.policy.overridden_keys:
+        keys = dict.fromkeys(lane.key for lane in lanes if lane.place == Place.FRESH)
+    else:
+        return {}
+    return await tx.policies.key_states(queue.queue_id, list(keys)) if keys else {}
