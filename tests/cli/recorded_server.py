@@ -72,7 +72,7 @@ def _handler(recorded: RecordedServer) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(raw)
 
-        do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815 (names that the library calls)
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815 (names that the library calls)
 
         def log_message(self, *_args: object) -> None:
             """Tests read the requests, not a log."""

@@ -50,6 +50,24 @@ def test_a_start_sends_timeouts_and_retry_policy(ask: Run, server: RecordedServe
     }
 
 
+def test_a_start_says_where_the_activity_stands(ask: Run, server: RecordedServer) -> None:
+    server.answer("POST", "/activities", RUNNING, status=201)
+    result = ask(
+        *["activity", "start", "--type", "reports.render", "-t", "reports", "--activity-id", "render-1"],
+        *["--priority-key", "5", "--fairness-key", "acme", "--fairness-weight", "0.5"],
+    )
+    assert result.exit_code == 0, result.output
+    assert server.only_request.body == {
+        "activity_type": "reports.render",
+        "task_queue": "reports",
+        "activity_id": "render-1",
+        "input": [],
+        "priority": 5,
+        "fairness_key": "acme",
+        "fairness_weight": 0.5,
+    }
+
+
 def test_a_result_is_waited_for_and_opened(ask: Run, server: RecordedServer) -> None:
     server.answer("GET", RESULT_PATH, OPEN)
     server.answer("GET", RESULT_PATH, RESULT)

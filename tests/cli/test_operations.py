@@ -28,6 +28,18 @@ class TestNamespaces:
         assert ask("namespace", "update", "orders", "--description", "").exit_code == 0
         assert server.only_request.body == {"description": ""}
 
+    @pytest.mark.parametrize("fairness", ["on", "off"])
+    def test_fairness_is_switched_when_made_or_later(
+        self, ask: Run, server: RecordedServer, fairness: str
+    ) -> None:
+        server.answer("POST", "/namespaces", NAMESPACE | {"fairness": fairness}, status=201)
+        server.answer("PUT", "/namespaces/orders", NAMESPACE | {"fairness": fairness})
+        made = ask("namespace", "create", "orders", "--fairness", fairness)
+        changed = ask("namespace", "update", "orders", "--fairness", fairness)
+        assert [request.body.get("fairness") for request in server.requests] == [fairness, fairness]
+        for result in (made, changed):
+            assert f"Fairness   {fairness}" in result.stdout
+
     def test_delete_without_a_terminal_needs_yes(self, ask: Run, server: RecordedServer) -> None:
         assert ask("namespace", "delete", "orders").exit_code == 2
         assert server.requests == []
@@ -94,6 +106,26 @@ class TestTaskQueues:
         assert "12 seconds ago" in output
         assert "workflow task of p-9, waiting for 1 minute" in output
         assert "in 2 minutes" in output
+
+    def test_describe_draws_what_waits_by_priority_and_key(self, ask: Run, server: RecordedServer) -> None:
+        server.answer("GET", "/task-queues/payments", bodies.task_queue(stats=bodies.SHARED))
+        output = ask("task-queue", "describe", "payments").stdout
+        for line in (
+            "Waiting activity tasks by priority (keys share fairly)",
+            "3         120    7     4 seconds",
+            "tenant-big  3         100    5 (override)  #####..... 50.0%  #####..... 48.0%  60",
+            "rate_limited, opens in",
+            "(no key)    3         20     1             #......... 10.0%  -",
+            "Limit  500/s (set by the operator)",
+            "queue_rps_limit  500/s  overall limit  operator",
+        ):
+            assert line in output, output
+
+    def test_describe_leaves_out_what_is_empty_and_unlimited(self, ask: Run, server: RecordedServer) -> None:
+        server.answer("GET", "/task-queues/payments", bodies.task_queue())
+        output = ask("task-queue", "describe", "payments").stdout
+        for words in ("by priority", "Keys with", "Rate of", "Settings"):
+            assert words not in output
 
     def test_an_unknown_queue_is_an_empty_description_with_advice(
         self, ask: Run, server: RecordedServer

@@ -45,6 +45,12 @@ def test_both_programs_take_both_forms(server: RecordedServer, name: str, form: 
     assert json.loads(result.stdout) == QUEUES
 
 
+def test_the_colon_form_reaches_a_noun_inside_another(server: RecordedServer, run: Run) -> None:
+    server.answer("GET", "/task-queues/payments/config/history", {"changes": []})
+    result = run("task-queue:config:history", "-t", "payments", "--json", "--server", server.url)
+    assert result.exit_code == 0, result.output
+
+
 def test_the_colon_form_takes_arguments(server: RecordedServer, run: Run) -> None:
     server.answer("GET", "/task-queues/payments", {"name": "payments", "admission": {"a": 1}})
     result = run("task-queue:describe", "payments", "--json", "--server", server.url)

@@ -63,6 +63,35 @@ def test_a_start_can_say_everything_the_contract_knows(ask: Run, server: Recorde
     }
 
 
+def test_the_start_that_the_seed_shows_is_understood(ask: Run, server: RecordedServer) -> None:
+    server.answer("POST", "/workflows", STARTED, status=201)
+    result = ask(
+        *["workflow", "start", "--type", "ChargeCustomer", "--task-queue", "my-task-queue"],
+        *["--workflow-id", "my-workflow-id", "--input", '{"customerId":"12345"}', "--priority-key", "1"],
+        *["--fairness-key", "a-key", "--fairness-weight", "3.14", "--namespace", "my-namespace"],
+    )
+    assert result.exit_code == 0, result.output
+    assert server.only_request.headers["x-namespace"] == "my-namespace"
+    assert server.only_request.body == {
+        "workflow_type": "ChargeCustomer",
+        "workflow_id": "my-workflow-id",
+        "task_queue": "my-task-queue",
+        "input": [{"customerId": "12345"}],
+        "priority": 1,
+        "fairness_key": "a-key",
+        "fairness_weight": 3.14,
+    }
+
+
+@pytest.mark.parametrize("level", ["0", "9"])
+def test_levels_beyond_the_five_are_reached_with_priority(
+    ask: Run, server: RecordedServer, level: str
+) -> None:
+    server.answer("POST", "/workflows", STARTED, status=201)
+    assert ask("workflow", "start", "--type", "t", "--priority", level).exit_code == 0
+    assert server.only_request.body["priority"] == int(level)
+
+
 @pytest.mark.parametrize(
     ("inputs", "sent"),
     [
@@ -91,8 +120,11 @@ def test_one_json_list_is_the_argument_list_and_anything_else_is_one_argument(
         ["--memo", "[]"],
         ["--search-attribute", "customer"],
         ["--search-attribute", "a=1", "--search-attribute", "a=2"],
-        ["--priority", "0"],
-        ["--priority", "6"],
+        ["--priority-key", "0"],
+        ["--priority-key", "6"],
+        ["--priority", "-1"],
+        ["--priority", "10"],
+        ["--priority-key", "2", "--priority", "2"],
         ["--fairness-weight", "0"],
         ["--fairness-weight", "inf"],
         ["--fairness-weight", "nan"],

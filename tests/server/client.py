@@ -114,6 +114,9 @@ class Client:
     async def post(self, target: str, body: object, **options: Any) -> Reply:
         return await self.request("POST", target, json.dumps(body).encode(), **options)
 
+    async def patch(self, target: str, body: object, **options: Any) -> Reply:
+        return await self.request("PATCH", target, json.dumps(body).encode(), **options)
+
     async def contents(self, namespace: str = "default") -> dict[str, Any]:
         """All that a refused request might have left behind, without what the clock changes."""
         found: dict[str, Any] = {}

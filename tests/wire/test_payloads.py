@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from durable_workflow import serializer as sdk
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput, Reason, ValidationFailed
@@ -62,18 +62,21 @@ def test_the_vectors_of_the_contract_hold_in_both_directions(value: object, blob
     assert same(decode(blob), value)
 
 
+@settings(deadline=None)
 @given(values)
 @example([2**63 - 1, -(2**63), 0.0, -0.0, 5e-324, "\x00", {"": None}])
 def test_what_is_encoded_comes_back_as_it_was(value: object) -> None:
     assert same(decode(encode(value).blob), value)
 
 
+@settings(deadline=None)
 @given(values)
 def test_the_sdk_reads_what_we_write(value: object) -> None:
     payload = encode(value)
     assert same(sdk.decode(payload.blob, payload.codec), value)
 
 
+@settings(deadline=None)
 @given(values)
 def test_we_read_what_the_sdk_writes_and_write_the_same_bytes(value: object) -> None:
     blob = sdk.encode(value)
@@ -182,6 +185,7 @@ def test_a_damaged_frame_is_refused(blob: str) -> None:
     assert list(refused_field.value.details["errors"]) == ["input.blob"]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_no_bytes_make_the_decoder_fail_in_another_way(datum: bytes) -> None:
     try:
@@ -191,6 +195,7 @@ def test_no_bytes_make_the_decoder_fail_in_another_way(datum: bytes) -> None:
     assert same(decode(encode(value).blob), value)
 
 
+@settings(deadline=None)
 @given(values, st.data())
 def test_a_blob_cut_anywhere_is_refused(value: object, data: st.DataObject) -> None:
     datum = base64.b64decode(encode(value).blob)[len(HEADER) :]

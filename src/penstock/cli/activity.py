@@ -14,6 +14,7 @@ from penstock.cli.inputs import Json, Seconds, arguments, given
 from penstock.cli.paging import read_pages
 from penstock.cli.screen import Screen, data, name, nothing_yet, plain, status
 from penstock.cli.session import Session
+from penstock.cli.standing import standing_options
 from penstock.cli.workflow import LIST_PAGE_MAX, is_closed, wait_until_closed
 
 
@@ -28,8 +29,14 @@ def activity() -> None:
     "    --input '[\"2026-04\"]' --max-attempts 5 --start-to-close 2m --wait",
 )
 @click.option("--type", "activity_type", required=True, metavar="TYPE", help="Activity type to run.")
-@click.option("--task-queue", required=True, metavar="NAME", help="Queue whose workers run it.")
-@click.option("--id", "activity_id", metavar="ID", help="Activity id; the server makes one if left out.")
+@click.option("--task-queue", "-t", required=True, metavar="NAME", help="Queue whose workers run it.")
+@click.option(
+    "--id",
+    "--activity-id",
+    "activity_id",
+    metavar="ID",
+    help="Activity id; the server makes one if left out.",
+)
 @click.option(
     "--input",
     "values",
@@ -50,6 +57,7 @@ def activity() -> None:
 @click.option("--schedule-to-start", type=Seconds(), metavar="TIME", help="For waiting in the queue.")
 @click.option("--schedule-to-close", type=Seconds(), metavar="TIME", help="For all attempts together.")
 @click.option("--heartbeat", type=Seconds(), metavar="TIME", help="Longest silence of a running attempt.")
+@standing_options
 @click.option("--wait", is_flag=True, help="Wait until it is closed, then print its result.")
 @click.pass_obj
 def start_activity(
@@ -66,6 +74,7 @@ def start_activity(
     schedule_to_start: int | None,
     schedule_to_close: int | None,
     heartbeat: int | None,
+    standing: dict[str, Any],
     wait: bool,
 ) -> None:
     """Start a single activity, and with --wait see it through."""
@@ -84,6 +93,7 @@ def start_activity(
         schedule_to_start_timeout_seconds=schedule_to_start,
         schedule_to_close_timeout_seconds=schedule_to_close,
         heartbeat_timeout_seconds=heartbeat,
+        **standing,
     )
     answer = session.connect().post("activities", body=body)
     if not wait:

@@ -67,7 +67,7 @@ def _task_facts(section: dict[str, Any]) -> Facts:
     for label, gauge in limits:
         yield _named(label, section), gauge
     if not limits:
-        yield "Server limits", Cell("none", "dim")
+        yield "Lease and dispatch caps", Cell("none", "dim")
     elif source := section.get("server_budget_source"):
         yield "Limits from", plain(source)
     if section.get("server_lock_required") and section.get("server_lock_supported") is False:

@@ -115,6 +115,10 @@ class Connection:
         """Change."""
         return self._send("PUT", path, {}, body, ())
 
+    def patch(self, *path: str, body: Mapping[str, Any]) -> Answer:
+        """Change what is named, and leave the rest."""
+        return self._send("PATCH", path, {}, body, ())
+
     def delete(self, *path: str) -> Answer:
         """Remove."""
         return self._send("DELETE", path, {}, None, ())

@@ -70,19 +70,81 @@ class KeyValue(click.ParamType[Pair]):
             return key, text
 
 
-class Weight(click.FloatRange):
-    """A finite weight from 0.001 to 1000."""
+class Measure(click.ParamType[Any]):
+    """A number within bounds, or where there is one to go back to, the word `default`."""
+
+    name = "number"
+
+    def __init__(self, least: float, most: float, *, whole: bool = False, unset: bool = True) -> None:
+        self._least, self._most, self._whole, self._unset = least, most, whole, unset
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return ("N" if self._whole else "F") + ("|default" if self._unset else "")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "default" and self._unset:
+            return value
+        number = _number(value)
+        whole = number is not None and number.is_integer()
+        if number is None or not self._least <= number <= self._most or (self._whole and not whole):
+            self.fail(f"{value!r} is not {self._wanted()}.", param, ctx)
+        return int(number) if whole else number
+
+    def _wanted(self) -> str:
+        kind = "a whole number" if self._whole else "a number"
+        wanted = f"{kind} from {self._least:,} to {self._most:,}"
+        return f"{wanted} or the word default" if self._unset else wanted
+
+
+class Weight(Measure):
+    """A weight from 0.001 to 1000."""
 
     name = "weight"
 
-    def __init__(self) -> None:
-        super().__init__(0.001, 1000)
+    def __init__(self, *, unset: bool = False) -> None:
+        super().__init__(0.001, 1000, unset=unset)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a number.", param, ctx)
-        return number
+
+class Limit(Measure):
+    """Dispatches per second."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1_000_000)
+
+
+class WholeLimit(Measure):
+    """A count."""
+
+    def __init__(self, least: int = 0, most: int = 1_000_000) -> None:
+        super().__init__(least, most, whole=True)
+
+
+class Span(Measure):
+    """A number of seconds, also a part of one."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(0, most)
+
+
+class KeyedBy(click.ParamType[Pair]):
+    """A measure for one fairness key; the key ends at the last `=`, since it may hold others."""
+
+    name = "key=value"
+
+    def __init__(self, measure: Measure, example: str) -> None:
+        self._measure = measure
+        self._example = example
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return f"KEY={self._measure.get_metavar(param, ctx)}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Pair:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = str(value).rpartition("=")
+        if not equals or not key:
+            self.fail(f"{value!r} must look like {self._example}.", param, ctx)
+        return key, self._measure.convert(text, param, ctx)
 
 
 def arguments(values: Sequence[Any]) -> list[Any]:
@@ -105,6 +167,14 @@ def pairs(values: Sequence[Pair], flag: str) -> dict[str, Any]:
 def given(**fields: Any) -> dict[str, Any]:
     """Only the fields that were given, so that the server's defaults stand for the rest."""
     return {key: value for key, value in fields.items() if value is not None and value != {}}
+
+
+def _number(value: Any) -> float | None:
+    """A number as JSON has it; None where it is none. Neither a NaN nor an underscore is one."""
+    if re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?", str(value)) is None:
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None
 
 
 def _read(text: str) -> Any:

@@ -14,6 +14,11 @@ from penstock.cli.screen import Screen, name, nothing_yet, plain, status
 from penstock.cli.session import Session
 
 _RETENTION = click.IntRange(1, 365)
+_FAIRNESS = click.option(
+    "--fairness",
+    type=click.Choice(["on", "off"]),
+    help="Whether its queues share by fairness key, or go in order of arrival.",
+)
 
 
 @noun("namespace", example="penstock namespace create orders-prod --retention-days 90")
@@ -40,12 +45,13 @@ def describe_namespace(session: Session, target: str) -> None:
 @click.argument("target", metavar="NAME")
 @click.option("--description", metavar="TEXT", help="What the namespace is for.")
 @click.option("--retention-days", type=_RETENTION, metavar="N", help="Days to keep closed workflows.")
+@_FAIRNESS
 @click.pass_obj
 def create_namespace(
-    session: Session, target: str, description: str | None, retention_days: int | None
+    session: Session, target: str, description: str | None, retention_days: int | None, fairness: str | None
 ) -> None:
     """Create a namespace (needs the admin role)."""
-    body = given(name=target, description=description, retention_days=retention_days)
+    body = given(name=target, description=description, retention_days=retention_days, fairness=fairness)
     answer = session.connect().post("namespaces", body=body)
     say(f"Created the namespace {answer.body.get('name', target)}.")
     session.show(answer, _draw_one)
@@ -55,14 +61,15 @@ def create_namespace(
 @click.argument("target", metavar="NAME")
 @click.option("--description", metavar="TEXT", help="What the namespace is for.")
 @click.option("--retention-days", type=_RETENTION, metavar="N", help="Days to keep closed workflows.")
+@_FAIRNESS
 @click.pass_obj
 def update_namespace(
-    session: Session, target: str, description: str | None, retention_days: int | None
+    session: Session, target: str, description: str | None, retention_days: int | None, fairness: str | None
 ) -> None:
-    """Change the description or the retention of a namespace (needs the admin role)."""
-    body = given(description=description, retention_days=retention_days)
+    """Change the description, retention or fairness of a namespace (needs the admin role)."""
+    body = given(description=description, retention_days=retention_days, fairness=fairness)
     if not body:
-        raise click.UsageError("Say what to change: --description or --retention-days.")
+        raise click.UsageError("Say what to change: --description, --retention-days or --fairness.")
     answer = session.connect().put("namespaces", target, body=body)
     say(f"Updated the namespace {answer.body.get('name', target)}.")
     session.show(answer, _draw_one)
@@ -115,6 +122,7 @@ def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
             ("Status", status(body.get("status"))),
             ("Description", plain(body.get("description"))),
             ("Retention", plain(f"{body.get('retention_days')} days")),
+            ("Fairness", plain(body.get("fairness"))),
             ("Payload storage", plain(body.get("external_payload_storage"))),
             ("Created", screen.when_exactly(body.get("created_at"))),
             ("Updated", screen.when_exactly(body.get("updated_at"))),

@@ -47,10 +47,10 @@ class Program(Noun):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        noun, colon, verb = args[0].partition(":")
-        if colon and verb and noun in COMMANDS:
-            args = [noun, verb, *args[1:]]
-        elif colon:
+        words = args[0].split(":")
+        if len(words) > 1 and all(words) and words[0] in COMMANDS:
+            args = [*words, *args[1:]]
+        elif len(words) > 1:
             raise UnknownCommand(args[0], self._colon_forms(ctx), ctx)
         return super().resolve_command(ctx, args)
 

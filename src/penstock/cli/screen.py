@@ -23,7 +23,10 @@ _PANEL_COLUMNS = 100
 _STYLES = {
     "green": ("completed", "active", "accepting", "serving", "ready", "ok", "leased", "up_to_date"),
     "cyan": ("running", "pending", "started_new", "returned_existing_active"),
-    "yellow": ("waiting", "draining", "active_with_draining", "throttled", "saturated", "stale_only", "full"),
+    "yellow": (
+        "waiting", "draining", "active_with_draining", "throttled", "saturated", "stale_only", "full",
+        "rate_limited", "at_running_limit", "paused",
+    ),
     "red": (
         "failed", "timed_out", "cancelled", "terminated", "stale", "no_active_workers", "no_slots",
         "unavailable", "degraded", "not_ready", "no_workers", "deleted", "expired",

@@ -7,9 +7,11 @@ from typing import Any
 import click
 
 from penstock.cli.admission import draw_admission, summary
+from penstock.cli.backlog import draw_backlog
 from penstock.cli.exits import say
 from penstock.cli.grammar import noun
 from penstock.cli.moments import span
+from penstock.cli.queue_config import config
 from penstock.cli.screen import Cell, Screen, name, nothing_yet, plain, status
 from penstock.cli.session import Session
 from penstock.cli.worker import slots
@@ -17,7 +19,10 @@ from penstock.cli.worker import slots
 
 @noun("task-queue", example="penstock task-queue describe payments")
 def task_queue() -> None:
-    """See why work waits in a queue, and roll out worker builds."""
+    """See why work waits in a queue, say how it is shared and limited, and roll out worker builds."""
+
+
+task_queue.add_command(config)
 
 
 @task_queue.verb("list", example="penstock task-queue list")
@@ -31,7 +36,7 @@ def list_queues(session: Session) -> None:
 @click.argument("queue")
 @click.pass_obj
 def describe_queue(session: Session, queue: str) -> None:
-    """Show a queue's admission, pollers, counts and current leases."""
+    """Show a queue's admission, pollers, counts, backlog by priority and key, and current leases."""
     session.show(session.connect().get("task-queues", queue), _draw_one)
 
 
@@ -180,6 +185,8 @@ def _draw_counts(screen: Screen, stats: dict[str, Any]) -> None:
             for kind, counts in rows
         ],
     )
+    for kind, counts in rows:
+        draw_backlog(screen, kind, counts)
 
 
 def _draw_pollers(screen: Screen, pollers: list[dict[str, Any]]) -> None:

@@ -14,10 +14,11 @@ from penstock.cli.contents import opened
 from penstock.cli.exits import Ended, say
 from penstock.cli.grammar import noun
 from penstock.cli.hints import to_type
-from penstock.cli.inputs import Json, JsonObject, KeyValue, Seconds, Weight, arguments, given, pairs
+from penstock.cli.inputs import Json, JsonObject, KeyValue, Seconds, arguments, given, pairs
 from penstock.cli.paging import read_pages
 from penstock.cli.screen import Screen, data, name, nothing_yet, plain, status
 from penstock.cli.session import Session
+from penstock.cli.standing import standing_options
 from penstock.cli.timeline import draw_timeline
 
 _UNHAPPY_ENDS = ("WorkflowFailed", "WorkflowTimedOut", "WorkflowCancelled", "WorkflowTerminated")
@@ -43,8 +44,14 @@ def workflow() -> None:
     "    --task-queue orders --input '[\"order-1001\"]' --wait",
 )
 @click.option("--type", "workflow_type", required=True, metavar="TYPE", help="Workflow type to run.")
-@click.option("--id", "workflow_id", metavar="ID", help="Workflow id; the server makes one if left out.")
-@click.option("--task-queue", metavar="NAME", help="Queue whose workers run it.")
+@click.option(
+    "--id",
+    "--workflow-id",
+    "workflow_id",
+    metavar="ID",
+    help="Workflow id; the server makes one if left out.",
+)
+@click.option("--task-queue", "-t", metavar="NAME", help="Queue whose workers run it.")
 @click.option(
     "--input",
     "values",
@@ -72,11 +79,7 @@ def workflow() -> None:
     "--execution-timeout", type=Seconds(), metavar="TIME", help="For all runs together: 90s, 15m, 2h."
 )
 @click.option("--run-timeout", type=Seconds(), metavar="TIME", help="For a single run.")
-@click.option(
-    "--priority", type=click.IntRange(1, 5), metavar="N", help="1 is served first, 5 last; 3 if left out."
-)
-@click.option("--fairness-key", metavar="KEY", help="Whose work it is: tenant, customer.")
-@click.option("--fairness-weight", type=Weight(), help="The key's share against its neighbours.")
+@standing_options
 @click.option("--build-id", metavar="BUILD", help="Run only on workers of this build.")
 @click.option("--wait", is_flag=True, help="Wait until it is closed, then print its result.")
 @click.pass_obj
@@ -92,9 +95,7 @@ def start_workflow(
     duplicate_policy: str | None,
     execution_timeout: int | None,
     run_timeout: int | None,
-    priority: int | None,
-    fairness_key: str | None,
-    fairness_weight: float | None,
+    standing: dict[str, Any],
     build_id: str | None,
     wait: bool,
 ) -> None:
@@ -110,9 +111,7 @@ def start_workflow(
         duplicate_policy=duplicate_policy,
         execution_timeout_seconds=execution_timeout,
         run_timeout_seconds=run_timeout,
-        priority=priority,
-        fairness_key=fairness_key,
-        fairness_weight=fairness_weight,
+        **standing,
         build_id=build_id,
     )
     connection = session.connect()

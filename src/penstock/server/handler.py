@@ -117,6 +117,7 @@ class Endpoint:
         call = Call(
             house=self._edge.house,
             dispatcher=self._edge.dispatcher,
+            metrics=self._edge.metrics,
             principal=principal,
             namespace=namespace,
             path=scope.get("path_params", {}),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from penstock.core.model import TaskKind
 
 
 @dataclass(slots=True)
@@ -31,6 +33,18 @@ class Metrics:
             registry=self.registry,
             buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60),
         )
+        self._polls = Counter(
+            "penstock_polls",
+            "Polls that were answered, by kind of task and outcome.",
+            ("kind", "outcome"),
+            registry=self.registry,
+        )
+        self._dispatches = Counter(
+            "penstock_dispatches",
+            "Tasks that were handed to workers, by kind and priority level.",
+            ("kind", "priority"),
+            registry=self.registry,
+        )
         self.open_polls = Gauge(
             "penstock_open_polls", "Polls that wait on this server.", registry=self.registry
         )
@@ -44,6 +58,12 @@ class Metrics:
         finally:
             self._requests.labels(operation, str(outcome.status)).inc()
             self._seconds.labels(operation).observe(time.perf_counter() - started)
+
+    def polled(self, kind: TaskKind, outcome: str, levels: Iterable[int]) -> None:
+        """A poll was answered with tasks of these levels, or with none."""
+        self._polls.labels(kind.value, outcome).inc()
+        for level in levels:
+            self._dispatches.labels(kind.value, str(level)).inc()
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.core.permissions import Principal, RouteFamily
 from penstock.engine.dispatcher import Dispatcher
 from penstock.engine.house import House
+from penstock.server.metrics import Metrics
 from penstock.wire.parsing import refuse
 from penstock.wire.requests import Nothing, Request
 
@@ -22,6 +23,7 @@ class Call:
 
     house: House
     dispatcher: Dispatcher
+    metrics: Metrics
     principal: Principal | None
     namespace: str
     path: Mapping[str, str]

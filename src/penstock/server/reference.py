@@ -71,6 +71,19 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
                 "The run would have too much open at once, or too long a history. `limit_kind` says what."
             ),
         },
+        "Settings of task queues": {
+            Reason.CONFIG_VERSION_CONFLICT: (
+                "The settings are no longer at the version named in `if_version`; `current_version` says at which. "
+                "Read them again, then repeat the change."
+            ),
+            Reason.TOO_MANY_FAIRNESS_KEYS: (
+                "More keys of the queue would have settings of their own than `most`. Unset some."
+            ),
+            Reason.RATE_LIMIT_NOT_FOR_WORKFLOW_TASKS: (
+                "Rates are for activity tasks. `errors` names the fields; limit what runs with `max_running`."
+            ),
+            Reason.OVERRIDE_CONFLICT: "One change sets and unsets the weight of the same key.",
+        },
         "Workers and polls": {
             Reason.WORKER_NOT_FOUND: "No worker has this id in the namespace.",
             Reason.WORKER_NOT_REGISTERED: "Register first. A poll is told so with 412, a heartbeat with 404.",

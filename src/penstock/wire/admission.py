@@ -3,31 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from penstock.core.model import QueueStats, TaskKind, Worker
+from penstock.core.model import Queue, QueueStats, TaskKind, Worker
+from penstock.core.scheduling.dispatch import Hold, budget
 from penstock.wire.rendering import active_workers
 
 
 def admission(
-    stats: Mapping[TaskKind, QueueStats], workers: list[Worker], now_ms: int, stale_after_ms: int
+    stats: Mapping[TaskKind, QueueStats],
+    queues: Mapping[TaskKind, Queue],
+    workers: list[Worker],
+    now_ms: int,
+    stale_after_ms: int,
 ) -> dict[str, Any]:
-    """The admission of both task kinds. No server cap can be set yet, so none is shown and none is full."""
+    """The admission of both task kinds. Of server caps there is the one on running tasks of a queue."""
     active = active_workers(workers, now_ms, stale_after_ms)
-    return {
-        "workflow_tasks": _section(
-            TaskKind.WORKFLOW,
-            stats.get(TaskKind.WORKFLOW, QueueStats()),
-            active,
-            sum(w.workflow_slots for w in active),
-        ),
-        "activity_tasks": _section(
-            TaskKind.ACTIVITY,
-            stats.get(TaskKind.ACTIVITY, QueueStats()),
-            active,
-            sum(w.activity_slots for w in active),
-        ),
+    slots = {
+        TaskKind.WORKFLOW: sum(w.workflow_slots for w in active),
+        TaskKind.ACTIVITY: sum(w.activity_slots for w in active),
     }
+    return {
+        f"{kind.value}_tasks": _section(
+            kind,
+            stats.get(kind, QueueStats()),
+            active,
+            slots[kind],
+            _cap(queues.get(kind), stats.get(kind, QueueStats()), now_ms),
+        )
+        for kind in (TaskKind.WORKFLOW, TaskKind.ACTIVITY)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Cap:
+    """What the queue as a whole may do."""
+
+    running_limit: int | None = None
+    is_full: bool = False
+
+
+def _cap(queue: Queue | None, stats: QueueStats, now_ms: int) -> _Cap:
+    if queue is None:
+        return _Cap()
+    is_full = isinstance(budget(queue, stats.leased, now_ms), Hold)
+    return _Cap(queue.rules.running_limit, is_full)
 
 
 def query_section(pending: int, most: int) -> dict[str, Any]:
@@ -43,17 +64,20 @@ def query_section(pending: int, most: int) -> dict[str, Any]:
     }
 
 
-def _section(kind: TaskKind, stats: QueueStats, active: list[Worker], slots: int) -> dict[str, Any]:
+def _section(
+    kind: TaskKind, stats: QueueStats, active: list[Worker], slots: int, cap: _Cap
+) -> dict[str, Any]:
+    limit = cap.running_limit
     return {
-        "status": _status(stats, active, slots),
+        "status": _status(stats, active, slots, cap),
         "active_worker_count": len(active),
         "configured_slot_count": slots,
         "leased_count": stats.leased,
         "ready_count": stats.ready,
         "available_slot_count": max(0, slots - stats.leased),
-        "server_max_active_leases_per_queue": None,
+        "server_max_active_leases_per_queue": limit,
         "server_active_lease_count": stats.leased,
-        "server_remaining_active_lease_capacity": None,
+        "server_remaining_active_lease_capacity": None if limit is None else max(0, limit - stats.leased),
         "server_max_active_leases_per_namespace": None,
         "server_namespace_active_lease_count": stats.leased,
         "server_remaining_namespace_active_lease_capacity": None,
@@ -70,13 +94,17 @@ def _section(kind: TaskKind, stats: QueueStats, active: list[Worker], slots: int
         "server_lock_required": False,
         "server_lock_supported": True,
         "budget_source": f"worker_registration.max_concurrent_{kind.value}_tasks",
-        "server_budget_source": f"server.admission.{kind.value}_tasks.max_active_leases_per_queue",
+        "server_budget_source": "task_queue.config.max_running"
+        if limit is not None
+        else f"server.admission.{kind.value}_tasks.max_active_leases_per_queue",
     }
 
 
-def _status(stats: QueueStats, active: list[Worker], slots: int) -> str:
+def _status(stats: QueueStats, active: list[Worker], slots: int, cap: _Cap) -> str:
     if not active:
         return "no_active_workers"
     if not slots:
         return "no_slots"
+    if cap.is_full:
+        return "throttled"
     return "saturated" if stats.leased >= slots else "accepting"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -19,19 +19,12 @@ from penstock.core.model import ActivityTimeouts, Blob, Wish
 from penstock.core.model import RetryPolicy as CoreRetryPolicy
 from penstock.errors import ValidationFailed
 from penstock.wire import payloads
-from penstock.wire.fields import (
-    FAIRNESS_KEY_BYTES_MAX,
-    Delay,
-    FairnessKey,
-    FairnessWeight,
-    Message,
-    Name,
-    Priority,
-    Seconds,
-)
+from penstock.wire.fields import FAIRNESS_KEY_BYTES_MAX, Delay, Message, Name, Seconds
+from penstock.wire.numbers import thousandths
 from penstock.wire.parsing import parse
-from penstock.wire.requests import Anything, Request, RetryPolicy
+from penstock.wire.requests import Anything, NestedPriority, Request, RetryPolicy, WithStanding
 
+T = TypeVar("T")
 SUPPORTED = ("schedule_activity", "start_timer", "complete_workflow", "fail_workflow")
 _REPEATED = (
     "parallel_group_id",
@@ -45,7 +38,7 @@ _REPEATED = (
 """What an event must repeat of the command that caused it."""
 
 
-class _ScheduleActivity(Request):
+class _ScheduleActivity(WithStanding, kw_only=True):
     activity_type: Name
     queue: Name | None = None
     arguments: Anything = None
@@ -54,9 +47,6 @@ class _ScheduleActivity(Request):
     schedule_to_start_timeout: Seconds | None = None
     schedule_to_close_timeout: Seconds | None = None
     heartbeat_timeout: Seconds | None = None
-    priority: Priority | None = None
-    fairness_key: FairnessKey | None = None
-    fairness_weight: FairnessWeight | None = None
 
 
 class _StartTimer(Request):
@@ -139,15 +129,28 @@ def _schedule(request: _ScheduleActivity, body: dict[str, Any]) -> ScheduleActiv
         retry=retry_policy(request.retry_policy),
         timeouts=timeouts,
         extra=_extra(body),
-        wish=wish(request.priority, request.fairness_key, request.fairness_weight),
+        wish=wish(request),
     )
 
 
-def wish(priority: int | None, key: str | None, weight: float | None) -> Wish:
+def wish(said: WithStanding) -> Wish:
     """Standing on the wire. A key is counted in bytes, because that is what is kept."""
+    nested = said.priority if isinstance(said.priority, NestedPriority) else NestedPriority()
+    flat = None if isinstance(said.priority, NestedPriority) else said.priority
+    level = _agreed("priority_key", flat, said.priority_key, nested.priority_key)
+    key = _agreed("fairness_key", said.fairness_key, nested.fairness_key)
+    weight = _agreed("fairness_weight", said.fairness_weight, nested.fairness_weight)
     if key is not None and len(key.encode()) > FAIRNESS_KEY_BYTES_MAX:
         raise ValidationFailed({"fairness_key": [f"must be at most {FAIRNESS_KEY_BYTES_MAX} bytes"]})
-    return Wish(priority, key, None if weight is None else max(1, round(weight * 1000)))
+    return Wish(level, key, None if weight is None else thousandths(weight))
+
+
+def _agreed(field: str, *values: T | None) -> T | None:
+    """What was said, once or more often."""
+    said = [value for value in values if value is not None]
+    if any(value != said[0] for value in said):
+        raise ValidationFailed({field: ["is said twice, and not the same"]})
+    return said[0] if said else None
 
 
 def activity_timeouts(

@@ -6,6 +6,17 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from penstock.core.policies import (
+    AGING_EVERY_MAX,
+    AGING_EVERY_MIN,
+    AGING_WAIT_MAX_MS,
+    KEYS_PER_CHANGE_MAX,
+    REASON_MAX,
+    RUNNING_LIMIT_MAX,
+)
+from penstock.core.rates import BURST_MAX_MS, RATE_MAX_MICRO
+from penstock.wire.numbers import MICRO, MILLI
+
 INT_MAX = 2**53 - 1
 """Every integer on the wire has an upper bound that all JSON readers agree on."""
 
@@ -40,5 +51,22 @@ Priority = Annotated[int, Meta(ge=0, le=9)]
 FairnessKey = Annotated[str, Meta(max_length=64, pattern=PRINTABLE.replace("+", "*"))]
 FAIRNESS_KEY_BYTES_MAX = 64
 FairnessWeight = Annotated[float, Meta(ge=0.001, le=1000)]
+PriorityKey = Annotated[int, Meta(ge=1, le=5)]
+"""A level by the name and in the range in which most callers know it."""
+
+NamedKey = Annotated[str, Meta(min_length=1, max_length=FAIRNESS_KEY_BYTES_MAX, pattern=PRINTABLE)]
+"""A fairness key that an operator speaks of; the tasks without a key have no settings of their own."""
+
+PerKey = Meta(max_length=KEYS_PER_CHANGE_MAX)
+RATE_MIN = 1 / MICRO
+Rate = Annotated[float, Meta(ge=0, le=RATE_MAX_MICRO // MICRO)]
+"""Dispatches per second. 0 closes; what is more must not be less than a millionth."""
+
+ConveyedRate = Annotated[float, Meta(ge=RATE_MIN, le=RATE_MAX_MICRO // MICRO)]
+BurstSeconds = Annotated[float, Meta(ge=0, le=BURST_MAX_MS // MILLI)]
+RunningLimit = Annotated[int, Meta(ge=0, le=RUNNING_LIMIT_MAX)]
+AgingWait = Annotated[float, Meta(ge=0, le=AGING_WAIT_MAX_MS // MILLI)]
+AgingEvery = Annotated[int, Meta(ge=AGING_EVERY_MIN, le=AGING_EVERY_MAX)]
+ReasonText = Annotated[str, Meta(max_length=REASON_MAX, pattern=NO_NUL)]
 Names = Annotated[list[Name], Meta(max_length=10_000)]
 Object = dict[str, Any]

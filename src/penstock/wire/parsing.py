@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 
 from penstock.errors import ValidationFailed
 
 S = TypeVar("S", bound=msgspec.Struct)
+ENTRIES_NAMED_MAX = 10
+"""Most entries of one mapping that are named as wrong."""
 
 
 def parse(body: object, shape: type[S]) -> S:
@@ -36,19 +40,62 @@ def refuse(field: str, problem: str) -> ValidationFailed:
 def _every_error(body: object, shape: type[msgspec.Struct]) -> dict[str, list[str]]:
     if not isinstance(body, dict):
         return {"body": ["must be a JSON object"]}
-    errors: dict[str, list[str]] = {}
+    errors = _unknown(body, shape)
     for field in _fields(shape):
         name = field.encode_name
         if name not in body:
             if field.required:
                 errors[name] = ["is required"]
             continue
-        try:
-            msgspec.convert(body[name], field.type, strict=True)
-        except msgspec.ValidationError as error:
-            inner = _field(error)
-            errors[name if inner == "body" else f"{name}.{inner}"] = [_text(error)]
+        errors |= _errors_of(name, body[name], field.type)
     return errors
+
+
+def _unknown(body: dict[str, Any], shape: type[msgspec.Struct]) -> dict[str, list[str]]:
+    """Fields that there are none of, where that matters; each with the nearest ones that there are."""
+    if not shape.__struct_config__.forbid_unknown_fields:
+        return {}
+    known = [field.encode_name for field in _fields(shape)]
+    strange = [name for name in body if name not in known]
+    return {name[:64]: [_no_such_field(name, known)] for name in strange[:ENTRIES_NAMED_MAX]}
+
+
+def _no_such_field(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name[:64], known, n=2, cutoff=0.7)
+    return f"is no field here; did you mean {' or '.join(near)}?" if near else "is no field here"
+
+
+def _errors_of(name: str, value: object, kind: Any) -> dict[str, list[str]]:
+    """What is wrong with one field; of a mapping, with each of its first wrong entries."""
+    try:
+        msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as error:
+        inside = _value_kind(kind)
+        if isinstance(value, dict) and inside is not None and "[...]" in str(error):
+            return _entry_errors(name, value, inside)
+        inner = _field(error)
+        return {name if inner == "body" else f"{name}.{inner}": [_text(error)]}
+    return {}
+
+
+def _entry_errors(name: str, entries: dict[str, Any], kind: Any) -> dict[str, list[str]]:
+    struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    errors: dict[str, list[str]] = {}
+    for key, value in entries.items():
+        inner = _every_error(value, kind) if struct else _errors_of("body", value, kind)
+        for field, problems in inner.items():
+            path = f"{name}.{key[:64]}"
+            errors[path if field == "body" else f"{path}.{field}"] = problems
+        if len(errors) >= ENTRIES_NAMED_MAX:
+            break
+    return errors
+
+
+def _value_kind(kind: Any) -> Any:
+    """What the values of a mapping must be, where one may stand; else None."""
+    if get_origin(kind) is dict:
+        return get_args(kind)[1]
+    return next((found for each in get_args(kind) if (found := _value_kind(each)) is not None), None)
 
 
 @cache
@@ -59,7 +106,7 @@ def _fields(shape: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...
 
 def _field(error: msgspec.ValidationError) -> str:
     """msgspec's `$.commands[0].type` in the contract's form `commands.0.type`."""
-    found = re.search(r"at `(?:key in )?\$(.*)`$", str(error))
+    found = re.search(r"(?:at|in) `\$(.*)`$", str(error))
     if not found:
         missing = re.search(r"missing required field `(\w+)`", str(error))
         return missing[1] if missing else "body"

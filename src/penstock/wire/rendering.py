@@ -51,6 +51,7 @@ def namespace(each: Namespace) -> Body:
         "description": each.description,
         "retention_days": each.retention_days,
         "status": each.status,
+        "fairness": "on" if each.fair else "off",
         "external_payload_storage": json.loads(each.external_storage) if each.external_storage else None,
         "created_at": iso(each.created_at_ms),
         "updated_at": iso(each.updated_at_ms),

@@ -1,28 +1,41 @@
-"""What clients and workers send, field by field. Unknown fields are ignored; null means absent."""
+"""What clients and workers send, field by field.
+
+Unknown fields are ignored and null means absent, unless a shape says otherwise.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.wire.fields import (
     INT_MAX,
+    AgingEvery,
+    AgingWait,
     Attempt,
+    BurstSeconds,
+    ConveyedRate,
     FairnessKey,
     FairnessWeight,
     HistoryPage,
     Message,
     Name,
+    NamedKey,
     NameOrBlank,
     Names,
     NamespaceName,
     Object,
+    PerKey,
     PollSeconds,
     Priority,
+    PriorityKey,
+    Rate,
+    ReasonText,
     RequestId,
     RetentionDays,
+    RunningLimit,
     Seconds,
     Slots,
     TasksMax,
@@ -46,11 +59,13 @@ class CreateNamespace(Request):
     name: NamespaceName
     description: Text1000 | None = None
     retention_days: RetentionDays | None = None
+    fairness: Literal["on", "off"] | None = None
 
 
 class UpdateNamespace(Request):
     description: Text1000 | None = None
     retention_days: RetentionDays | None = None
+    fairness: Literal["on", "off"] | None = None
 
 
 class StorageConfig(Request):
@@ -70,7 +85,24 @@ class SetExternalStorage(Request):
     config: StorageConfig | None = None
 
 
-class StartWorkflow(Request):
+class NestedPriority(Request):
+    """Standing as other systems write it: all three under one name."""
+
+    priority_key: PriorityKey | None = None
+    fairness_key: FairnessKey | None = None
+    fairness_weight: FairnessWeight | None = None
+
+
+class WithStanding(Request):
+    """Level, key and weight, said flat or under `priority`; whatever is said twice must agree."""
+
+    priority: Priority | NestedPriority | None = None
+    priority_key: PriorityKey | None = None
+    fairness_key: FairnessKey | None = None
+    fairness_weight: FairnessWeight | None = None
+
+
+class StartWorkflow(WithStanding, kw_only=True):
     workflow_type: Name
     workflow_id: WorkflowId | None = None
     task_queue: Name | None = None
@@ -81,9 +113,6 @@ class StartWorkflow(Request):
     duplicate_policy: Literal["fail", "use-existing"] | None = None
     execution_timeout_seconds: Seconds | None = None
     run_timeout_seconds: Seconds | None = None
-    priority: Priority | None = None
-    fairness_key: FairnessKey | None = None
-    fairness_weight: FairnessWeight | None = None
     build_id: Name | None = None
     compatibility: Name | None = None
 
@@ -96,7 +125,7 @@ class RetryPolicy(Request):
     non_retryable_error_types: Annotated[list[Name], Meta(max_length=1000)] | None = None
 
 
-class StartActivity(Request):
+class StartActivity(WithStanding, kw_only=True):
     activity_type: Name
     task_queue: Name
     activity_id: WorkflowId | None = None
@@ -109,9 +138,6 @@ class StartActivity(Request):
     schedule_to_close_timeout_seconds: Seconds | None = None
     heartbeat_timeout_seconds: Seconds | None = None
     duplicate_policy: Literal["fail", "use-existing"] | None = None
-    priority: Priority | None = None
-    fairness_key: FairnessKey | None = None
-    fairness_weight: FairnessWeight | None = None
     build_id: Name | None = None
 
 
@@ -176,6 +202,57 @@ class ListWorkers(Request):
     status: Literal["active", "draining", "stale"] | None = None
 
 
+QueueKind = Literal["activity", "workflow"]
+Default = Literal["default"] | None
+"""Back to what holds where nobody has set anything."""
+
+
+class ReadConfig(Request):
+    task_queue_type: QueueKind = "activity"
+
+
+class ReadConfigHistory(ReadConfig):
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 50
+
+
+class ConfigureKey(Request, forbid_unknown_fields=True):
+    """What changes for one fairness key."""
+
+    rps_limit: Rate | Default | UnsetType = UNSET
+    max_running: RunningLimit | Default | UnsetType = UNSET
+    paused: bool | UnsetType | None = UNSET
+
+
+class ConfigureQueue(Request, forbid_unknown_fields=True):
+    """What changes in the settings of a queue's tasks of one kind; what is left out stays as it is.
+
+    A field that is not known is refused: a limit that is misspelt would not be there when it is needed.
+    """
+
+    task_queue_type: QueueKind
+    queue_rps_limit: Rate | Default | UnsetType = UNSET
+    queue_rps_limit_reason: ReasonText | None = None
+    queue_rps_burst_seconds: BurstSeconds | Default | UnsetType = UNSET
+    fairness_key_rps_limit_default: Rate | Default | UnsetType = UNSET
+    fairness_key_rps_limit_reason: ReasonText | None = None
+    fairness_key_rps_burst_seconds: BurstSeconds | Default | UnsetType = UNSET
+    worker_rps_limit: Default | UnsetType = UNSET
+    """Only back to the default: what workers conveyed is forgotten until one speaks again."""
+    set_fairness_weight_overrides: Annotated[dict[NamedKey, FairnessWeight], PerKey] | None = None
+    unset_fairness_weight_overrides: Annotated[list[NamedKey], PerKey] | None = None
+    clear_fairness_weight_overrides: bool | None = None
+    fairness: Literal["on", "off", "default"] | UnsetType | None = UNSET
+    fairness_counts: Literal["dispatches", "running", "default"] | UnsetType | None = UNSET
+    max_running: RunningLimit | Default | UnsetType = UNSET
+    fairness_key_max_running_default: RunningLimit | Default | UnsetType = UNSET
+    aging_wait_seconds: AgingWait | Default | UnsetType = UNSET
+    aging_every: AgingEvery | Default | UnsetType = UNSET
+    keys: Annotated[dict[NamedKey, ConfigureKey], PerKey] | None = None
+    reason: ReasonText | None = None
+    """For every setting that has none of its own."""
+    if_version: Annotated[int, Meta(ge=0, le=INT_MAX)] | None = None
+
+
 class ChangeCohort(Request):
     build_id: NameOrBlank | None
     """The key must be present; null or blank is the cohort of workers that name no build."""
@@ -199,6 +276,7 @@ class RegisterWorker(Request):
     task_slots: Object | None = None
     process_metrics: Object | None = None
     heartbeat_interval_seconds: Annotated[float, Meta(gt=0, le=86_400)] | None = None
+    max_task_queue_activities_per_second: ConveyedRate | None = None
 
 
 class HeartbeatWorker(Request):
@@ -206,6 +284,7 @@ class HeartbeatWorker(Request):
     task_slots: Object | None = None
     process_metrics: Object | None = None
     heartbeat_interval_seconds: Annotated[float, Meta(gt=0, le=86_400)] | None = None
+    max_task_queue_activities_per_second: ConveyedRate | None = None
 
 
 class PollTasks(Request):
@@ -218,6 +297,8 @@ class PollTasks(Request):
     task_kinds: Names | None = None
     max_tasks: TasksMax | None = None
     """With this, the answer has `tasks`, a list, beside `task`, its first."""
+    max_task_queue_activities_per_second: ConveyedRate | None = None
+    """Heard on polls for activity tasks."""
 
 
 class TaskLease(Request):

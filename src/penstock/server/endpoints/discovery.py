@@ -119,6 +119,7 @@ _CAPABILITIES: dict[str, Any] = {
     "payload_codec_envelope_responses": True,
     "priority": True,
     "fairness": True,
+    "task_queue_config": True,
     "signals": False,
     "queries": True,
     "updates": False,

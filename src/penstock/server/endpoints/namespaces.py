@@ -24,14 +24,24 @@ async def describe(call: Call) -> Answer:
 async def create(call: Call) -> Answer:
     request: CreateNamespace = call.body
     made = await namespaces.create(
-        call.house, request.name.lower(), request.description, request.retention_days
+        call.house,
+        request.name.lower(),
+        request.description,
+        request.retention_days,
+        fair=request.fairness != "off",
     )
     return Answer(rendering.namespace(made), 201)
 
 
 async def update(call: Call) -> Answer:
     request: UpdateNamespace = call.body
-    changed = await namespaces.update(call.house, _name(call), request.description, request.retention_days)
+    changed = await namespaces.update(
+        call.house,
+        _name(call),
+        request.description,
+        request.retention_days,
+        fair=None if request.fairness is None else request.fairness == "on",
+    )
     return Answer(rendering.namespace(changed))
 
 

@@ -89,7 +89,7 @@ def activity_start(request: StartActivity, namespace: str, key: str | None) -> t
 
 def standing(request: StartWorkflow | StartActivity) -> Standing:
     """Level, key and weight of the request, with the defaults for what it leaves out."""
-    return wish(request.priority, request.fairness_key, request.fairness_weight).over(Standing())
+    return wish(request).over(Standing())
 
 
 def _memo_errors(memo: Mapping[str, Any] | None, limits: LimitPolicy) -> dict[str, list[str]]:

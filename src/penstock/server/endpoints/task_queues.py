@@ -9,6 +9,7 @@ from penstock.core.scheduling.cohorts import is_stale
 from penstock.core.timers import iso
 from penstock.engine import cohorts, queues
 from penstock.engine.queues import QueueView
+from penstock.server.endpoints.backlogs import backlog
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import rendering
 from penstock.wire.admission import admission, query_section
@@ -27,8 +28,11 @@ async def describe(call: Call) -> Answer:
         view.workers, key=lambda each: (is_stale(each, view.now_ms, stale_after_ms), -each.heartbeat_at_ms)
     )
     runs = view.runs or {}
+    summary = _summary(call, view)
+    for kind in TaskKind:
+        summary["stats"][f"{kind.value}_tasks"] |= backlog(view, kind)
     return Answer(
-        _summary(call, view)
+        summary
         | {
             "namespace": call.namespace,
             "pollers": [rendering.poller(each, view.now_ms, stale_after_ms) for each in fresh_first],
@@ -45,7 +49,11 @@ def _summary(call: Call, view: QueueView) -> dict[str, Any]:
         "stats": _stats(call, view),
         "repair": _repair(view),
         "admission": admission(
-            view.stats, list(view.workers), view.now_ms, call.house.settings.polls.worker_stale_after_ms
+            view.stats,
+            view.queues,
+            list(view.workers),
+            view.now_ms,
+            call.house.settings.polls.worker_stale_after_ms,
         )
         | {
             "query_tasks": query_section(

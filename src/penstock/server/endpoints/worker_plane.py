@@ -24,6 +24,7 @@ from penstock.server.endpoints.paging import after_sequence
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import payloads, strict_json
 from penstock.wire.commands import parse_commands
+from penstock.wire.numbers import millionths
 from penstock.wire.parsing import parse
 from penstock.wire.rendering import page_token, worker_event
 from penstock.wire.requests import (
@@ -70,6 +71,7 @@ async def register(call: Call) -> Answer:
             task_slots=request.task_slots,
             process_metrics=request.process_metrics,
             heartbeat_interval_s=_whole(request.heartbeat_interval_seconds),
+            activities_per_second_micro=_conveyed(request),
         ),
     )
     return Answer({"worker_id": worker.worker_id, "registered": True} | _liveness(call), 201)
@@ -85,6 +87,7 @@ async def heartbeat(call: Call) -> Answer:
             request.task_slots,
             request.process_metrics,
             _whole(request.heartbeat_interval_seconds),
+            _conveyed(request),
         )
     except PenstockError as refusal:
         if refusal.reason is Reason.WORKER_NOT_REGISTERED:
@@ -103,6 +106,11 @@ def _liveness(call: Call) -> dict[str, int]:
 
 def _whole(seconds: float | None) -> int | None:
     return None if seconds is None else max(1, round(seconds))
+
+
+def _conveyed(request: RegisterWorker | HeartbeatWorker | PollTasks) -> int | None:
+    rate = request.max_task_queue_activities_per_second
+    return None if rate is None else millionths(rate)
 
 
 async def poll_workflow_tasks(call: Call) -> Answer:
@@ -126,11 +134,14 @@ async def _poll(call: Call, kind: TaskKind) -> Answer:
         poll_request_id=request.poll_request_id,
         tasks_max=request.max_tasks or 1,
         history_page=request.history_page_size or HISTORY_PAGE_DEFAULT,
+        activities_per_second_micro=_conveyed(request) if kind is TaskKind.ACTIVITY else None,
     )
     try:
         answer = await call.dispatcher.poll(poll, min(wait_ms, polls.poll_timeout_ms_max))
     except Unavailable as refusal:
         raise refusal.with_details(task=None, poll_status="unavailable") from refusal
+    outcome = answer.status.value if answer.hold is None else answer.hold.value
+    call.metrics.polled(kind, outcome, [leased.task.level for leased in answer.leased])
     return Answer(
         _polled(answer, batch=request.max_tasks is not None),
         undelivered=_give_back(call, answer) if answer.leased else None,

@@ -1,0 +1,74 @@
+"""What waits in a queue's tasks of one kind, as an operator reads it: by level, by key, and what limits it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core import rates
+from penstock.core.model import WEIGHT_DEFAULT_MILLI, Queue, TaskKind
+from penstock.core.scheduling.backlog import last_minute, share_asked, share_got
+from penstock.core.scheduling.fairness import Lane
+from penstock.core.timers import iso, iso_or_none
+from penstock.engine.queues import KeyView, LineView, QueueView
+from penstock.wire import policies
+from penstock.wire.numbers import MICRO, MILLI
+
+Body = dict[str, Any]
+
+
+def backlog(view: QueueView, kind: TaskKind) -> Body:
+    line = view.lines[kind]
+    return {
+        "backlog_by_priority": [
+            {
+                "priority": each.level,
+                "backlog_count": each.count,
+                "oldest_wait_seconds": _waited_s(each.oldest_ms, view.now_ms),
+                "key_count": each.keys,
+            }
+            for each in line.levels
+        ],
+        "top_keys": [_key(each, line, view.now_ms) for each in line.keys],
+        "fairness": policies.is_fair(line.queue),
+        "rate": _rate(line.queue, view.now_ms),
+        "settings": policies.in_force(line.queue.policy),
+    }
+
+
+def _key(key: KeyView, line: LineView, now_ms: int) -> Body:
+    lane, level = key.part.lane, line.level(key.part.lane.level)
+    got = share_got(key.part, level, now_ms)
+    return {
+        "fairness_key": lane.key,
+        "priority": lane.level,
+        "backlog_count": lane.count,
+        "weight": lane.effective_milli / MILLI,
+        "weight_source": _weight_source(lane),
+        "share_asked": round(share_asked(lane, level), 6),
+        "share_got": None if got is None else round(got, 6),
+        "dispatches_last_minute": round(last_minute(key.part, now_ms)),
+        "oldest_wait_seconds": _waited_s(key.part.oldest_ms, now_ms),
+        "running": key.running,
+        "state": key.status.value,
+        "open_at": iso_or_none(key.open_at_ms),
+    }
+
+
+def _weight_source(lane: Lane) -> str:
+    if lane.override_milli is not None:
+        return "override"
+    return "default" if lane.wanted_milli == WEIGHT_DEFAULT_MILLI else "task"
+
+
+def _rate(queue: Queue, now_ms: int) -> Body:
+    rate = queue.rules.queue_rate
+    opens = None if rate is None else rates.open_at_ms(rate, queue.paid_until_ns, now_ms)
+    return {
+        "limit": None if rate is None else rate.micro / MICRO,
+        "source": policies.rate_source(queue),
+        "next_dispatch_at": None if opens is None or opens <= now_ms else iso(opens),
+    }
+
+
+def _waited_s(since_ms: int | None, now_ms: int) -> float | None:
+    return None if since_ms is None else max(0, now_ms - since_ms) / MILLI

@@ -1,0 +1,125 @@
+"""From a change of settings on the wire to the engine's, with the checks that need more than one field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from penstock.core.policies import KEYS_PER_CHANGE_MAX, Knob
+from penstock.engine.policies import UNSET as BACK_TO_DEFAULT
+from penstock.engine.policies import Ask, KeyAsk, PolicyAsk, Unset
+from penstock.errors import InvalidInput, Reason, ValidationFailed
+from penstock.wire.fields import FAIRNESS_KEY_BYTES_MAX, RATE_MIN
+from penstock.wire.numbers import millionths, thousandths
+from penstock.wire.requests import ConfigureKey, ConfigureQueue
+
+_RATES = (Knob.QUEUE_RATE, Knob.KEY_RATE)
+_TIMES = (Knob.QUEUE_BURST, Knob.KEY_BURST, Knob.AGING_WAIT)
+_REASONS = {
+    Knob.QUEUE_RATE: "queue_rps_limit_reason",
+    Knob.KEY_RATE: "fairness_key_rps_limit_reason",
+}
+"""The settings that have a reason of their own."""
+
+
+def policy_ask(request: ConfigureQueue) -> PolicyAsk:
+    keys, weights = request.keys or {}, request.set_fairness_weight_overrides or {}
+    unset = dict.fromkeys(request.unset_fairness_weight_overrides or ())
+    _check_keys([*weights, *unset, *keys])
+    _check_rates(request)
+    _check_overrides(weights.keys() & unset.keys())
+    return PolicyAsk(
+        settings=_settings(request),
+        keys={
+            key: _key(keys.get(key), weights.get(key), unset=key in unset)
+            for key in dict.fromkeys([*weights, *unset, *keys])
+        },
+        clear_weights=bool(request.clear_fairness_weight_overrides),
+        forget_worker_rate=request.worker_rps_limit is not UNSET,
+        reason=request.reason,
+        if_version=request.if_version,
+    )
+
+
+def _check_keys(keys: Iterable[str]) -> None:
+    """A key is counted in bytes, because that is what is kept."""
+    distinct = dict.fromkeys(keys)
+    if len(distinct) > KEYS_PER_CHANGE_MAX:
+        raise ValidationFailed(
+            {"keys": [f"are {len(distinct):,}; one change takes at most {KEYS_PER_CHANGE_MAX:,}"]}
+        )
+    long = [key for key in distinct if len(key.encode()) > FAIRNESS_KEY_BYTES_MAX]
+    if long:
+        raise ValidationFailed(
+            {f"keys.{key}": [f"must be at most {FAIRNESS_KEY_BYTES_MAX} bytes"] for key in long[:10]}
+        )
+
+
+def _check_rates(request: ConfigureQueue) -> None:
+    """0 closes, but what lies between 0 and the smallest rate would be neither open nor closed."""
+    named: dict[str, Any] = {knob.value: getattr(request, knob.value) for knob in _RATES}
+    named |= {f"keys.{key}.rps_limit": each.rps_limit for key, each in (request.keys or {}).items()}
+    errors = {
+        field: [f"must be 0, which closes, or at least {RATE_MIN:f}"]
+        for field, rate in named.items()
+        if isinstance(rate, float) and 0 < rate < RATE_MIN
+    }
+    if errors:
+        raise ValidationFailed(errors)
+
+
+def _check_overrides(both: set[str]) -> None:
+    if both:
+        key = min(both)
+        errors = {f"unset_fairness_weight_overrides.{key}": ["is set by the same change"]}
+        raise InvalidInput(
+            Reason.OVERRIDE_CONFLICT,
+            f"The weight of {key!r} cannot be set and unset by one change.",
+            errors=errors,
+            validation_errors=errors,
+        )
+
+
+def _settings(request: ConfigureQueue) -> dict[Knob, Ask]:
+    asks: dict[Knob, Ask] = {}
+    for knob in Knob:
+        value = getattr(request, knob.value)
+        reason = getattr(request, _REASONS[knob]) if knob in _REASONS else None
+        if value is not UNSET:
+            asks[knob] = Ask(_kept(knob, value), reason)
+        elif reason is not None:
+            asks[knob] = Ask(None, reason)
+    return asks
+
+
+def _kept(knob: Knob, value: Any) -> int | str | Unset:
+    if value is None or value == "default":
+        return BACK_TO_DEFAULT
+    if knob in _RATES:
+        return millionths(value)
+    return thousandths(value) if knob in _TIMES else value
+
+
+def _key(change: ConfigureKey | None, weight: float | None, *, unset: bool) -> KeyAsk:
+    change = change or ConfigureKey()
+    paused = change.paused
+    return KeyAsk(
+        weight_milli=BACK_TO_DEFAULT if unset else None if weight is None else thousandths(weight),
+        rate_micro=_rate(change.rps_limit),
+        running_limit=_limit(change.max_running),
+        paused=None if isinstance(paused, UnsetType) else bool(paused),
+    )
+
+
+def _rate(rate: float | str | UnsetType | None) -> int | Unset | None:
+    if isinstance(rate, UnsetType):
+        return None
+    return millionths(rate) if isinstance(rate, float) else BACK_TO_DEFAULT
+
+
+def _limit(limit: int | str | UnsetType | None) -> int | Unset | None:
+    if isinstance(limit, UnsetType):
+        return None
+    return limit if isinstance(limit, int) else BACK_TO_DEFAULT
