@@ -51,7 +51,8 @@ tests: $(STAMP)
 bench: $(STAMP) ## Measure speed, with the machine's own limits beside it
 	$(BIN)/python -m benchmarks
 
-docs: $(STAMP) ## Build the documentation into build/site
+docs: $(STAMP) ## Draw the pictures anew, then build the documentation into build/site
+	for picture in docs/pictures/*.py; do $(BIN)/python "$$picture" || exit 1; done
 	$(BIN)/zensical build --clean
 
 lock: $(STAMP) ## Resolve the dependencies anew into requirements/*.txt
