@@ -20,7 +20,6 @@ from tests.support.servers import (
     redis_server,
 )
 
-
 settings.register_profile("house", deadline=None)  # a busy machine is no reason to fail
 settings.load_profile("house")
 

@@ -10,13 +10,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
+import pytest
 
 from penstock.wire import payloads
 from tests.support.live import LiveServer, headers
 
 Json = dict[str, Any]
 ANSWER_SECONDS_MAX = 45.0
+TASKS_PER_REQUEST_MAX = 100
+any_or_named_types = pytest.mark.parametrize(
+    "types", [{}, {"supported_activity_types": ["greet", "paint", "print"]}], ids=["any-type", "named-types"]
+)
+"""A worker that names its types is served by other questions to the store than one that takes them all."""
 _addresses = itertools.count(1)
+_started = itertools.count(1)
 
 
 def stranger() -> dict[str, str]:
@@ -118,6 +125,46 @@ class Cluster:
         asked = {"activity_id": activity_id, "activity_type": activity_type, "task_queue": "q"} | fields
         return await self.post("/api/activities", asked, **how)
 
+    async def queue_up(
+        self, standings: Sequence[Json], task_queue: str = "q", at_once: int = TASKS_PER_REQUEST_MAX
+    ) -> None:
+        """Start a standalone activity for each standing; ids tell the key and the order.
+
+        Those of one request start together, so where their order counts they are sent one by one.
+        """
+        items = [
+            {
+                "activity_id": f"{standing.get('fairness_key', '')}-{next(_started):06}",
+                "activity_type": "greet",
+                "task_queue": task_queue,
+            }
+            | standing
+            for standing in standings
+        ]
+        for start in range(0, len(items), at_once):
+            some = items[start : start + at_once]
+            batch = (await self.post("/api/activities/batch", {"items": some})).expect(200)
+            assert batch["accepted"] == len(some), batch.body
+
+    async def config(self, task_queue: str = "q", kind: str = "activity", **fields: Any) -> Reply:
+        """Change settings of a queue's tasks of one kind."""
+        how = {name: fields.pop(name) for name in ("server", "role") if name in fields}
+        body = {"task_queue_type": kind} | fields
+        return await self.ask("PATCH", f"/api/task-queues/{task_queue}/config", body, **how)
+
+    async def read_config(self, task_queue: str = "q", kind: str = "activity") -> Json:
+        path = f"/api/task-queues/{task_queue}/config?task_queue_type={kind}"
+        found = (await self.get(path)).expect(200).body
+        assert isinstance(found, dict)
+        return found
+
+    async def line(self, task_queue: str = "q", kind: str = "activity") -> Json:
+        """What a queue says of its tasks of one kind."""
+        stats = (await self.get(f"/api/task-queues/{task_queue}")).expect(200)["stats"]
+        found = stats[f"{kind}_tasks"]
+        assert isinstance(found, dict)
+        return found
+
     async def worker(self, worker_id: str, task_queue: str = "q", **fields: Any) -> Hand:
         """A registered worker."""
         body = {"worker_id": worker_id, "task_queue": task_queue, "runtime": "python"} | fields
@@ -167,6 +214,36 @@ class Hand:
         task = reply["task"]
         assert isinstance(task, dict)
         return task
+
+    async def drain(self, count: int, at_once: int = TASKS_PER_REQUEST_MAX, **fields: Any) -> list[Json]:
+        """The next activity tasks in the order in which they are handed out; all stay in this worker's hands."""
+        taken: list[Json] = []
+        while len(taken) < count:
+            taken += await self.some(min(at_once, count - len(taken)), **fields)
+        return taken
+
+    async def some(self, most: int, timeout: int = 30, **fields: Any) -> list[Json]:
+        """What one poll for several activity tasks brings, waiting for the first."""
+        reply = (await self.poll("activity", timeout, max_tasks=most, **fields)).expect(200)
+        assert reply["poll_status"] == "leased", reply.body
+        tasks = reply["tasks"]
+        assert isinstance(tasks, list)
+        return tasks
+
+    async def finish_all(self, tasks: Sequence[Json]) -> None:
+        """Complete activities."""
+        await self.report_all(tasks, "complete", result=None)
+
+    async def report_all(self, tasks: Sequence[Json], action: str, **fields: Any) -> None:
+        """Complete or fail activities, by the hundred."""
+        for start in range(0, len(tasks), TASKS_PER_REQUEST_MAX):
+            items = [
+                {"task_id": task["task_id"], "action": action} | self.lease(task) | fields
+                for task in tasks[start : start + TASKS_PER_REQUEST_MAX]
+            ]
+            path = "/api/worker/activity-tasks/batch"
+            batch = (await self.cluster.post(path, {"items": items}, role="worker")).expect(200)
+            assert batch["refused"] == 0, batch.body
 
     async def report(self, task: Json, action: str, **fields: Any) -> Reply:
         """Complete, fail or heartbeat a task that this worker holds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,10 +20,12 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(600)
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
     """One quick run: its JSON and what it printed."""
-    target = tmp_path_factory.mktemp("bench") / "made" / "report.json"
+    folder = tmp_path_factory.mktemp("bench")
+    target = folder / "made" / "report.json"
     ended = subprocess.run(
         (sys.executable, "-m", "benchmarks", "--quick", "--json", str(target)),
         cwd=ROOT,
+        env=os.environ | {"XDG_CACHE_HOME": str(folder)},  # no peer is installed there, so none is asked
         capture_output=True,
         text=True,
         timeout=540,
@@ -74,8 +77,36 @@ def test_few_and_many_other_tasks_are_compared_waiting_and_finished(run):
         assert all(value is not None for value in row["ratios"].values()), row
 
 
+def test_dispatch_rates_are_compared_over_keys_backlogs_and_fairness_on_both_stores(run):
+    report, _ = run
+    rates, ratios = report["dispatch_rates"]["rates"], report["dispatch_rates"]["ratios"]
+    assert {row["store"] for row in rates} == {row["store"] for row in ratios} == STORES
+    assert {row["fairness"] for row in rates} == {"on, never set", "on", "off"}
+    for store in STORES:
+        aimed = [row for row in ratios if row["store"] == store and row["target"] is not None]
+        assert len({row["name"] for row in aimed}) == 3
+        assert {row["batch"] for row in aimed} == {1, 50}
+    assert all(set(row["rate"]) == set(row["cpu"]) == SPREAD for row in ratios)
+
+
+def test_accuracy_is_asked_of_both_stores_and_a_peer_that_is_not_there_is_left_out(run):
+    report, _ = run
+    rows = report["accuracy"]
+    assert {row["system"] for row in rows} == {f"penstock, {store}" for store in STORES}
+    assert {row["experiment"] for row in rows} == {"shares", "crowd"}
+    assert {row["setting"] for row in rows} == {"50 a poll", "1 a poll"}
+
+
 def test_the_report_says_where_it_was_measured_and_prints_a_table(run):
     report, printed = run
     assert {"date", "cores", "python", "sqlite", "postgres", "file_system"} <= set(report["environment"])
-    for title in ("Limits of this machine", "Workloads through HTTP", "The same work beside"):
+    titles = (
+        "Limits of this machine",
+        "Workloads through HTTP",
+        "The same work beside",
+        "Dispatches at the engine",
+        "Weights 5, 3 and 2",
+        "Equal keys",
+    )
+    for title in titles:
         assert title in printed

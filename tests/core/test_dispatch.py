@@ -9,7 +9,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.model import Queue
+from penstock.core.policies import KeyState, Knob, Policy, Setting
+from penstock.core.rates import MICRO, NANO, NANO_PER_MS
 from penstock.core.scheduling.dispatch import (
+    Blocked,
     Fit,
     Grants,
     Hold,
@@ -20,8 +24,8 @@ from penstock.core.scheduling.dispatch import (
     fit,
     settle,
 )
-from penstock.core.scheduling.fairness import Clockwork, Lane, stride
-from tests.core.queue_model import LEVEL, QUEUE, QueueModel
+from penstock.core.scheduling.fairness import Clockwork, Lane, Place, Starving, rank, stride
+from tests.core.queue_model import LEVEL, QUEUE, QueueModel, per_second
 from tests.support.builders import a_worker
 
 
@@ -163,8 +167,247 @@ def test_whatever_lanes_really_give_the_bill_is_the_number_of_tasks_taken(
 
 
 def test_settling_nothing_records_only_the_places_of_fresh_lanes():
-    fresh = Lane(LEVEL, "a", 0, 1000, 1000, 3, place=1)
-    settled = settle(QueueSnapshot(QUEUE, [fresh, a_lane("b", 7)], [Clockwork(LEVEL, 5)]), {})
+    fresh = Lane(LEVEL, "a", 0, 1000, 1000, 3, place=Place.FRESH)
+    clocks = [Clockwork(LEVEL, 5), Clockwork(LEVEL + 1, 9)]
+    settled = settle(QueueSnapshot(QUEUE, [fresh, a_lane("b", 7)], clocks), {})
     assert settled.order == ()
-    assert settled.lanes == (replace(fresh, tag=5, place=0),)
-    assert settled.clocks == (Clockwork(LEVEL, 5, placed=1),)
+    assert settled.lanes == (replace(fresh, tag=5, place=Place.READY),)
+    assert settled.clocks == (Clockwork(LEVEL, 5, placed=1),), "a clock that stood still is left out"
+
+
+# ── Limits of the queue ─────────────────────────────────────────────────────────────────────────────────
+
+NOW_MS = 1_000_000
+NOW_NS = NOW_MS * NANO_PER_MS
+
+
+def a_queue(values: dict[Knob, int | str], **counts: int) -> Queue:
+    settings = {knob: Setting(value, "ops", 0) for knob, value in values.items()}
+    return replace(QUEUE, policy=Policy(1, settings, **counts))
+
+
+def granted(snapshot: QueueSnapshot, room: int) -> Grants:
+    decision = decide(snapshot, room)
+    assert isinstance(decision, Grants)
+    return decision
+
+
+def test_a_queue_gives_what_its_rate_has_left_and_says_when_there_is_more():
+    queue = a_queue({Knob.QUEUE_RATE: per_second(10)})
+    queue = replace(queue, paid_until_ns=NOW_NS + 7 * NANO // 10)
+    snapshot = QueueSnapshot(queue, [a_lane("a", count=50)], [], NOW_MS)
+    decision = granted(snapshot, 50)
+    assert len(decision.order) == 3
+    assert decision.hold == Hold(HoldReason.QUEUE_RATE, NOW_MS + 100)
+    assert settle(snapshot, decision.counts()).paid_until_ns == NOW_NS + NANO
+    spent = replace(snapshot, queue=replace(queue, paid_until_ns=NOW_NS + NANO))
+    assert decide(spent, 50) == Hold(HoldReason.QUEUE_RATE, NOW_MS + 100)
+
+
+def test_a_queue_closed_by_a_rate_of_zero_names_no_moment():
+    snapshot = QueueSnapshot(a_queue({Knob.QUEUE_RATE: 0}), [a_lane("a")], [], NOW_MS)
+    assert decide(snapshot, 5) == Hold(HoldReason.QUEUE_RATE, None)
+
+
+def test_a_queue_gives_no_more_than_it_may_still_run_and_says_so():
+    snapshot = QueueSnapshot(a_queue({Knob.RUNNING: 5}), [a_lane("a", count=9)], [], NOW_MS, running=3)
+    decision = granted(snapshot, 9)
+    assert len(decision.order) == 2
+    assert decision.hold == Hold(HoldReason.QUEUE_RUNNING)
+    assert decide(replace(snapshot, running=5), 9) == Hold(HoldReason.QUEUE_RUNNING)
+    assert decide(replace(snapshot, running=8), 9) == Hold(HoldReason.QUEUE_RUNNING)
+
+
+def test_a_debt_that_the_rate_cannot_have_made_is_cut_by_the_first_settling():
+    """A rate was turned up, or the clock set back: the old debt must not close the queue for an hour."""
+    queue = a_queue({Knob.QUEUE_RATE: per_second(10)})
+    queue = replace(queue, paid_until_ns=NOW_NS + 3600 * NANO)
+    snapshot = QueueSnapshot(queue, [a_lane("a")], [], NOW_MS)
+    held = decide(snapshot, 1)
+    assert isinstance(held, Hold)
+    cut = replace(queue, paid_until_ns=settle(snapshot, {}).paid_until_ns)
+    assert held.look_again_at_ms is not None
+    assert held.look_again_at_ms <= NOW_MS + 200
+    assert isinstance(decide(replace(snapshot, queue=cut, now_ms=held.look_again_at_ms), 1), Grants)
+
+
+# ── Limits of keys ──────────────────────────────────────────────────────────────────────────────────────
+
+
+NONE_BLOCKED = Blocked()
+
+
+def limited(*lanes: Lane, keys: list[KeyState], blocked: Blocked = NONE_BLOCKED) -> QueueSnapshot:
+    queue = a_queue({}, limited_keys=1, capped_keys=1)
+    return QueueSnapshot(queue, lanes, [], NOW_MS, {each.key: each for each in keys}, blocked=blocked)
+
+
+def test_a_key_that_runs_out_of_tokens_waits_until_the_next_one_and_others_go_on():
+    a, b = a_lane("a"), a_lane("b", tag=5)
+    snapshot = limited(a, b, keys=[KeyState("a", rate_micro=2 * MICRO)])
+    decision = granted(snapshot, 6)
+    assert Counter(decision.order) == {a.slot: 2, b.slot: 4}
+    assert decision.hold == Hold(HoldReason.KEY_LIMITS, NOW_MS + 500)
+    settled = settle(snapshot, decision.counts())
+    after = {lane.key: lane for lane in settled.lanes}
+    assert (after["a"].place, after["a"].open_at_ms) == (Place.WAITING, NOW_MS + 500)
+    assert (after["b"].place, after["b"].open_at_ms) == (Place.READY, None)
+    assert settled.paid == {"a": NOW_NS + NANO}
+
+
+def test_a_key_that_runs_as_much_as_it_may_is_held_at_its_limit():
+    snapshot = limited(a_lane("a"), keys=[KeyState("a", running_limit=3, running=1)])
+    decision = granted(snapshot, 6)
+    assert len(decision.order) == 2
+    assert decision.hold == Hold(HoldReason.KEY_LIMITS, None)
+    (after,) = settle(snapshot, decision.counts()).lanes
+    assert (after.place, after.held_at, after.count) == (Place.HELD, 3, 3)
+
+
+def test_a_paused_or_closed_key_is_held_without_a_limit_that_holds_it():
+    a, b = a_lane("a"), a_lane("b")
+    snapshot = limited(a, b, keys=[KeyState("a", paused=1), KeyState("b", rate_micro=0)])
+    assert decide(snapshot, 5) == Hold(HoldReason.KEY_LIMITS, None)
+    settled = settle(snapshot, {})
+    assert {(lane.place, lane.held_at) for lane in settled.lanes} == {(Place.HELD, None)}
+    assert settled.paid == {}
+
+
+def test_what_a_key_is_given_at_one_level_counts_against_its_limit_at_every_other():
+    high, low = a_lane("a", level=1), a_lane("a", level=2)
+    snapshot = limited(high, low, keys=[KeyState("a", running_limit=7)])
+    decision = granted(snapshot, 20)
+    assert decision.order == (high.slot,) * 5 + (low.slot,) * 2
+    assert {lane.place for lane in settle(snapshot, decision.counts()).lanes} == {Place.HELD}
+
+
+def test_a_lane_that_gave_its_last_task_makes_nobody_wait_for_its_key():
+    snapshot = limited(a_lane("a", count=2), keys=[KeyState("a", rate_micro=2 * MICRO)])
+    assert granted(snapshot, 5).hold == Hold(HoldReason.EMPTY)
+
+
+def test_the_first_moment_is_named_whether_its_lane_was_read_or_not():
+    keys = [KeyState("a", rate_micro=MICRO, paid_until_ns=NOW_NS + NANO)]
+    for unread, first in ((None, 1000), (NOW_MS + 400, 400), (NOW_MS + 4000, 1000)):
+        snapshot = limited(a_lane("a"), keys=keys, blocked=Blocked(unread))
+        assert decide(snapshot, 5) == Hold(HoldReason.KEY_LIMITS, NOW_MS + first)
+
+
+def test_a_moment_that_has_passed_is_not_waited_for():
+    """Its lane was read by this very claim; what it waits for now is told by where it stands now."""
+    due = replace(a_lane("a"), place=Place.WAITING, open_at_ms=NOW_MS - 3)
+    snapshot = limited(due, keys=[KeyState("a", rate_micro=MICRO)], blocked=Blocked(NOW_MS - 3))
+    assert granted(snapshot, 5).hold == Hold(HoldReason.KEY_LIMITS, NOW_MS + 1000)
+
+
+def test_lanes_that_are_held_unread_are_told_from_an_empty_queue():
+    assert decide(limited(keys=[], blocked=Blocked(any_held=True)), 5) == Hold(HoldReason.KEY_LIMITS, None)
+    assert decide(limited(keys=[]), 5) == Hold(HoldReason.EMPTY)
+
+
+def test_a_lane_that_does_not_fit_is_put_aside_like_any_other_but_nobody_waits_for_it():
+    snapshot = limited(
+        replace(a_lane("a"), place=Place.STALE, fits=0), keys=[KeyState("a", running_limit=1, running=1)]
+    )
+    assert decide(snapshot, 5) == Hold(HoldReason.EMPTY)
+    (after,) = settle(snapshot, {}).lanes
+    assert after.place is Place.HELD
+
+
+def test_a_lane_whose_key_may_go_again_stands_ready_with_its_tag():
+    stale, waiting = replace(a_lane("a", 7), place=Place.STALE), replace(a_lane("b", 8), place=Place.WAITING)
+    snapshot = limited(stale, replace(waiting, open_at_ms=NOW_MS), keys=[])
+    settled = settle(snapshot, {})
+    assert [(lane.tag, lane.place, lane.open_at_ms) for lane in settled.lanes] == [
+        (7, Place.READY, None),
+        (8, Place.READY, None),
+    ]
+
+
+def test_the_debt_of_a_key_is_cut_when_its_rate_was_turned_up_even_if_nothing_goes():
+    snapshot = limited(
+        a_lane("a"), keys=[KeyState("a", rate_micro=10 * MICRO, paid_until_ns=NOW_NS + 3600 * NANO)]
+    )
+    held = decide(snapshot, 1)
+    assert isinstance(held, Hold)
+    settled = settle(snapshot, {})
+    (after,) = settled.lanes
+    assert after.open_at_ms == held.look_again_at_ms
+    assert after.open_at_ms is not None
+    assert after.open_at_ms <= NOW_MS + 200
+    keys = {"a": KeyState("a", rate_micro=10 * MICRO, paid_until_ns=settled.paid["a"])}
+    assert isinstance(decide(replace(snapshot, keys=keys, now_ms=after.open_at_ms), 1), Grants)
+
+
+def test_the_default_rate_is_scaled_by_the_weight_of_the_key_at_its_highest_level():
+    queue = a_queue({Knob.KEY_RATE: per_second(2)})
+    lanes = [a_lane("a", level=1, weight=3000), a_lane("a", level=4, weight=1000)]
+    assert len(granted(QueueSnapshot(queue, lanes, [], NOW_MS), 20).order) == 6
+
+
+# ── Weights of the operator's ───────────────────────────────────────────────────────────────────────────
+
+
+def test_a_fresh_lane_learns_the_weight_that_the_operator_set_and_forgets_one_that_was_unset():
+    fresh = replace(a_lane("a"), place=Place.FRESH)
+    outdated = replace(a_lane("b"), place=Place.FRESH, override_milli=5000)
+    queue = a_queue({}, overridden_keys=1)
+    keys = {"a": KeyState("a", weight_milli=9000), "b": KeyState("b")}
+    settled = settle(QueueSnapshot(queue, [fresh, outdated], [], NOW_MS, keys), {})
+    assert {lane.key: (lane.override_milli, lane.weight_milli) for lane in settled.lanes} == {
+        "a": (9000, 9000),
+        "b": (None, 1000),
+    }
+
+
+# ── Shares of what runs ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_where_what_runs_is_counted_the_key_that_runs_least_for_its_weight_goes_first():
+    lanes = [a_lane("a", tag=0), a_lane("b", tag=9, weight=2000)]
+    keys = {"a": KeyState("a", running=1), "b": KeyState("b", running=1)}
+    snapshot = QueueSnapshot(a_queue({Knob.COUNTS: "running"}), lanes, [], NOW_MS, keys)
+    decision = granted(snapshot, 4)
+    assert [key for _, key in decision.order] == ["b", "b", "a", "b"]
+    settled = settle(snapshot, decision.counts())
+    assert {lane.key: lane.rank for lane in settled.lanes} == {"a": rank(2, 1000), "b": rank(4, 2000)}
+
+
+# ── Aging ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def aging(turn: int = 0, starving: int = 9) -> QueueSnapshot:
+    queue = replace(a_queue({Knob.AGING_WAIT: 10, Knob.AGING_EVERY: 4}), aging_turn=turn)
+    lanes = [a_lane("new", level=1, count=99), a_lane("old", level=5, count=9)]
+    return QueueSnapshot(queue, lanes, [], NOW_MS, starving=[Starving(5, 0, starving)])
+
+
+def test_turns_are_counted_from_claim_to_claim():
+    turns, levels = [0], []
+    for _ in range(9):
+        snapshot = aging(turns[-1])
+        decision = granted(snapshot, 1)
+        levels.append(decision.order[0][0])
+        turns.append(settle(snapshot, decision.counts()).aging_turn)
+    assert levels == [1, 1, 1, 5, 1, 1, 1, 5, 1]
+    assert turns == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
+
+
+def test_a_claim_that_gives_nothing_leaves_the_turns_as_they_are():
+    assert settle(aging(2), {}).aging_turn == 2
+
+
+def test_turns_go_on_when_a_lane_gives_less_than_planned():
+    snapshot = aging(0)
+    assert granted(snapshot, 3).counts() == {(1, "new"): 3}
+    assert settle(snapshot, {(1, "new"): 2}).aging_turn == 2
+
+
+def test_when_the_last_old_task_has_gone_the_levels_are_strict_again():
+    decision = granted(aging(0, starving=1), 12)
+    assert [level for level, _ in decision.order].count(5) == 1
+
+
+def test_without_old_tasks_below_no_turns_are_counted():
+    snapshot = replace(aging(2), starving=[])
+    assert settle(snapshot, {(1, "new"): 1}).aging_turn == 0

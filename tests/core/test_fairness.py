@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from penstock.core.scheduling.fairness import SCALE, Clockwork, Lane, place, plan, stride
+from penstock.core.scheduling.fairness import SCALE, Clockwork, Lane, Place, place, plan, stride
 from tests.core.queue_model import LEVEL, QueueModel
 
 weights = st.one_of(st.integers(1, 1_000_000), st.sampled_from([1, 10, 400, 1000, 2500, 20_000, 1_000_000]))
@@ -111,7 +111,7 @@ def test_virtual_time_never_falls_back_and_no_ready_lane_lies_behind_it(script: 
         play(queue, [move])
         assert queue.virtual() >= seen
         seen = queue.virtual()
-        placed = [lane for lane in queue.lanes.values() if lane.count and not lane.place]
+        placed = [lane for lane in queue.lanes.values() if lane.count and lane.place == Place.READY]
         assert all(lane.tag >= seen for lane in placed)
 
 
@@ -294,7 +294,9 @@ def test_a_hundred_newcomers_at_one_instant_are_spread_over_a_round_and_never_sh
     for number in range(1000):
         queue.enqueue(named(number), 8)
     queue.keys(500)
-    newcomers = [Lane(LEVEL, f"new{number:03d}", 0, 1000, 1000, 1, place=1) for number in range(100)]
+    newcomers = [
+        Lane(LEVEL, f"new{number:03d}", 0, 1000, 1000, 1, place=Place.FRESH) for number in range(100)
+    ]
     placed, clock = place(newcomers, queue.clocks[LEVEL])
     tags = sorted(lane.tag for lane in placed)
     assert len(set(tags)) == 100
@@ -383,3 +385,29 @@ def test_a_key_whose_weight_flutters_is_not_pushed_back_each_time():
             queue.reweight(key, dice.choice((990, 1000, 1010)))
         counts.update(queue.keys(1))
     assert min(counts["flutter-a"], counts["flutter-b"]) >= 17, "a share of 20, less a little for rounding"
+
+
+def test_a_key_whose_weight_changes_and_changes_back_between_two_claims_is_not_pushed_back_either():
+    queue = QueueModel()
+    for number in range(30):
+        queue.enqueue(f"calm{number:02d}", 500)
+    for key in ("moody-a", "moody-b"):
+        queue.enqueue(key, 500)
+    queue.keys(64)
+    counts = Counter[str]()
+    for _ in range(640):
+        for key in ("moody-a", "moody-b"):
+            queue.reweight(key, 9000)
+            queue.reweight(key, 1000)
+        counts.update(queue.keys(1))
+    assert abs(counts["moody-a"] - 20) <= 1
+    assert abs(counts["moody-b"] - 20) <= 1
+
+
+def test_a_key_that_comes_back_with_a_wait_left_keeps_it():
+    """As if it had been busy all the time: no debt is forgiven, and none is added."""
+    placed, clock = place(
+        [Lane(LEVEL, "a", 700, 1000, 1000, 1, place=Place.FRESH)], Clockwork(LEVEL, 500, placed=3)
+    )
+    assert [lane.tag for lane in placed] == [700]
+    assert clock == Clockwork(LEVEL, 500, placed=3)

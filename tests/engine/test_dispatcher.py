@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.core.model import Standing, TaskState
-from penstock.core.scheduling.dispatch import PollStatus
+from penstock.core.scheduling.dispatch import HoldReason, PollStatus
 from penstock.engine import dispatcher as module
 from penstock.engine.dispatcher import Dispatcher, PollAnswer
 from penstock.engine.house import House
@@ -94,13 +94,13 @@ async def test_a_poll_finds_what_was_there_before_it(scene: Scene, desk: Desk):
 
 
 async def test_a_poll_without_patience_is_answered_at_once(scene: Scene, desk: Desk):
-    assert await desk.poll(wait_ms=0) == PollAnswer((), PollStatus.EMPTY)
+    assert await desk.poll(wait_ms=0) == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
     await scene.start()
     assert names(await desk.poll(wait_ms=0)) == ["order-1"]
 
 
 async def test_a_wait_that_is_over_is_answered_empty(desk: Desk):
-    assert await desk.poll(wait_ms=1) == PollAnswer((), PollStatus.EMPTY)
+    assert await desk.poll(wait_ms=1) == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
 
 
 async def test_two_polls_and_one_task_leave_one_waiting(scene: Scene, desk: Desk):
@@ -176,7 +176,7 @@ async def test_a_poll_ends_early_when_its_worker_has_work_of_the_other_kind(scen
     await scene.start()
     await poll
     await scene.complete((await poll).leased[0], charge())
-    assert await desk.poll(LONG_MS, "single") == PollAnswer((), PollStatus.EMPTY)
+    assert await desk.poll(LONG_MS, "single") == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
 
 
 @pytest.mark.usefixtures("no_floor")
@@ -331,7 +331,7 @@ async def test_of_several_tasks_all_wait_again(scene: Scene, desk: Desk):
 async def test_a_drain_ends_all_polls(scene: Scene, desk: Desk):
     polls = [await desk.waiting() for _ in range(3)]
     desk.dispatcher.drain()
-    assert [await poll for poll in polls] == [PollAnswer((), PollStatus.EMPTY)] * 3
+    assert [await poll for poll in polls] == [PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)] * 3
 
 
 async def test_after_a_drain_a_poll_gets_one_look_and_no_wait(scene: Scene, desk: Desk):
@@ -350,7 +350,7 @@ async def test_closing_waits_until_what_was_granted_too_late_waits_again(scene: 
     run = await scene.start()
     await until(lambda: store.held == 1)
     closing = asyncio.create_task(desk.dispatcher.close())
-    assert await poll == PollAnswer((), PollStatus.EMPTY)
+    assert await poll == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
     store.shut(Line.WORK)
     store.open(Line.CLAIM)
     await until(lambda: closing.done() or len(desk.dispatcher._tasks) == 1)

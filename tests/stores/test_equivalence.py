@@ -183,11 +183,12 @@ class RuledPlayer(Player):
             await tx.policies.count_leases(queue_id)
         if new.counts_running != old.counts_running:
             await tx.policies.rank_lanes(queue_id, by_running=new.counts_running)
-        tx.policies.stir(queue_id)
+        looked_at = Place.STALE if new.looks_at_keys else Place.READY
+        tx.policies.stir(queue_id, looked_at)
         tx.policies.save(queue_id, policy)
         for each in keys:
             tx.policies.save_key(queue_id, each)
-            tx.policies.touch_key(queue_id, each.key, self._dice.choice((Place.FRESH, Place.STALE)))
+            tx.policies.touch_key(queue_id, each.key, self._dice.choice((Place.FRESH, looked_at)))
 
 
 @pytest.mark.parametrize("seed", range(6))

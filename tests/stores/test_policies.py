@@ -517,18 +517,20 @@ async def test_what_changes_for_a_key_has_its_lanes_looked_at_again(store: Store
     assert found[3, "b"] == Place.HELD
 
 
-async def test_a_change_of_the_limits_stirs_every_lane_that_was_put_aside(store: Store):
+@pytest.mark.parametrize("to", [Place.STALE, Place.READY])
+async def test_a_change_of_the_limits_stirs_every_lane_that_stands_aside(store: Store, to: Place):
     queue, other = await a_queue(store), await a_queue(store, name="refunds")
     standing = {place.name: place for place in Place}
     for line in (queue, other):
         tasks = (a_task(line, f"{line.name}-{n}", key=key) for n, key in enumerate(standing))
         await enqueue(store, *tasks)
         await stand(store, line.queue_id, *(a_lane(key, place) for key, place in standing.items()))
-    await record(store, lambda tx: tx.policies.stir(queue.queue_id))
+    await record(store, lambda tx: tx.policies.stir(queue.queue_id, to))
     found = await places(store, queue.queue_id)
     assert {key: place for (_, key), place in found.items()} == standing | {
-        "WAITING": Place.STALE,
-        "HELD": Place.STALE,
+        "STALE": to,
+        "WAITING": to,
+        "HELD": to,
     }
     found = await places(store, other.queue_id)
     assert {key: place for (_, key), place in found.items()} == standing

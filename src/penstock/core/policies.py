@@ -165,6 +165,22 @@ class Rules:
     counts_leases: bool = False
     """Whether what runs is counted by key, and the end of a lease may let others go."""
 
+    @property
+    def looks_at_keys(self) -> bool:
+        """Whether a claim must know more of a key than its lane: then lanes can stand aside."""
+        return self.limits_keys or self.counts_running
+
+    @property
+    def of_keys(self) -> tuple[Rate | None, int, int | None, bool, bool]:
+        """What decides about all keys; when it changes, those that stand aside are looked at again."""
+        return (
+            self.key_rate,
+            self.key_burst_ms,
+            self.key_running_limit,
+            self.limits_keys,
+            self.counts_running,
+        )
+
     def rate_of(self, state: KeyState, weight_milli: int) -> Rate | None:
         """A key's own rate, or the default scaled by its weight."""
         if state.rate_micro is not None:

@@ -21,7 +21,7 @@ from penstock.core.policies import (
 from penstock.core.scheduling.fairness import Place
 from penstock.engine.house import House
 from penstock.errors import Conflict, InvalidInput, Reason, ValidationFailed
-from penstock.ports.store import Tx
+from penstock.ports.store import Line, Tx
 from penstock.ports.wakeups import queue_bell
 
 KEYS_SHOWN = 1_000
@@ -131,7 +131,7 @@ async def _make(house: House, namespace: str, name: str, kind: TaskKind, ask: Po
         _check_version(queue.policy, ask.if_version)
         await _Change(tx, queue, ask, author).make()
 
-    await house.store.transact(operation, key=f"policy:{namespace}:{name}:{kind}")
+    await house.store.transact(operation, key=f"policy:{namespace}:{name}:{kind}", line=Line.CHANGE)
 
 
 async def _steps(
@@ -180,7 +180,9 @@ async def convey(house: House, namespace: str, name: str, micro: int, worker_id:
         heed(tx, queue, WorkerRate(micro, worker_id, tx.now_ms))
 
     if not await house.store.read(is_known):
-        await house.store.transact(operation, key=f"policy:{namespace}:{name}:{TaskKind.ACTIVITY}")
+        await house.store.transact(
+            operation, key=f"policy:{namespace}:{name}:{TaskKind.ACTIVITY}", line=Line.CHANGE
+        )
 
 
 def heed(tx: Tx, queue: Queue, conveyed: WorkerRate) -> Queue:
@@ -239,12 +241,13 @@ class _Change:
             self._tx.policies.save_worker_rate(self._queue.queue_id, None)
         if not self._log:
             return
-        await self._take_effect(replace(self._queue, policy=policy))
+        after_change = replace(self._queue, policy=policy)
+        await self._take_effect(after_change)
         self._tx.policies.save(self._queue.queue_id, policy)
         for before, after in keys:
             self._tx.policies.save_key(self._queue.queue_id, after)
             reweighted = before.weight_milli != after.weight_milli
-            place = Place.FRESH if reweighted else Place.STALE
+            place = Place.FRESH if reweighted else _looked_at(after_change)
             self._tx.policies.touch_key(self._queue.queue_id, after.key, place)
         self._tx.policies.log(self._queue.queue_id, self._log)
         if policy.version > CHANGES_KEPT:
@@ -258,8 +261,8 @@ class _Change:
             await self._tx.policies.count_leases(queue_id)
         if new.counts_running != old.counts_running:
             await self._tx.policies.rank_lanes(queue_id, by_running=new.counts_running)
-        if old.limits_keys:
-            self._tx.policies.stir(queue_id)
+        if old.looks_at_keys and old.of_keys != new.of_keys:
+            self._tx.policies.stir(queue_id, _looked_at(after))
 
     def _settings(self) -> dict[Knob, Setting | None]:
         settings: dict[Knob, Setting | None] = {}
@@ -363,6 +366,11 @@ def _value(setting: Setting | None) -> str | None:
 
 def _text(value: int | None) -> str | None:
     return None if value is None else str(value)
+
+
+def _looked_at(queue: Queue) -> Place:
+    """Where lanes stand that the next claim is to look at; where no claim looks at keys, all may go."""
+    return Place.STALE if queue.rules.looks_at_keys else Place.READY
 
 
 def _check_aging(policy: Policy) -> None:

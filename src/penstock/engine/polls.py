@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from penstock.core import rates
 from penstock.core.model import (
     Activity,
     ActivityStatus,
@@ -17,7 +18,7 @@ from penstock.core.model import (
     TaskState,
     Worker,
 )
-from penstock.core.policies import Rules, WorkerRate
+from penstock.core.policies import Rules
 from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.cohorts import check_may_poll
 from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, Settled
@@ -27,7 +28,6 @@ from penstock.core.scheduling.retries import running_deadline_at_ms, waiting_dea
 from penstock.core.timers import MINUTE_MS
 from penstock.engine.activity_reports import attempt_id
 from penstock.engine.house import House
-from penstock.engine.policies import heed
 from penstock.engine.recording import put_back, release_buffer
 from penstock.engine.sight import look
 from penstock.errors import PenstockError
@@ -196,7 +196,6 @@ async def _grant(
     fit or may not go, which now have their place, so that the next look sees further.
     """
     nobody: list[list[Leased]] = [[] for _ in polls]
-    queue = _heeded(tx, queue, polls)
     queue_id, rules = queue.queue_id, queue.rules
     room = sum(poll.tasks_max for poll in polls)
     running = 0
@@ -204,6 +203,7 @@ async def _grant(
         running = await tx.queues.running(queue_id, rules.running_limit)
     allowed = dispatch.budget(queue, running, tx.now_ms)
     if isinstance(allowed, Hold):
+        _record_debt(tx, queue)
         return nobody, allowed, False
     room = room if allowed is None else min(room, allowed)
     sight = await look(tx, queue, fit, room, running)
@@ -226,12 +226,12 @@ async def _grant(
     return await _lease(house, tx, polls, tasks, rules), decision.hold, short
 
 
-def _heeded(tx: Tx, queue: Queue, polls: Sequence[Poll]) -> Queue:
-    """The queue with the rate that the last of these polls conveys, if one does."""
-    for poll in reversed(polls):
-        if poll.activities_per_second_micro is not None and poll.kind is TaskKind.ACTIVITY:
-            return heed(tx, queue, WorkerRate(poll.activities_per_second_micro, poll.worker_id, tx.now_ms))
-    return queue
+def _record_debt(tx: Tx, queue: Queue) -> None:
+    """Keep what is owed at the rate of today, which may be less than at the old one: else it never falls due."""
+    rate = queue.rules.queue_rate
+    owed = queue.paid_until_ns if rate is None else rates.paid(rate, queue.paid_until_ns, tx.now_ms, 0)
+    if owed != queue.paid_until_ns:
+        tx.policies.settle(queue.queue_id, owed, queue.aging_turn)
 
 
 def _record(tx: Tx, queue: Queue, settled: Settled, taken: Mapping[Slot, int]) -> int:

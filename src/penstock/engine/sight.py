@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.core.model import Queue
+from penstock.core.model import Queue, QueueId
 from penstock.core.policies import KeyState, Order, Rules
 from penstock.core.scheduling.dispatch import Blocked, Fit, QueueSnapshot
 from penstock.core.scheduling.fairness import (
@@ -92,10 +92,10 @@ async def _in_fairness(
     fresh = await tx.queues.lanes_to_place(queue_id, fit, Place.FRESH)
     stale: Sequence[Lane] = ()
     due: Sequence[Lane] = ()
-    if queue.policy.version:
-        stale = await tx.queues.lanes_to_place(queue_id, fit, Place.STALE)
     if rules.limits_keys:
-        due = await tx.queues.lanes_due(queue_id, fit, tx.now_ms)
+        due = await _due(tx, queue_id, fit)
+    if rules.looks_at_keys:
+        stale = await tx.queues.lanes_to_place(queue_id, fit, Place.STALE)
     full = [lanes[-1].level for lanes in (fresh, stale) if len(lanes) >= PLACED_AT_ONCE_MAX]
     deepest = min(full, default=ALL_LEVELS[1])
     most = _sighted(rules, room)
@@ -104,6 +104,18 @@ async def _in_fairness(
         ready += await tx.queues.lanes(queue_id, fit, most, (each.level, each.level))
     seen = {lane.slot: lane for lane in (*fresh, *stale, *due, *ready)}
     return [lane for lane in seen.values() if lane.level <= deepest], bool(full)
+
+
+async def _due(tx: Tx, queue_id: QueueId, fit: Fit) -> Sequence[Lane]:
+    """The lanes whose tokens have come; where there are more than one claim places, all are made stale instead.
+
+    Stale lanes come by level, so that no level goes before one that was not seen.
+    """
+    due = await tx.queues.lanes_due(queue_id, fit, tx.now_ms)
+    if len(due) < PLACED_AT_ONCE_MAX:
+        return due
+    await tx.queues.rouse_due(queue_id, tx.now_ms)
+    return ()
 
 
 async def _in_order(
@@ -125,7 +137,7 @@ def _sighted(rules: Rules, room: int) -> int:
 async def _keys(tx: Tx, queue: Queue, lanes: Sequence[Lane]) -> Mapping[str, KeyState]:
     """The keys whose own rows matter: of all lanes where limits or ranks look at them, else of new lanes."""
     rules = queue.rules
-    if rules.limits_keys or rules.counts_running:
+    if rules.looks_at_keys:
         keys = dict.fromkeys(lane.key for lane in lanes)
     elif queue.policy.overridden_keys:
         keys = dict.fromkeys(lane.key for lane in lanes if lane.place == Place.FRESH)

@@ -58,6 +58,8 @@ class Line(StrEnum):
 
     WORK = "work"
     CLAIM = "claim"
+    CHANGE = "change"
+    """For changes that count what others do: never in one transaction with those."""
 
 
 class Namespaces(Protocol):
@@ -216,6 +218,10 @@ class Queues(Protocol):
         """The lanes that waited for tokens until now (a bounded number), marked with whether they fit."""
         ...
 
+    async def rouse_due(self, queue_id: QueueId, now_ms: int) -> None:
+        """Make stale, at once, every lane that waited for tokens until now."""
+        ...
+
     async def arrivals(
         self, queue_id: QueueId, fit: Fit, room: int, now_ms: int, levels: tuple[int, int] = ALL_LEVELS
     ) -> Sequence[tuple[Arrival, Lane]]:
@@ -290,7 +296,11 @@ class Policies(Protocol):
         ...
 
     async def count_leases(self, queue_id: QueueId) -> None:
-        """Mark every lease of the queue as counted, and set what each key runs to what it does."""
+        """Mark every lease of the queue as counted, and set what each key runs to what it does.
+
+        Only on the line of changes: the leases are held still by their locks, which do not part operations that
+        share a transaction.
+        """
         ...
 
     async def rank_lanes(self, queue_id: QueueId, *, by_running: bool) -> None:
@@ -315,15 +325,15 @@ class Policies(Protocol):
         ...
 
     def touch_key(self, queue_id: QueueId, key: str, place: Place) -> None:
-        """Have the next claim look at a key's busy lanes: fresh when its weight changed, stale otherwise."""
+        """Have the next claim look at a key's busy lanes, unless they are fresh already."""
         ...
 
     def rerank_others(self, queue_id: QueueId, level: int, key: str) -> None:
         """The key was given something at this level: its ready lanes at other levels are stale."""
         ...
 
-    def stir(self, queue_id: QueueId) -> None:
-        """Have the next claim look at every lane that was put aside."""
+    def stir(self, queue_id: QueueId, place: Place) -> None:
+        """Have the next claim look at every lane that stands aside (stale), or let them all go (ready)."""
         ...
 
     def drop_key(self, queue_id: QueueId, key: str) -> None:

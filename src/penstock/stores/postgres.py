@@ -86,9 +86,9 @@ class PostgresStore:
             _GroupLine(
                 url, node, self._statements, self._known_queues, wakeups, statement_timeout_ms, on_moment
             )
-            for _ in range(WORK_LINES + 1)
+            for _ in range(WORK_LINES + 2)
         ]
-        self._claims, self._work = lines[0], lines[1:]
+        self._claims, self._changes, self._work = lines[0], lines[1], lines[2:]
         self._closing = False
 
     @classmethod
@@ -115,8 +115,12 @@ class PostgresStore:
     async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
         if self._closing:
             raise Unavailable(Reason.SERVER_DRAINING, "The store is closing.", outcome="none")
-        runner = self._claims if line is Line.CLAIM else self._work[zlib.crc32(key.encode()) % WORK_LINES]
-        return cast("T", await runner.submit(operation, key))
+        return cast("T", await self._runner(key, line).submit(operation, key))
+
+    def _runner(self, key: str, line: Line) -> _GroupLine:
+        if line is Line.CLAIM:
+            return self._claims
+        return self._changes if line is Line.CHANGE else self._work[zlib.crc32(key.encode()) % WORK_LINES]
 
     async def read(self, operation: Operation[T]) -> T:
         try:
@@ -152,7 +156,7 @@ class PostgresStore:
 
     async def close(self) -> None:
         self._closing = True
-        await asyncio.gather(*(line.close() for line in (self._claims, *self._work)))
+        await asyncio.gather(*(line.close() for line in (self._claims, self._changes, *self._work)))
         await self._readers.close()
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from penstock.core import rates
 from penstock.core.model import Queue, Worker
 from penstock.core.policies import KeyState, Order, Rules
-from penstock.core import rates
 from penstock.core.scheduling import fairness
 from penstock.core.scheduling.fairness import Arrival, Bounds, Clockwork, Lane, Place, Plan, Slot, Starving
 
@@ -281,15 +281,15 @@ class _Sight:
         limit = self.rules.running_limit_of(state)
         rate, now_ms = self.rules.rate_of(state, self.weights[lane.key]), self.snapshot.now_ms
         if state.paused or (rate is not None and rate.is_closed):
-            return replace(lane, place=Place.HELD)
+            return _aside(lane, Place.HELD)
         if limit is not None and state.running + given >= limit:
-            return replace(lane, place=Place.HELD, held_at=limit)
+            return _aside(lane, Place.HELD, held_at=limit)
         if rate is None:
             return lane
         paid_until_ns = rates.paid(rate, state.paid_until_ns, now_ms, given)
         if rates.available(rate, paid_until_ns, now_ms):
             return lane
-        return replace(lane, place=Place.WAITING, open_at_ms=rates.open_at_ms(rate, paid_until_ns, now_ms))
+        return _aside(lane, Place.WAITING, open_at_ms=rates.open_at_ms(rate, paid_until_ns, now_ms))
 
     def paid(self, spent: Mapping[str, int]) -> dict[str, int]:
         """Until when each key has paid after it was given `spent`; only of keys with a rate where it changed."""
@@ -302,6 +302,16 @@ class _Sight:
                 if until != state.paid_until_ns:
                     paid[key] = until
         return paid
+
+
+def _aside(lane: Lane, place: Place, *, open_at_ms: int | None = None, held_at: int | None = None) -> Lane:
+    """The lane put aside. One that was not placed first, because keys have no shares, gives up what wait it has left.
+
+    Its weight is then the one in force: were it another, the store would have the lane looked at again at once.
+    """
+    if lane.weight_milli != lane.effective_milli:
+        lane = replace(lane, weight_milli=lane.effective_milli, tag=min(lane.tag, lane.base or 0))
+    return replace(lane, place=place, open_at_ms=open_at_ms, held_at=held_at)
 
 
 def _weights(lanes: Iterable[Lane]) -> dict[str, int]:
@@ -337,28 +347,23 @@ def _running(keys: Mapping[str, KeyState]) -> dict[str, int]:
 def _placed(snapshot: QueueSnapshot) -> tuple[list[Lane], list[Clockwork]]:
     """Compute the tags of lanes that became busy or changed weight since the last claim."""
     clocks = {clock.level: clock for clock in snapshot.clocks}
-    lanes = [lane for lane in _awake(snapshot) if lane.place != Place.FRESH]
-    for level in sorted({lane.level for lane in snapshot.lanes if lane.place == Place.FRESH}):
-        fresh = [
-            replace(lane, override_milli=_override(snapshot, lane.key), rank=0, open_at_ms=None)
-            for lane in snapshot.lanes
-            if lane.place == Place.FRESH and lane.level == level
-        ]
+    awake = _awake(snapshot)
+    lanes = [lane for lane in awake if lane.place != Place.FRESH]
+    for level in sorted({lane.level for lane in awake if lane.place == Place.FRESH}):
+        fresh = [lane for lane in awake if lane.place == Place.FRESH and lane.level == level]
         placed, clocks[level] = fairness.place(fresh, clocks.get(level, Clockwork(level)))
         lanes += placed
     return lanes, [clocks[level] for level in sorted(clocks)]
 
 
-def _override(snapshot: QueueSnapshot, key: str) -> int | None:
-    state = snapshot.keys.get(key)
-    return None if state is None else state.weight_milli
-
-
 def _awake(snapshot: QueueSnapshot) -> list[Lane]:
     """The lanes as they would stand if their keys were free to go; those to be placed still are."""
-    return [lane if lane.place == Place.READY else _woken(lane) for lane in snapshot.lanes]
+    return [lane if lane.place == Place.READY else _woken(snapshot, lane) for lane in snapshot.lanes]
 
 
-def _woken(lane: Lane) -> Lane:
-    place = Place.FRESH if lane.place == Place.FRESH else Place.READY
-    return replace(lane, place=place, open_at_ms=None)
+def _woken(snapshot: QueueSnapshot, lane: Lane) -> Lane:
+    if lane.place != Place.FRESH:
+        return replace(lane, place=Place.READY, open_at_ms=None)
+    state = snapshot.keys.get(lane.key)
+    override_milli = None if state is None else state.weight_milli
+    return replace(lane, override_milli=override_milli, rank=0, open_at_ms=None)

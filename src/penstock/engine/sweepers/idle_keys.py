@@ -9,22 +9,33 @@ from penstock.engine.house import House
 from penstock.engine.sweepers.sweeper import Sweeper
 from penstock.ports.store import Tx
 
+KEYS_AT_ONCE = 16
+"""So many times more keys than other sweepers take: all of a queue go in one transaction."""
 
-def idle_keys(house: House) -> Sweeper[tuple[QueueId, str]]:
+_KeysOfQueue = tuple[QueueId, tuple[str, ...]]
+
+
+def idle_keys(house: House) -> Sweeper[_KeysOfQueue]:
     return Sweeper("idle_keys", house, _find, _mend)
 
 
-async def _find(house: House, limit: int) -> Sequence[tuple[QueueId, str]]:
+async def _find(house: House, limit: int) -> Sequence[_KeysOfQueue]:
     async def operation(tx: Tx) -> Sequence[tuple[QueueId, str]]:
-        return await tx.policies.idle_keys(tx.now_ms, limit)
+        return await tx.policies.idle_keys(tx.now_ms, limit * KEYS_AT_ONCE)
 
-    return await house.store.read(operation)
+    found: dict[QueueId, list[str]] = {}
+    for queue_id, key in await house.store.read(operation):
+        found.setdefault(queue_id, []).append(key)
+    return [(queue_id, tuple(keys)) for queue_id, keys in found.items()]
 
 
-async def _mend(house: House, key: tuple[QueueId, str]) -> bool:
+async def _mend(house: House, idle: _KeysOfQueue) -> bool:
+    queue_id, keys = idle
+
     async def operation(tx: Tx) -> bool:
-        if await tx.queues.lock(key[0]) is not None:
-            tx.policies.drop_key(*key)
+        if await tx.queues.lock(queue_id) is not None:
+            for key in keys:
+                tx.policies.drop_key(queue_id, key)
         return True
 
-    return await house.store.transact(operation, key=f"key:{key[0]}:{key[1]}")
+    return await house.store.transact(operation, key=f"keys:{queue_id}")

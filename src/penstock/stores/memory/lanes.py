@@ -84,11 +84,11 @@ def touch(tables: Tables, changes: Changes, queue_id: QueueId, key: str, place: 
             put(tables, changes, lane_id, replace(lane, place=place))
 
 
-def stir(tables: Tables, changes: Changes, queue_id: QueueId) -> None:
-    """The queue's limits have changed: whoever was put aside is looked at again."""
+def stir(tables: Tables, changes: Changes, queue_id: QueueId, place: Place) -> None:
+    """The queue's limits have changed: whoever stands aside is looked at again, or may go."""
     for lane_id, lane in busy(tables, queue_id):
-        if lane.place in (Place.WAITING, Place.HELD):
-            put(tables, changes, lane_id, replace(lane, place=Place.STALE))
+        if lane.place in (Place.STALE, Place.WAITING, Place.HELD):
+            put(tables, changes, lane_id, replace(lane, place=place))
 
 
 def busy(tables: Tables, queue_id: QueueId) -> list[tuple[LaneId, Lane]]:

@@ -112,8 +112,8 @@ class MemoryPolicies:
         write = partial(lanes.rerank_others, self._tables, self._changes, queue_id, level, key)
         self._changes.record(write, Phase.TOUCH_LANES)
 
-    def stir(self, queue_id: QueueId) -> None:
-        write = partial(lanes.stir, self._tables, self._changes, queue_id)
+    def stir(self, queue_id: QueueId, place: Place) -> None:
+        write = partial(lanes.stir, self._tables, self._changes, queue_id, place)
         self._changes.record(write, Phase.TOUCH_LANES)
 
     def drop_key(self, queue_id: QueueId, key: str) -> None:

@@ -77,6 +77,12 @@ class MemoryQueues:
         due.sort(key=lambda each: each[:3])
         return self._marked(queue_id, [lane for *_, lane in due[:PLACED_AT_ONCE_MAX]], fit)
 
+    async def rouse_due(self, queue_id: QueueId, now_ms: int) -> None:
+        self._changes.allow()
+        for lane_id, lane in lanes.busy(self._tables, queue_id):
+            if lane.place == Place.WAITING and _is_open(lane, now_ms):
+                lanes.put(self._tables, self._changes, lane_id, replace(lane, place=Place.STALE))
+
     async def arrivals(
         self, queue_id: QueueId, fit: Fit, room: int, now_ms: int, levels: tuple[int, int] = ALL_LEVELS
     ) -> Sequence[tuple[Arrival, Lane]]:
@@ -169,10 +175,8 @@ class MemoryQueues:
 
     def _tells_nothing(self, lane_id: LaneId) -> bool:
         lane, clock = self._tables.lanes.get(lane_id), self._tables.clocks.of(lane_id[0]).get(lane_id[1])
-        keyed = bool(lane_id[2])
-        return (
-            keyed and lane is not None and clock is not None and not lane.count and lane.tag <= clock.virtual
-        )
+        keyed, virtual = bool(lane_id[2]), 0 if clock is None else clock.virtual
+        return keyed and lane is not None and not lane.count and lane.tag <= virtual
 
     async def any_meter_before(self, minute: int) -> bool:
         return any(kept < minute for _, kept in self._tables.meters)

@@ -102,9 +102,9 @@ class SqlPolicies:
     def rerank_others(self, queue_id: QueueId, level: int, key: str) -> None:
         self._session.record("rerank_other_lanes", queue_id, key, level)
 
-    def stir(self, queue_id: QueueId) -> None:
-        self._session.record("stir_waiting_lanes", queue_id)
-        self._session.record("stir_held_lanes", queue_id)
+    def stir(self, queue_id: QueueId, place: Place) -> None:
+        for standing in ("stale", "waiting", "held"):
+            self._session.record(f"stir_{standing}_lanes", queue_id, int(place))
 
     def drop_key(self, queue_id: QueueId, key: str) -> None:
         self._session.record("drop_key", queue_id, key, self._session.now_ms * NANO_PER_MS)

@@ -80,6 +80,9 @@ class SqlQueues:
             rows = await self._session.ask("lanes_due", queue_id, fit.build_id, now_ms, most)
         return [Lane(*row[1:]) for row in rows]
 
+    async def rouse_due(self, queue_id: QueueId, now_ms: int) -> None:
+        await self._session.ask("rouse_due_lanes", queue_id, now_ms)
+
     async def arrivals(
         self, queue_id: QueueId, fit: Fit, room: int, now_ms: int, levels: tuple[int, int] = ALL_LEVELS
     ) -> Sequence[tuple[Arrival, Lane]]:

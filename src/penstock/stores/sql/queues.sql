@@ -183,6 +183,12 @@ UPDATE lanes
               + 1) * ((68719476736 + weight_milli / 2) / weight_milli)
  WHERE queue_id = :queue_id AND count > 0;
 
+-- name: rouse_due_lanes
+-- alone
+-- takes: queue_id bigint, now_ms bigint
+UPDATE lanes {index lanes_waiting} SET place = 2
+ WHERE queue_id = :queue_id AND count > 0 AND place = 3 AND open_at_ms <= :now_ms;
+
 -- name: rebase_lanes
 -- alone
 -- takes: queue_id bigint, level bigint, virtual bigint
@@ -356,16 +362,21 @@ UPDATE lanes SET place = CASE WHEN lanes.place = 1 THEN 1 ELSE q.place END
  WHERE lanes.queue_id = q.queue_id AND lanes.key = q.key AND lanes.level IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
    AND lanes.count > 0;
 
+-- name: stir_stale_lanes
+-- alone
+-- takes: queue_id bigint, place bigint
+-- The queue's limits have changed: whoever stands aside is looked at again, or may go.
+UPDATE lanes {index lanes_stale} SET place = :place WHERE queue_id = :queue_id AND count > 0 AND place = 2;
+
 -- name: stir_waiting_lanes
 -- alone
--- takes: queue_id bigint
--- The queue's limits have changed: whoever was put aside is looked at again.
-UPDATE lanes {index lanes_waiting} SET place = 2 WHERE queue_id = :queue_id AND count > 0 AND place = 3;
+-- takes: queue_id bigint, place bigint
+UPDATE lanes {index lanes_waiting} SET place = :place WHERE queue_id = :queue_id AND count > 0 AND place = 3;
 
 -- name: stir_held_lanes
 -- alone
--- takes: queue_id bigint
-UPDATE lanes {index lanes_held} SET place = 2 WHERE queue_id = :queue_id AND count > 0 AND place = 4;
+-- takes: queue_id bigint, place bigint
+UPDATE lanes {index lanes_held} SET place = :place WHERE queue_id = :queue_id AND count > 0 AND place = 4;
 
 -- name: save_clock
 -- takes: queue_id bigint, level bigint, virtual bigint, placed bigint
@@ -396,13 +407,15 @@ DELETE FROM meters WHERE minute < (SELECT max(q.before_minute) FROM {rows});
 -- name: idle_lanes
 -- alone
 -- takes: most bigint
+-- A level without a clock has given nothing by shares yet: its virtual time is nothing.
 SELECT 1, l.queue_id, l.level, l.key
-  FROM clocks c JOIN lanes l ON l.queue_id = c.queue_id AND l.level = c.level AND l.count = 0 AND l.tag <= c.virtual
- WHERE l.key <> '' LIMIT :most;
+  FROM lanes l LEFT JOIN clocks c ON c.queue_id = l.queue_id AND c.level = l.level
+ WHERE l.count = 0 AND l.tag <= coalesce(c.virtual, 0) AND l.key <> '' LIMIT :most;
 
 -- name: drop_lane
 -- takes: queue_id bigint, level bigint, key text
 DELETE FROM lanes
  WHERE count = 0 AND queue_id IN (SELECT q.queue_id FROM {rows}) AND level IN (SELECT q.level FROM {rows})
    AND key IN (SELECT q.key FROM {rows}) AND (queue_id, level, key) IN (SELECT q.queue_id, q.level, q.key FROM {rows})
-   AND tag <= (SELECT c.virtual FROM clocks c WHERE c.queue_id = lanes.queue_id AND c.level = lanes.level);
+   AND tag <= coalesce((
+         SELECT c.virtual FROM clocks c WHERE c.queue_id = lanes.queue_id AND c.level = lanes.level), 0);
