@@ -15,8 +15,10 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from benchmarks.accuracy import Accuracy
 from benchmarks.crew import crew
 from benchmarks.databases import durable_postgres
+from benchmarks.dispatch_rates import DispatchRates
 from benchmarks.environment import facts
 from benchmarks.report import show
 from benchmarks.scaling import Scaling
@@ -24,8 +26,8 @@ from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.stands import Ground, StoreName
 from benchmarks.workloads import WORKLOADS, Campaign
 
-SCALING, LIMITS = "scaling", "limits"
-NAMES = (*StoreName, *(each.name for each in WORKLOADS), LIMITS, SCALING)
+SCALING, LIMITS, DISPATCH_RATES, ACCURACY = "scaling", "limits", "dispatch-rates", "accuracy"
+NAMES = (*StoreName, *(each.name for each in WORKLOADS), LIMITS, SCALING, DISPATCH_RATES, ACCURACY)
 LATEST = Path(__file__).parent / "results" / "latest.json"
 
 
@@ -69,12 +71,18 @@ def measure(sizes: Sizes, only: frozenset[str]) -> dict[str, Any]:
             "limits": [],
             "workloads": [],
             "scaling": [],
+            "dispatch_rates": None,
+            "accuracy": [],
         }
         ground = Ground(folder, stack.enter_context(crew()), postgres)
         if workloads or LIMITS in parts:
             report |= Campaign(ground, sizes, _say).run(stores, workloads)
         if SCALING in parts:
             report["scaling"] = Scaling(ground, sizes, _say).run(stores)
+        if DISPATCH_RATES in parts:
+            report["dispatch_rates"] = DispatchRates(ground, sizes, _say).run(stores)
+        if ACCURACY in parts:
+            report["accuracy"] = Accuracy(ground, sizes, _say, install=sizes is FULL).run(stores)
     return report | {"seconds": round(time.monotonic() - began)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -21,6 +22,13 @@ def show(report: Row, console: Console) -> None:
         console.print(_workloads(report["workloads"]))
     if report["scaling"]:
         console.print(_scaling(report["scaling"]))
+    if report["dispatch_rates"]:
+        console.print(_dispatch_rates(report["dispatch_rates"]["rates"]))
+        console.print(_dispatch_ratios(report["dispatch_rates"]["ratios"]))
+        console.print(_placing(report["dispatch_rates"]["placing"]))
+    if report["accuracy"]:
+        console.print(_shares(report["accuracy"]))
+        console.print(_crowds(report["accuracy"]))
 
 
 def _limits(rows: Sequence[Row]) -> Table:
@@ -91,8 +99,139 @@ def _scaling(rows: Sequence[Row]) -> Table:
     return table
 
 
+def _dispatch_rates(rows: Sequence[Row]) -> Table:
+    table = _table(
+        "Dispatches at the engine, claim after claim",
+        "store",
+        "fairness",
+        "keys",
+        "tasks",
+        "a claim",
+        "per s",
+        "min..max",
+        "CPU ms",
+        "load",
+        caption="a claim: the most tasks that one claim takes; CPU ms: of engine and database, for each task",
+    )
+    for row in rows:
+        table.add_row(
+            row["store"],
+            row["fairness"],
+            _number(row["keys"]),
+            _number(row["backlog"]),
+            str(row["batch"]),
+            _number(row["per_second"]["median"]),
+            _range(row["per_second"]),
+            f"{row['cpu_ms']['median']:.2f}",
+            _load(row),
+        )
+    return table
+
+
+def _dispatch_ratios(rows: Sequence[Row]) -> Table:
+    table = _table(
+        "Dispatch rates compared, round by round",
+        "store",
+        "compared",
+        "a claim",
+        "rate ratio",
+        "min..max",
+        "CPU ratio",
+        "target",
+        caption="1.00 is no difference; rate: higher is better; CPU: lower is better",
+    )
+    for row in rows:
+        rate = row["rate"]
+        table.add_row(
+            row["store"],
+            row["name"],
+            str(row["batch"]),
+            _ratio(rate["median"]),
+            f"{rate['min']:.2f}..{rate['max']:.2f}",
+            _ratio(row["cpu"]["median"]),
+            "" if row["target"] is None else f"at least {row['target']:.2f}",
+        )
+    return table
+
+
+def _placing(rows: Sequence[Row]) -> Table:
+    table = _table(
+        "Claims of one task right after all keys came at once, until each had its place",
+        "store",
+        "keys",
+        "tasks",
+        "claims",
+        "ms each",
+    )
+    for row in rows:
+        table.add_row(
+            row["store"],
+            _number(row["keys"]),
+            _number(row["backlog"]),
+            _number(row["claims"]),
+            f"{row['ms_each']:.1f}",
+        )
+    return table
+
+
+def _shares(rows: Sequence[Row]) -> Table:
+    table = _table(
+        "Weights 5, 3 and 2",
+        "system",
+        "dispatches",
+        "served",
+        "share error",
+        caption="share error: the largest |served - share x N| of a key over all prefixes, in tasks",
+    )
+    for row in rows:
+        if row["experiment"] == "shares":
+            served = "/".join(str(count) for count in row["served"])
+            table.add_row(_system(row), _number(row["dispatches"]), served, f"{row['share_error']:.2f}")
+    return table
+
+
+def _crowds(rows: Sequence[Row]) -> Table:
+    table = _table(
+        "Equal keys: the first round, a weight changed from 1 to 10 on the backlog, and keys that come late",
+        "system",
+        "keys",
+        "tasks",
+        "share error",
+        "unserved",
+        "worst first",
+        "weight 1",
+        "weight 10",
+        "newcomer",
+        "20 newcomers",
+        caption="unserved: keys without a dispatch after one for each; worst first: most dispatches before a key's "
+        "first; weight: what one key was served of what it was due; newcomer: dispatches before its first, "
+        "of 20 at once median/worst",
+    )
+    for row in rows:
+        if row["experiment"] == "crowd":
+            changed, late = row["weight_change"], row["newcomers"]
+            table.add_row(
+                _system(row),
+                _number(row["keys"]),
+                _number(row["backlog"]),
+                f"{row['share_error']:.2f}",
+                f"{row['unserved_percent']:.1f} %",
+                _number(row["first_service"]["worst"]),
+                *(f"{changed[when]['favoured']} of {changed[when]['due']}" for when in ("before", "after")),
+                _number(row["lone_newcomer"]),
+                f"{_number(late['median'])}/{_number(late['worst'])}",
+            )
+    return table
+
+
+def _system(row: Row) -> str:
+    return f"{row['system']}, {row['setting']}"
+
+
 def _table(title: str, *columns: str, caption: str | None = None) -> Table:
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    table = Table(
+        title=title, title_justify="left", caption=caption, caption_justify="left", box=box.MARKDOWN
+    )
     for place, column in enumerate(columns):
         table.add_column(column, justify="left" if place < 2 else "right", no_wrap=place != 1)
     return table

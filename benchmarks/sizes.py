@@ -19,6 +19,18 @@ class Sizes:
     """Waiting or finished tasks between which the cost of one task is compared."""
     scaled: int
     """Tasks in each measurement of that comparison."""
+    accuracy_dispatches: int
+    """Dispatches over which the shares of three weights are looked at."""
+    accuracy_keys: tuple[int, ...]
+    """How many equal keys share a queue: few, and then more."""
+    rate_keys: tuple[int, ...]
+    """Keys over which the largest backlog is spread when dispatch rates are compared."""
+    rate_backlogs: tuple[int, ...]
+    """Backlogs that are compared, each of `rate_shared` keys."""
+    rate_shared: int
+    rate_rounds: int
+    rate_dispatches: dict[int, int]
+    """How many tasks are dispatched in each section, by the most that one claim takes."""
 
 
 FULL = Sizes(
@@ -31,6 +43,13 @@ FULL = Sizes(
     few=1000,
     many=100_000,
     scaled=300,
+    accuracy_dispatches=600,
+    accuracy_keys=(3, 1000, 10_000),
+    rate_keys=(1, 100, 10_000, 1_000_000),
+    rate_backlogs=(1000, 100_000, 1_000_000),
+    rate_shared=100,
+    rate_rounds=15,
+    rate_dispatches={1: 200, 50: 400},
 )
 QUICK = Sizes(
     repetitions=1,
@@ -42,4 +61,11 @@ QUICK = Sizes(
     few=20,
     many=100,
     scaled=20,
+    accuracy_dispatches=100,
+    accuracy_keys=(3, 150),
+    rate_keys=(1, 100, 1000, 20_000),
+    rate_backlogs=(1000, 5000, 20_000),
+    rate_shared=100,
+    rate_rounds=1,
+    rate_dispatches={1: 20, 50: 100},
 )

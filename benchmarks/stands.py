@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -70,9 +70,11 @@ def new_store(store: StoreName, ground: Ground) -> str:
 
 
 @contextlib.contextmanager
-def serving(store: StoreName, ground: Ground, url: str) -> Iterator[Stand]:
-    """A server on the database at `url`."""
-    settings = {"DW_SQLITE_SYNCHRONOUS": "full"} if store is StoreName.SQLITE else {}
+def serving(
+    store: StoreName, ground: Ground, url: str, settings: Mapping[str, str] | None = None
+) -> Iterator[Stand]:
+    """A server on the database at `url`, with settings beside those that every stand has."""
+    settings = {"DW_SQLITE_SYNCHRONOUS": "full" if store is StoreName.SQLITE else ""} | dict(settings or {})
     name = f"{store}-{next(_numbers)}"
     with live.running(live.server(ground.folder, url, name=name, settings=settings)) as (server,):
         pids = {"server": server.pid}

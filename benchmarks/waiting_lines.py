@@ -1,0 +1,177 @@
+"""A task queue in which many tasks wait, and the engine that claims them: the store without a server in front."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.crowds import READ_BY_CLAIMS, grow_postgres, grow_sqlite
+from benchmarks.driving import ACTIVITY_TYPE
+from benchmarks.fair_line import LEVEL
+from benchmarks.stands import Ground, StoreName, new_store
+from penstock.core.history.commands import ScheduleActivity
+from penstock.core.model import ActivityTimeouts, Blob, QueueId, RetryPolicy, Standing, Task, TaskKind
+from penstock.core.policies import Knob
+from penstock.core.scheduling.dispatch import Fit
+from penstock.core.scheduling.fairness import Place
+from penstock.engine import namespaces, policies, polls, starts, workers
+from penstock.engine.house import House
+from penstock.engine.policies import Ask, PolicyAsk
+from penstock.engine.polls import Poll
+from penstock.ports.store import Store, Tx
+from penstock.settings import load
+from penstock.stores.postgres import PostgresStore
+from penstock.stores.sqlite import SqliteStore
+from penstock.wakeups.local import LocalWakeups
+from penstock.world import SystemClock, SystemEntropy
+
+NAMESPACE, QUEUE, WORKER, KEY = "default", "bench", "bench-worker", "key"
+STARTS_TOGETHER = 100
+CLAIMS_BETWEEN_LOOKS = 8
+SETTINGS = {"DW_AUTH_DRIVER": "none", "DW_ACTIVITY_TASK_TIMEOUT": "86400"}
+FIT = Fit((ACTIVITY_TYPE,), None)
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """How many tasks wait, and how many keys they have, each as many as any other."""
+
+    keys: int
+    backlog: int
+    switched: bool = False
+    """Whether fairness is switched on and off on it; elsewhere nobody has ever set anything."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.backlog:,} tasks of {self.keys:,} keys"
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """What it took until every key had its place in the order."""
+
+    claims: int
+    seconds: float
+
+
+class WaitingLine:
+    """The queue of one case, and one worker that claims from it."""
+
+    def __init__(self, case: Case, house: House, queue_id: QueueId) -> None:
+        self.case = case
+        self._house = house
+        self._queue_id = queue_id
+
+    async def claim(self, batch: int, dispatches: int) -> list[Task]:
+        """Take so many tasks, at most `batch` in a claim."""
+        taken: list[Task] = []
+        while len(taken) < dispatches:
+            taken += await self._claim_once(min(batch, dispatches - len(taken)))
+        return taken
+
+    async def _claim_once(self, most: int) -> list[Task]:
+        poll = Poll(NAMESPACE, WORKER, QUEUE, TaskKind.ACTIVITY, tasks_max=most)
+        [verdict] = await polls.claim(self._house, self._queue_id, [poll], FIT)
+        assert verdict.leased or verdict.look_again, f"nothing to claim in {self.case.name}: {verdict}"
+        return [leased.task for leased in verdict.leased]
+
+    async def refill(self, taken: Sequence[Task]) -> None:
+        """Start as many tasks as were taken, of the same keys."""
+        for start in range(0, len(taken), STARTS_TOGETHER):
+            together = taken[start : start + STARTS_TOGETHER]
+            await asyncio.gather(*(_start(self._house, task.key) for task in together))
+
+    async def place_all(self) -> Placing:
+        """Claim until no key is new: claims give new keys their place, some hundred at a time.
+
+        What they take on the way is not started again: its keys would be new.
+        """
+        claims, seconds = 0, 0.0
+        while await self._any_new():
+            began = time.perf_counter()
+            for _ in range(CLAIMS_BETWEEN_LOOKS):
+                await self._claim_once(1)
+            seconds += time.perf_counter() - began
+            claims += CLAIMS_BETWEEN_LOOKS
+        return Placing(claims, seconds)
+
+    async def _any_new(self) -> bool:
+        async def operation(tx: Tx) -> bool:
+            return bool(await tx.queues.lanes_to_place(self._queue_id, FIT, Place.FRESH))
+
+        return await self._house.store.read(operation)
+
+    async def set_fairness(self, *, on: bool) -> None:
+        """Let keys have shares, or serve tasks in order of arrival."""
+        ask = PolicyAsk({Knob.FAIRNESS: Ask("on" if on else "off")})
+        await policies.configure(self._house, NAMESPACE, QUEUE, TaskKind.ACTIVITY, ask, WORKER)
+
+
+async def _start(house: House, key: str) -> None:
+    name = f"{KEY}-{next(_numbers)}"
+    request = starts.Start(
+        NAMESPACE,
+        starts.STANDALONE_TYPE,
+        QUEUE,
+        Blob(""),
+        workflow_id=name,
+        standing=Standing(LEVEL, key, 1000),
+    )
+    command = ScheduleActivity(ACTIVITY_TYPE, None, Blob(""), RetryPolicy(), ActivityTimeouts())
+    await starts.start_activity(house, request, command)
+
+
+@contextlib.asynccontextmanager
+async def waiting_line(store: StoreName, ground: Ground, case: Case) -> AsyncIterator[WaitingLine]:
+    """A database of its own with the case's backlog: one task that was started, and copies of it."""
+    url = await asyncio.to_thread(new_store, store, ground)
+    async with _house(store, url) as house:
+        await namespaces.ensure(house, NAMESPACE)
+        await _start(house, KEY)
+    await asyncio.to_thread(_grow, store, url, case)
+    async with _house(store, url) as house:
+        queue = await _queue(house)
+        registration = workers.Registration(
+            NAMESPACE, WORKER, QUEUE, "external", activity_types=(ACTIVITY_TYPE,)
+        )
+        await workers.register(house, registration)
+        yield WaitingLine(case, house, queue)
+
+
+def _grow(store: StoreName, url: str, case: Case) -> None:
+    if store is StoreName.SQLITE:
+        grow_sqlite(_path(url), case.backlog - 1, case.keys, READ_BY_CLAIMS)
+    else:
+        grow_postgres(url, case.backlog - 1, case.keys, READ_BY_CLAIMS)
+
+
+async def _queue(house: House) -> QueueId:
+    async def operation(tx: Tx) -> QueueId:
+        return (await tx.queues.ensure(NAMESPACE, QUEUE, TaskKind.ACTIVITY)).queue_id
+
+    return await house.store.transact(operation, key="bench")
+
+
+@contextlib.asynccontextmanager
+async def _house(store: StoreName, url: str) -> AsyncIterator[House]:
+    wakeups = LocalWakeups()
+    opened: Store
+    if store is StoreName.SQLITE:
+        opened = await SqliteStore.open(_path(url), SystemClock(), wakeups)
+    else:
+        opened = await PostgresStore.open(url, wakeups)
+    try:
+        yield House(opened, wakeups, SystemEntropy(), load(SETTINGS))
+    finally:
+        await opened.close()
+
+
+def _path(url: str) -> Path:
+    return Path(url.removeprefix("sqlite:///"))
