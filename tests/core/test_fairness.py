@@ -411,3 +411,19 @@ def test_a_key_that_comes_back_with_a_wait_left_keeps_it():
     )
     assert [lane.tag for lane in placed] == [700]
     assert clock == Clockwork(LEVEL, 500, placed=3)
+
+
+def test_newcomers_that_are_placed_later_have_their_first_turn_before_anybodys_second():
+    """More came at one instant than one claim places: they count from when they came."""
+    came = [Lane(LEVEL, named(number), 0, 1000, 1000, 5, Place.FRESH, base=1000) for number in range(600)]
+    lanes: dict[str, Lane] = {}
+    clock, served = Clockwork(LEVEL, 1000), Counter[str]()
+    for turn in range(12):
+        placed, clock = place(came[turn * 200 : (turn + 1) * 200], clock)
+        lanes |= {lane.key: lane for lane in placed}
+        planned = plan(list(lanes.values()), [clock], 50)
+        lanes |= {lane.key: lane for lane in planned.lanes}
+        (clock,) = planned.clocks
+        served.update(key for _, key in planned.order)
+    assert set(served.values()) == {1}
+    assert len(served) == 600

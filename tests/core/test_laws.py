@@ -39,7 +39,7 @@ from tests.core.histories import (
 from tests.core.queue_model import LEVEL, QueueModel
 
 T = TypeVar("T")
-LAW = settings(max_examples=40)
+LAW = settings(max_examples=30)
 
 # ── By definition ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from penstock.core.scheduling.dispatch import PollStatus
+from penstock.core.scheduling.dispatch import HoldReason, PollStatus
 from penstock.engine.dispatcher import POLLS_PER_CLAIM, Dispatcher, PollAnswer
 from penstock.ports.store import Line, Operation, Store
 from penstock.ports.wakeups import queue_bell
@@ -107,7 +107,7 @@ async def test_a_poll_without_patience_is_answered_behind_a_crowd_that_waits(cro
     hasty = crowd.poll(wait_ms=0)
     await pass_turns()
     assert hasty.done()
-    assert hasty.result() == PollAnswer((), PollStatus.EMPTY)
+    assert hasty.result() == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
 
 
 async def test_a_task_for_a_crowd_goes_to_the_one_who_waits_longest_and_the_others_wait_on(

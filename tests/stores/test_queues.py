@@ -91,7 +91,7 @@ async def test_a_new_lane_waits_to_be_placed(store: Store):
     queue = await a_queue(store)
     await enqueue(store, a_task(queue, key="tenant"), weight_milli=2500)
     assert await fresh_lanes(store, queue.queue_id) == [
-        Lane(3, "tenant", 0, weight_milli=2500, wanted_milli=2500, count=1, place=1, fits=1)
+        Lane(3, "tenant", 0, weight_milli=2500, wanted_milli=2500, count=1, place=1, base=0)
     ]
 
 
@@ -139,7 +139,7 @@ async def test_a_weight_that_came_while_a_claim_decided_calls_for_another_placin
         store, lambda tx: tx.queues.settle(queue.queue_id, replace(seen, tag=77, place=Place.READY), 0)
     )
     [lane] = await fresh_lanes(store, queue.queue_id)
-    assert lane == Lane(3, "", 77, weight_milli=1000, wanted_milli=5000, count=3, place=1)
+    assert lane == Lane(3, "", 77, weight_milli=1000, wanted_milli=5000, count=3, place=1, base=0)
 
 
 async def test_a_placing_that_took_nothing_is_recorded_too(store: Store):
@@ -182,7 +182,7 @@ async def test_a_delayed_task_joins_its_lane_when_it_becomes_ready(store: Store)
     ready = replace(delayed, state=TaskState.READY)
     await record(store, lambda tx: tx.tasks.save(ready, TaskState.DELAYED))
     [lane] = await fresh_lanes(store, queue.queue_id)
-    assert lane == Lane(3, "tenant", 0, weight_milli=1000, wanted_milli=1000, count=1, place=1)
+    assert lane == Lane(3, "tenant", 0, weight_milli=1000, wanted_milli=1000, count=1, place=1, base=0)
 
 
 async def test_a_change_that_keeps_a_task_ready_keeps_the_count(store: Store):

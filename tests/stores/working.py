@@ -161,7 +161,7 @@ async def stand(store: Store, queue_id: QueueId, *lanes: Lane, taken: int = 0) -
 
 def a_lane(key: str = "", place: Place = Place.READY, level: int = 3, tag: int = 0, **standing: Any) -> Lane:
     """A lane of the ordinary weight, as a claim would settle it."""
-    return replace(Lane(level, key, tag, 1000, 1000, count=0, place=place), **standing)
+    return replace(Lane(level, key, tag, 1000, 1000, count=0, place=place, base=0), **standing)
 
 
 def ids(tasks: Sequence[Task]) -> list[str]:

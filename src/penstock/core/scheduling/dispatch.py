@@ -132,15 +132,15 @@ def decide(snapshot: QueueSnapshot, room: int) -> Grants | Hold:
     if isinstance(allowed, Hold):
         return allowed
     room = room if allowed is None else min(room, allowed)
-    sight = _Sight.of(snapshot)
-    planned = sight.plan(room)
-    hold = _hold(snapshot, sight, planned.order)
+    position = _Position.of(snapshot)
+    planned = position.plan(room)
+    hold = _hold(snapshot, position, planned.order)
     return Grants(planned.order, hold) if planned.order else hold
 
 
-def _hold(snapshot: QueueSnapshot, sight: _Sight, order: Sequence[Slot]) -> Hold:
+def _hold(snapshot: QueueSnapshot, position: _Position, order: Sequence[Slot]) -> Hold:
     """Why those who get nothing wait once `order` is granted, and until when."""
-    queue, rate, now_ms = snapshot.queue, sight.rules.queue_rate, snapshot.now_ms
+    queue, rate, now_ms = snapshot.queue, position.rules.queue_rate, snapshot.now_ms
     if rate is not None:
         queue = replace(queue, paid_until_ns=rates.paid(rate, queue.paid_until_ns, now_ms, len(order)))
     allowed = budget(queue, snapshot.running + len(order), now_ms)
@@ -149,9 +149,9 @@ def _hold(snapshot: QueueSnapshot, sight: _Sight, order: Sequence[Slot]) -> Hold
     given, spent, next_open_ms = fairness.counted(order), _spent(order), snapshot.blocked.next_open_ms
     opens = [] if next_open_ms is None or next_open_ms <= now_ms else [next_open_ms]
     held = snapshot.blocked.any_held
-    for lane in sight.lanes:
+    for lane in position.lanes:
         if lane.fits and lane.count > given.get(lane.slot, 0):
-            standing = sight.stands(lane, spent)
+            standing = position.stands(lane, spent)
             held = held or standing.place is Place.HELD
             opens += [] if standing.open_at_ms is None else [standing.open_at_ms]
     if opens or held:
@@ -182,22 +182,22 @@ def settle(snapshot: QueueSnapshot, taken: Mapping[Slot, int]) -> Settled:
 
     A lane may give less than planned, when its tasks do not fit the worker. What it did not give is not billed.
     """
-    sight = _Sight.of(snapshot)
+    position = _Position.of(snapshot)
     total = sum(taken.values())
-    whole = sight.plan(total)
-    planned = whole if whole.counts() == taken else sight.only(taken).plan(total)
+    whole = position.plan(total)
+    planned = whole if whole.counts() == taken else position.only(taken).plan(total)
     spent = _spent(planned.order)
     billed = {lane.slot: lane.tag for lane in planned.lanes}
     before = {lane.slot: lane for lane in snapshot.lanes}
     final: list[Lane] = []
-    for lane in sight.lanes:
+    for lane in position.lanes:
         left = lane.count - taken.get(lane.slot, 0)
-        after = sight.stands(replace(lane, tag=billed.get(lane.slot, lane.tag), count=left), spent)
+        after = position.stands(replace(lane, tag=billed.get(lane.slot, lane.tag), count=left), spent)
         if taken.get(lane.slot) or after != before[lane.slot]:
             final.append(after)
-    clocks = {clock.level: clock for clock in (*sight.clocks, *planned.clocks)}
+    clocks = {clock.level: clock for clock in (*position.clocks, *planned.clocks)}
     moved = [clock for clock in clocks.values() if clock not in snapshot.clocks]
-    queue, rate = snapshot.queue, sight.rules.queue_rate
+    queue, rate = snapshot.queue, position.rules.queue_rate
     paid_until_ns = queue.paid_until_ns
     if rate is not None:
         paid_until_ns = rates.paid(rate, paid_until_ns, snapshot.now_ms, total)
@@ -206,7 +206,7 @@ def settle(snapshot: QueueSnapshot, taken: Mapping[Slot, int]) -> Settled:
         tuple(final),
         tuple(moved),
         spent,
-        sight.paid(spent),
+        position.paid(spent),
         paid_until_ns,
         whole.aging_turn if total else queue.aging_turn,
     )
@@ -221,7 +221,7 @@ def _spent(order: Sequence[Slot]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
+class _Position:
     """A snapshot with its new lanes placed, and what each key may still be given."""
 
     snapshot: QueueSnapshot
@@ -234,7 +234,7 @@ class _Sight:
     bounds: Bounds
 
     @classmethod
-    def of(cls, snapshot: QueueSnapshot) -> _Sight:
+    def of(cls, snapshot: QueueSnapshot) -> _Position:
         rules = snapshot.queue.rules
         fair = rules.order is Order.FAIR
         lanes, clocks = _placed(snapshot) if fair else (_awake(snapshot), list(snapshot.clocks))
@@ -254,7 +254,7 @@ class _Sight:
             return fairness.plan_arrivals(self.arrivals, room, self.bounds)
         return fairness.plan([lane for lane in self.lanes if lane.fits], self.clocks, room, self.bounds)
 
-    def only(self, taken: Mapping[Slot, int]) -> _Sight:
+    def only(self, taken: Mapping[Slot, int]) -> _Position:
         """The same, where each lane gives no more than was taken from it."""
         giving = [replace(lane, count=min(lane.count, taken.get(lane.slot, 0))) for lane in self.lanes]
         left = dict(taken)
