@@ -42,6 +42,7 @@ ELSEWHERE = {
     Reason.HISTORICAL_RUN_COMMAND_REJECTED: "nobody yet: no command of this release makes a second run",
     Reason.RUN_ALREADY_CLOSED: "nobody: it is a guard, for a run's leases end together with it",
     Reason.SERVER_DRAINING: "nobody: it guards a store that closes, when the last request has been answered",
+    Reason.TOO_MANY_FAIRNESS_KEYS: "the tests of the engine: it takes a hundred thousand keys",
     Reason.STORE_DAMAGED: "the tests with faults",
     Reason.STORE_UNAVAILABLE: "the tests with faults",
     Reason.OUTCOME_UNKNOWN: "the tests with faults",
@@ -78,6 +79,24 @@ async def test_a_reason_comes_with_its_status_and_prose_for_people(scene: Cluste
     reply.expect(STATUS[reason], reason.value)
     assert isinstance(reply["message"], str)
     assert reply["message"]
+
+
+# --- settings of task queues ---
+
+
+@provokes(Reason.CONFIG_VERSION_CONFLICT)
+async def settings_changed_by_somebody_else(scene: Cluster) -> Reply:
+    return await scene.config(queue_rps_limit=5, if_version=7)
+
+
+@provokes(Reason.OVERRIDE_CONFLICT)
+async def weight_set_and_unset_at_once(scene: Cluster) -> Reply:
+    return await scene.config(set_fairness_weight_overrides={"a": 2}, unset_fairness_weight_overrides=["a"])
+
+
+@provokes(Reason.RATE_LIMIT_NOT_FOR_WORKFLOW_TASKS)
+async def rate_limit_for_workflow_tasks(scene: Cluster) -> Reply:
+    return await scene.config(kind="workflow", queue_rps_limit=5)
 
 
 # --- the request itself ---

@@ -195,54 +195,58 @@ def task_queue(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-SHARED: dict[str, Any] = {
-    "activity_tasks": {
-        "ready_count": 120,
-        "backlog_by_priority": [
-            {"priority": 3, "backlog_count": 120, "oldest_wait_seconds": 4.2, "key_count": 7}
-        ],
-        "top_keys": [
-            {
-                "fairness_key": "tenant-big",
-                "priority": 3,
-                "backlog_count": 100,
-                "weight": 5.0,
-                "weight_source": "override",
-                "share_asked": 0.5,
-                "share_got": 0.48,
-                "dispatches_last_minute": 60,
-                "oldest_wait_seconds": 4.2,
-                "running": 3,
-                "state": "rate_limited",
-                "open_at": later(minutes=2),
+def shared() -> dict[str, Any]:
+    """The counts of a queue that several keys share; its moments are those of this call."""
+    return {
+        "activity_tasks": {
+            "ready_count": 120,
+            "backlog_by_priority": [
+                {"priority": 3, "backlog_count": 120, "oldest_wait_seconds": 4.2, "key_count": 7}
+            ],
+            "top_keys": [
+                {
+                    "fairness_key": "tenant-big",
+                    "priority": 3,
+                    "backlog_count": 100,
+                    "weight": 5.0,
+                    "weight_source": "override",
+                    "share_asked": 0.5,
+                    "share_got": 0.48,
+                    "dispatches_last_minute": 60,
+                    "oldest_wait_seconds": 4.2,
+                    "running": 3,
+                    "state": "rate_limited",
+                    "open_at": later(minutes=2),
+                },
+                {
+                    "fairness_key": "",
+                    "priority": 3,
+                    "backlog_count": 20,
+                    "weight": 1.0,
+                    "weight_source": "default",
+                    "share_asked": 0.1,
+                    "share_got": None,
+                    "dispatches_last_minute": 0,
+                    "oldest_wait_seconds": 1.0,
+                    "running": None,
+                    "state": "ready",
+                    "open_at": None,
+                },
+            ],
+            "fairness": True,
+            "rate": {"limit": 500.0, "source": "operator", "next_dispatch_at": None},
+            "settings": {
+                "queue_rps_limit": {
+                    "value": 500.0,
+                    "reason": "overall limit",
+                    "updated_by": "operator",
+                    "updated_at": ago(minutes=3),
+                }
             },
-            {
-                "fairness_key": "",
-                "priority": 3,
-                "backlog_count": 20,
-                "weight": 1.0,
-                "weight_source": "default",
-                "share_asked": 0.1,
-                "share_got": None,
-                "dispatches_last_minute": 0,
-                "oldest_wait_seconds": 1.0,
-                "running": None,
-                "state": "ready",
-                "open_at": None,
-            },
-        ],
-        "fairness": True,
-        "rate": {"limit": 500.0, "source": "operator", "next_dispatch_at": None},
-        "settings": {
-            "queue_rps_limit": {
-                "value": 500.0,
-                "reason": "overall limit",
-                "updated_by": "operator",
-                "updated_at": ago(minutes=3),
-            }
-        },
+        }
     }
-}
+
+
 """Counts of a queue whose activity tasks are shared and limited."""
 
 

@@ -108,7 +108,7 @@ class TestTaskQueues:
         assert "in 2 minutes" in output
 
     def test_describe_draws_what_waits_by_priority_and_key(self, ask: Run, server: RecordedServer) -> None:
-        server.answer("GET", "/task-queues/payments", bodies.task_queue(stats=bodies.SHARED))
+        server.answer("GET", "/task-queues/payments", bodies.task_queue(stats=bodies.shared()))
         output = ask("task-queue", "describe", "payments").stdout
         for line in (
             "Waiting activity tasks by priority (keys share fairly)",
