@@ -11,6 +11,9 @@ statements of many operations travel as one. `q.n` numbers the rows; a statement
 `{columns}` and `{q.columns}` list what it takes. `{lock t}` becomes `FOR UPDATE OF t` where rows are locked.
 `{task}` lists the columns that a file names under `-- columns: task`, of the table that is called `t` there.
 `{each :names}` gives a JSON list as rows of `each_.value`.
+`{rows locking lanes}` is `{rows}` after the lanes that they name were locked in one order.
+`{stride q.weight_milli}` is what a dispatch costs a weight, and `{levels}` lists all levels.
+`{some_words}` repeats what a file says under `-- words: some_words`.
 `{index name}` after a table names the index to use where the planner must be told (SQLite, which would rather
 walk a primary key than a small partial index).
 A statement marked `-- alone` is never merged: it names its parameters (`:run_id`) and may use them in a LIMIT.
@@ -25,6 +28,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+
+from penstock.core.scheduling.fairness import ALL_LEVELS, SCALE
 
 NOUNS = (
     "namespaces",
@@ -41,6 +46,11 @@ NOUNS = (
     "queries",
 )
 """In this order writes are flushed, on every node: locks are taken in one order."""
+
+
+_LOCKING_LANES = """(SELECT q.* FROM {rows}
+         JOIN lanes t ON t.queue_id = q.queue_id AND t.level = q.level AND t.key = q.key
+        ORDER BY t.queue_id, t.level, t.key {lock t}) q"""
 
 
 class Dialect(StrEnum):
@@ -83,15 +93,17 @@ def catalogue(dialect: Dialect) -> Mapping[str, Statement]:
 
 
 @cache
-def _column_lists() -> Mapping[str, str]:
-    """The named lists of columns of all nouns, as a SELECT writes them."""
-    lists: dict[str, str] = {}
+def _named_texts() -> Mapping[str, str]:
+    """The lists of columns and the words that files name: columns as a SELECT writes them, words as they are."""
+    texts: dict[str, str] = {}
     for noun in NOUNS:
         text = files(__package__).joinpath(f"{noun}.sql").read_text("utf-8")
-        for found in re.finditer(r"^-- columns: (\w+)\n((?:--   .+\n)+)", text, flags=re.MULTILINE):
-            columns = re.findall(r"\w+", found[2].replace("--", ""))
-            lists[found[1]] = ", ".join(f"t.{column}" for column in columns)
-    return lists
+        for found in re.finditer(r"^-- (columns|words): (\w+)\n((?:--   .+\n)+)", text, flags=re.MULTILINE):
+            lines = [line.removeprefix("--   ") for line in found[3].splitlines()]
+            columns = re.findall(r"\w+", " ".join(lines))
+            listed = ", ".join(f"t.{column}" for column in columns)
+            texts[found[2]] = listed if found[1] == "columns" else "\n".join(lines)
+    return texts
 
 
 def _blocks(filename: str) -> Iterator[tuple[str, str]]:
@@ -111,9 +123,10 @@ def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
     sql = sql.replace("{columns}", ", ".join(column for column, _ in takes))
     sql = sql.replace("{q.columns}", ", ".join(f"q.{column}" for column, _ in takes))
     sql = sql.replace("{values}", ", ".join(f":{column}" for column, _ in takes))
-    for listed, columns in _column_lists().items():
-        sql = sql.replace("{" + listed + "}", columns)
+    for named, text in _named_texts().items():
+        sql = sql.replace("{" + named + "}", text)
     locks = "{lock" in sql
+    sql = sql.replace("{rows locking lanes}", _LOCKING_LANES if dialect is Dialect.POSTGRES else "{rows}")
     sql = sql.replace("{rows}", _rows(takes, dialect))
     sql = _placeholders(sql, takes, dialect)
     sql = _functions(sql, dialect)
@@ -143,7 +156,9 @@ def _placeholders(sql: str, takes: tuple[tuple[str, str], ...], dialect: Dialect
 
 
 def _functions(sql: str, dialect: Dialect) -> str:
-    """The few words in which the dialects differ."""
+    """What both dialects calculate, and the few words in which they differ."""
+    sql = re.sub(r"\{stride ([\w.]+)\}", rf"(({SCALE} + \1 / 2) / \1)", sql)
+    sql = sql.replace("{levels}", ", ".join(str(level) for level in range(ALL_LEVELS[0], ALL_LEVELS[1] + 1)))
     listed = "json_each(%s)" if dialect is Dialect.SQLITE else "jsonb_array_elements_text((%s)::jsonb)"
     sql = re.sub(r"\{each ([^}]+)\}", lambda found: listed % found[1] + " AS each_(value)", sql)
     if dialect is Dialect.SQLITE:

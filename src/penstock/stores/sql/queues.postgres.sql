@@ -67,35 +67,12 @@ UPDATE lanes SET count = lanes.count - q.gone
          ORDER BY t.queue_id, t.level, t.key {lock t}) q
  WHERE lanes.queue_id = q.queue_id AND lanes.level = q.level AND lanes.key = q.key;
 
--- name: settle_lane
--- takes: queue_id bigint, level bigint, key text, tag bigint, rank bigint, weight_milli bigint, override_milli bigint, place bigint, open_at_ms bigint, held_at bigint, taken bigint, minute bigint
--- The count is lowered, not set: enqueues add to it without the queue's lock. A lane is held at a running limit,
--- or ranked by what its key runs, only if the key, whose row this transaction holds, still runs that much.
-UPDATE lanes
-   SET tag = q.tag, rank = q.rank, weight_milli = q.weight_milli, override_milli = q.override_milli,
-       open_at_ms = q.open_at_ms, count = lanes.count - q.taken,
-       place = CASE WHEN coalesce(q.override_milli, lanes.wanted_milli) <> q.weight_milli THEN 1
-                    WHEN q.held_at IS NOT NULL AND coalesce((
-                           SELECT k.running FROM keys k WHERE k.queue_id = q.queue_id AND k.key = q.key), 0) < q.held_at
-                    THEN 2
-                    WHEN q.rank > 0 AND q.rank <> (2 * coalesce((
-                           SELECT k.running FROM keys k WHERE k.queue_id = q.queue_id AND k.key = q.key), 0) + 1)
-                         * ((68719476736 + q.weight_milli / 2) / q.weight_milli)
-                    THEN 2 ELSE q.place END,
-       dispatched_before = CASE WHEN lanes.minute = q.minute THEN lanes.dispatched_before
-                                WHEN lanes.minute = q.minute - 1 THEN lanes.dispatched ELSE 0 END,
-       dispatched = CASE WHEN lanes.minute = q.minute THEN lanes.dispatched + q.taken ELSE q.taken END,
-       minute = q.minute
-  FROM (SELECT q.* FROM {rows} JOIN lanes t ON t.queue_id = q.queue_id AND t.level = q.level AND t.key = q.key
-         ORDER BY t.queue_id, t.level, t.key {lock t}) q
- WHERE lanes.queue_id = q.queue_id AND lanes.level = q.level AND lanes.key = q.key;
-
 -- name: release_lanes
 -- takes: queue_id bigint, key text
 UPDATE lanes SET place = 2
   FROM (SELECT t.queue_id, t.level, t.key
           FROM (SELECT DISTINCT q.queue_id, q.key FROM {rows}) q
-          JOIN lanes t ON t.queue_id = q.queue_id AND t.key = q.key AND t.level IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+          JOIN lanes t ON t.queue_id = q.queue_id AND t.key = q.key AND t.level IN ({levels})
          WHERE t.count > 0 AND (t.place = 4 OR (t.place = 0 AND t.rank > 0))
          ORDER BY t.queue_id, t.level, t.key {lock t}) q
  WHERE lanes.queue_id = q.queue_id AND lanes.level = q.level AND lanes.key = q.key;

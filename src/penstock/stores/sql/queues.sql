@@ -5,6 +5,19 @@
 -- columns: lane
 --   level, key, tag, weight_milli, wanted_milli, count, place, override_milli, rank, open_at_ms, base
 
+-- words: holds_for_build
+--   EXISTS (
+--     SELECT 1 FROM tasks w
+--      WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.state = 'ready'
+--        AND (w.compatibility IS NULL OR w.compatibility = :build_id) LIMIT 1 OFFSET 0)
+
+-- words: holds_of_routes
+--   EXISTS (
+--     SELECT 1 FROM {each :routes} WHERE EXISTS (
+--       SELECT 1 FROM tasks w
+--        WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.route = each_.value
+--          AND w.state = 'ready' LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0)
+
 -- name: create_queue
 -- takes: namespace text, name text, kind text
 INSERT INTO queues ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.namespace, q.name, q.kind
@@ -37,69 +50,42 @@ SELECT q.n, {queue}, coalesce(s.fair, 1)
 -- name: fresh_lanes
 -- alone
 -- takes: queue_id bigint, build_id text, most bigint
-SELECT 1, {lane},
-       CASE WHEN EXISTS (
-         SELECT 1 FROM tasks w
-          WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.state = 'ready'
-            AND (w.compatibility IS NULL OR w.compatibility = :build_id) LIMIT 1 OFFSET 0) THEN 1 ELSE 0 END
+SELECT 1, {lane}, CASE WHEN {holds_for_build} THEN 1 ELSE 0 END
   FROM lanes t {index lanes_fresh} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 1
  ORDER BY t.level, t.key LIMIT :most;
 
 -- name: fresh_lanes_of_routes
 -- alone
 -- takes: queue_id bigint, routes text, most bigint
-SELECT 1, {lane},
-       CASE WHEN EXISTS (
-         SELECT 1 FROM {each :routes} WHERE EXISTS (
-           SELECT 1 FROM tasks w
-            WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.route = each_.value
-              AND w.state = 'ready' LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0) THEN 1 ELSE 0 END
+SELECT 1, {lane}, CASE WHEN {holds_of_routes} THEN 1 ELSE 0 END
   FROM lanes t {index lanes_fresh} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 1
  ORDER BY t.level, t.key LIMIT :most;
 
 -- name: stale_lanes
 -- alone
 -- takes: queue_id bigint, build_id text, most bigint
-SELECT 1, {lane},
-       CASE WHEN EXISTS (
-         SELECT 1 FROM tasks w
-          WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.state = 'ready'
-            AND (w.compatibility IS NULL OR w.compatibility = :build_id) LIMIT 1 OFFSET 0) THEN 1 ELSE 0 END
+SELECT 1, {lane}, CASE WHEN {holds_for_build} THEN 1 ELSE 0 END
   FROM lanes t {index lanes_stale} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 2
  ORDER BY t.level, t.key LIMIT :most;
 
 -- name: stale_lanes_of_routes
 -- alone
 -- takes: queue_id bigint, routes text, most bigint
-SELECT 1, {lane},
-       CASE WHEN EXISTS (
-         SELECT 1 FROM {each :routes} WHERE EXISTS (
-           SELECT 1 FROM tasks w
-            WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.route = each_.value
-              AND w.state = 'ready' LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0) THEN 1 ELSE 0 END
+SELECT 1, {lane}, CASE WHEN {holds_of_routes} THEN 1 ELSE 0 END
   FROM lanes t {index lanes_stale} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 2
  ORDER BY t.level, t.key LIMIT :most;
 
 -- name: lanes_due
 -- alone
 -- takes: queue_id bigint, build_id text, now_ms bigint, most bigint
-SELECT 1, {lane},
-       CASE WHEN EXISTS (
-         SELECT 1 FROM tasks w
-          WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.state = 'ready'
-            AND (w.compatibility IS NULL OR w.compatibility = :build_id) LIMIT 1 OFFSET 0) THEN 1 ELSE 0 END
+SELECT 1, {lane}, CASE WHEN {holds_for_build} THEN 1 ELSE 0 END
   FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 3 AND t.open_at_ms <= :now_ms
  ORDER BY t.open_at_ms, t.level, t.key LIMIT :most;
 
 -- name: lanes_due_of_routes
 -- alone
 -- takes: queue_id bigint, routes text, now_ms bigint, most bigint
-SELECT 1, {lane},
-       CASE WHEN EXISTS (
-         SELECT 1 FROM {each :routes} WHERE EXISTS (
-           SELECT 1 FROM tasks w
-            WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.route = each_.value
-              AND w.state = 'ready' LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0) THEN 1 ELSE 0 END
+SELECT 1, {lane}, CASE WHEN {holds_of_routes} THEN 1 ELSE 0 END
   FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 3 AND t.open_at_ms <= :now_ms
  ORDER BY t.open_at_ms, t.level, t.key LIMIT :most;
 
@@ -109,10 +95,7 @@ SELECT 1, {lane},
 SELECT 1, {lane}, 1
   FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 0
    AND t.level BETWEEN :from_level AND :to_level
-   AND EXISTS (
-         SELECT 1 FROM tasks w
-          WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.state = 'ready'
-            AND (w.compatibility IS NULL OR w.compatibility = :build_id) LIMIT 1 OFFSET 0)
+   AND {holds_for_build}
  ORDER BY t.level, t.rank, t.tag, t.key LIMIT :most;
 
 -- name: least_lanes_of_routes
@@ -121,11 +104,7 @@ SELECT 1, {lane}, 1
 SELECT 1, {lane}, 1
   FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 0
    AND t.level BETWEEN :from_level AND :to_level
-   AND EXISTS (
-         SELECT 1 FROM {each :routes} WHERE EXISTS (
-           SELECT 1 FROM tasks w
-            WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.route = each_.value
-              AND w.state = 'ready' LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0)
+   AND {holds_of_routes}
  ORDER BY t.level, t.rank, t.tag, t.key LIMIT :most;
 
 -- name: arrivals
@@ -180,7 +159,7 @@ SELECT 1, count(*)
 -- takes: queue_id bigint
 UPDATE lanes
    SET rank = (2 * coalesce((SELECT k.running FROM keys k WHERE k.queue_id = lanes.queue_id AND k.key = lanes.key), 0)
-              + 1) * ((68719476736 + weight_milli / 2) / weight_milli)
+              + 1) * {stride weight_milli}
  WHERE queue_id = :queue_id AND count > 0;
 
 -- name: rouse_due_lanes
@@ -329,13 +308,14 @@ UPDATE lanes
                     THEN 2
                     WHEN q.rank > 0 AND q.rank <> (2 * coalesce((
                            SELECT k.running FROM keys k WHERE k.queue_id = q.queue_id AND k.key = q.key), 0) + 1)
-                         * ((68719476736 + q.weight_milli / 2) / q.weight_milli)
+                         * {stride q.weight_milli}
                     THEN 2 ELSE q.place END,
        dispatched_before = CASE WHEN lanes.minute = q.minute THEN lanes.dispatched_before
                                 WHEN lanes.minute = q.minute - 1 THEN lanes.dispatched ELSE 0 END,
        dispatched = CASE WHEN lanes.minute = q.minute THEN lanes.dispatched + q.taken ELSE q.taken END,
        minute = q.minute
-  FROM {rows} WHERE lanes.queue_id = q.queue_id AND lanes.level = q.level AND lanes.key = q.key;
+  FROM {rows locking lanes}
+ WHERE lanes.queue_id = q.queue_id AND lanes.level = q.level AND lanes.key = q.key;
 
 -- name: release_lanes
 -- takes: queue_id bigint, key text
@@ -343,7 +323,7 @@ UPDATE lanes
 -- its rank has changed.
 UPDATE lanes SET place = 2
   FROM (SELECT DISTINCT q.queue_id, q.key FROM {rows}) q
- WHERE lanes.queue_id = q.queue_id AND lanes.key = q.key AND lanes.level IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+ WHERE lanes.queue_id = q.queue_id AND lanes.key = q.key AND lanes.level IN ({levels})
    AND lanes.count > 0 AND (lanes.place = 4 OR (lanes.place = 0 AND lanes.rank > 0));
 
 -- name: rerank_other_lanes
@@ -351,7 +331,7 @@ UPDATE lanes SET place = 2
 -- The key was given something at one level, so its rank at the others has changed.
 UPDATE lanes SET place = 2
   FROM {rows}
- WHERE lanes.queue_id = q.queue_id AND lanes.key = q.key AND lanes.level IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+ WHERE lanes.queue_id = q.queue_id AND lanes.key = q.key AND lanes.level IN ({levels})
    AND lanes.level <> q.level AND lanes.count > 0 AND lanes.place = 0;
 
 -- name: touch_lanes
@@ -359,7 +339,7 @@ UPDATE lanes SET place = 2
 -- What an operator asks of a key has changed.
 UPDATE lanes SET place = CASE WHEN lanes.place = 1 THEN 1 ELSE q.place END
   FROM {rows}
- WHERE lanes.queue_id = q.queue_id AND lanes.key = q.key AND lanes.level IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+ WHERE lanes.queue_id = q.queue_id AND lanes.key = q.key AND lanes.level IN ({levels})
    AND lanes.count > 0;
 
 -- name: stir_stale_lanes
