@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, NewType
 
 from penstock.core.policies import NO_POLICY, Policy, Rules, WorkerRate, rules
@@ -222,7 +223,7 @@ class Instance:
     run_count: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Queue:
     """The line of one kind of task under one name; the row whose lock a claim holds."""
 
@@ -240,8 +241,9 @@ class Queue:
     fair_by_default: int = 1
     """What the namespace says of fairness."""
 
-    @property
+    @cached_property
     def rules(self) -> Rules:
+        """What its settings come to; worked out once, for a claim asks often."""
         return rules(self.policy, fair_by_default=bool(self.fair_by_default), worker_rate=self.worker_rate)
 
 
