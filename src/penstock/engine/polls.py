@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.core import rates
 from penstock.core.model import (
     Activity,
     ActivityStatus,
@@ -227,9 +226,8 @@ async def _grant(
 
 
 def _record_debt(tx: Tx, queue: Queue) -> None:
-    """Keep what is owed at the rate of today, which may be less than at the old one: else it never falls due."""
-    rate = queue.rules.queue_rate
-    owed = queue.paid_until_ns if rate is None else rates.paid(rate, queue.paid_until_ns, tx.now_ms, 0)
+    """Keep what is owed after a change of the rate, though nothing may go: else it never falls due."""
+    owed = dispatch.owed(queue, tx.now_ms)
     if owed != queue.paid_until_ns:
         tx.policies.settle(queue.queue_id, owed, queue.aging_turn)
 

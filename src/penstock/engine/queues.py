@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from penstock.core import rates
 from penstock.core.model import Queue, QueueStats, Run, Task, TaskKind, Worker
 from penstock.core.policies import KeyState
 from penstock.core.scheduling.backlog import LaneBacklog, LevelBacklog
+from penstock.core.scheduling.dispatch import StopReason, key_stop
 from penstock.engine import policies
 from penstock.engine.house import House
 from penstock.ports.store import Tx
@@ -25,6 +25,13 @@ class KeyStatus(StrEnum):
     RATE_LIMITED = "rate_limited"
     AT_RUNNING_LIMIT = "at_running_limit"
     PAUSED = "paused"
+
+
+_STOPPED = {
+    StopReason.PAUSED: KeyStatus.PAUSED,
+    StopReason.RATE: KeyStatus.RATE_LIMITED,
+    StopReason.RUNNING: KeyStatus.AT_RUNNING_LIMIT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +144,7 @@ def _gained(level: int, before: Sequence[LaneBacklog], after: Sequence[LaneBackl
 def _key(queue: Queue, part: LaneBacklog, states: Mapping[str, KeyState], now_ms: int) -> KeyView:
     rules, state = queue.rules, states.get(part.lane.key) or KeyState(part.lane.key)
     running = state.running if rules.counts_leases else None
-    limit, rate = rules.running_limit_of(state), rules.rate_of(state, part.lane.effective_milli)
-    if state.paused:
-        return KeyView(part, KeyStatus.PAUSED, None, running)
-    if limit is not None and state.running >= limit:
-        return KeyView(part, KeyStatus.AT_RUNNING_LIMIT, None, running)
-    if rate is not None and not rates.available(rate, state.paid_until_ns, now_ms):
-        open_at_ms = rates.open_at_ms(rate, state.paid_until_ns, now_ms)
-        return KeyView(part, KeyStatus.RATE_LIMITED, open_at_ms, running)
+    stop = key_stop(rules, state, part.lane.effective_milli, now_ms)
+    if stop is not None:
+        return KeyView(part, _STOPPED[stop.reason], stop.open_at_ms, running)
     return KeyView(part, KeyStatus.READY, None, running)

@@ -122,6 +122,46 @@ def budget(queue: Queue, running: int, now_ms: int) -> int | Hold | None:
     return allowed
 
 
+def owed(queue: Queue, now_ms: int) -> int:
+    """What the queue owes at the rate of today, which may be less than at an old one; it must be kept to fall due."""
+    rate = queue.rules.queue_rate
+    return queue.paid_until_ns if rate is None else rates.paid(rate, queue.paid_until_ns, now_ms, 0)
+
+
+class StopReason(StrEnum):
+    """Why a key may not go on now."""
+
+    PAUSED = "paused"
+    RATE = "rate"
+    RUNNING = "running"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    reason: StopReason
+    open_at_ms: int | None = None
+    """When tokens come; None: when something else changes."""
+    held_at: int | None = None
+    """The running limit that is reached, if that is it."""
+
+
+def key_stop(rules: Rules, state: KeyState, weight_milli: int, now_ms: int, given: int = 0) -> Stop | None:
+    """What keeps a key from going on after it was `given` so many; None: nothing does."""
+    limit, rate = rules.running_limit_of(state), rules.rate_of(state, weight_milli)
+    if state.paused:
+        return Stop(StopReason.PAUSED)
+    if rate is not None and rate.is_closed:
+        return Stop(StopReason.RATE)
+    if limit is not None and state.running + given >= limit:
+        return Stop(StopReason.RUNNING, held_at=limit)
+    if rate is None:
+        return None
+    paid_until_ns = rates.paid(rate, state.paid_until_ns, now_ms, given)
+    if rates.available(rate, paid_until_ns, now_ms):
+        return None
+    return Stop(StopReason.RATE, rates.open_at_ms(rate, paid_until_ns, now_ms))
+
+
 def decide(snapshot: QueueSnapshot, room: int) -> Grants | Hold:
     """Say who runs next: at most `room` tasks, or why none.
 
@@ -278,18 +318,11 @@ class _Position:
 
     def _stopped(self, lane: Lane, state: KeyState, given: int) -> Lane:
         """The lane put aside, if its key may not go on; else as it is."""
-        limit = self.rules.running_limit_of(state)
-        rate, now_ms = self.rules.rate_of(state, self.weights[lane.key]), self.snapshot.now_ms
-        if state.paused or (rate is not None and rate.is_closed):
-            return _aside(lane, Place.HELD)
-        if limit is not None and state.running + given >= limit:
-            return _aside(lane, Place.HELD, held_at=limit)
-        if rate is None:
+        stop = key_stop(self.rules, state, self.weights[lane.key], self.snapshot.now_ms, given)
+        if stop is None:
             return lane
-        paid_until_ns = rates.paid(rate, state.paid_until_ns, now_ms, given)
-        if rates.available(rate, paid_until_ns, now_ms):
-            return lane
-        return _aside(lane, Place.WAITING, open_at_ms=rates.open_at_ms(rate, paid_until_ns, now_ms))
+        place = Place.HELD if stop.open_at_ms is None else Place.WAITING
+        return _aside(lane, place, open_at_ms=stop.open_at_ms, held_at=stop.held_at)
 
     def paid(self, spent: Mapping[str, int]) -> dict[str, int]:
         """Until when each key has paid after it was given `spent`; only of keys with a rate where it changed."""
