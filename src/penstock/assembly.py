@@ -16,8 +16,9 @@ from typing import Any
 import structlog
 import uvicorn
 
+from penstock.coordination.in_database import DatabaseCoordination
 from penstock.core.permissions import AuthPolicy
-from penstock.engine import namespaces
+from penstock.engine import admission, namespaces
 from penstock.engine.dispatcher import Dispatcher
 from penstock.engine.house import House
 from penstock.engine.sweepers.due_tasks import due_tasks
@@ -29,17 +30,20 @@ from penstock.engine.sweepers.lapsed_queries import lapsed_queries
 from penstock.engine.sweepers.old_records import old_records
 from penstock.engine.sweepers.overdue_activities import overdue_activities
 from penstock.engine.sweepers.overdue_runs import overdue_runs
+from penstock.engine.sweepers.scope_counts import scope_counts
 from penstock.engine.sweepers.silent_workers import silent_workers
 from penstock.engine.sweepers.sweeper import Sweeper
 from penstock.errors import ConfigurationError
+from penstock.ports.coordination import Coordination, InProcess
 from penstock.ports.store import Store, Tx
+from penstock.ports.wakeups import Wakeups
 from penstock.server.app import Application
 from penstock.server.auth import Authenticator
 from penstock.server.handler import Edge
 from penstock.server.metrics import Metrics
 from penstock.server.namespace_check import NamespaceCheck
 from penstock.server.protocol import BoundedProtocol
-from penstock.settings import LogFormat, LogPolicy, Settings, StoreKind
+from penstock.settings import CoordinationKind, LogFormat, LogPolicy, Settings, StoreKind
 from penstock.stores import migrating, postgres, sqlite
 from penstock.stores.driving import OnMoment, undisturbed
 from penstock.stores.memory import MemoryStore
@@ -64,17 +68,26 @@ class Server:
 @contextlib.asynccontextmanager
 async def assembled(settings: Settings, *, on_moment: OnMoment = undisturbed) -> AsyncIterator[Server]:
     """A server that works as long as the block lasts; leaving it finishes what is being committed."""
-    clock, wakeups = SystemClock(), LocalWakeups()
+    clock, local = SystemClock(), LocalWakeups()
     node = SystemEntropy().token()
     async with contextlib.AsyncExitStack() as stack:
+        wakeups, coordination = await _between_servers(settings, local, node, stack)
         store = await _open_store(settings, clock, wakeups, node, on_moment)
         stack.push_async_callback(store.close)
-        if settings.store.kind is StoreKind.POSTGRES:
-            listener = PostgresListener(_postgres_url(settings), postgres.CHANNEL, node, wakeups)
+        if _is_notified(settings):
+            listener = PostgresListener(_postgres_url(settings), postgres.CHANNEL, node, local)
             listener.start()
             stack.push_async_callback(listener.close)
-        house = House(store, wakeups, SystemEntropy(), settings)
+        house = House(store, wakeups, SystemEntropy(), settings, coordination=coordination)
         await namespaces.ensure(house, settings.default_namespace)
+        before = await admission.declare(house, settings.admission, settings.server_id)
+        if before is not None and before.declared_by is not None:
+            log.warning(
+                "the limits that this configuration declares replace those that another declared",
+                server=settings.server_id,
+                declared_before_by=before.declared_by,
+                declared_before_at=before.declared_at_ms,
+            )
         dispatcher = Dispatcher(house)
         dispatcher.start()
         stack.push_async_callback(dispatcher.close)
@@ -92,26 +105,64 @@ async def assembled(settings: Settings, *, on_moment: OnMoment = undisturbed) ->
         yield Server(Application(edge), house, dispatcher)
 
 
+async def _between_servers(
+    settings: Settings, local: LocalWakeups, node: str, stack: contextlib.AsyncExitStack
+) -> tuple[Wakeups, Coordination]:
+    """What carries wakeups to other servers, where the store does not, and what lends locks between them."""
+    policy = settings.coordination
+    if policy.redis is None:
+        shared = policy.kind is CoordinationKind.DATABASE
+        return local, DatabaseCoordination() if shared else InProcess()
+    try:
+        from penstock.coordination.in_redis import RedisCoordination, connect
+        from penstock.wakeups.redis import RedisWakeups
+    except ImportError as error:
+        raise ConfigurationError(
+            "DW_COORDINATION=redis needs the Redis client, which is not installed: pip install 'penstock[redis]'"
+        ) from error
+    client = connect(policy.redis.url.reveal())
+    stack.push_async_callback(client.aclose)
+    coordination = RedisCoordination(client, node, SystemEntropy())
+    await coordination.start()
+    stack.push_async_callback(coordination.close)
+    wakeups = RedisWakeups(client, f"penstock:wakeups:{policy.redis.database}", node, local)
+    wakeups.start()
+    stack.push_async_callback(wakeups.close)
+    return wakeups, coordination
+
+
+def _is_notified(settings: Settings) -> bool:
+    """Whether PostgreSQL itself carries wakeups between servers."""
+    by_redis = settings.coordination.kind is CoordinationKind.REDIS
+    return settings.store.kind is StoreKind.POSTGRES and not by_redis
+
+
 async def _open_store(
-    settings: Settings, clock: SystemClock, wakeups: LocalWakeups, node: str, on_moment: OnMoment
+    settings: Settings, clock: SystemClock, wakeups: Wakeups, node: str, on_moment: OnMoment
 ) -> Store:
     policy = settings.store
     match policy.kind:
         case StoreKind.MEMORY:
-            return MemoryStore(clock, wakeups)
+            return MemoryStore(clock, wakeups, journals=settings.journal)
         case StoreKind.POSTGRES:
             return await postgres.PostgresStore.open(
                 _postgres_url(settings),
                 wakeups,
-                node=node,
+                node=node if _is_notified(settings) else None,
                 pool_size=policy.pool_size,
                 statement_timeout_ms=policy.statement_timeout_ms,
                 on_moment=on_moment,
+                journals=settings.journal,
             )
         case StoreKind.SQLITE:
             assert policy.path is not None
             return await sqlite.SqliteStore.open(
-                policy.path, clock, wakeups, synchronous=policy.synchronous.value, on_moment=on_moment
+                policy.path,
+                clock,
+                wakeups,
+                synchronous=policy.synchronous.value,
+                on_moment=on_moment,
+                journals=settings.journal,
             )
 
 
@@ -131,6 +182,7 @@ def _sweepers(house: House) -> list[Sweeper[Any]]:
         silent_workers,
         idle_keys,
         idle_lanes,
+        scope_counts,
         old_records,
     )
     return [make(house) for make in makers]
@@ -210,6 +262,7 @@ async def _serve(settings: Settings, on_moment: OnMoment) -> None:
             url=url,
             docs=f"{url}/docs",
             store=settings.store.kind.value,
+            coordination=settings.coordination.kind.value,
             auth=settings.auth.driver.value,
         )
         await http.serve(sockets=[bound])

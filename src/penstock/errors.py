@@ -107,8 +107,10 @@ class Reason(StrEnum):
     SERVER_ERROR = "server_error"
     SERVER_DRAINING = "server_draining"
     STORE_UNAVAILABLE = "store_unavailable"
+    COORDINATION_UNAVAILABLE = "coordination_unavailable"
     OUTCOME_UNKNOWN = "outcome_unknown"
     STORAGE_FULL = "storage_full"
+    JOURNAL_OFF = "journal_off"
 
     # Start-up (the command line shows these; they never cross HTTP)
     CONFIGURATION_INVALID = "configuration_invalid"

@@ -83,7 +83,7 @@ async def test_queries_beyond_the_bound_are_told_to_come_back(scene: Cluster):
     assert sorted(reply.status for reply in replies) == [429, 429, 429, 504, 504, 504]
     full = next(reply for reply in replies if reply.status == 429)
     full.expect(429, "query_task_queue_full")
-    assert full.headers["Retry-After"] == "1"
+    assert full.headers["Retry-After"] == "4", "nothing was answered yet, but by then somebody has given up"
 
 
 async def test_the_queue_shows_how_many_queries_wait(scene: Cluster):

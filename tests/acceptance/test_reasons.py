@@ -45,6 +45,7 @@ ELSEWHERE = {
     Reason.TOO_MANY_FAIRNESS_KEYS: "the tests of the engine: it takes a hundred thousand keys",
     Reason.STORE_DAMAGED: "the tests with faults",
     Reason.STORE_UNAVAILABLE: "the tests with faults",
+    Reason.COORDINATION_UNAVAILABLE: "the tests with faults: readiness without Redis",
     Reason.OUTCOME_UNKNOWN: "the tests with faults",
     Reason.STORAGE_FULL: "the tests with faults",
 }
@@ -97,6 +98,11 @@ async def weight_set_and_unset_at_once(scene: Cluster) -> Reply:
 @provokes(Reason.RATE_LIMIT_NOT_FOR_WORKFLOW_TASKS)
 async def rate_limit_for_workflow_tasks(scene: Cluster) -> Reply:
     return await scene.config(kind="workflow", queue_rps_limit=5)
+
+
+@provokes(Reason.JOURNAL_OFF)
+async def journal_that_is_not_kept(scene: Cluster) -> Reply:
+    return await scene.get("/api/system/journal", role="admin")
 
 
 # --- the request itself ---

@@ -25,6 +25,7 @@ OPEN = {
     RouteFamily.DISCOVERY: "worker operator admin",
     RouteFamily.NAMESPACE_READS: "operator admin",
     RouteFamily.NAMESPACE_CHANGES: "admin",
+    RouteFamily.NAMESPACE_LIMITS: "operator admin",
     RouteFamily.STORAGE_TESTS: "admin",
     RouteFamily.WORK: "operator admin",
     RouteFamily.WORKER_READS: "operator admin",

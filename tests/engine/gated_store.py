@@ -15,6 +15,7 @@ class GatedStore:
 
     def __init__(self, behind: Store) -> None:
         self._behind = behind
+        self.journals = behind.journals
         self._gates = {line: asyncio.Event() for line in Line}
         self.held = 0
         """How many answers wait at a gate."""

@@ -26,6 +26,7 @@ class CountedStore:
 
     def __init__(self, behind: Store) -> None:
         self._behind = behind
+        self.journals = behind.journals
         self.claims = 0
 
     async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:

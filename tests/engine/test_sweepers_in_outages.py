@@ -31,6 +31,7 @@ class FailingStore:
 
     def __init__(self, behind: Store) -> None:
         self._behind = behind
+        self.journals = behind.journals
         self.error: Exception | None = None
         self.refused = 0
 

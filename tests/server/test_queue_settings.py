@@ -16,6 +16,7 @@ UNSET_SETTINGS = dict.fromkeys(
         *("queue_rps_limit", "queue_rps_burst_seconds", "fairness_key_rps_limit_default"),
         *("fairness_key_rps_burst_seconds", "fairness", "fairness_counts", "max_running"),
         *("fairness_key_max_running_default", "aging_wait_seconds", "aging_every", "worker_rps_limit"),
+        *("max_dispatches_per_minute", "dispatch_window", "dispatch_budget_group", "paused"),
     )
 )
 
@@ -121,6 +122,7 @@ class TestChanging:
             "reason": "overall limit",
             "updated_by": "operator",
             "updated_at": at,
+            "ends_at": None,
         }
         assert body["fairness_key_rps_limit_default"]["value"] == 33.3
         assert body["effective"]["queue_rps_limit"] == 500.0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.errors import ConfigurationError
 from penstock.settings import AuthDriver, Settings, describe, load
 from penstock.settings.catalogue import CATALOGUE
-from penstock.settings.sources import nearest
+from penstock.settings.nearest import nearest
 
 TOKEN = "Xq3vN8tB1kLw6zRy5mHc2pDf9sGj4aUe"
 

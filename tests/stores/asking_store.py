@@ -16,6 +16,7 @@ class AskingStore:
 
     def __init__(self, behind: Store) -> None:
         self._behind = behind
+        self.journals = behind.journals
         self.asked: list[str] = []
 
     async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:

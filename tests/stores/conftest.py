@@ -42,7 +42,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path | None
 async def store(
     address: str | Path | None, clock: ManualClock, wakeups: LocalWakeups
 ) -> AsyncIterator[Store]:
-    opened = await _open(address, clock, wakeups)
+    opened = await open_store(address, clock, wakeups)
     yield opened
     await opened.close()
 
@@ -56,7 +56,7 @@ async def reopened(
 
     async def reopen() -> Store:
         await store.close()
-        stores.append(await _open(address, clock, wakeups))
+        stores.append(await open_store(address, clock, wakeups))
         return stores[-1]
 
     yield reopen
@@ -64,16 +64,18 @@ async def reopened(
         await each.close()
 
 
-async def _open(address: str | Path | None, clock: ManualClock, wakeups: LocalWakeups) -> Store:
+async def open_store(
+    address: str | Path | None, clock: ManualClock, wakeups: LocalWakeups, *, journals: bool = False
+) -> Store:
     match address:
         case Path():
             from penstock.stores.sqlite import SqliteStore
 
-            return await SqliteStore.open(address, clock, wakeups)
+            return await SqliteStore.open(address, clock, wakeups, journals=journals)
         case str():
             from penstock.stores.postgres import PostgresStore, migrate
 
             await migrate(address)
-            return await PostgresStore.open(address, wakeups)
+            return await PostgresStore.open(address, wakeups, journals=journals)
         case None:
-            return MemoryStore(clock, wakeups)
+            return MemoryStore(clock, wakeups, journals=journals)

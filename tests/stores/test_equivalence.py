@@ -9,14 +9,36 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.core.admission import (
+    EVERYWHERE,
+    Declaration,
+    Field,
+    ScopeDeclared,
+    cluster_scope,
+    group_scope,
+    namespace_scope,
+)
 from penstock.core.model import Queue, Task, TaskId, TaskState
 from penstock.core.policies import KeySettings, KeyState, Knob, Setting, changed
 from penstock.core.scheduling.dispatch import Fit
 from penstock.core.scheduling.fairness import Clockwork, Lane, Place
-from penstock.ports.store import Store, Tx
+from penstock.core.scheduling.gates import ScopeState
+from penstock.core.windows import Window
+from penstock.engine.adoption import adopt
+from penstock.ports.store import Line, Store, Tx
 from penstock.stores.memory import MemoryStore
 from penstock.wakeups.local import LocalWakeups
-from tests.stores.working import ANYTHING, a_queue, claim, enqueue, look, record
+from tests.stores.working import (
+    ANYTHING,
+    a_queue,
+    claim,
+    enqueue,
+    limit,
+    look,
+    queue_now,
+    record,
+    take_effect,
+)
 from tests.support.builders import NOW_MS, a_task, released
 from tests.support.clock import ManualClock
 
@@ -33,6 +55,20 @@ VALUES: Mapping[Knob, Sequence[int | str | None]] = {
     Knob.AGING_WAIT: (None, 500, 5_000),
     Knob.AGING_EVERY: (2, 3),
 }
+SCOPES = (
+    cluster_scope(),
+    cluster_scope("activity"),
+    namespace_scope("default"),
+    namespace_scope("default", "activity"),
+    group_scope(EVERYWHERE, "bank"),
+    group_scope("default", "bank"),
+    group_scope("default", "post", "activity"),
+)
+DECLARED = Declaration(
+    defaults={"activity": {Field.QUEUE_LEASES: 20, Field.GROUP: "bank"}},
+    overrides={"refunds": {"activity": {Field.QUEUE_LEASES: 10, Field.NAMESPACE_DISPATCHES: 60}}},
+    scopes={group_scope("default", "bank"): ScopeDeclared(leases=15, window=Window.SLIDING)},
+)
 WEIGHTS = (1, 400, 1000, 1000, 2500, 1_000_000)
 FITS = (
     ANYTHING,
@@ -62,10 +98,14 @@ class Player:
         moves = self._moves()
         for _ in range(steps):
             await self._dice.choice(moves)()
+            await self._look_over()
         await self._play_out()
 
     def _moves(self) -> Sequence[Move]:
         return (self._enqueue, self._enqueue, self._claim, self._finish, self._give_back, self._cancel)
+
+    async def _look_over(self) -> None:
+        """Check what must hold after every move."""
 
     async def _play_out(self) -> None:
         while await self._claim_with(Fit(TYPES, "build-1")) + await self._claim_with(Fit(TYPES, "build-2")):
@@ -129,13 +169,15 @@ async def _end(tx: Tx, task_id: TaskId, state: TaskState) -> None:
 class RuledPlayer(Player):
     """Plays under settings that change all the time, while time goes on."""
 
+    values = VALUES
+
     async def keys(self) -> Mapping[str, KeyState]:
         return await look(self._store, lambda tx: tx.policies.key_states(self._queue.queue_id, KEYS))
 
     async def counted(self) -> Mapping[str, int]:
         """How many counted leases each key holds."""
         leases = await look(self._store, lambda tx: tx.tasks.leases_on(self._queue.queue_id, 10_000))
-        return Counter(task.key for task in leases if task.counted)
+        return Counter(task.key for task in leases if task.counted == 1)
 
     def _moves(self) -> Sequence[Move]:
         return (*super()._moves(), self._claim, self._finish, self._wait, self._set_line, self._set_key)
@@ -150,8 +192,8 @@ class RuledPlayer(Player):
 
     async def _set_line(self) -> None:
         """Draw a setting of the line, or take it back."""
-        knob = self._dice.choice(tuple(VALUES))
-        value = self._dice.choice(VALUES[knob])
+        knob = self._dice.choice(tuple(self.values))
+        value = self._dice.choice(self.values[knob])
         setting = None if value is None else Setting(value, "ann", NOW_MS)
         await self._store.transact(lambda tx: self._change(tx, {knob: setting}, []), key="policy")
 
@@ -178,7 +220,11 @@ class RuledPlayer(Player):
         policy = changed(
             before.policy, settings, [(known.get(each.key, KeySettings(each.key)), each) for each in keys]
         )
-        old, new = before.rules, replace(before, policy=policy).rules
+        admission = await tx.scopes.admission()
+        limits = admission.of(before.namespace, before.name, before.kind, policy, tx.now_ms)
+        after = replace(before, policy=policy, limits=limits)
+        await adopt(tx, {each.name: [after] for each in limits.scopes})
+        old, new = before.rules, after.rules
         if new.counts_leases and not old.counts_leases:
             await tx.policies.count_leases(queue_id)
         if new.counts_running != old.counts_running:
@@ -189,6 +235,88 @@ class RuledPlayer(Player):
         for each in keys:
             tx.policies.save_key(queue_id, each)
             tx.policies.touch_key(queue_id, each.key, self._dice.choice((Place.FRESH, looked_at)))
+
+
+class LimitedPlayer(RuledPlayer):
+    """Plays in two queues that share limits, which are set and lifted all the time."""
+
+    values = {
+        **VALUES,
+        Knob.DISPATCHES: (None, 5, 40),
+        Knob.WINDOW: (None, "minute", "sliding"),
+        Knob.GROUP: (None, None, "bank", "post"),
+    }
+
+    async def play(self, steps: int) -> None:
+        self._queues = [await a_queue(self._store), await a_queue(self._store, name="refunds")]
+        await self._store.transact(self._declare, key="admission", line=Line.CHANGE)
+        await super().play(steps)
+
+    async def scopes(self) -> Mapping[str, ScopeState]:
+        """What each scope counts, whatever its id is."""
+        found = await look(self._store, lambda tx: tx.scopes.find(SCOPES))
+        return {state.name: replace(state, scope_id=0) for state in found}
+
+    def _moves(self) -> Sequence[Move]:
+        mine = (
+            self._switch,
+            self._limit,
+            self._lift,
+            self._lift,
+            self._wait_a_minute,
+            self._claim,
+            self._claim,
+        )
+        return (*super()._moves(), *mine)
+
+    async def _switch(self) -> None:
+        self._queue = self._dice.choice(self._queues)
+
+    async def _limit(self) -> None:
+        dice = self._dice
+        closed: Sequence[Mapping[str, int | str]] = ({Knob.PAUSED: "on"}, {Knob.RUNNING: 0}, {}, {})
+        drawn: Sequence[Mapping[str, int | str]] = (
+            {Knob.RUNNING: dice.choice((3, 6, 6, 12))},
+            {Knob.RUNNING: 8, Knob.DISPATCHES: dice.choice((5, 30)), Knob.WINDOW: "sliding"},
+            {Knob.DISPATCHES: dice.choice((5, 30))},
+            dice.choice(closed),
+        )
+        await limit(self._store, dice.choice(SCOPES), None, **dice.choice(drawn))
+
+    async def _lift(self) -> None:
+        await limit(self._store, self._dice.choice(SCOPES), None)
+
+    async def _wait_a_minute(self) -> None:
+        self.now_ms += 61_000
+
+    async def _claim_with(self, fit: Fit) -> int:
+        """A claim lets no scope run more than its limit; one that ran more before, runs no more than it did."""
+        before = await self.scopes()
+        granted = await super()._claim_with(fit)
+        after = await self.scopes()
+        for rules in (await queue_now(self._store, self._queue.queue_id)).limits.scopes:
+            if granted and rules.leases is not None:
+                assert after[rules.name].running <= rules.leases
+                assert after[rules.name].running == before[rules.name].running + granted
+        return granted
+
+    async def _look_over(self) -> None:
+        """What a scope says that it runs is what leases say that it counts."""
+        for name, (running, held) in (await look(self._store, self._counts)).items():
+            assert running == held, name
+
+    async def _counts(self, tx: Tx) -> Mapping[str, tuple[int, int]]:
+        lines = [queue.queue_id for queue in self._queues]
+        return {
+            state.name: (state.running, await tx.scopes.counted(state.scope_id, lines))
+            for state in await tx.scopes.find(SCOPES)
+        }
+
+    async def _declare(self, tx: Tx) -> None:
+        before = await tx.scopes.lock_admission()
+        lines = await tx.scopes.lock_lines(None)
+        tx.scopes.declare(DECLARED, "server-1")
+        await take_effect(tx, lines, replace(before, declaration=DECLARED))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -216,3 +344,18 @@ async def test_the_same_history_under_changing_settings_gives_the_same_order_as_
     keys = await candidate.keys()
     assert keys == await model.keys()
     assert {key: state.running for key, state in keys.items() if state.running} == await candidate.counted()
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_the_same_history_under_shared_limits_gives_the_same_order_and_counts_as_in_the_model(
+    store: Store, clock: ManualClock, seed: int
+):
+    model, candidate = LimitedPlayer(MemoryStore(clock, LocalWakeups()), seed), LimitedPlayer(store, seed)
+    await model.play(200)
+    await candidate.play(200)
+    assert len(model.dispatched) > 10
+    assert candidate.dispatched == model.dispatched
+    assert await candidate.state() == await model.state()
+    scopes = await candidate.scopes()
+    assert scopes == await model.scopes()
+    assert sum(state.granted for state in scopes.values()) > 10

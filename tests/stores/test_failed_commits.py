@@ -94,7 +94,7 @@ async def test_a_queue_made_in_a_group_that_failed_is_not_remembered(nodes: tupl
     node.cut_at_next_commit()
     with pytest.raises(Unavailable):
         await node.start("order-1", "fresh")
-    assert node.store._known_queues == {}
+    assert node.store._known.queues == {}
 
 
 async def test_a_start_whose_queue_is_known_from_a_commit_that_failed_is_not_lost_in_a_group(

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.core.admission import NO_LIMITS
 from penstock.core.model import Queue, QueueId, Task, TaskId, TaskState
 from penstock.core.policies import (
     NO_POLICY,
@@ -21,6 +22,7 @@ from penstock.core.policies import (
     WorkerRate,
 )
 from penstock.core.scheduling.fairness import Lane, Place, rank
+from penstock.core.windows import NOTHING
 from penstock.ports.store import Store, Tx
 from penstock.ports.wakeups import queue_bell
 from penstock.wakeups.local import LocalWakeups
@@ -33,8 +35,10 @@ from tests.stores.working import (
     enqueue,
     look,
     places,
+    queue_now,
     record,
     stand,
+    untimed,
 )
 from tests.support.builders import NOW_MS, a_namespace, a_task, released
 
@@ -55,10 +59,9 @@ POLICY = Policy(
 RATE = WorkerRate(1_500_000, "worker-1", NOW_MS)
 
 
-async def queue_now(store: Store, queue_id: QueueId) -> Queue:
-    queue = await look(store, lambda tx: tx.queues.lock(queue_id))
-    assert queue is not None
-    return queue
+def said(queue: Queue) -> Queue:
+    """What a queue is and what was asked of it, whenever it was read and whatever limits follow."""
+    return replace(untimed(queue), limits=NO_LIMITS)
 
 
 async def states(store: Store, queue_id: QueueId, *keys: str) -> Mapping[str, KeyState]:
@@ -85,9 +88,9 @@ def spend(tx: Tx, queue: Queue, running: Mapping[str, int]) -> None:
 
 async def test_a_line_has_no_settings_until_somebody_asks_for_some(store: Store):
     queue = await a_queue(store)
-    assert queue == Queue(queue.queue_id, "default", "orders", queue.kind)
+    assert untimed(queue) == Queue(queue.queue_id, "default", "orders", queue.kind)
     assert (queue.policy, queue.worker_rate, queue.paid_until_ns, queue.aging_turn) == (NO_POLICY, None, 0, 0)
-    assert await queue_now(store, queue.queue_id) == queue
+    assert untimed(await queue_now(store, queue.queue_id)) == untimed(queue)
 
 
 async def test_settings_are_found_wherever_the_line_is(store: Store):
@@ -96,13 +99,15 @@ async def test_settings_are_found_wherever_the_line_is(store: Store):
     def write(tx: Tx) -> None:
         tx.policies.save(queue.queue_id, POLICY)
         tx.policies.save_worker_rate(queue.queue_id, RATE)
-        tx.policies.settle(queue.queue_id, LATER_NS, 4)
+        tx.policies.settle(queue.queue_id, LATER_NS, 4, NOTHING)
 
     await record(store, write)
     expected = replace(queue, policy=POLICY, worker_rate=RATE, paid_until_ns=LATER_NS, aging_turn=4)
-    assert await queue_now(store, queue.queue_id) == expected
-    assert await look(store, lambda tx: tx.queues.find("default", "orders")) == [expected]
-    assert await look(store, lambda tx: tx.queues.list("default")) == [expected, other]
+    found = await look(store, lambda tx: tx.queues.find("default", "orders"))
+    listed = await look(store, lambda tx: tx.queues.list("default"))
+    for each in (await queue_now(store, queue.queue_id), *found, listed[0]):
+        assert said(each) == said(expected)
+    assert [said(each) for each in listed] == [said(expected), said(other)]
     assert expected.rules.queue_rate is not None
 
 
@@ -117,7 +122,7 @@ async def test_what_a_worker_conveyed_can_be_forgotten(store: Store):
     queue = await a_queue(store)
     await record(store, lambda tx: tx.policies.save_worker_rate(queue.queue_id, RATE))
     await record(store, lambda tx: tx.policies.save_worker_rate(queue.queue_id, None))
-    assert await queue_now(store, queue.queue_id) == queue
+    assert untimed(await queue_now(store, queue.queue_id)) == untimed(queue)
 
 
 @pytest.mark.parametrize("address", ["sqlite", "postgres"], indirect=True)
@@ -127,14 +132,16 @@ async def test_a_policy_survives_a_restart(store: Store, reopened: Callable[[], 
 
     def write(tx: Tx) -> None:
         tx.policies.save(queue.queue_id, POLICY)
-        tx.policies.settle(queue.queue_id, LATER_NS, 2)
+        tx.policies.settle(queue.queue_id, LATER_NS, 2, NOTHING)
         tx.policies.save_key(queue.queue_id, asked("tenant", rate_micro=5))
         tx.policies.spend(queue.queue_id, "tenant", LATER_NS, 3)
         tx.policies.log(queue.queue_id, [change])
 
     await record(store, write)
     again = await reopened()
-    assert await a_queue(again) == replace(queue, policy=POLICY, paid_until_ns=LATER_NS, aging_turn=2)
+    assert said(await a_queue(again)) == said(
+        replace(queue, policy=POLICY, paid_until_ns=LATER_NS, aging_turn=2)
+    )
     assert await states(again, queue.queue_id, "tenant") == {
         "tenant": KeyState("tenant", rate_micro=5, paid_until_ns=LATER_NS, running=3)
     }

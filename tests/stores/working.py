@@ -7,10 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from penstock.core.admission import Admission, ScopeRow
 from penstock.core.model import Queue, QueueId, Task, TaskKind
-from penstock.core.policies import Order
+from penstock.core.policies import Knob, Order, Policy, Rules, Setting
 from penstock.core.scheduling.dispatch import Fit, Hold, QueueSnapshot, Settled, decide, settle
 from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Lane, Place, Slot
+from penstock.core.scheduling.gates import ScopeState, counted_by
+from penstock.engine.adoption import adopt
+from penstock.engine.polls import counting
 from penstock.ports.store import Line, Store, Tx
 from tests.support.builders import NOW_MS, leased, standing_of
 
@@ -19,6 +23,7 @@ ANYTHING = Fit(types=(), build_id=None)
 SPARE = 64
 """Where keys can be blocked, so many more lanes are read than there is room."""
 _tokens = itertools.count(1)
+_stamps = itertools.count(1)
 
 
 async def record(store: Store, write: Callable[[Tx], object], key: str = "test") -> None:
@@ -39,11 +44,29 @@ async def look(store: Store, question: Callable[[Tx], Awaitable[T]]) -> T:
     return await store.read(operation)
 
 
-async def a_queue(store: Store, kind: TaskKind = TaskKind.ACTIVITY, name: str = "orders") -> Queue:
+async def a_queue(
+    store: Store, kind: TaskKind = TaskKind.ACTIVITY, name: str = "orders", namespace: str = "default"
+) -> Queue:
     async def operation(tx: Tx) -> Queue:
-        return await tx.queues.ensure("default", name, kind)
+        return await tx.queues.ensure(namespace, name, kind)
 
     return await store.transact(operation, key=f"queue:{name}")
+
+
+async def queue_now(store: Store, queue_id: QueueId) -> Queue:
+    """The queue as a claim would find it."""
+
+    async def operation(tx: Tx) -> Queue | None:
+        return await tx.queues.lock(queue_id)
+
+    queue = await store.transact(operation, key="look", line=Line.CLAIM)
+    assert queue is not None
+    return queue
+
+
+def untimed(queue: Queue) -> Queue:
+    """What a queue is, whenever it was read."""
+    return replace(queue, at_ms=0)
 
 
 async def enqueue(store: Store, *tasks: Task, weight_milli: int = 1000) -> None:
@@ -77,14 +100,20 @@ async def _claim(tx: Tx, queue_id: QueueId, room: int, fit: Fit, now_ms: int) ->
     taken = {slot: len(tasks) for slot, tasks in waiting.items()}
     settled = settle(snapshot, taken)
     _bill(tx, snapshot.queue, settled, taken)
-    counted = int(snapshot.queue.rules.counts_leases)
+    counted, scopes = _counted(snapshot.queue.rules), counted_by(settled.scopes)
     granted = [
-        leased(waiting[slot].pop(0), token=f"token-{next(_tokens)}", counted=counted)
+        leased(waiting[slot].pop(0), token=f"token-{next(_tokens)}", counted=counted, scopes=scopes)
         for slot in settled.order
     ]
     for task in granted:
         tx.tasks.lease(task)
     return granted
+
+
+def _counted(rules: Rules) -> int:
+    if rules.counts_leases:
+        return 1
+    return 0 if rules.running_limit is None else 2
 
 
 async def _snapshot(tx: Tx, queue_id: QueueId, room: int, fit: Fit, now_ms: int) -> QueueSnapshot:
@@ -118,13 +147,16 @@ async def _snapshot(tx: Tx, queue_id: QueueId, room: int, fit: Fit, now_ms: int)
         starving,
         list(arrivals.values()),
         await tx.queues.blocked(queue_id),
+        await counting(tx, queue),
     )
 
 
 def _bill(tx: Tx, queue: Queue, settled: Settled, taken: Mapping[Slot, int]) -> None:
     """Record what the claim has cost, whom it has placed and whom it has put aside."""
     queue_id, rules = queue.queue_id, queue.rules
-    tx.policies.settle(queue_id, settled.paid_until_ns, settled.aging_turn)
+    tx.policies.settle(queue_id, settled.paid_until_ns, settled.aging_turn, settled.window)
+    for state in settled.scopes if settled.order else ():
+        tx.scopes.settle(state)
     counted = settled.spent if rules.counts_leases else {}
     held = [lane.key for lane in settled.lanes if lane.held_at is not None]
     for key in dict.fromkeys((*settled.paid, *counted, *held)):
@@ -137,6 +169,44 @@ def _bill(tx: Tx, queue: Queue, settled: Settled, taken: Mapping[Slot, int]) -> 
     for clock in settled.clocks:
         tx.queues.save_clock(queue_id, clock)
     tx.queues.count_dispatches(queue_id, tx.now_ms // 60_000, len(settled.order))
+
+
+async def limit(store: Store, name: str, namespace: str | None = "default", **limits: int | str) -> int:
+    """Set what operators ask of a scope, as the engine does: every line that it limits is counted, and told."""
+
+    async def operation(tx: Tx) -> int:
+        before = await tx.scopes.lock_admission()
+        known = before.row(name)
+        policy = _policy(1 if known is None else known.policy.version + 1, limits)
+        lines = await tx.scopes.lock_lines(namespace)
+        (scope_id,) = await tx.scopes.ids([name])
+        tx.scopes.save_policy(scope_id, policy)
+        others = [row for row in before.rows if row.name != name]
+        after = replace(before, rows=(*others, ScopeRow(scope_id, name, policy)))
+        await take_effect(tx, lines, after)
+        return scope_id
+
+    return await store.transact(operation, key="admission", line=Line.CHANGE)
+
+
+def _policy(version: int, limits: Mapping[str, int | str]) -> Policy:
+    return Policy(version, {Knob(knob): Setting(value, "ann", NOW_MS) for knob, value in limits.items()})
+
+
+async def take_effect(tx: Tx, lines: Sequence[Queue], after: Admission) -> None:
+    """Have the scopes count what lines that are held still lease already, and let the lines go by the limits."""
+    joined: dict[str, list[Queue]] = {}
+    for line in lines:
+        for rules in after.of(line.namespace, line.name, line.kind, line.policy, tx.now_ms).scopes:
+            joined.setdefault(rules.name, []).append(line)
+    await adopt(tx, joined)
+    tx.scopes.stamp(f"stamp-{next(_stamps)}", [line.queue_id for line in lines])
+
+
+async def scope_now(store: Store, name: str) -> ScopeState:
+    """What a scope counts."""
+    found = await look(store, lambda tx: tx.scopes.find([name]))
+    return found[0] if found else ScopeState(0, name)
 
 
 async def busy_lanes(store: Store, queue_id: QueueId) -> dict[Slot, Lane]:

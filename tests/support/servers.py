@@ -98,18 +98,58 @@ def redis_server(binaries: Binaries | None = None) -> Iterator[Server]:
     if binaries is None and (url := os.environ.get(REDIS_URL_VARIABLE)):
         yield Server(url, _version_at_redis(url), REDIS_URL_VARIABLE, pid=None)
         return
+    with crashable_redis(binaries) as redis:
+        yield redis.server
+
+
+@contextlib.contextmanager
+def crashable_redis(binaries: Binaries | None = None) -> Iterator[CrashableRedis]:
+    """A Redis of one's own that may be killed, paused and restarted; never the one others share."""
     with _workshop() as (folder, account):
-        binaries = account.reachable(binaries or find_redis())
-        port = _free_port()
-        options = {"port": str(port), "bind": "127.0.0.1", "save": "", "appendonly": "no"}
+        redis = CrashableRedis(account.reachable(binaries or find_redis()), account, folder)
+        redis.start()
+        try:
+            yield redis
+        finally:
+            redis.stop()
+
+
+class CrashableRedis:
+    """One Redis whose process comes and goes while its port stays; what it held goes with the process."""
+
+    def __init__(self, binaries: Binaries, account: Account, folder: Path) -> None:
+        self._binaries = binaries
+        self._port = _free_port()
+        options = {"port": str(self._port), "bind": "127.0.0.1", "save": "", "appendonly": "no"}
         options["dir"] = str(account.own(folder / "data"))
         flags = [word for key, value in options.items() for word in (f"--{key}", value)]
-        process = _Process([binaries.server, *flags], account, folder / "log")
-        process.start(ready=lambda: _answers_ping(port))
-        try:
-            yield Server(f"redis://127.0.0.1:{port}/0", _named(binaries), binaries.source, process.pid)
-        finally:
-            process.stop(signal.SIGTERM)
+        self._process = _Process([binaries.server, *flags], account, folder / "log")
+
+    @property
+    def server(self) -> Server:
+        """The server as it runs now; the pid changes with every restart, the URL does not."""
+        url = f"redis://127.0.0.1:{self._port}/0"
+        return Server(url, _named(self._binaries), self._binaries.source, self._process.pid)
+
+    def start(self) -> None:
+        """Start, or start again after `kill`; returns when it answers."""
+        self._process.start(ready=lambda: _answers_ping(self._port))
+
+    def kill(self) -> None:
+        """SIGKILL: nobody says goodbye."""
+        self._process.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers."""
+        self._process.signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT after `pause`."""
+        self._process.signal_all(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """Shut down in order if it still runs."""
+        self._process.stop(signal.SIGTERM)
 
 
 class CrashablePostgres:

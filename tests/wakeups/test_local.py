@@ -66,3 +66,13 @@ def test_a_listener_may_stop_itself_and_others_while_the_bell_rings():
 
 def test_a_bell_that_nobody_hears_is_no_error():
     LocalWakeups().ring(["queue:1"])
+
+
+def test_everybody_is_called_when_all_bells_ring():
+    wakeups, heard = LocalWakeups(), list[str]()
+    wakeups.listen("queue:1", lambda: heard.append("one"))
+    wakeups.listen("queue:2", lambda: heard.append("two"))
+    stop = wakeups.listen("queue:3", lambda: heard.append("gone"))
+    stop()
+    wakeups.ring_all()
+    assert heard == ["one", "two"]

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.core.model import Queue, QueueId, TaskKind
-from penstock.core.policies import KeySettings, Knob, Policy, PolicyChange, Setting, WorkerRate
+from penstock.core.policies import (
+    QUEUE_KNOBS,
+    KeySettings,
+    Knob,
+    Policy,
+    PolicyChange,
+    Setting,
+    WorkerRate,
+)
 from penstock.core.timers import iso
 from penstock.wire import policies
 from tests.support.builders import NOW_MS
@@ -21,6 +31,10 @@ KEPT: dict[Knob, int | str] = {
     Knob.KEY_RUNNING: 0,
     Knob.AGING_WAIT: 30_000,
     Knob.AGING_EVERY: 20,
+    Knob.DISPATCHES: 600,
+    Knob.WINDOW: "sliding",
+    Knob.GROUP: "stripe",
+    Knob.PAUSED: "on",
 }
 
 
@@ -33,7 +47,7 @@ def a_line(policy: Policy | None = None, worker_rate: WorkerRate | None = None) 
 def test_every_setting_is_shown_in_its_public_unit() -> None:
     settings = {knob: Setting(value, "operator", NOW_MS, "why") for knob, value in KEPT.items()}
     body = policies.config(a_line(Policy(7, settings)), (), 0)
-    assert {knob.value: body[knob]["value"] for knob in Knob} == {
+    assert {knob.value: body[knob]["value"] for knob in QUEUE_KNOBS} == {
         "queue_rps_limit": 33.3,
         "queue_rps_burst_seconds": 1.5,
         "fairness_key_rps_limit_default": 0.0,
@@ -44,15 +58,28 @@ def test_every_setting_is_shown_in_its_public_unit() -> None:
         "fairness_key_max_running_default": 0,
         "aging_wait_seconds": 30.0,
         "aging_every": 20,
+        "max_dispatches_per_minute": 600,
+        "dispatch_window": "sliding",
+        "dispatch_budget_group": "stripe",
+        "paused": True,
     }
-    told = {"reason": "why", "updated_by": "operator", "updated_at": iso(NOW_MS)}
+    told = {"reason": "why", "updated_by": "operator", "updated_at": iso(NOW_MS), "ends_at": None}
     assert body["max_running"] == {"value": 5} | told
     assert (body["version"], body["task_queue"], body["task_queue_type"]) == (7, "orders", "activity")
 
 
+def test_a_setting_that_has_ended_is_not_shown() -> None:
+    settings = {Knob.PAUSED: Setting("on", "operator", NOW_MS, ends_at_ms=NOW_MS + 1_000)}
+    line = a_line(Policy(1, settings))
+    shown = policies.config(replace(line, at_ms=NOW_MS + 999), (), 0)["paused"]
+    assert shown is not None
+    assert shown["ends_at"] == iso(NOW_MS + 1_000)
+    assert policies.config(replace(line, at_ms=NOW_MS + 1_000), (), 0)["paused"] is None
+
+
 def test_what_is_not_set_is_null_and_nothing_is_in_force() -> None:
     body = policies.config(a_line(), (), 0)
-    assert {knob.value: body[knob] for knob in Knob} == dict.fromkeys(Knob)
+    assert {knob.value: body[knob] for knob in QUEUE_KNOBS} == dict.fromkeys(QUEUE_KNOBS)
     assert policies.in_force(Policy()) == {}
     assert body["effective"] == {
         "queue_rps_limit": None,

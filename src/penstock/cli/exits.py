@@ -35,7 +35,7 @@ ADVICE = {
     "run_not_active": "It has ended; there is nothing left to stop.",
     "historical_run_command_rejected": "Leave out --run-id to mean the newest run.",
     "instance_already_started": "Choose another --id, or pass --duplicate-policy use-existing.",
-    "config_version_conflict": "See them with `penstock task-queue config get`.",
+    "config_version_conflict": "See them with `penstock task-queue config get`, or the `get` of what you change.",
     "unsupported_control_plane_version": "Use a server and a command line of the same release.",
     "backend_unavailable": "The server cannot reach its database; nothing was written. Try again soon.",
     "outcome_unknown": "The request may have been carried out. Look before you repeat it.",

@@ -10,6 +10,8 @@ import click
 from penstock.cli.exits import say
 from penstock.cli.grammar import noun
 from penstock.cli.inputs import given
+from penstock.cli.limits import for_option, reason_option
+from penstock.cli.namespace_limits import limits, pause, resume
 from penstock.cli.screen import Screen, name, nothing_yet, plain, status
 from penstock.cli.session import Session
 
@@ -24,6 +26,9 @@ _FAIRNESS = click.option(
 @noun("namespace", example="penstock namespace create orders-prod --retention-days 90")
 def namespace() -> None:
     """Create, read, change and delete namespaces."""
+
+
+namespace.add_command(limits)
 
 
 @namespace.verb("list", example="penstock namespace list")
@@ -87,6 +92,25 @@ def delete_namespace(session: Session, target: str, yes: bool) -> None:
     answer = connection.delete("namespaces", target)
     say(f"Deleted the namespace {answer.body.get('name', target)}.")
     session.show(answer, _draw_deleted)
+
+
+@namespace.verb("pause", example='penstock namespace pause orders-prod --for 10m --reason "migration"')
+@click.argument("target", metavar="NAME")
+@for_option
+@reason_option
+@click.pass_obj
+def pause_namespace(session: Session, target: str, seconds: int | None, reason: str | None) -> None:
+    """Give out nothing in a namespace; what runs goes on."""
+    pause(session, target, seconds, reason)
+
+
+@namespace.verb("resume", example="penstock namespace resume orders-prod")
+@click.argument("target", metavar="NAME")
+@reason_option
+@click.pass_obj
+def resume_namespace(session: Session, target: str, reason: str | None) -> None:
+    """Let a paused namespace go on."""
+    resume(session, target, reason)
 
 
 def _ask(target: str) -> None:

@@ -23,6 +23,7 @@ _SETTINGS = (
     *_PER_SECOND[:2],
     *_SECONDS,
     *("fairness", "fairness_counts", "max_running", "fairness_key_max_running_default", "aging_every"),
+    *("max_dispatches_per_minute", "dispatch_window", "dispatch_budget_group", "paused"),
 )
 
 _QUEUE = click.option("--task-queue", "-t", "queue", required=True, metavar="NAME", help="The task queue.")
@@ -156,7 +157,7 @@ def show_history(session: Session, queue: str, kind: str, limit: int) -> None:
     answer = session.connect().get(
         "task-queues", queue, "config", "history", query={"task_queue_type": kind, "limit": limit}
     )
-    session.show(answer, _draw_history)
+    session.show(answer, draw_history)
 
 
 def _body(
@@ -284,7 +285,8 @@ def _draw_keys(screen: Screen, keys: Sequence[dict[str, Any]], count: object) ->
         say(f"The first {len(keys)} of {count} keys are shown.")
 
 
-def _draw_history(screen: Screen, body: dict[str, Any]) -> None:
+def draw_history(screen: Screen, body: dict[str, Any]) -> None:
+    """Draw who changed what, newest first."""
     rows = body.get("changes") or []
     if not rows:
         nothing_yet("Nobody has changed these settings.")

@@ -10,8 +10,10 @@ from penstock.cli.admission import draw_admission, summary
 from penstock.cli.backlog import draw_backlog
 from penstock.cli.exits import say
 from penstock.cli.grammar import noun
+from penstock.cli.limits import for_option, reason_option
 from penstock.cli.moments import span
-from penstock.cli.queue_config import config
+from penstock.cli.queue_config import KINDS, config
+from penstock.cli.queue_limits import limits, pause, resume
 from penstock.cli.screen import Cell, Screen, name, nothing_yet, plain, status
 from penstock.cli.session import Session
 from penstock.cli.worker import slots
@@ -23,6 +25,9 @@ def task_queue() -> None:
 
 
 task_queue.add_command(config)
+task_queue.add_command(limits)
+_KIND = click.option("--type", "--task-queue-type", "kind", type=KINDS, help="Only one kind of its tasks.")
+_KEY = click.option("--fairness-key", "key", metavar="KEY", help="Only this fairness key.")
 
 
 @task_queue.verb("list", example="penstock task-queue list")
@@ -58,13 +63,45 @@ def drain_build(session: Session, queue: str, build_id: str | None, unversioned:
     _roll(session, queue, "drain", _cohort(build_id, unversioned))
 
 
-@task_queue.verb("resume", example="penstock task-queue resume payments --build-id 2026-04-22")
+@task_queue.verb("pause", example='penstock task-queue pause payments --for 30m --reason "stuck"')
 @click.argument("queue")
-@click.option("--build-id", metavar="BUILD", help="The build to resume.")
-@click.option("--unversioned", is_flag=True, help="The workers that name no build.")
+@_KIND
+@_KEY
+@for_option
+@reason_option
 @click.pass_obj
-def resume_build(session: Session, queue: str, build_id: str | None, unversioned: bool) -> None:
-    """Give tasks to a drained build again."""
+def pause_queue(
+    session: Session, queue: str, kind: str | None, key: str | None, seconds: int | None, reason: str | None
+) -> None:
+    """Give out nothing of a queue, or of one key of it; what runs goes on."""
+    pause(session, queue, kind, key, seconds, reason)
+
+
+@task_queue.verb("resume", example="penstock task-queue resume payments")
+@click.argument("queue")
+@_KIND
+@_KEY
+@click.option("--build-id", metavar="BUILD", help="A drained build, instead of the queue.")
+@click.option("--unversioned", is_flag=True, help="The drained workers that name no build.")
+@reason_option
+@click.pass_obj
+def resume_queue(
+    session: Session,
+    queue: str,
+    kind: str | None,
+    key: str | None,
+    build_id: str | None,
+    unversioned: bool,
+    reason: str | None,
+) -> None:
+    """Let a paused queue or key go on, or give tasks to a drained build again."""
+    if build_id is None and not unversioned:
+        resume(session, queue, kind, key, reason)
+        return
+    if kind or key or reason:
+        raise click.UsageError(
+            "A build is resumed for the whole queue: leave out --type, --fairness-key and --reason."
+        )
     _roll(session, queue, "resume", _cohort(build_id, unversioned))
 
 

@@ -8,7 +8,9 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, NewType
 
+from penstock.core.admission import NO_LIMITS, LineLimits
 from penstock.core.policies import NO_POLICY, Policy, Rules, WorkerRate, rules
+from penstock.core.windows import NOTHING, Counts
 
 RunId = NewType("RunId", str)
 TaskId = NewType("TaskId", str)
@@ -144,21 +146,28 @@ class Standing:
     level: int = LEVEL_DEFAULT
     key: str = UNKEYED
     weight_milli: int = WEIGHT_DEFAULT_MILLI
+    cost: int = 0
+    """What it is estimated to cost a budget that counts more than dispatches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a command says of the standing of its task; what it leaves out is inherited, field by field."""
+    """What a command says of the standing of its task; what it leaves out is inherited, field by field.
+
+    Except the cost, which is each task's own.
+    """
 
     level: int | None = None
     key: str | None = None
     weight_milli: int | None = None
+    cost: int | None = None
 
     def over(self, inherited: Standing) -> Standing:
         return Standing(
             level=inherited.level if self.level is None else self.level,
             key=inherited.key if self.key is None else self.key,
             weight_milli=inherited.weight_milli if self.weight_milli is None else self.weight_milli,
+            cost=self.cost or 0,
         )
 
 
@@ -240,11 +249,28 @@ class Queue:
     """Dispatches since a starving level had its turn."""
     fair_by_default: int = 1
     """What the namespace says of fairness."""
+    window: Counts = NOTHING
+    """What went in the last minute; kept only where that is limited."""
+    limits: LineLimits = NO_LIMITS
+    """What is declared for it and for the scopes that it belongs to, and what operators set there."""
+    at_ms: int = 0
+    """When it was read: settings that had ended by then do not hold."""
 
     @cached_property
     def rules(self) -> Rules:
         """What its settings come to; worked out once, for a claim asks often."""
-        return rules(self.policy, fair_by_default=bool(self.fair_by_default), worker_rate=self.worker_rate)
+        return rules(
+            self.policy.at(self.at_ms),
+            fair_by_default=bool(self.fair_by_default),
+            worker_rate=self.worker_rate,
+            running_limit=self.limits.leases,
+        )
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a limit is held for it that servers must agree on."""
+        limits = self.limits
+        return bool(limits.scopes) or self.rules.running_limit is not None or limits.dispatches is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,9 +303,19 @@ class Task:
     done_outcome: str | None = None
     last_error: str | None = None
     counted: int = 0
-    """Whether its lease is counted by key, because a limit or a share depends on what runs."""
+    """Whether its lease is counted by key (1), or its end lets others go without that (2)."""
+    cost: int = 0
+    """What it is estimated to cost a budget group; settled to what it did cost when it ends."""
+    scopes: str = ""
+    """The scopes that count its lease, as ` 3 7 `."""
+    claimed: int = 0
+    """Whether it was handed out ahead of time: nothing counts its lease until it is started."""
     seq: int = 0
     """The place in line, given by the store on first insert: first come, first served inside a key."""
+    ended_lease: str | None = field(default=None, compare=False)
+    """The lease that ended with this change, how, and what it did cost. They are told, not kept."""
+    ended_how: str | None = field(default=None, compare=False)
+    ended_cost: int | None = field(default=None, compare=False)
 
     @property
     def is_live(self) -> bool:

@@ -35,6 +35,7 @@ class RouteFamily(StrEnum):
     DISCOVERY = "discovery"
     NAMESPACE_READS = "namespace_reads"
     NAMESPACE_CHANGES = "namespace_changes"
+    NAMESPACE_LIMITS = "namespace_limits"
     STORAGE_TESTS = "storage_tests"
     WORK = "work"
     WORKER_READS = "worker_reads"
@@ -63,6 +64,7 @@ ACCESS: Final[Mapping[RouteFamily, Access]] = MappingProxyType(
         RouteFamily.DISCOVERY: Access(_ANY_ROLE, None, namespaced=False),
         RouteFamily.NAMESPACE_READS: Access(_OPERATORS, Plane.CONTROL, namespaced=False),
         RouteFamily.NAMESPACE_CHANGES: Access(_ADMINS, Plane.CONTROL, namespaced=False),
+        RouteFamily.NAMESPACE_LIMITS: Access(_OPERATORS, Plane.CONTROL, namespaced=False),
         RouteFamily.STORAGE_TESTS: Access(_ADMINS, Plane.CONTROL, namespaced=True),
         RouteFamily.WORK: Access(_OPERATORS, Plane.CONTROL, namespaced=True),
         RouteFamily.WORKER_READS: Access(_OPERATORS, Plane.CONTROL, namespaced=True),
@@ -71,7 +73,8 @@ ACCESS: Final[Mapping[RouteFamily, Access]] = MappingProxyType(
         RouteFamily.WORKER_PROTOCOL: Access(_WORKERS, Plane.WORKER, namespaced=True),
     }
 )
-"""`WORK`: workflows, activities, schedules, search attributes, task queues, bridges, service endpoints."""
+"""`WORK`: workflows, activities, schedules, search attributes, task queues, budget groups, bridges, service
+endpoints. `SYSTEM`: what concerns all namespaces: limits of the cluster, the journal."""
 
 
 @dataclass(frozen=True, slots=True)

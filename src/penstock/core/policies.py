@@ -7,7 +7,7 @@ the dispatch decision looks at.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from penstock.core.rates import BURST_DEFAULT_MS, Rate
@@ -34,10 +34,23 @@ class Knob(StrEnum):
     KEY_RUNNING = "fairness_key_max_running_default"
     AGING_WAIT = "aging_wait_seconds"
     AGING_EVERY = "aging_every"
+    DISPATCHES = "max_dispatches_per_minute"
+    WINDOW = "dispatch_window"
+    GROUP = "dispatch_budget_group"
+    PAUSED = "paused"
+    COST = "max_cost_per_minute"
 
 
 RATE_KNOBS = frozenset({Knob.QUEUE_RATE, Knob.QUEUE_BURST, Knob.KEY_RATE, Knob.KEY_BURST})
 """Not for workflow tasks: a run that is under way must be able to go on."""
+
+
+QUEUE_KNOBS = tuple(knob for knob in Knob if knob is not Knob.COST)
+SCOPE_KNOBS = (Knob.RUNNING, Knob.DISPATCHES, Knob.COST, Knob.WINDOW, Knob.PAUSED)
+ENDING_KNOBS = frozenset({Knob.RUNNING, Knob.DISPATCHES, Knob.COST, Knob.PAUSED})
+"""Settings that may end by themselves: nothing but the next grant depends on them."""
+PAUSED = "on"
+"""What a pause is set to; whoever resumes unsets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +61,13 @@ class Setting:
     author: str
     at_ms: int
     reason: str | None = None
+    ends_at_ms: int | None = None
+    """When it stops to hold by itself; None: when somebody unsets it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Every setting of one line."""
+    """Every setting of one line, or of one scope of admission."""
 
     version: int = 0
     """Counts the changes; 0 is never written."""
@@ -63,6 +78,21 @@ class Policy:
     """How many keys have a rate, a running limit or a pause of their own."""
     capped_keys: int = 0
     """How many of them have a running limit."""
+
+    @property
+    def next_end_ms(self) -> int | None:
+        """When the first of the settings ends that do so by themselves."""
+        ends = [each.ends_at_ms for each in self.settings.values() if each.ends_at_ms is not None]
+        return min(ends, default=None)
+
+    def at(self, now_ms: int) -> Policy:
+        """The settings that hold at a moment."""
+        ended = [knob for knob, each in self.settings.items() if (each.ends_at_ms or now_ms + 1) <= now_ms]
+        if not ended:
+            return self
+        return replace(
+            self, settings={knob: each for knob, each in self.settings.items() if knob not in ended}
+        )
 
     def number(self, knob: Knob) -> int | None:
         setting = self.settings.get(knob)
@@ -164,6 +194,7 @@ class Rules:
     """Whether a key can be blocked: then every claim looks at the keys' own rows."""
     counts_leases: bool = False
     """Whether what runs is counted by key, and the end of a lease may let others go."""
+    paused: bool = False
 
     @property
     def looks_at_keys(self) -> bool:
@@ -194,11 +225,20 @@ class Rules:
 PLAIN = Rules()
 
 
-def rules(policy: Policy, *, fair_by_default: bool = True, worker_rate: WorkerRate | None = None) -> Rules:
-    """Boil a policy down. The operator's rate beats the worker's; a queue's fairness beats the namespace's."""
+def rules(
+    policy: Policy,
+    *,
+    fair_by_default: bool = True,
+    worker_rate: WorkerRate | None = None,
+    running_limit: int | None = None,
+) -> Rules:
+    """Boil a policy down. The operator's rate beats the worker's; a queue's fairness beats the namespace's.
+
+    `running_limit` is what a configuration declares; the operator's beats it.
+    """
     fairness = policy.word(Knob.FAIRNESS)
     fair = fair_by_default if fairness is None else fairness == "on"
-    if not policy.settings and not policy.limited_keys and worker_rate is None:
+    if not policy.settings and not policy.limited_keys and worker_rate is None and running_limit is None:
         return PLAIN if fair else Rules(Order.ARRIVAL)
     key_burst_ms = _or(policy.number(Knob.KEY_BURST), BURST_DEFAULT_MS)
     key_rate_micro = policy.number(Knob.KEY_RATE)
@@ -211,13 +251,14 @@ def rules(policy: Policy, *, fair_by_default: bool = True, worker_rate: WorkerRa
         key_rate=key_rate,
         key_burst_ms=key_burst_ms,
         counts_running=counts_running,
-        running_limit=running,
+        running_limit=running_limit if running is None else running,
         key_running_limit=key_running,
         aging=_aging(policy),
         limits_keys=key_rate is not None or key_running is not None or policy.limited_keys > 0,
         counts_leases=(
             counts_running or key_running is not None or running is not None or policy.capped_keys > 0
         ),
+        paused=policy.word(Knob.PAUSED) == PAUSED,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock.core import journal
 from penstock.core.history.decide import activity_payload, closed
 from penstock.core.history.events import CODEC, EventType
 from penstock.core.model import (
@@ -41,6 +42,7 @@ from penstock.core.scheduling.retries import (
     waiting_deadline_at_ms,
 )
 from penstock.core.timers import iso
+from penstock.engine import budgets
 from penstock.engine.house import House
 from penstock.engine.recording import append, put_back, tell
 from penstock.errors import LeaseLost, NotFound, PenstockError, Reason
@@ -56,6 +58,8 @@ class Failure:
     cls: str | None = None
     non_retryable: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
+    throttled_ms: int | None = None
+    """Refused upstream, which asks to be left alone for so long; None: it failed by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +73,9 @@ class ActivityReceipt:
 
 
 async def complete(
-    house: House, namespace: str, task_id: TaskId, report: Report, result: Blob
+    house: House, namespace: str, task_id: TaskId, report: Report, result: Blob, cost: int | None = None
 ) -> ActivityReceipt:
-    """Record the result of an activity, once."""
+    """Record the result of an activity, once, and what it did cost, if that is told."""
 
     async def operation(tx: Tx) -> ActivityReceipt:
         held = await _open(house, tx, namespace, task_id, report)
@@ -82,6 +86,8 @@ async def complete(
             _attempt_payload(held.activity, report.token) | {"result": result, "payload_codec": CODEC},
         )
         done = answered(held.task, report, TaskState.DONE, "completed", held.task.available_at_ms)
+        done = replace(done, ended_cost=cost)
+        budgets.settle_cost(tx, held.task, cost)
         run = await _settle(tx, held, ActivityStatus.COMPLETED, event, done, output=result)
         return ActivityReceipt(done, run, held.activity, "completed", _live_task(run))
 
@@ -89,30 +95,60 @@ async def complete(
 
 
 async def fail(
-    house: House, namespace: str, task_id: TaskId, report: Report, failure: Failure
+    house: House,
+    namespace: str,
+    task_id: TaskId,
+    report: Report,
+    failure: Failure,
+    cost: int | None = None,
 ) -> ActivityReceipt:
     """Record a failed attempt: another one follows, or the activity has failed."""
+    if failure.throttled_ms is not None:
+        await budgets.make_closable(house, task_id)
 
     async def operation(tx: Tx) -> ActivityReceipt:
         held = await _open(house, tx, namespace, task_id, report)
         if held.before is not None:
             return held.before
+        budgets.settle_cost(tx, held.task, cost)
+        if failure.throttled_ms is not None:
+            return await _refused_upstream(tx, held, report, failure, failure.throttled_ms, cost)
         kinds = tuple(each for each in (failure.type, failure.cls) if each)
         verdict = after_failure(held.activity, kinds, failure.non_retryable, tx.now_ms)
         if isinstance(verdict, TryAgain):
             state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
             resting = replace(
-                answered(held.task, report, state, "failed", verdict.at_ms), last_error=failure.message[:4000]
+                answered(held.task, report, state, "failed", verdict.at_ms),
+                ended_cost=cost,
+                last_error=failure.message[:4000],
             )
             run = await _retry(tx, held, resting, verdict, failure.message, failure.type)
             return ActivityReceipt(resting, run, held.activity, "failed", resting.task_id)
         payload = _attempt_payload(held.activity, report.token) | _failure_payload(held.activity, failure)
         done = answered(held.task, report, TaskState.DONE, "failed", held.task.available_at_ms)
+        done = replace(done, ended_cost=cost)
         event = Event(EventType.ACTIVITY_FAILED, payload)
         run = await _settle(tx, held, ActivityStatus.FAILED, event, done)
         return ActivityReceipt(done, run, held.activity, "failed", _live_task(run))
 
     return await house.store.transact(operation, key=run_of(task_id))
+
+
+async def _refused_upstream(
+    tx: Tx, held: Held, report: Report, failure: Failure, throttled_ms: int, cost: int | None
+) -> ActivityReceipt:
+    """Close the budget group for everybody; the task waits as long, and this attempt does not count."""
+    until_ms = await budgets.close(tx, held.task, throttled_ms)
+    resting = replace(
+        answered(held.task, report, TaskState.DELAYED, "throttled", until_ms),
+        attempt=held.task.attempt - 1,
+        ended_cost=cost,
+        last_error=failure.message[:4000],
+    )
+    verdict = TryAgain(until_ms, -(-throttled_ms // 1000))
+    uncharged = replace(held, activity=replace(held.activity, attempt=held.activity.attempt - 1))
+    run = await _retry(tx, uncharged, resting, verdict, failure.message, failure.type)
+    return ActivityReceipt(resting, run, held.activity, "throttled", resting.task_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +178,8 @@ async def heartbeat(
         beat = replace(activity, heartbeat_at_ms=tx.now_ms, heartbeat_details=details)
         beat = replace(beat, deadline_at_ms=running_deadline_at_ms(beat))
         tx.tasks.save(renewed, TaskState.LEASED)
+        if house.journals:
+            tx.journal.append(journal.renewed(renewed, tx.now_ms))
         tx.activities.save(beat)
         tx.workers.touch(namespace, report.owner, tx.now_ms)
         return Heartbeat(renewed, run, beat, recorded=True)
@@ -165,7 +203,7 @@ async def time_out(house: House, activity_id: ActivityId) -> bool:
         if kind is None:
             return False
         message = f"The activity exceeded its {kind.replace('_', ' ')} timeout."
-        await _lose(tx, _Held(task, run, activity), kind, message, final=kind == "schedule_to_close")
+        await _lose(tx, Held(task, run, activity), kind, message, final=kind == "schedule_to_close")
         return True
 
     return await house.store.transact(operation, key=run_of(activity_id))
@@ -190,38 +228,57 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
             return False
         activity = await tx.activities.get(task.activity_id)
         assert activity is not None
+        if task.claimed:  # handed out ahead of time and never started: no attempt was made
+            unstarted = replace(task, attempt=task.attempt - 1)
+            again = freed(unstarted, TaskState.READY, available_at_ms=tx.now_ms, how="expired")
+            put_back(tx, again, TaskState.LEASED)
+            return True
         message = f"The lease of {task.lease_owner} " + ("expired." if expired_only else "was returned.")
-        held = _Held(task, run, activity)
+        held = Held(task, run, activity)
         if activity.retry.given and expired_only:
             await _lose(tx, held, "lease", message, final=False)
             return True
         waiting = replace(activity, status=ActivityStatus.PENDING, started_at_ms=None)
         tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, tx.now_ms)))
-        put_back(tx, freed(task, TaskState.READY, available_at_ms=tx.now_ms, error=message), TaskState.LEASED)
+        how = "expired" if expired_only else "handed_back"
+        again = freed(task, TaskState.READY, available_at_ms=tx.now_ms, error=message, how=how)
+        put_back(tx, again, TaskState.LEASED)
         return True
 
     return await house.store.transact(operation, key=run_of(task_id))
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class Held:
     task: Task
     run: Run
     activity: Activity
     before: ActivityReceipt | None = None
 
 
-async def _open(house: House, tx: Tx, namespace: str, task_id: TaskId, report: Report) -> _Held:
+async def _open(house: House, tx: Tx, namespace: str, task_id: TaskId, report: Report) -> Held:
     run = await tx.runs.lock(run_of(task_id))
     task = await tx.tasks.lock(task_id)
     task, run, activity = await _known(tx, task, run, namespace, report)
     outcome = repeated(task, report)
     if outcome is not None:
-        return _Held(task, run, activity, ActivityReceipt(task, run, activity, outcome, repeated=True))
-    refusal = _lease_refusal(task, run, report, tx.now_ms - house.standstill.excused_ms)
+        return Held(task, run, activity, ActivityReceipt(task, run, activity, outcome, repeated=True))
+    return _checked(house, tx, Held(task, run, activity), report)
+
+
+async def held_by(house: House, tx: Tx, namespace: str, task_id: TaskId, report: Report) -> Held:
+    """The task, if the reporter holds its live lease; else the refusal that says why not."""
+    run = await tx.runs.lock(run_of(task_id))
+    task = await tx.tasks.lock(task_id)
+    task, run, activity = await _known(tx, task, run, namespace, report)
+    return _checked(house, tx, Held(task, run, activity), report)
+
+
+def _checked(house: House, tx: Tx, held: Held, report: Report) -> Held:
+    refusal = _lease_refusal(held.task, held.run, report, tx.now_ms - house.standstill.excused_ms)
     if refusal is not None:
         raise refusal
-    return _Held(task, run, activity)
+    return held
 
 
 async def _known(
@@ -282,7 +339,7 @@ _CLOSED_REASONS = {
 
 
 async def _settle(
-    tx: Tx, held: _Held, status: ActivityStatus, event: Event, task: Task, output: Blob | None = None
+    tx: Tx, held: Held, status: ActivityStatus, event: Event, task: Task, output: Blob | None = None
 ) -> Run:
     """The activity has ended: record it, and let the run (or the standalone host) go on."""
     tx.activities.save(replace(held.activity, status=status, closed_at_ms=tx.now_ms, deadline_at_ms=None))
@@ -319,7 +376,7 @@ def _close_host(tx: Tx, run: Run, status: ActivityStatus, event: Event, output: 
 
 
 async def _retry(
-    tx: Tx, held: _Held, resting: Task, verdict: TryAgain, message: str, error_type: str | None
+    tx: Tx, held: Held, resting: Task, verdict: TryAgain, message: str, error_type: str | None
 ) -> Run:
     waiting = replace(held.activity, status=ActivityStatus.PENDING, started_at_ms=None, heartbeat_at_ms=None)
     tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, verdict.at_ms)))
@@ -343,13 +400,16 @@ async def _retry(
     return run
 
 
-async def _lose(tx: Tx, held: _Held, kind: str, message: str, *, final: bool) -> None:
+async def _lose(tx: Tx, held: Held, kind: str, message: str, *, final: bool) -> None:
     """An attempt ended without a report: by a clock, or because its lease ran out."""
-    started = held.activity.status is ActivityStatus.RUNNING
+    started, how = (
+        held.activity.status is ActivityStatus.RUNNING,
+        "expired" if kind == "lease" else "timed_out",
+    )
     verdict = None if final or not started else after_failure(held.activity, (), False, tx.now_ms)
     if isinstance(verdict, TryAgain):
         state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
-        resting = freed(held.task, state, available_at_ms=verdict.at_ms, error=message)
+        resting = freed(held.task, state, available_at_ms=verdict.at_ms, error=message, how=how)
         await _retry(tx, held, resting, verdict, message, None)
         return
     payload = activity_payload(held.activity) | {
@@ -361,7 +421,9 @@ async def _lose(tx: Tx, held: _Held, kind: str, message: str, *, final: bool) ->
         "attempt_number": held.activity.attempt,
         "non_retryable": False,
     }
-    ended = freed(held.task, TaskState.DONE, available_at_ms=held.task.available_at_ms, error=message)
+    ended = freed(
+        held.task, TaskState.DONE, available_at_ms=held.task.available_at_ms, error=message, how=how
+    )
     event = Event(EventType.ACTIVITY_TIMED_OUT, payload)
     await _settle(tx, held, ActivityStatus.TIMED_OUT, event, ended)
 

@@ -23,7 +23,7 @@ from penstock.engine.policies import convey
 from penstock.engine.polls import Leased, Poll, Verdict, claim, hand_back
 from penstock.errors import Exhausted, PenstockError, Reason
 from penstock.ports.store import Tx
-from penstock.ports.wakeups import queue_bell
+from penstock.ports.wakeups import Bell, queue_bell
 
 LOOK_AGAIN_S = 1.0
 YIELD_AFTER_S = 0.5
@@ -66,6 +66,8 @@ class _Line:
     silence: Callable[[], None] | None = None
     alarm: asyncio.TimerHandle | None = None
     """Rings when a limit that is in the way may open."""
+    scopes: dict[Bell, Callable[[], None]] = field(default_factory=dict)
+    """The bells of scopes that are in the way, with how to stop to listen to each."""
 
 
 @dataclass(eq=False, slots=True)
@@ -269,6 +271,7 @@ class Dispatcher:
         if not line.waiters and not line.looking and self._lines.get(queue_id) is line:
             if line.silence is not None:
                 line.silence()
+            self._heed(queue_id, line, ())
             if line.alarm is not None:
                 line.alarm.cancel()
             del self._lines[queue_id]
@@ -307,16 +310,17 @@ class Dispatcher:
             self._end_if_idle(queue_id, line)
 
     async def _serve_once(self, queue_id: QueueId, line: _Line) -> bool:
-        """One claim per group of polls that fit alike; True when not all was found that may be there.
+        """One claim per group of polls that fit alike, and one for those that fetch ahead.
 
-        That is so when a worker fits otherwise than it was known to, or when the claim says so itself.
+        True when not all was found that may be there. That is so when a worker fits otherwise than it was known to, or when the claim says so itself.
         """
         again = False
-        groups: dict[Fit | tuple[str, str], list[_Waiter]] = {}
+        groups: dict[tuple[Fit | tuple[str, str], bool], list[_Waiter]] = {}
         for waiter in line.waiters:
             if not waiter.future.done():
-                groups.setdefault(self._group(waiter.poll), []).append(waiter)
-        for group, members in groups.items():
+                ahead = waiter.poll.claim_lease_ms is not None
+                groups.setdefault((self._group(waiter.poll), ahead), []).append(waiter)
+        for (group, _), members in groups.items():
             fit = group if isinstance(group, Fit) else None
             for start in range(0, len(members), POLLS_PER_CLAIM):
                 slice_ = members[start : start + POLLS_PER_CLAIM]
@@ -334,6 +338,9 @@ class Dispatcher:
         verdicts = await claim(self._house, queue_id, [waiter.poll for waiter in waiters], fit)
         self._set_alarm(queue_id, verdicts)
         found = again = False
+        line = self._lines.get(queue_id)
+        if line is not None:
+            again = self._heed(queue_id, line, [bell for each in verdicts for bell in each.bells])
         for waiter, verdict in zip(waiters, verdicts, strict=True):
             misfit = fit is not None and verdict.fit is not None and verdict.fit != fit
             unsure = misfit or verdict.look_again
@@ -341,6 +348,19 @@ class Dispatcher:
             found = found or bool(verdict.leased) or verdict.refusal is not None
             again = again or unsure
         return found, again
+
+    def _heed(self, queue_id: QueueId, line: _Line, bells: Sequence[Bell]) -> bool:
+        """Listen to the scopes that are in the way and to no others; says whether to look once more.
+
+        That is so for a bell that is new: it may have rung before anybody listened.
+        """
+        wanted = dict.fromkeys(bells)
+        for bell in [bell for bell in line.scopes if bell not in wanted]:
+            line.scopes.pop(bell)()
+        new = [bell for bell in wanted if bell not in line.scopes]
+        for bell in new:
+            line.scopes[bell] = self._house.wakeups.listen(bell, lambda: self._look(queue_id))
+        return bool(new)
 
     def _set_alarm(self, queue_id: QueueId, verdicts: Sequence[Verdict]) -> None:
         """Look again when the first of the limits that were in the way may open."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.core.history.decide import Bounds
+from penstock.engine.answer_pace import AnswerPace
 from penstock.engine.standstill import Standstill
+from penstock.ports.coordination import Coordination, InProcess
 from penstock.ports.entropy import Entropy
 from penstock.ports.store import Store
 from penstock.ports.wakeups import Wakeups
@@ -19,6 +21,13 @@ class House:
     entropy: Entropy
     settings: Settings
     standstill: Standstill = field(default_factory=Standstill)
+    coordination: Coordination = field(default_factory=InProcess)
+    answer_pace: AnswerPace = field(default_factory=AnswerPace)
+
+    @property
+    def journals(self) -> bool:
+        """Whether leases are told in the journal."""
+        return self.store.journals
 
     @property
     def bounds(self) -> Bounds:

@@ -19,6 +19,7 @@ from penstock.core.policies import (
     changed,
 )
 from penstock.core.scheduling.fairness import Place
+from penstock.engine.adoption import adopt
 from penstock.engine.house import House
 from penstock.errors import Conflict, InvalidInput, Reason, ValidationFailed
 from penstock.ports.store import Line, Tx
@@ -42,6 +43,8 @@ class Ask:
 
     value: int | str | Unset | None
     reason: str | None = None
+    ends_at_ms: int | None = None
+    """When it stops to hold by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,9 @@ async def line(tx: Tx, namespace: str, name: str, kind: TaskKind) -> Queue:
         if queue.kind is kind:
             return queue
     found = await tx.namespaces.get(namespace)
-    return Queue(QueueId(0), namespace, name, kind, fair_by_default=1 if found is None else found.fair)
+    limits = (await tx.scopes.admission()).of(namespace, name, kind, Policy(), tx.now_ms)
+    fair = 1 if found is None else found.fair
+    return Queue(QueueId(0), namespace, name, kind, fair_by_default=fair, limits=limits, at_ms=tx.now_ms)
 
 
 async def history(
@@ -241,7 +246,11 @@ class _Change:
             self._tx.policies.save_worker_rate(self._queue.queue_id, None)
         if not self._log:
             return
-        after_change = replace(self._queue, policy=policy)
+        limits = (await self._tx.scopes.admission()).of(
+            self._queue.namespace, self._queue.name, self._queue.kind, policy, self._tx.now_ms
+        )
+        after_change = replace(self._queue, policy=policy, limits=limits)
+        await self._join(after_change)
         await self._take_effect(after_change)
         self._tx.policies.save(self._queue.queue_id, policy)
         for before, after in keys:
@@ -253,6 +262,13 @@ class _Change:
         if policy.version > CHANGES_KEPT:
             self._tx.policies.forget_changes(self._queue.queue_id, policy.version - CHANGES_KEPT)
         self._tx.wake(queue_bell(self._queue.queue_id))
+
+    async def _join(self, after: Queue) -> None:
+        """The scopes that the line belongs to from now on count what it leases already."""
+        before = {rules.name for rules in self._queue.limits.scopes}
+        joined = {rules.name: [after] for rules in after.limits.scopes if rules.name not in before}
+        if joined:
+            await adopt(self._tx, joined)
 
     async def _take_effect(self, after: Queue) -> None:
         """Bring what depends on the rules in line with the new ones."""
@@ -269,22 +285,22 @@ class _Change:
         for knob, ask in self._ask.settings.items():
             before = self._queue.policy.settings.get(knob)
             reason = ask.reason or self._ask.reason
-            after = self._setting(before, ask.value, reason)
+            after = self._setting(before, ask, reason)
             if _tells_the_same(before, after):
                 continue
             settings[knob] = after
             self._note(knob, None, _value(before), _value(after), reason)
         return settings
 
-    def _setting(
-        self, before: Setting | None, value: int | str | Unset | None, reason: str | None
-    ) -> Setting | None:
+    def _setting(self, before: Setting | None, ask: Ask, reason: str | None) -> Setting | None:
         """A value brings its own reason or none; without a value, only the reason of the old one changes."""
-        if isinstance(value, Unset):
+        if isinstance(ask.value, Unset):
             return None
-        if value is not None:
-            return Setting(value, self._author, self._tx.now_ms, reason)
-        return None if before is None else Setting(before.value, self._author, self._tx.now_ms, reason)
+        if ask.value is not None:
+            return Setting(ask.value, self._author, self._tx.now_ms, reason, ask.ends_at_ms)
+        if before is None:
+            return None
+        return Setting(before.value, self._author, self._tx.now_ms, reason, before.ends_at_ms)
 
     async def _keys(self) -> list[tuple[KeySettings, KeySettings]]:
         """Each key that changes, before and after."""
@@ -357,7 +373,7 @@ def _asked(asked: int | Unset | None, before: int | None) -> int | None:
 def _tells_the_same(one: Setting | None, other: Setting | None) -> bool:
     if one is None or other is None:
         return one is other
-    return (one.value, one.reason) == (other.value, other.reason)
+    return (one.value, one.reason, one.ends_at_ms) == (other.value, other.reason, other.ends_at_ms)
 
 
 def _value(setting: Setting | None) -> str | None:

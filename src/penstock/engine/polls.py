@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from penstock.core import journal
 from penstock.core.model import (
     Activity,
     ActivityStatus,
@@ -18,10 +19,11 @@ from penstock.core.model import (
     Worker,
 )
 from penstock.core.policies import Rules
-from penstock.core.scheduling import dispatch
+from penstock.core.scheduling import dispatch, fairness
 from penstock.core.scheduling.cohorts import check_may_poll
-from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, Settled
+from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, QueueSnapshot, Settled
 from penstock.core.scheduling.fairness import PLACED_AT_ONCE_MAX, Slot
+from penstock.core.scheduling.gates import ScopeState, corrected, counted_by, due, unpermitted
 from penstock.core.scheduling.leases import freed, grant
 from penstock.core.scheduling.retries import running_deadline_at_ms, waiting_deadline_at_ms
 from penstock.core.timers import MINUTE_MS
@@ -31,6 +33,7 @@ from penstock.engine.recording import put_back, release_buffer
 from penstock.engine.sight import look
 from penstock.errors import PenstockError
 from penstock.ports.store import Line, Tx
+from penstock.ports.wakeups import Bell, scope_bell
 
 HISTORY_PAGE_DEFAULT = 500
 TASKS_PER_POLL_MAX = 100
@@ -50,6 +53,8 @@ class Poll:
     history_page: int = HISTORY_PAGE_DEFAULT
     activities_per_second_micro: int | None = None
     """How many activities its worker wants the queue to hand out in a million seconds; None: no opinion."""
+    claim_lease_ms: int | None = None
+    """How long tasks are leased that are handed out ahead of time; None: they are to be run at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,8 @@ class Verdict:
     """Whether there may be more: a key held fewer tasks that fit than it seemed, and others were not asked."""
     look_again_in_ms: int | None = None
     """When a limit that is in the way may open."""
+    bells: tuple[Bell, ...] = ()
+    """What rings when a scope that is in the way may let something go."""
 
 
 async def claim(house: House, queue_id: QueueId, polls: Sequence[Poll], fit: Fit | None) -> list[Verdict]:
@@ -102,18 +109,31 @@ async def _claim(
     await _redeliver(tx, polls, matching, verdicts, fits)
     open_ = [index for index in matching if index not in verdicts]
     if open_ and ready is not None and queue is not None:
-        granted, hold, short = await _grant(house, tx, queue, [polls[index] for index in open_], ready)
+        outcome = await _grant(house, tx, queue, [polls[index] for index in open_], ready)
         for place, index in enumerate(open_):
-            tasks = tuple(granted[place])
-            verdicts[index] = (
-                Verdict(tasks, fit=fits[index])
-                if tasks
-                else Verdict((), hold, None, fits[index], short, _in_ms(hold, tx.now_ms))
-            )
+            verdicts[index] = _verdict(outcome, place, fits[index], tx.now_ms)
     return [
         verdicts.get(index, Verdict(hold=Hold(HoldReason.EMPTY), fit=fits.get(index)))
         for index in range(len(polls))
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a claim came to: the tasks of each poll, why the others wait, and whether to look again at once."""
+
+    shares: Sequence[Sequence[Leased]]
+    hold: Hold
+    look_again: bool = False
+    bells: tuple[Bell, ...] = ()
+
+
+def _verdict(outcome: _Outcome, place: int, fit: Fit, now_ms: int) -> Verdict:
+    tasks, hold = tuple(outcome.shares[place]), outcome.hold
+    if tasks:
+        return Verdict(tasks, fit=fit)
+    bells = outcome.bells if hold.scope is not None else ()
+    return Verdict((), hold, None, fit, outcome.look_again, _in_ms(hold, now_ms), bells)
 
 
 def _in_ms(hold: Hold, now_ms: int) -> int | None:
@@ -186,55 +206,102 @@ def _next_delivery(task: Task, now_ms: int) -> int:
     return max(now_ms, (task.leased_at_ms or 0) + 1)
 
 
-async def _grant(
-    house: House, tx: Tx, queue: Queue, polls: Sequence[Poll], fit: Fit
-) -> tuple[list[list[Leased]], Hold, bool]:
+async def _grant(house: House, tx: Tx, queue: Queue, polls: Sequence[Poll], fit: Fit) -> _Outcome:
     """Ask the core who runs next, and record it.
 
-    Also says whether to look again: something was taken, but less than planned; or lanes were seen that do not
-    fit or may not go, which now have their place, so that the next look sees further.
+    One looks again when something was taken, but less than planned; or when lanes were seen that do not fit or
+    may not go, which now have their place, so that the next look sees further.
     """
     nobody: list[list[Leased]] = [[] for _ in polls]
-    queue_id, rules = queue.queue_id, queue.rules
-    room = sum(poll.tasks_max for poll in polls)
-    running = 0
-    if rules.running_limit is not None:
-        running = await tx.queues.running(queue_id, rules.running_limit)
-    allowed = dispatch.budget(queue, running, tx.now_ms)
+    if polls[0].claim_lease_ms is not None:
+        queue = unpermitted(queue)
+    if queue.is_limited and not house.coordination.is_supported():
+        return _Outcome(nobody, Hold(HoldReason.UNAVAILABLE))
+    running = await running_on(tx, queue)
+    scopes = await counting(tx, queue)
+    bells = tuple(scope_bell(state.scope_id) for state in scopes.values())
+    allowed = dispatch.budget(queue, running, tx.now_ms, scopes)
     if isinstance(allowed, Hold):
-        _record_debt(tx, queue)
-        return nobody, allowed, False
+        _record_debt(tx, queue, scopes)
+        return _Outcome(nobody, allowed, bells=bells)
+    room = sum(poll.tasks_max for poll in polls)
     room = room if allowed is None else min(room, allowed)
     sight = await look(tx, queue, fit, room, running)
-    snapshot = sight.snapshot
+    snapshot = replace(sight.snapshot, scopes=scopes)
     decision = dispatch.decide(snapshot, min(room, PLACED_AT_ONCE_MAX) if sight.is_partial else room)
-    planned = {} if isinstance(decision, Hold) else decision.counts()
-    wanted = [(level, key, count) for (level, key), count in planned.items()]
-    taken: dict[Slot, Sequence[Task]] = {}
-    if wanted:
-        taken = dict(zip(planned, await tx.queues.take(queue_id, wanted, fit), strict=True))
-    counts = {slot: len(tasks) for slot, tasks in taken.items() if tasks}
-    settled = dispatch.settle(snapshot, counts)
+    order = () if isinstance(decision, Hold) else decision.order
+    taken = await _take(tx, queue, fit, order)
+    unaffordable = _afford(tx, queue, snapshot, taken)
+    counts = fairness.counted([slot for slot, _ in taken])
+    settled = dispatch.settle(snapshot, counts, sum(task.cost for _, task in taken))
     put_aside = _record(tx, queue, settled, counts)
     if isinstance(decision, Hold):
-        return nobody, decision, put_aside > 0 or sight.is_partial
-    heads = {slot: iter(tasks) for slot, tasks in taken.items()}
+        return _Outcome(nobody, decision, put_aside > 0 or sight.is_partial, bells)
+    heads = {slot: iter([task for each, task in taken if each == slot]) for slot in counts}
     tasks = [next(heads[slot]) for slot in settled.order]
     given = len(settled.order)
-    short = 0 < given < len(decision.order) or (given < room and (put_aside > 0 or sight.is_partial))
-    return await _lease(house, tx, polls, tasks, rules), decision.hold, short
+    short = 0 < given < len(order) or (given < room and (put_aside > 0 or sight.is_partial))
+    shares = await _lease(house, tx, queue, polls, tasks, settled.scopes)
+    return _Outcome(shares, unaffordable or decision.hold, short and unaffordable is None, bells)
 
 
-def _record_debt(tx: Tx, queue: Queue) -> None:
-    """Keep what is owed after a change of the rate, though nothing may go: else it never falls due."""
-    owed = dispatch.owed(queue, tx.now_ms)
-    if owed != queue.paid_until_ns:
-        tx.policies.settle(queue.queue_id, owed, queue.aging_turn)
+async def running_on(tx: Tx, queue: Queue) -> int:
+    """How many leases of the line count; asked only where they are limited."""
+    limit = queue.rules.running_limit
+    return 0 if limit is None else await tx.queues.running(queue.queue_id, limit)
+
+
+async def counting(tx: Tx, queue: Queue) -> dict[str, ScopeState]:
+    """What the scopes of a line count, locked, with what its tasks turned out to cost."""
+    scopes = {each.name: each for each in queue.limits.scopes}
+    if not scopes:
+        return {}
+    states = {state.name: state for state in await tx.scopes.lock(await tx.scopes.ids(list(scopes)))}
+    for name, rules in scopes.items():
+        if rules.cost is not None:
+            settlements = await tx.scopes.settlements(states[name].scope_id)
+            states[name] = corrected(rules, states[name], settlements, tx.now_ms)
+    return states
+
+
+async def _take(tx: Tx, queue: Queue, fit: Fit, order: Sequence[Slot]) -> list[tuple[Slot, Task]]:
+    """The tasks behind a plan, in its order. A lane may hold fewer that fit than it seemed."""
+    if not order:
+        return []
+    planned = fairness.counted(order)
+    wanted = [(level, key, count) for (level, key), count in planned.items()]
+    found = await tx.queues.take(queue.queue_id, wanted, fit)
+    heads = {slot: iter(tasks) for slot, tasks in zip(planned, found, strict=True)}
+    taken = [(slot, next(heads[slot], None)) for slot in order]
+    return [(slot, task) for slot, task in taken if task is not None]
+
+
+def _afford(tx: Tx, queue: Queue, snapshot: QueueSnapshot, taken: list[tuple[Slot, Task]]) -> Hold | None:
+    """Leave out what the budgets of cost do not allow; says so if it is the first in line already."""
+    if all(each.cost is None for each in queue.limits.scopes):
+        return None
+    allowed = dispatch.affordable(queue, snapshot.scopes, [task.cost for _, task in taken], tx.now_ms)
+    del taken[0 if isinstance(allowed, Hold) else allowed :]
+    return allowed if isinstance(allowed, Hold) else None
+
+
+def _record_debt(tx: Tx, queue: Queue, scopes: Mapping[str, ScopeState]) -> None:
+    """Keep what is owed after a change of the rate or of the clock, though nothing may go: else it never falls due."""
+    owed, window = dispatch.owed(queue, tx.now_ms), dispatch.owed_window(queue, tx.now_ms)
+    if (owed, window) != (queue.paid_until_ns, queue.window):
+        tx.policies.settle(queue.queue_id, owed, queue.aging_turn, window)
+    for rules in queue.limits.scopes:
+        state = due(rules, scopes[rules.name], tx.now_ms)
+        if state != scopes[rules.name]:
+            tx.scopes.settle(state)
 
 
 def _record(tx: Tx, queue: Queue, settled: Settled, taken: Mapping[Slot, int]) -> int:
     """Record what was billed and placed; returns how many lanes were placed or put aside without giving a task."""
     queue_id, rules = queue.queue_id, queue.rules
+    if settled.order:
+        for state in settled.scopes:
+            tx.scopes.settle(state)
     _record_keys(tx, queue, settled)
     put_aside = 0
     for lane in settled.lanes:
@@ -257,8 +324,9 @@ def _record_keys(tx: Tx, queue: Queue, settled: Settled) -> None:
     waiting until the lane is recorded, so that whoever ends it finds the lane and has it looked at again.
     """
     rules = queue.rules
-    if (settled.paid_until_ns, settled.aging_turn) != (queue.paid_until_ns, queue.aging_turn):
-        tx.policies.settle(queue.queue_id, settled.paid_until_ns, settled.aging_turn)
+    before = (queue.paid_until_ns, queue.aging_turn, queue.window)
+    if (settled.paid_until_ns, settled.aging_turn, settled.window) != before:
+        tx.policies.settle(queue.queue_id, settled.paid_until_ns, settled.aging_turn, settled.window)
     keys = dict.fromkeys(settled.paid)
     if rules.counts_leases:
         keys |= dict.fromkeys(settled.spent)
@@ -271,7 +339,12 @@ def _record_keys(tx: Tx, queue: Queue, settled: Settled) -> None:
 
 
 async def _lease(
-    house: House, tx: Tx, polls: Sequence[Poll], tasks: Sequence[Task], rules: Rules
+    house: House,
+    tx: Tx,
+    queue: Queue,
+    polls: Sequence[Poll],
+    tasks: Sequence[Task],
+    scopes: Sequence[ScopeState],
 ) -> list[list[Leased]]:
     leases = house.settings.leases
     holders = _shares([poll.tasks_max for poll in polls], len(tasks))
@@ -280,18 +353,28 @@ async def _lease(
     for task, holder in zip(tasks, holders, strict=True):
         poll = polls[holder]
         workflow = task.kind is TaskKind.WORKFLOW
-        lease_ms = leases.workflow_lease_ms if workflow else leases.activity_lease_ms
+        lease_ms = leases.workflow_lease_ms if workflow else poll.claim_lease_ms or leases.activity_lease_ms
         token = attempt_id(task.attempt + 1, house.entropy.token())
         held = grant(task, poll.worker_id, token, tx.now_ms, lease_ms, poll.poll_request_id)
-        held = replace(held, counted=int(rules.counts_leases))
+        claimed = int(poll.claim_lease_ms is not None)
+        held = replace(held, counted=counted(queue.rules), scopes=counted_by(scopes), claimed=claimed)
         granted.append(held)
         pages.append(poll.history_page)
         tx.tasks.lease(held)
-    equipped = await _equip(tx, granted, pages, starting=True)
+    for held in granted if house.journals else ():
+        tx.journal.append(journal.granted(queue, held, scopes, tx.now_ms))
+    equipped = await _equip(tx, granted, pages, starting=polls[0].claim_lease_ms is None)
     shares: list[list[Leased]] = [[] for _ in polls]
     for leased, holder in zip(equipped, holders, strict=True):
         shares[holder].append(leased)
     return shares
+
+
+def counted(rules: Rules) -> int:
+    """How the end of a lease is told: to its key, or to the queue alone, or to nobody."""
+    if rules.counts_leases:
+        return 1
+    return 0 if rules.running_limit is None else 2
 
 
 def _shares(rooms: Sequence[int], count: int) -> list[int]:
@@ -324,13 +407,14 @@ async def _equip(
         assert run is not None, "a task has a run"
         assert activity is not None, "an activity task has an activity"
         if starting:
-            activity = _started(activity, task, tx.now_ms)
+            activity = begun(activity, task, tx.now_ms)
             tx.activities.save(activity)
         leased.append(Leased(task, run, activity))
     return leased
 
 
-def _started(activity: Activity, task: Task, now_ms: int) -> Activity:
+def begun(activity: Activity, task: Task, now_ms: int) -> Activity:
+    """The activity with its clocks set: an attempt at it begins."""
     started = replace(
         activity,
         status=ActivityStatus.RUNNING,
@@ -354,7 +438,7 @@ async def hand_back(house: House, leased: Leased) -> None:
             run, _ = await release_buffer(tx, run)
             tx.runs.save(run)
         uncharged = task if task.kind is TaskKind.WORKFLOW else replace(task, attempt=task.attempt - 1)
-        again = freed(uncharged, TaskState.READY, available_at_ms=tx.now_ms)
+        again = freed(uncharged, TaskState.READY, available_at_ms=tx.now_ms, how="handed_back")
         if task.activity_id is not None:
             activity = await tx.activities.get(task.activity_id)
             assert activity is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from penstock.errors import Conflict, Exhausted, LeaseLost, NotFound, PenstockEr
 from penstock.ports.store import Line, Tx
 
 LOOK_AGAIN_S = 1.0
+RETRY_AFTER_S = 1
 HISTORY_EVENTS_MAX = 50_000
 
 
@@ -51,7 +52,7 @@ async def ask(house: House, question: Question, draining: asyncio.Event) -> Quer
     """Put the question in line, wait for a worker's answer, and forget both. A server that drains waits no more."""
     query_id = f"query-{house.entropy.new_id()}"
     wait_ms = house.settings.polls.query_timeout_ms
-    run = await _enqueue(house, question, query_id, wait_ms)
+    run = await _enqueue_unless_gone(house, question, query_id, wait_ms)
     try:
         answered = await _wait(house, query_id, wait_ms, draining)
     finally:
@@ -78,6 +79,18 @@ async def ask(house: House, question: Question, draining: asyncio.Event) -> Quer
     return QueryAnswer(run, outcome)
 
 
+async def _enqueue_unless_gone(house: House, question: Question, query_id: str, wait_ms: int) -> Run:
+    """Put the question in line; if its caller hangs up meanwhile, take it out again."""
+    putting = asyncio.ensure_future(_enqueue(house, question, query_id, wait_ms))
+    try:
+        return await asyncio.shield(putting)
+    except asyncio.CancelledError:
+        await asyncio.wait([putting])
+        if putting.exception() is None:
+            await _forget(house, query_id)
+        raise
+
+
 async def _enqueue(house: House, question: Question, query_id: str, wait_ms: int) -> Run:
     async def find(tx: Tx) -> Run:
         return await _target(tx, question)
@@ -91,14 +104,7 @@ async def _enqueue(house: House, question: Question, query_id: str, wait_ms: int
         most = house.settings.limits.pending_query_tasks_max
         pending = await tx.queries.count_pending(run.namespace, run.task_queue, tx.now_ms)
         if pending >= most:
-            raise Exhausted(
-                Reason.QUERY_TASK_QUEUE_FULL,
-                f"{pending} queries wait on this queue, which is as many as may. Try again in a moment.",
-                workflow_id=run.workflow_id,
-                query_name=question.name,
-                result=None,
-                retry_after_seconds=1,
-            )
+            raise _full(house, run, question.name, pending)
         tx.queries.insert(
             QueryTask(
                 query_id=query_id,
@@ -116,8 +122,51 @@ async def _enqueue(house: House, question: Question, query_id: str, wait_ms: int
         tx.wake(_desk_bell(run.namespace, run.task_queue))
         return run
 
-    return await house.store.transact(
-        operation, key=f"queries:{run.namespace}:{run.task_queue}", line=Line.CLAIM
+    async with _at_the_desk(house, run, question.name):
+        return await house.store.transact(
+            operation, key=f"queries:{run.namespace}:{run.task_queue}", line=Line.CLAIM
+        )
+
+
+@contextlib.asynccontextmanager
+async def _at_the_desk(house: House, run: Run, name: str) -> AsyncIterator[None]:
+    """Under the lock between servers that guards the line of questions, where there is one.
+
+    How many may wait is decided by rows under the queue's own lock, so that a lock which ended early breaks
+    nothing; one that cannot be had refuses the question.
+    """
+    try:
+        async with house.coordination.lock(f"queries:{run.namespace}:{run.task_queue}"):
+            yield
+    except Unavailable as refusal:
+        if refusal.reason is not Reason.COORDINATION_UNAVAILABLE:
+            raise
+        raise Unavailable(
+            Reason.QUERY_TASK_QUEUE_UNAVAILABLE,
+            refusal.message,
+            workflow_id=run.workflow_id,
+            query_name=name,
+            result=None,
+            outcome="none",
+            retry_after_seconds=RETRY_AFTER_S,
+        ) from refusal
+
+
+def _full(house: House, run: Run, name: str, pending: int) -> Exhausted:
+    """A refusal that says when to come back. At the latest then a caller of those who wait has given up."""
+    seconds = house.answer_pace.retry_after_s(
+        run.namespace,
+        run.task_queue,
+        default_ms=house.settings.leases.query_lease_ms,
+        longest_ms=house.settings.polls.query_timeout_ms,
+    )
+    return Exhausted(
+        Reason.QUERY_TASK_QUEUE_FULL,
+        f"{pending} queries wait on this queue, which is as many as may. Try again in {seconds} s.",
+        workflow_id=run.workflow_id,
+        query_name=name,
+        result=None,
+        retry_after_seconds=seconds,
     )
 
 
@@ -220,11 +269,25 @@ async def poll(house: House, request: Poll, wait_ms: int, draining: asyncio.Even
             changed.clear()
             leased = await _lease_unless_gone(house, request)
             left = ends_at - loop.time()
-            if leased is not None or left <= 0 or draining.is_set():
+            if leased is not None or draining.is_set():
                 return leased
+            _require_locks(house)
+            if left <= 0:
+                return None
             await _either(changed, draining, min(left, LOOK_AGAIN_S))
     finally:
         silence()
+
+
+def _require_locks(house: House) -> None:
+    """A poll that finds nothing while no question can be taken in is told so, and does not wait for any."""
+    if not house.coordination.is_supported():
+        raise Unavailable(
+            Reason.QUERY_TASK_QUEUE_UNAVAILABLE,
+            f"No query can be put in line now: {house.coordination.kind} lends no locks. Poll again shortly.",
+            outcome="none",
+            retry_after_seconds=RETRY_AFTER_S,
+        )
 
 
 async def _lease_unless_gone(house: House, request: Poll) -> LeasedQuery | None:
@@ -316,7 +379,9 @@ async def report(
         tx.wake(_answer_bell(query_id))
         return done
 
-    return await house.store.transact(operation, key=query_id)
+    done = await house.store.transact(operation, key=query_id)
+    house.answer_pace.answered(done.namespace, done.task_queue)
+    return done
 
 
 def _held(query: QueryTask | None, namespace: str, owner: str, attempt: int, now_ms: int) -> QueryTask:

@@ -6,15 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from penstock.core.admission import LEASES_MAX
 from penstock.core.model import Queue, QueueStats, Run, Task, TaskKind, Worker
 from penstock.core.policies import KeyState
 from penstock.core.scheduling.backlog import LaneBacklog, LevelBacklog
 from penstock.core.scheduling.dispatch import StopReason, key_stop
+from penstock.core.scheduling.gates import Gate, gates
+from penstock.core.timers import MINUTE_MS
 from penstock.engine import policies
 from penstock.engine.house import House
 from penstock.ports.store import Tx
 
 LEASES_SHOWN = 100
+HOLDERS_SHOWN = 20
 KEYS_SHOWN = 20
 
 
@@ -65,7 +69,7 @@ class QueueView:
     name: str
     now_ms: int
     queues: Mapping[TaskKind, Queue]
-    """The kinds that were used."""
+    """Both kinds; one that nobody used yet, as it would be."""
     stats: Mapping[TaskKind, QueueStats]
     workers: Sequence[Worker]
     leases: Sequence[Task] = ()
@@ -73,6 +77,12 @@ class QueueView:
     pending_queries: int = 0
     lines: Mapping[TaskKind, LineView] = field(default_factory=dict)
     """Looked at where one queue is described, not where all are listed."""
+    gates: Mapping[TaskKind, Sequence[Gate]] = field(default_factory=dict)
+    """Every limit of each kind's line as it stands."""
+    totals: Mapping[TaskKind, tuple[int, int]] = field(default_factory=dict)
+    """What the namespace leases of each kind, and what it gave this minute."""
+    holders: Mapping[str, Sequence[Task]] = field(default_factory=dict)
+    """Who holds the leases that a scope counts; looked at where one queue is described."""
 
 
 async def every(house: House, namespace: str) -> Sequence[QueueView]:
@@ -82,13 +92,27 @@ async def every(house: House, namespace: str) -> Sequence[QueueView]:
         workers = await tx.workers.list(namespace, None)
         lines = await tx.queues.list(namespace)
         names = sorted({worker.task_queue for worker in workers} | {line.name for line in lines})
+        totals = await _totals(tx, namespace)
         views = []
         for name in names:
             used = {line.kind: line for line in lines if line.name == name}
             stats = {kind: await tx.queues.stats(line.queue_id, tx.now_ms) for kind, line in used.items()}
             pending = await tx.queries.count_pending(namespace, name, tx.now_ms)
             mine = [worker for worker in workers if worker.task_queue == name]
-            views.append(QueueView(name, tx.now_ms, used, stats, mine, pending_queries=pending))
+            every_line = {kind: await policies.line(tx, namespace, name, kind) for kind in TaskKind}
+            gates_ = {kind: await gates_of(tx, line) for kind, line in every_line.items()}
+            views.append(
+                QueueView(
+                    name,
+                    tx.now_ms,
+                    every_line,
+                    stats,
+                    mine,
+                    pending_queries=pending,
+                    gates=gates_,
+                    totals=totals,
+                )
+            )
         return views
 
     return await house.store.read(operation)
@@ -99,7 +123,6 @@ async def describe(house: House, namespace: str, name: str) -> QueueView:
 
     async def operation(tx: Tx) -> QueueView:
         lines = await tx.queues.find(namespace, name)
-        used = {line.kind: line for line in lines}
         stats = {line.kind: await tx.queues.stats(line.queue_id, tx.now_ms) for line in lines}
         leases = [task for line in lines for task in await tx.tasks.leases_on(line.queue_id, LEASES_SHOWN)]
         oldest = [each.oldest for each in stats.values() if each.oldest is not None]
@@ -108,10 +131,52 @@ async def describe(house: House, namespace: str, name: str) -> QueueView:
         workers = await tx.workers.list(namespace, name)
         named = {str(key): run for key, run in runs.items()}
         pending = await tx.queries.count_pending(namespace, name, tx.now_ms)
-        views = {kind: await _line(tx, await policies.line(tx, namespace, name, kind)) for kind in TaskKind}
-        return QueueView(name, tx.now_ms, used, stats, workers, leases, named, pending, views)
+        every_line = {kind: await policies.line(tx, namespace, name, kind) for kind in TaskKind}
+        return QueueView(
+            name,
+            tx.now_ms,
+            every_line,
+            stats,
+            workers,
+            leases,
+            named,
+            pending,
+            {kind: await _line(tx, line) for kind, line in every_line.items()},
+            {kind: await gates_of(tx, line) for kind, line in every_line.items()},
+            await _totals(tx, namespace),
+            await _holders(tx, namespace, [*every_line.values()]),
+        )
 
     return await house.store.read(operation)
+
+
+async def gates_of(tx: Tx, queue: Queue) -> Sequence[Gate]:
+    """Every limit of a line as it stands, by the function that dispatch asks. Nothing is locked."""
+    names = [each.name for each in queue.limits.scopes]
+    states = {state.name: state for state in await tx.scopes.find(names)} if names else {}
+    running = await tx.queues.running(queue.queue_id, LEASES_MAX) if queue.queue_id else 0
+    return gates(queue, running, states, tx.now_ms)
+
+
+async def _totals(tx: Tx, namespace: str) -> Mapping[TaskKind, tuple[int, int]]:
+    minute = tx.now_ms // MINUTE_MS
+    return {kind: await tx.queues.totals(namespace, kind, minute) for kind in TaskKind}
+
+
+async def _holders(tx: Tx, namespace: str, lines: Sequence[Queue]) -> Mapping[str, Sequence[Task]]:
+    """The first leases that each scope of some lines counts, wherever in the namespace they are."""
+    names = list(dict.fromkeys(each.name for line in lines for each in line.limits.scopes))
+    states = await tx.scopes.find(names) if names else ()
+    others = await tx.queues.list(namespace) if states else ()
+    holders: dict[str, Sequence[Task]] = {}
+    for state in states:
+        found = [
+            task
+            for line in others
+            for task in await tx.scopes.holders(state.scope_id, line.queue_id, HOLDERS_SHOWN)
+        ]
+        holders[state.name] = sorted(found, key=lambda task: task.leased_at_ms or 0)[:HOLDERS_SHOWN]
+    return holders
 
 
 async def _line(tx: Tx, queue: Queue) -> LineView:

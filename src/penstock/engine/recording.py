@@ -121,6 +121,7 @@ async def line_up_activity(tx: Tx, run: Run, activity: Activity, standing: Stand
             state=TaskState.READY,
             available_at_ms=tx.now_ms,
             enqueued_at_ms=tx.now_ms,
+            cost=standing.cost,
         ),
         standing,
     )

@@ -94,7 +94,7 @@ async def start_activity(house: House, request: Start, command: ScheduleActivity
         run = append(
             tx, run, [_started(run), Event(EventType.ACTIVITY_SCHEDULED, activity_payload(activity))]
         )
-        await line_up_activity(tx, run, activity, run.standing)
+        await line_up_activity(tx, run, activity, command.wish.over(run.standing))
         tx.runs.insert(run)
         return Started(run, StartOutcome.STARTED_NEW, activity=activity)
 

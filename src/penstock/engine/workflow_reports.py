@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from penstock.core import journal
 from penstock.core.history.commands import Command
 from penstock.core.history.decide import advance
 from penstock.core.model import Run, RunId, Task, TaskId, TaskKind, TaskState, run_of
@@ -137,6 +138,8 @@ async def heartbeat(house: House, namespace: str, task_id: TaskId, report: Repor
         task, run, _ = await _open(house, tx, namespace, task_id, report, may_repeat=False)
         renewed = renew(task, tx.now_ms, house.settings.leases.workflow_lease_ms)
         tx.tasks.save(renewed, TaskState.LEASED)
+        if house.journals:
+            tx.journal.append(journal.renewed(renewed, tx.now_ms))
         tx.workers.touch(namespace, report.owner, tx.now_ms)
         return Receipt(renewed, run, "renewed")
 
@@ -178,6 +181,7 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
             TaskState.READY,
             available_at_ms=tx.now_ms,
             error=f"lease of {task.lease_owner} " + ("expired" if expired_only else "returned"),
+            how="expired" if expired_only else "handed_back",
         )
         put_back(tx, again, TaskState.LEASED)
         tx.runs.save(run)

@@ -11,7 +11,8 @@ core, and *records* what was decided (`tx.runs.save(…)`, no await). The store 
 
 An operation writes each row at most once and does not read what it recorded. It may be run again from its
 beginning when the database asks for a retry, so it must have no effect but through `tx`.
-Locks are taken in one order everywhere: queue, run, task, key, lane.
+Locks are taken in one order everywhere: admission, queue, scope, run, task, key, lane; what ends is counted in
+rows of its own, which nobody locks for longer than the end of a transaction.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from penstock.core.model import (
     Activity,
@@ -44,10 +45,13 @@ from penstock.core.model import (
     Worker,
     WorkerStatus,
 )
+from penstock.core.admission import Admission, Declaration
 from penstock.core.policies import KeySettings, KeyState, Policy, PolicyChange, WorkerRate
 from penstock.core.scheduling.backlog import Backlog
 from penstock.core.scheduling.dispatch import Blocked, Fit
 from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Clockwork, Lane, Place, Starving
+from penstock.core.scheduling.gates import ScopeState
+from penstock.core.windows import Counts
 from penstock.ports.wakeups import Bell
 
 T = TypeVar("T")
@@ -187,7 +191,7 @@ class Tasks(Protocol):
         """Record a change of state; the lane's count follows when the task enters or leaves `ready`.
 
         When a counted lease ends, its key runs one less, the key's held lanes are looked at again, and the
-        queue's bell rings.
+        queue's bell rings; the scopes that count it count one less, and their bells ring.
         """
         ...
 
@@ -252,6 +256,10 @@ class Queues(Protocol):
         ...
 
     async def stats(self, queue_id: QueueId, now_ms: int) -> QueueStats: ...
+    async def totals(self, namespace: str, kind: TaskKind, minute: int) -> tuple[int, int]:
+        """How many tasks of a kind a namespace leases, and how many it gave in a minute, over all its queues."""
+        ...
+
     async def backlog(self, queue_id: QueueId, now_ms: int, top: int) -> Backlog:
         """What waits, by level, and the `top` lanes with the most tasks."""
         ...
@@ -320,8 +328,8 @@ class Policies(Protocol):
         """Record what a key has paid (None: nothing new) and how many more leases of it are counted."""
         ...
 
-    def settle(self, queue_id: QueueId, paid_until_ns: int, aging_turn: int) -> None:
-        """Record what the queue as a whole has paid, and whose turn it is."""
+    def settle(self, queue_id: QueueId, paid_until_ns: int, aging_turn: int, window: Counts) -> None:
+        """Record what the queue as a whole has paid, whose turn it is, and what went in the last minute."""
         ...
 
     def touch_key(self, queue_id: QueueId, key: str, place: Place) -> None:
@@ -339,6 +347,80 @@ class Policies(Protocol):
     def drop_key(self, queue_id: QueueId, key: str) -> None:
         """Forget a key's row, if it still tells nothing."""
         ...
+
+
+class Scopes(Protocol):
+    """Limits that several lines share. Changed under the lock of the admission and of every line concerned."""
+
+    async def admission(self) -> Admission:
+        """All limits that are in force."""
+        ...
+
+    async def lock_admission(self) -> Admission: ...
+    async def lock_lines(self, namespace: str | None) -> Sequence[Queue]:
+        """Every line of a namespace, or of all, locked: none of them grants anything meanwhile."""
+        ...
+
+    async def names(self, after: str, limit: int) -> Sequence[str]:
+        """The scopes that have counted something, by name."""
+        ...
+
+    async def ids(self, names: Sequence[str]) -> Sequence[int]:
+        """The scopes' ids; those that are new are made."""
+        ...
+
+    async def lock(self, scope_ids: Sequence[int]) -> Sequence[ScopeState]:
+        """What scopes count, by id; nobody else adds to it until the commit."""
+        ...
+
+    async def find(self, names: Sequence[str]) -> Sequence[ScopeState]:
+        """What those of the scopes count that have counted something already."""
+        ...
+
+    async def settlements(self, scope_id: int) -> Sequence[tuple[int, int]]:
+        """Take what tasks cost more or less than estimated, as (when they were granted, how much)."""
+        ...
+
+    async def counted(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:
+        """How many leases of these lines the scope counts."""
+        ...
+
+    async def adopt(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:
+        """Have the scope count every lease of these lines; returns how many it did not count before."""
+        ...
+
+    async def hold(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:
+        """As `counted`, and none of them ends before the commit."""
+        ...
+
+    async def holders(self, scope_id: int, queue_id: QueueId, limit: int) -> Sequence[Task]:
+        """The leases of a line that the scope counts, those that end first at the front."""
+        ...
+
+    async def changes(self, name: str, limit: int) -> Sequence[PolicyChange]: ...
+    def settle(self, state: ScopeState) -> None:
+        """Record what a scope counts, except what ended: that is counted where leases end."""
+        ...
+
+    def settle_cost(self, scope_id: int, at_ms: int, amount: int) -> None: ...
+    def cool(self, scope_id: int, until_ms: int) -> None:
+        """Close a scope until a moment, unless it is closed for longer already."""
+        ...
+
+    def save_policy(self, scope_id: int, policy: Policy) -> None: ...
+    def log(self, name: str, changes: Sequence[PolicyChange]) -> None: ...
+    def forget_changes(self, name: str, up_to_version: int) -> None: ...
+    def declare(self, declaration: Declaration, by: str) -> None: ...
+    def stamp(self, stamp: str, queue_ids: Sequence[QueueId]) -> None:
+        """Say that limits have changed, and which lines have to go by the new ones."""
+        ...
+
+
+class Journal(Protocol):
+    async def page(self, after: int, limit: int) -> Sequence[tuple[int, str]]: ...
+    async def any_before(self, at_ms: int) -> bool: ...
+    def append(self, line: Mapping[str, Any]) -> None: ...
+    def forget(self, before_ms: int) -> None: ...
 
 
 class Queries(Protocol):
@@ -423,6 +505,10 @@ class Tx(Protocol):
     @property
     def policies(self) -> Policies: ...
     @property
+    def scopes(self) -> Scopes: ...
+    @property
+    def journal(self) -> Journal: ...
+    @property
     def workers(self) -> Workers: ...
     @property
     def cohorts(self) -> Cohorts: ...
@@ -440,6 +526,11 @@ Operation = Callable[[Tx], Awaitable[T]]
 
 
 class Store(Protocol):
+    @property
+    def journals(self) -> bool:
+        """Whether the ends of leases are told in the journal, so that their beginnings should be, too."""
+        ...
+
     async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
         """Run the operation and answer after its commit."""
         ...

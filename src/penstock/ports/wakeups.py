@@ -13,6 +13,11 @@ def queue_bell(queue_id: int) -> Bell:
     return f"queue:{queue_id}"
 
 
+def scope_bell(scope_id: int) -> Bell:
+    """A lease that the scope counts has ended, or its limits have changed."""
+    return f"scope:{scope_id}"
+
+
 def run_bell(run_id: str) -> Bell:
     return f"run:{run_id}"
 

@@ -219,7 +219,7 @@ class Endpoint:
                 body = worker_body(body)
             elif self._operation.control is not None:
                 body = control_body(self._operation.control, body, dict(scope.get("path_params", {})))
-        raw = _ENCODER.encode(body)
+        raw = body if isinstance(body, bytes) else _ENCODER.encode(body)
         headers = COMMON_HEADERS | plane_headers(self._access.plane) | dict(answer.headers)
         if self._edge.house.settings.listen.compression_enabled:
             raw, headers = compressed(raw, headers, scope)

@@ -33,6 +33,12 @@ class Call:
     headers: Mapping[str, str]
 
     @property
+    def author(self) -> str:
+        """Who is named beside what the call changes."""
+        assert self.principal is not None, "only who is known may change something"
+        return self.principal.credential
+
+    @property
     def digest(self) -> str:
         """What tells a repeated report from another one."""
         return hashlib.sha256(self.raw).hexdigest()

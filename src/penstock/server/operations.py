@@ -16,6 +16,7 @@ from penstock.server.endpoints import (
     workers,
     workflows,
 )
+from penstock.server.limit_operations import LIMIT_OPERATIONS
 from penstock.server.operation import Operation
 from penstock.wire import requests as wire
 
@@ -160,6 +161,16 @@ OPERATIONS: Final = (
         worker_plane.heartbeat_activity_task,
         wire.HeartbeatActivityTask,
         refusals=(404,),
+    ),
+    Operation(
+        "POST",
+        f"{_AT}/{{task_id}}/start",
+        "start_activity_task",
+        "Take the permit of an activity that was handed out ahead of time.",
+        Family.WORKER_PROTOCOL,
+        worker_plane.start_activity_task,
+        wire.StartActivityTask,
+        refusals=(404, 409),
     ),
     Operation(
         "POST",
@@ -581,4 +592,5 @@ OPERATIONS: Final = (
         workers.deregister,
         refusals=(404,),
     ),
+    *LIMIT_OPERATIONS,
 )

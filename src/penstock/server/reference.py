@@ -127,8 +127,10 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
             Reason.SERVER_ERROR: "A fault of the server, or no credential is configured. Its log says more.",
             Reason.SERVER_DRAINING: "The server is stopping. Ask another one, or this one a moment later.",
             Reason.STORE_UNAVAILABLE: "The database cannot be reached. Nothing was written.",
+            Reason.COORDINATION_UNAVAILABLE: "Redis cannot lend the locks between servers. Nothing was written.",
             Reason.OUTCOME_UNKNOWN: "The connection to the database broke during a commit. Send the same again.",
             Reason.STORAGE_FULL: "The disk is full. Nothing was written.",
+            Reason.JOURNAL_OFF: "The server keeps no journal. Start it with `DW_JOURNAL=true`.",
         },
         "Start-up": {
             Reason.CONFIGURATION_INVALID: "A setting is wrong; the message names it.",

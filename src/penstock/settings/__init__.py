@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from penstock.core.permissions import AuthDriver, SignatureProfile
 from penstock.settings.database_url import StoreKind
+from penstock.settings.line_limits import LineLimit, limits_of_queue
 from penstock.settings.policies import (
     AuthPolicy,
+    CoordinationKind,
+    CoordinationPolicy,
     LeasePolicy,
     LimitPolicy,
     ListenPolicy,
@@ -19,19 +22,24 @@ from penstock.settings.policies import (
     StorePolicy,
 )
 from penstock.settings.reader import load
+from penstock.settings.redis_url import RedisLocation
 from penstock.settings.reference import Row, describe, reference_markdown
 from penstock.settings.secret import Secret
 
 __all__ = [
     "AuthDriver",
     "AuthPolicy",
+    "CoordinationKind",
+    "CoordinationPolicy",
     "LeasePolicy",
     "LimitPolicy",
+    "LineLimit",
     "ListenPolicy",
     "LogFormat",
     "LogLevel",
     "LogPolicy",
     "PollPolicy",
+    "RedisLocation",
     "RoleSecrets",
     "Row",
     "Secret",
@@ -41,6 +49,7 @@ __all__ = [
     "StoreKind",
     "StorePolicy",
     "describe",
+    "limits_of_queue",
     "load",
     "reference_markdown",
 ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from penstock.core.admission import LEASES_MAX
 from penstock.core.permissions import AuthDriver, SignatureProfile
+from penstock.core.windows import PER_MINUTE_MAX, Window
 from penstock.settings.kinds import (
     Choice,
     DatabaseUrl,
@@ -13,15 +15,17 @@ from penstock.settings.kinds import (
     Flag,
     Host,
     Hosts,
+    JsonObject,
     Kind,
     NamespaceName,
     Networks,
+    RedisUrl,
     SigningKey,
     Token,
     Whole,
     Word,
 )
-from penstock.settings.policies import LogFormat, LogLevel, SqliteSynchronous
+from penstock.settings.policies import CoordinationKind, LogFormat, LogLevel, SqliteSynchronous
 
 PREFIX = "DW_"
 FILE_SUFFIX = "_FILE"
@@ -38,7 +42,9 @@ class Group(StrEnum):
     LISTEN = "Where it listens"
     AUTH = "Who may ask"
     STORE = "Where the truth is kept"
+    COORDINATION = "Between servers"
     LIMITS = "Limits"
+    ADMISSION = "Admission"
     TIMES = "Times and polls"
     LOGS = "Logs"
 
@@ -74,6 +80,9 @@ def _seconds(minimum: int, maximum: int) -> Whole:
 
 
 _MIB = 1024 * 1024
+_LEASES = Whole(0, LEASES_MAX, "leases")
+_DISPATCHES = Whole(0, PER_MINUTE_MAX, "dispatches")
+_NO_LIMIT = "no limit"
 
 CATALOGUE: tuple[Setting, ...] = (
     # The server
@@ -236,6 +245,21 @@ CATALOGUE: tuple[Setting, ...] = (
         "Longest time one database statement may take.",
         Group.STORE,
     ),
+    # How servers keep out of each other's way
+    Setting(
+        "DW_COORDINATION",
+        Choice(CoordinationKind),
+        "auto",
+        "Who lends locks and carries wake-ups between servers; `auto` is database on PostgreSQL and memory elsewhere.",
+        Group.COORDINATION,
+    ),
+    Setting(
+        "DW_REDIS_URL",
+        RedisUrl(),
+        None,
+        "The Redis of DW_COORDINATION=redis; it holds nothing that must not be lost.",
+        Group.COORDINATION,
+    ),
     # Limits
     Setting(
         "DW_MAX_PAYLOAD_BYTES",
@@ -309,6 +333,124 @@ CATALOGUE: tuple[Setting, ...] = (
         "10000",
         "Polls that one server process keeps open at once.",
         Group.LIMITS,
+    ),
+    # Admission
+    Setting(
+        "DW_WORKFLOW_TASK_MAX_ACTIVE_LEASES_PER_QUEUE",
+        _LEASES,
+        None,
+        "Workflow tasks of one queue that may be leased at once; 0 closes every queue.",
+        Group.ADMISSION,
+        default_note=_NO_LIMIT,
+    ),
+    Setting(
+        "DW_WORKFLOW_TASK_MAX_ACTIVE_LEASES_PER_NAMESPACE",
+        _LEASES,
+        None,
+        "The same for all queues of a namespace together; 0 closes.",
+        Group.ADMISSION,
+        default_note=_NO_LIMIT,
+    ),
+    Setting(
+        "DW_WORKFLOW_TASK_MAX_ACTIVE_LEASES_PER_CLUSTER",
+        _LEASES,
+        None,
+        "The same for all namespaces together; 0 closes.",
+        Group.ADMISSION,
+        default_note=_NO_LIMIT,
+    ),
+    Setting(
+        "DW_WORKFLOW_TASK_MAX_DISPATCHES_PER_MINUTE",
+        _DISPATCHES,
+        None,
+        "Workflow tasks of one queue that may be dispatched in a minute; 0 closes.",
+        Group.ADMISSION,
+        default_note=_NO_LIMIT,
+    ),
+    Setting(
+        "DW_WORKFLOW_TASK_MAX_DISPATCHES_PER_MINUTE_PER_NAMESPACE",
+        _DISPATCHES,
+        None,
+        "The same for all queues of a namespace together; 0 closes.",
+        Group.ADMISSION,
+        default_note=_NO_LIMIT,
+    ),
+    Setting(
+        "DW_ACTIVITY_TASK_MAX_ACTIVE_LEASES_PER_QUEUE",
+        _LEASES,
+        None,
+        "Activity tasks of one queue that may be leased at once; 0 closes every queue.",
+        Group.ADMISSION,
+        default_note=_NO_LIMIT,
+    ),
+    Setting(
+        "DW_ACTIVITY_TASK_MAX_ACTIVE_LEASES_PER_NAMESPACE",
+        _LEASES,
+        None,
+        "The same for all queues of a namespace together; 0 closes.",
+        Group.ADMISSION,
+        default_note=_NO_LIMIT,
+    ),
+    Setting(
+        "DW_ACTIVITY_TASK_MAX_ACTIVE_LEASES_PER_CLUSTER",
+        _LEASES,
+        None,
+        "The same for all namespaces together; 0 closes.",
+        Group.ADMISSION,
+        default_note=_NO_LIMIT,
+    ),
+    Setting(
+        "DW_ACTIVITY_TASK_MAX_DISPATCHES_PER_MINUTE",
+        _DISPATCHES,
+        None,
+        "Activity tasks of one queue that may be dispatched in a minute; 0 closes.",
+        Group.ADMISSION,
+        default_note=_NO_LIMIT,
+    ),
+    Setting(
+        "DW_ACTIVITY_TASK_MAX_DISPATCHES_PER_MINUTE_PER_NAMESPACE",
+        _DISPATCHES,
+        None,
+        "The same for all queues of a namespace together; 0 closes.",
+        Group.ADMISSION,
+        default_note=_NO_LIMIT,
+    ),
+    Setting(
+        "DW_MAX_ACTIVE_LEASES_PER_CLUSTER",
+        _LEASES,
+        None,
+        "Workflow and activity tasks of all namespaces that may be leased at once; 0 closes.",
+        Group.ADMISSION,
+        default_note=_NO_LIMIT,
+    ),
+    Setting(
+        "DW_DISPATCH_WINDOW",
+        Choice(Window),
+        "minute",
+        "What a minute is: one of the calendar, or (`sliding`) any sixty seconds, which no burst can pass.",
+        Group.ADMISSION,
+    ),
+    Setting(
+        "DW_TASK_QUEUE_ADMISSION_OVERRIDES",
+        JsonObject("limits by queue"),
+        None,
+        "Limits of single queues and namespaces, and budget groups that queues share.",
+        Group.ADMISSION,
+        default_note="none",
+    ),
+    Setting(
+        "DW_JOURNAL",
+        Flag(),
+        "false",
+        "Write every lease into the journal, for `penstock verify`.",
+        Group.ADMISSION,
+    ),
+    Setting(
+        "DW_JOURNAL_HOURS",
+        Whole(1, 720, "hours"),
+        "24",
+        "How long lines of the journal are kept.",
+        Group.ADMISSION,
     ),
     # Times and polls
     Setting(

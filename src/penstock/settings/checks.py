@@ -8,6 +8,8 @@ from itertools import combinations
 
 from penstock.core.permissions import AuthDriver, SignatureProfile
 from penstock.settings.addresses import is_loopback
+from penstock.settings.database_url import StoreKind, StoreLocation
+from penstock.settings.policies import CoordinationKind
 from penstock.settings.secret import Secret
 from penstock.settings.values import Values
 
@@ -209,6 +211,39 @@ def _memos_fit(values: Values) -> Iterator[Finding]:
         )
 
 
+def _redis_is_named(values: Values) -> Iterator[Finding]:
+    kind = values.of("DW_COORDINATION", CoordinationKind)
+    is_named = values.is_set("DW_REDIS_URL")
+    if kind is CoordinationKind.REDIS and not is_named:
+        yield Refusal(
+            "DW_COORDINATION",
+            "DW_COORDINATION=redis needs DW_REDIS_URL, as in redis://127.0.0.1:6379/0",
+        )
+    elif is_named and kind is not CoordinationKind.REDIS:
+        yield Refusal(
+            "DW_REDIS_URL",
+            f"DW_REDIS_URL is set and DW_COORDINATION is {kind}, so that Redis would not be used:"
+            " set DW_COORDINATION=redis, or remove DW_REDIS_URL",
+        )
+
+
+def _coordination_reaches_all_servers(values: Values) -> Iterator[Finding]:
+    kind = values.of("DW_COORDINATION", CoordinationKind)
+    is_shared = values.of("DW_DATABASE_URL", StoreLocation).kind is StoreKind.POSTGRES
+    if kind is CoordinationKind.MEMORY and is_shared:
+        yield Refusal(
+            "DW_COORDINATION",
+            "DW_COORDINATION=memory reaches one server only, and any number of servers may share PostgreSQL:"
+            " set DW_COORDINATION=database (or auto), or redis; a single server loses nothing by it",
+        )
+    elif kind is CoordinationKind.REDIS and not is_shared:
+        yield Caution(
+            "DW_COORDINATION",
+            "DW_COORDINATION=redis with a store of one server: Redis is asked for locks that nobody else wants,"
+            " and queries wait for it; auto is enough here",
+        )
+
+
 _AUTH = ("DW_AUTH_DRIVER", "DW_AUTH_BACKWARD_COMPATIBLE")
 _RULES: tuple[tuple[tuple[str, ...], Callable[[Values], Iterator[Finding]]], ...] = (
     (("DW_AUTH_DRIVER", "DW_HOST", "DW_TRUSTED_PROXIES"), _no_open_door),
@@ -224,4 +259,6 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[Values], Iterator[Finding]]], ...
     (("DW_HOST", "DW_ALLOWED_HOSTS"), _hosts_are_named),
     (("DW_WORKER_STALE_AFTER_SECONDS", "DW_WORKER_POLL_TIMEOUT"), _workers_outlive_polls),
     (("DW_MAX_MEMO_BYTES", "DW_MAX_PAYLOAD_BYTES"), _memos_fit),
+    (("DW_COORDINATION", "DW_REDIS_URL"), _redis_is_named),
+    (("DW_COORDINATION", "DW_DATABASE_URL"), _coordination_reaches_all_servers),
 )

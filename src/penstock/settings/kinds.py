@@ -10,6 +10,9 @@ from typing import ClassVar
 
 from penstock.settings.addresses import Network, parse_host, parse_network
 from penstock.settings.database_url import FORMS, StoreLocation, parse_database_url
+from penstock.settings.json_text import Members, parse_object
+from penstock.settings.redis_url import FORMS as REDIS_FORMS
+from penstock.settings.redis_url import RedisLocation, parse_redis_url
 from penstock.settings.secret import Secret
 from penstock.settings.unfit import Unfit, quoted
 
@@ -218,6 +221,40 @@ class DatabaseUrl(Kind):
     def show(self, value: object) -> str:
         assert isinstance(value, StoreLocation)
         return value.shown
+
+
+@dataclass(frozen=True, slots=True)
+class RedisUrl(Kind):
+    """The URL of a Redis; it may hold a password, so that it is never shown as given."""
+
+    @property
+    def expects(self) -> str:
+        return REDIS_FORMS
+
+    def parse(self, text: str) -> RedisLocation:
+        return parse_redis_url(text)
+
+    def show(self, value: object) -> str:
+        assert isinstance(value, RedisLocation)
+        return value.shown
+
+
+@dataclass(frozen=True, slots=True)
+class JsonObject(Kind):
+    """An object in JSON, of which more is asked once all of it is known."""
+
+    holds: str
+
+    @property
+    def expects(self) -> str:
+        return f"a JSON object of {self.holds}"
+
+    def parse(self, text: str) -> Members:
+        return parse_object(text)
+
+    def show(self, value: object) -> str:
+        assert isinstance(value, dict)
+        return "1 key" if len(value) == 1 else f"{len(value)} keys"
 
 
 @dataclass(frozen=True, slots=True)

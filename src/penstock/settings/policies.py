@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from penstock.core.admission import NOTHING_DECLARED, Declaration
 from penstock.core.permissions import AuthDriver, SignatureProfile
 from penstock.settings.addresses import Network, is_loopback
 from penstock.settings.database_url import StoreKind
+from penstock.settings.declared import NOTHING_SAID, DeclaredLimits
+from penstock.settings.redis_url import RedisLocation
 from penstock.settings.secret import Secret
 
 
@@ -18,6 +21,15 @@ class SqliteSynchronous(StrEnum):
 
     FULL = "full"
     NORMAL = "normal"
+
+
+class CoordinationKind(StrEnum):
+    """Who lends the locks between servers; `auto` is the database where servers can share it."""
+
+    AUTO = "auto"
+    MEMORY = "memory"
+    DATABASE = "database"
+    REDIS = "redis"
 
 
 class LogLevel(StrEnum):
@@ -162,6 +174,14 @@ class StorePolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class CoordinationPolicy:
+    """Who lends the locks between servers: never `auto`, and `redis` always with where it is."""
+
+    kind: CoordinationKind
+    redis: RedisLocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LogPolicy:
     """What is logged, and in which shape."""
 
@@ -188,9 +208,15 @@ class Settings:
     leases: LeasePolicy
     polls: PollPolicy
     store: StorePolicy
+    coordination: CoordinationPolicy
     logs: LogPolicy
     server_id: str
     default_namespace: str
     retention_days_default: int
+    admission: Declaration = NOTHING_DECLARED
+    journal: bool = False
+    journal_hours: int = 24
     warnings: tuple[str, ...] = ()
     readings: tuple[Reading, ...] = field(default=(), repr=False)
+    declared: DeclaredLimits = field(default=NOTHING_SAID, repr=False)
+    """Where each limit of `admission` was said."""

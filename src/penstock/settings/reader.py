@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.core.permissions import AuthDriver, SignatureProfile
+from penstock.core.windows import Window
 from penstock.errors import ConfigurationError
-from penstock.settings import checks
+from penstock.settings import admission, checks
 from penstock.settings.addresses import LOOPBACK_NAMES, is_loopback
 from penstock.settings.catalogue import CATALOGUE, POLL_TIMEOUT_SECONDS_MAX, Setting
-from penstock.settings.database_url import StoreLocation
+from penstock.settings.database_url import StoreKind, StoreLocation
+from penstock.settings.declared import DeclaredLimits
 from penstock.settings.policies import (
     AuthPolicy,
+    CoordinationKind,
+    CoordinationPolicy,
     LeasePolicy,
     LimitPolicy,
     ListenPolicy,
@@ -26,9 +30,11 @@ from penstock.settings.policies import (
     SqliteSynchronous,
     StorePolicy,
 )
+from penstock.settings.redis_url import RedisLocation
 from penstock.settings.secret import HIDDEN, Secret
 from penstock.settings.secret_files import read_secret_file
 from penstock.settings.sources import Gathered, Given, gather
+from penstock.settings.told import Told
 from penstock.settings.unfit import Unfit
 from penstock.settings.values import DEFAULT, Values
 
@@ -47,12 +53,15 @@ def load(
     """
     gathered = gather(environ, flags or {}, config_path)
     values, problems = _read_all(gathered, server_id_default)
+    told = Told()
+    limits = admission.read_limits(values, gathered.queues, gathered.groups, told)
     findings = list(checks.check(values))
+    problems += told.problems
     problems += [_line(values, found) for found in findings if isinstance(found, checks.Refusal)]
     if problems:
         raise ConfigurationError("\n".join(["The configuration is not valid:", *problems]), problems=problems)
-    warnings = tuple(_line(values, found) for found in findings if isinstance(found, checks.Caution))
-    return _settings(values, warnings)
+    warnings = [_line(values, found) for found in findings if isinstance(found, checks.Caution)]
+    return _settings(values, limits, (*warnings, *told.cautions))
 
 
 def _line(values: Values, found: checks.Finding) -> str:
@@ -72,6 +81,8 @@ def _read_all(gathered: Gathered, server_id_default: str) -> tuple[Values, list[
             values.put(setting.name, _value(setting, given), _source(setting, given))
         except Unfit as unfit:
             problems.append(f"{given.origin}: {given.name} {unfit.message}")
+    if (queues := gathered.queues) is not None:
+        values.put(admission.OVERRIDES, queues.value, f"{queues.place.source} ({queues.place.path})")
     _work_out_defaults(values, server_id_default)
     return values, problems
 
@@ -94,11 +105,13 @@ def _value(setting: Setting, given: Given) -> object:
 
 
 def _is_sensitive(value: object) -> bool:
-    """A secret, or a database URL with a password in it."""
+    """A secret, or a URL with a password in it."""
     match value:
         case Secret():
             return True
         case StoreLocation(url=Secret()):
+            return HIDDEN in value.shown
+        case RedisLocation():
             return HIDDEN in value.shown
         case _:
             return False
@@ -126,7 +139,7 @@ def _follow(values: Values, name: str, leader: str, *, factor: int, minimum: int
         values.forget(name)
 
 
-def _settings(values: Values, warnings: tuple[str, ...]) -> Settings:
+def _settings(values: Values, limits: DeclaredLimits, warnings: tuple[str, ...]) -> Settings:
     return Settings(
         listen=_listen(values),
         auth=_auth(values),
@@ -144,12 +157,17 @@ def _settings(values: Values, warnings: tuple[str, ...]) -> Settings:
             long_polls_max=values.of("DW_MAX_LONG_POLLS", int),
         ),
         store=_store(values),
+        coordination=_coordination(values),
         logs=LogPolicy(
             level=values.of("DW_LOG_LEVEL", LogLevel), format=values.of("DW_LOG_FORMAT", LogFormat)
         ),
         server_id=values.of("DW_SERVER_ID", str),
         default_namespace=values.of("DW_DEFAULT_NAMESPACE", str),
         retention_days_default=values.of("DW_HISTORY_RETENTION_DAYS", int),
+        admission=limits.declaration(values.of("DW_DISPATCH_WINDOW", Window)),
+        journal=values.of("DW_JOURNAL", bool),
+        journal_hours=values.of("DW_JOURNAL_HOURS", int),
+        declared=limits,
         warnings=warnings,
         readings=tuple(_reading(values, setting) for setting in CATALOGUE),
     )
@@ -220,6 +238,14 @@ def _store(values: Values) -> StorePolicy:
         pool_size=values.of("DW_POSTGRES_POOL_SIZE", int),
         statement_timeout_ms=values.of("DW_STATEMENT_TIMEOUT_MS", int),
     )
+
+
+def _coordination(values: Values) -> CoordinationPolicy:
+    kind = values.of("DW_COORDINATION", CoordinationKind)
+    if kind is CoordinationKind.AUTO:
+        is_shared = values.of("DW_DATABASE_URL", StoreLocation).kind is StoreKind.POSTGRES
+        kind = CoordinationKind.DATABASE if is_shared else CoordinationKind.MEMORY
+    return CoordinationPolicy(kind, values.maybe("DW_REDIS_URL", RedisLocation))
 
 
 def _reading(values: Values, setting: Setting) -> Reading:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.settings.catalogue import CATALOGUE, CLIENT_VARIABLES, Group, Setting
+from penstock.settings.admission import OVERRIDES
+from penstock.settings.catalogue import CATALOGUE, CLIENT_VARIABLES, SETTINGS, Group, Setting
 from penstock.settings.policies import Settings
 
 _INTRODUCTION = """\
@@ -23,6 +24,63 @@ The file, or a TOML file with secrets in it, must be closed to group and world (
 """
 
 
+_ADMISSION = """\
+Limits hold for all servers of a cluster together. A limit that is not set does not limit; a limit of 0 closes.
+What operators set while the cluster runs beats what is declared here, limit by limit, and a restart leaves it.
+
+`DW_TASK_QUEUE_ADMISSION_OVERRIDES` says more of single queues. Of the keys `namespace:queue`, `namespace:*`,
+`queue` and `*`, in this order, the first that names a limit is heard for it; then comes the setting above.
+`null` goes by that setting at once. `max_active_leases` is short for `max_active_leases_per_queue`, and
+`budget_group` for `dispatch_budget_group`.
+
+```json
+{
+  "production:payments": {
+    "workflow_tasks": {
+      "max_active_leases_per_queue": 8,
+      "max_dispatches_per_minute": 120,
+      "dispatch_budget_group": "downstream-openai",
+      "max_dispatches_per_minute_per_budget_group": 600
+    }
+  },
+  "production:*": {
+    "activity_tasks": {"max_active_leases_per_namespace": 1200}
+  }
+}
+```
+
+A file says the same in tables, and more of budget groups. `[admission.queues]` and
+`DW_TASK_QUEUE_ADMISSION_OVERRIDES` exclude each other.
+
+```toml
+[admission]
+window = "minute"
+
+[admission.defaults.activity_tasks]
+max_active_leases_per_queue = 100
+
+[admission.queues."production:payments".workflow_tasks]
+max_active_leases_per_queue = 8
+dispatch_budget_group = "downstream-openai"
+
+[admission.groups.downstream-openai]
+max_dispatches_per_minute = 600
+max_active_leases = 50
+max_cost_per_minute = 90000
+window = "sliding"
+namespaces = "all"  # one budget for them all; or a list, with one budget each
+
+[admission.cluster]
+max_active_leases = 500
+activity_tasks.max_active_leases = 400
+```
+
+Malformed JSON, unknown names, a group without a limit, or one namespace or group with two limits: each is
+refused with its path. `penstock config show --queue production:payments` tells what holds for a queue, and why.
+"""
+_NOTES = {Group.ADMISSION: _ADMISSION}
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One setting in force; `value` is None where it is not set, and `***` for a secret that is."""
@@ -35,9 +93,12 @@ class Row:
 
 
 def describe(settings: Settings) -> list[Row]:
-    """One row for every setting, in the order of the catalogue. Secrets are shown as `***`."""
+    """One row for every setting, in the order of the catalogue, then for each limit that is said inside of one.
+
+    Secrets are shown as `***`.
+    """
     readings = {reading.name: reading for reading in settings.readings}
-    return [
+    rows = [
         Row(
             name=setting.name,
             value=readings[setting.name].shown,
@@ -46,6 +107,17 @@ def describe(settings: Settings) -> list[Row]:
             description=setting.description,
         )
         for setting in CATALOGUE
+    ]
+    return [*rows, *_declared_rows(settings)]
+
+
+def _declared_rows(settings: Settings) -> list[Row]:
+    """What is said below the level of a setting."""
+    note = f"Part of {OVERRIDES} or of a table of the file."
+    said = {each.path: each for each in settings.declared.all() if each.path not in SETTINGS}
+    return [
+        Row(path, "null" if each.value is None else str(each.value), each.source, "not set", note)
+        for path, each in said.items()
     ]
 
 
@@ -65,7 +137,13 @@ def _chapter(group: Group) -> str:
         if setting.group is group
     ]
     return "\n".join(
-        [f"## {group}\n", "| Setting | Value | Default | Meaning |", "|---|---|---|---|", *rows, ""]
+        [
+            f"## {group}\n",
+            "| Setting | Value | Default | Meaning |",
+            "|---|---|---|---|",
+            *rows,
+            *(["", _NOTES[group]] if group in _NOTES else [""]),
+        ]
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.settings import admission_table
+from penstock.settings.admission import OVERRIDES, Nested
 from penstock.settings.catalogue import (
     CATALOGUE,
     CLIENT_VARIABLES,
@@ -17,6 +18,8 @@ from penstock.settings.catalogue import (
     Setting,
 )
 from penstock.settings.kinds import FilePath, Kind
+from penstock.settings.nearest import nearest
+from penstock.settings.told import Place, Told
 from penstock.settings.toml_file import TomlFile, read_toml_file, shown_path
 from penstock.settings.unfit import Unfit, quoted
 
@@ -51,6 +54,10 @@ class Gathered:
     given: dict[str, Given] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     spoilt: set[str] = field(default_factory=set)
+    queues: Nested | None = None
+    """Limits by queue, as a table of the file instead of a text."""
+    groups: Nested | None = None
+    """Limits by budget group, which only a file can say."""
 
 
 def gather(environ: Mapping[str, str], flags: Mapping[str, str], config_path: Path | None) -> Gathered:
@@ -64,17 +71,11 @@ def gather(environ: Mapping[str, str], flags: Mapping[str, str], config_path: Pa
     from_environment = _from_variables(environ, ENVIRONMENT, gathered)
     path = _find_config(from_flags, from_environment, config_path, gathered)
     from_file = _from_file(path, gathered) if path is not None else {}
+    _refuse_two_sets_of_overrides(gathered, (from_flags, from_environment, from_file))
     for setting in CATALOGUE:
         if setting.name not in gathered.given:
             _choose(setting, (from_flags, from_environment, from_file), gathered)
     return gathered
-
-
-def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that was most likely meant, whatever the case of its letters."""
-    by_upper = {candidate.upper(): candidate for candidate in candidates}
-    close = difflib.get_close_matches(name.upper(), by_upper, n=1, cutoff=0.6)
-    return by_upper[close[0]] if close else None
 
 
 def _from_variables(variables: Mapping[str, str], origin: str, gathered: Gathered) -> dict[str, Given]:
@@ -117,16 +118,57 @@ def _from_file(path: Path, gathered: Gathered) -> dict[str, Given]:
         gathered.problems.append(f"{shown_path(path)}: the configuration file {unfit.message}")
         return {}
     given: dict[str, Given] = {}
-    for key, value in file.items():
-        origin = file.origin(key)
-        if (name := _name_of(key)) is None:
-            gathered.problems.append(f"{origin}: {_misplaced(key)}")
+    for entry in _entries(file, gathered):
+        if (name := entry.name) is None:
+            gathered.problems.append(f"{entry.origin}: {_misplaced(entry.key)}")
         elif name in given:
-            gathered.problems.append(f"{origin}: {name} is given twice, as {given[name].name} and as {key}")
+            gathered.problems.append(
+                f"{entry.origin}: {name} is given twice, as {given[name].name} and as {entry.key}"
+            )
             gathered.spoilt.add(name)
         else:
-            _take(name, key, value, file, gathered, given)
-    return {name: _renamed(entry, name) for name, entry in given.items()}
+            _take(name, entry, file, gathered, given)
+    return {name: _renamed(each, name) for name, each in given.items()}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Entry:
+    """A value of the file: under which key, for which setting (None: for none), and where."""
+
+    key: str
+    name: str | None
+    value: object
+    origin: str
+
+
+def _entries(file: TomlFile, gathered: Gathered) -> Iterator[_Entry]:
+    for key, value in file.items():
+        if key == admission_table.NAME:
+            yield from _admission_entries(value, file, gathered)
+        else:
+            yield _Entry(key, _name_of(key), value, file.origin(key))
+
+
+def _admission_entries(value: object, file: TomlFile, gathered: Gathered) -> Iterator[_Entry]:
+    told = Told()
+    table = admission_table.read_admission_table(value, Place((admission_table.NAME,), file.origin_of), told)
+    gathered.problems += told.problems
+    gathered.queues, gathered.groups = table.queues, table.groups
+    for name, inner, place in table.settings:
+        yield _Entry(place.path, name, inner, f"{place.source} ({place.path})")
+
+
+def _refuse_two_sets_of_overrides(gathered: Gathered, sources: Iterable[dict[str, Given]]) -> None:
+    """Neither would win limit by limit, so that half of one would silently be lost."""
+    texts = [source[OVERRIDES] for source in sources if OVERRIDES in source]
+    if gathered.queues is not None and texts:
+        place = gathered.queues.place
+        gathered.problems.append(
+            f"{place.source}: [{place.path}] and {OVERRIDES} ({texts[0].origin}) both give limits by queue,"
+            " and which holds is unclear: remove one of them"
+        )
+        gathered.spoilt.add(OVERRIDES)
+        gathered.queues = None
 
 
 def _name_of(key: str) -> str | None:
@@ -147,17 +189,15 @@ def _misplaced(key: str) -> str:
     return _unknown(key, (*NAMES, *(name.removeprefix(PREFIX).lower() for name in NAMES)))
 
 
-def _take(
-    name: str, key: str, value: object, file: TomlFile, gathered: Gathered, given: dict[str, Given]
-) -> None:
+def _take(name: str, entry: _Entry, file: TomlFile, gathered: Gathered, given: dict[str, Given]) -> None:
     kind: Kind = SETTINGS[name].kind if name in SETTINGS else FilePath()
     try:
-        text = _as_text(kind, value)
+        text = _as_text(kind, entry.value)
     except Unfit as unfit:
-        gathered.problems.append(f"{file.origin(key)}: {name} {unfit.message}")
+        gathered.problems.append(f"{entry.origin}: {name} {unfit.message}")
         gathered.spoilt.add(name if name in SETTINGS else FILE_VARIANTS[name].name)
         return
-    given[name] = Given(key, text, file.origin(key), file.is_open_to_others)
+    given[name] = Given(entry.key, text, entry.origin, file.is_open_to_others)
 
 
 def _renamed(given: Given, name: str) -> Given:

@@ -23,6 +23,7 @@ class TomlFile:
     is_open_to_others: bool
     _entries: dict[str, object]
     _lines: dict[str, int]
+    _nested_lines: dict[tuple[str, ...], int]
 
     def __repr__(self) -> str:
         return f"TomlFile({str(self.path)!r})"
@@ -34,6 +35,13 @@ class TomlFile:
         """Where a key stands, for messages: `penstock.toml line 3`."""
         line = self._lines.get(key)
         return f"{self.name} line {line}" if line is not None else self.name
+
+    def origin_of(self, steps: tuple[str, ...]) -> str:
+        """The same for a value in a table of tables: its own line, or that of the table around it."""
+        for depth in range(len(steps), 0, -1):
+            if (line := self._nested_lines.get(steps[:depth])) is not None:
+                return f"{self.name} line {line}"
+        return self.origin(steps[0])
 
     @property
     def name(self) -> str:
@@ -53,7 +61,8 @@ def read_toml_file(path: Path) -> TomlFile:
         problem = "a number is too long or a value is nested too deep"
     if problem is not None:
         raise Unfit(f"is not valid TOML: {problem}")
-    return TomlFile(path, is_open_to_others(status), entries, _line_of_each(entries, text))
+    nested = _line_of_each_nested(text) if any(isinstance(each, dict) for each in entries.values()) else {}
+    return TomlFile(path, is_open_to_others(status), entries, _line_of_each(entries, text), nested)
 
 
 def shown_path(path: Path) -> str:
@@ -91,3 +100,29 @@ def _line_of_each(entries: dict[str, object], text: str) -> dict[str, int]:
         if found and found[1] in entries:
             lines.setdefault(found[1], number)
     return lines
+
+
+def _line_of_each_nested(text: str) -> dict[tuple[str, ...], int]:
+    """The line of each table and of each value in one: every line is read by itself. A hint like the other."""
+    lines: dict[tuple[str, ...], int] = {}
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.split("\n"), start=1):
+        try:
+            steps = _steps(tomli.loads(line.strip()))
+        except (ValueError, RecursionError):
+            continue
+        if line.lstrip().startswith("["):
+            table, steps = steps, ()
+        path = (*table, *steps)
+        for depth in range(1, len(path) + 1):
+            lines.setdefault(path[:depth], number)
+    return lines
+
+
+def _steps(value: object) -> tuple[str, ...]:
+    """The names that lead into tables which hold one thing each."""
+    steps: tuple[str, ...] = ()
+    while isinstance(value, dict) and len(value) == 1:
+        (name, value), *_ = value.items()
+        steps = (*steps, name)
+    return steps

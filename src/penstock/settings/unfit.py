@@ -15,8 +15,8 @@ class Unfit(Exception):
         self.message = message
 
 
-def quoted(text: str) -> str:
+def quoted(text: str, most: int = SHOWN_CHARACTERS_MAX) -> str:
     """The text in quotes, short and with every control character escaped, safe for a terminal or a log."""
-    if len(text) > SHOWN_CHARACTERS_MAX:
-        text = text[:SHOWN_CHARACTERS_MAX] + "..."
+    if len(text) > most:
+        text = text[:most] + "..."
     return json.dumps(text).replace("\x7f", "\\u007f")

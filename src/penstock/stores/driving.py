@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from penstock.core.model import Queue
 from penstock.errors import PenstockError
 from penstock.ports.store import Tx
 from penstock.ports.wakeups import Bell
 from penstock.stores.sql.catalogue import Statement
-from penstock.stores.sql.session import QueueName, Session
+from penstock.stores.sql.known import Known
+from penstock.stores.sql.session import Session
 
 
 class Moment(StrEnum):
@@ -40,14 +40,14 @@ class Job:
     result: Any = None
     error: BaseException | None = None
     bells: Mapping[Bell, None] = field(default_factory=dict)
-    learned: Mapping[QueueName, Queue] = field(default_factory=dict)
+    learned: Known = field(default_factory=Known)
     acted: bool = False
     """Whether it has reserved something before its end."""
     stands_back: bool = False
     """Whether it met another operation's lock and must run in a later group."""
 
     def begin_again(self) -> None:
-        self.result, self.error, self.bells, self.learned = None, None, {}, {}
+        self.result, self.error, self.bells, self.learned = None, None, {}, Known()
         self.acted = self.stands_back = False
 
     def ended(self, session: Session) -> None:

@@ -17,13 +17,13 @@ from typing import Any, TypeAlias, TypeVar, cast
 import asyncpg
 import structlog
 
-from penstock.core.model import Queue
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import Line, Operation, Tx
 from penstock.ports.wakeups import Bell, Wakeups
 from penstock.stores.driving import Job, Moment, OnMoment, ReadOnlySession, ordered_writes, undisturbed
 from penstock.stores.migrating import Migration, migrations, outdated, pending
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
+from penstock.stores.sql.known import Known
 from penstock.stores.sql.session import Ask, Rows, Session
 from penstock.stores.sql.tx import SqlTx
 
@@ -36,6 +36,8 @@ TRIES = 6
 PAUSE_S_MAX = 2.0
 """Longest pause before a group is tried again: a database that is back is noticed within it."""
 WORK_LINES = 2
+SHARDS = 16
+"""Over so many rows the ends of a scope's leases are counted, so that connections seldom wait for each other."""
 NOTIFY_BYTES_MAX = 7000
 NOW_MS = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 MIGRATION_LOCK = zlib.crc32(b"penstock migrations")
@@ -72,19 +74,21 @@ class PostgresStore:
     def __init__(
         self,
         url: str,
-        node: str,
+        node: str | None,
         wakeups: Wakeups,
         readers: asyncpg.Pool[asyncpg.Record],
         statement_timeout_ms: int,
         on_moment: OnMoment,
+        journals: bool,
     ) -> None:
         self._readers = readers
+        self.journals = journals
         self._wakeups = wakeups
         self._statements = catalogue(Dialect.POSTGRES)
-        self._known_queues: dict[tuple[str, str, str], Queue] = {}
+        self._known = Known()
         lines = [
             _GroupLine(
-                url, node, self._statements, self._known_queues, wakeups, statement_timeout_ms, on_moment
+                url, node, self._statements, self._known, wakeups, statement_timeout_ms, on_moment, journals
             )
             for _ in range(WORK_LINES + 2)
         ]
@@ -97,10 +101,11 @@ class PostgresStore:
         url: str,
         wakeups: Wakeups,
         *,
-        node: str = "",
+        node: str | None = "",
         pool_size: int = 4,
         statement_timeout_ms: int = 10_000,
         on_moment: OnMoment = undisturbed,
+        journals: bool = False,
     ) -> PostgresStore:
         await require_current_schema(url)
         readers = await asyncpg.create_pool(
@@ -110,7 +115,7 @@ class PostgresStore:
             server_settings=_server_settings(statement_timeout_ms),
             command_timeout=_patience_s(statement_timeout_ms),
         )
-        return cls(url, node, wakeups, readers, statement_timeout_ms, on_moment)
+        return cls(url, node, wakeups, readers, statement_timeout_ms, on_moment, journals)
 
     async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
         if self._closing:
@@ -135,7 +140,7 @@ class PostgresStore:
         try:
             session = ReadOnlySession(self._statements, await connection.fetchval(NOW_MS))
             operation_ = cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation)
-            coroutine = operation_(SqlTx(session, self._known_queues))
+            coroutine = operation_(SqlTx(session, self._known))
             return cast("T", await _drive_alone(connection, coroutine))
         except TimeoutError:
             connection.terminate()  # it is silent: do not wait for it again when it goes back to the pool
@@ -166,17 +171,20 @@ class _GroupLine:
     def __init__(
         self,
         url: str,
-        node: str,
+        node: str | None,
         statements: Mapping[str, Statement],
-        known_queues: dict[tuple[str, str, str], Queue],
+        known: Known,
         wakeups: Wakeups,
         statement_timeout_ms: int,
         on_moment: OnMoment,
+        journals: bool,
     ) -> None:
         self._url = url
+        self._journals = journals
         self._node = node
         self._statements = statements
-        self._known_queues = known_queues
+        self._known = known
+        self._shard = random.randrange(SHARDS)
         self._wakeups = wakeups
         self._statement_timeout_ms = statement_timeout_ms
         self._on_moment = on_moment
@@ -249,7 +257,7 @@ class _GroupLine:
         for job in settled:
             job.answer()
             if job.error is None:
-                self._known_queues.update(job.learned)
+                self._known.learn(job.learned)
         bells = {bell: None for job in settled if job.error is None for bell in job.bells}
         if bells:
             self._wakeups.ring(bells)
@@ -314,8 +322,10 @@ class _GroupLine:
         sessions: dict[int, Session] = {}
         waiting: list[_Waiting] = []
         for index, job in enumerate(jobs):
-            session = sessions[index] = Session(self._statements, now_ms)
-            _advance(jobs, index, job.operation(SqlTx(session, self._known_queues)), None, waiting)
+            session = sessions[index] = Session(
+                self._statements, now_ms, self._shard, journals=self._journals
+            )
+            _advance(jobs, index, job.operation(SqlTx(session, self._known)), None, waiting)
         locked: dict[tuple[Statement, tuple[Any, ...]], int] = {}
         while waiting:
             waiting = [each for each in waiting if not self._must_stand_back(jobs[each[0]], each, locked)]
@@ -343,6 +353,9 @@ class _GroupLine:
         return job.stands_back
 
     async def _notify(self, connection: Connection, bells: Iterable[Bell]) -> None:
+        """Have the other servers look, unless the bells travel to them another way."""
+        if self._node is None:
+            return
         for payload in _payloads(self._node, dict.fromkeys(bells)):
             await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, payload)
 

@@ -21,7 +21,6 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import structlog
 
-from penstock.core.model import Queue
 from penstock.errors import Reason, StoreRefused, Unavailable
 from penstock.ports.clock import Clock
 from penstock.ports.store import Line, Operation, Tx
@@ -29,6 +28,7 @@ from penstock.ports.wakeups import Wakeups
 from penstock.stores.driving import Job, Moment, OnMoment, ReadOnlySession, ordered_writes, undisturbed
 from penstock.stores.migrating import migrations, pending
 from penstock.stores.sql.catalogue import Dialect, catalogue
+from penstock.stores.sql.known import Known
 from penstock.stores.sql.session import Rows, Session
 from penstock.stores.sql.tx import SqlTx
 
@@ -63,7 +63,9 @@ class SqliteStore:
         synchronous: str,
         lock: IO[str],
         on_moment: OnMoment,
+        journals: bool,
     ) -> None:
+        self.journals = journals
         self._path = path.absolute()
         self._clock = clock
         self._wakeups = wakeups
@@ -71,7 +73,7 @@ class SqliteStore:
         self._lock = lock
         self._on_moment = on_moment
         self._statements = catalogue(Dialect.SQLITE)
-        self._known_queues: dict[tuple[str, str, str], Queue] = {}
+        self._known = Known()
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._waiting = 0
@@ -91,6 +93,7 @@ class SqliteStore:
         *,
         synchronous: str = "full",
         on_moment: OnMoment = undisturbed,
+        journals: bool = False,
     ) -> SqliteStore:
         """Lock the file, bring its schema up to date (after a backup copy) and start the writer."""
         lock = exclusive(path)
@@ -99,7 +102,7 @@ class SqliteStore:
         except BaseException:
             lock.close()
             raise
-        return cls(path, clock, wakeups, synchronous, lock, on_moment)
+        return cls(path, clock, wakeups, synchronous, lock, on_moment, journals)
 
     async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
         if self._closing:
@@ -193,10 +196,10 @@ class SqliteStore:
 
     def _run(self, connection: sqlite3.Connection, job: Job, now_ms: int) -> None:
         """Run one operation inside the group's transaction; if it raises, it leaves no trace there."""
-        session = Session(self._statements, now_ms)
+        session = Session(self._statements, now_ms, journals=self.journals)
         connection.execute("SAVEPOINT operation")
         try:
-            job.result = _drive(connection, job.operation(SqlTx(session, self._known_queues)))
+            job.result = _drive(connection, job.operation(SqlTx(session, self._known)))
             for statement, rows in ordered_writes([session]):
                 connection.executemany(statement.sql, rows)
             job.ended(session)
@@ -236,7 +239,7 @@ class SqliteStore:
         for job in jobs:
             job.answer()
             bells.update(job.bells)
-            self._known_queues.update(job.learned)
+            self._known.learn(job.learned)
         if bells:
             self._wakeups.ring(bells)
 
@@ -247,7 +250,7 @@ class SqliteStore:
         session = ReadOnlySession(self._statements, self._clock.now_ms())
         try:
             connection.execute("BEGIN")
-            return cast("T", _drive(connection, operation(SqlTx(session, self._known_queues))))
+            return cast("T", _drive(connection, operation(SqlTx(session, self._known))))
         except sqlite3.Error as error:
             raise Unavailable(
                 Reason.STORE_UNAVAILABLE, f"The database failed: {error}", outcome="none"

@@ -25,6 +25,10 @@ class LocalWakeups:
             for number in list(self._listeners.get(bell, ())):
                 self._call(bell, number)
 
+    def ring_all(self) -> None:
+        """Call everybody: some bell may have rung that nobody here could hear."""
+        self.ring(list(self._listeners))
+
     def listen(self, bell: Bell, callback: Callable[[], None]) -> Callable[[], None]:
         number = next(self._numbers)
         self._listeners.setdefault(bell, {})[number] = callback

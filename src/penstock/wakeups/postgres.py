@@ -18,8 +18,7 @@ log = structlog.get_logger("penstock.wakeups")
 class PostgresListener:
     """Listens on one connection for as long as the server lives.
 
-    A connection that breaks is made anew; what was notified meanwhile is lost, and made good by whoever looks
-    again after a while.
+    A connection that breaks is made anew; what was notified meanwhile is lost, so everybody looks once.
     """
 
     def __init__(self, url: str, channel: str, node: str, wakeups: LocalWakeups) -> None:
@@ -57,6 +56,7 @@ class PostgresListener:
         connection.add_termination_listener(lambda _: ended.set())
         try:
             await connection.add_listener(self._channel, self._heard)
+            self._wakeups.ring_all()
             await ended.wait()
         finally:
             connection.terminate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -19,7 +20,7 @@ from penstock.core.model import ActivityTimeouts, Blob, Wish
 from penstock.core.model import RetryPolicy as CoreRetryPolicy
 from penstock.errors import ValidationFailed
 from penstock.wire import payloads
-from penstock.wire.fields import FAIRNESS_KEY_BYTES_MAX, Delay, Message, Name, Seconds
+from penstock.wire.fields import FAIRNESS_KEY_BYTES_MAX, Cost, Delay, Message, Name, Seconds
 from penstock.wire.numbers import thousandths
 from penstock.wire.parsing import parse
 from penstock.wire.requests import Anything, NestedPriority, Request, RetryPolicy, WithStanding
@@ -47,6 +48,7 @@ class _ScheduleActivity(WithStanding, kw_only=True):
     schedule_to_start_timeout: Seconds | None = None
     schedule_to_close_timeout: Seconds | None = None
     heartbeat_timeout: Seconds | None = None
+    cost_estimate: Cost | None = None
 
 
 class _StartTimer(Request):
@@ -129,7 +131,7 @@ def _schedule(request: _ScheduleActivity, body: dict[str, Any]) -> ScheduleActiv
         retry=retry_policy(request.retry_policy),
         timeouts=timeouts,
         extra=_extra(body),
-        wish=wish(request),
+        wish=replace(wish(request), cost=request.cost_estimate),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from penstock.core.admission import GROUP_NAME_MAX
 from penstock.core.policies import (
     AGING_EVERY_MAX,
     AGING_EVERY_MIN,
@@ -15,6 +16,7 @@ from penstock.core.policies import (
     RUNNING_LIMIT_MAX,
 )
 from penstock.core.rates import BURST_MAX_MS, RATE_MAX_MICRO
+from penstock.core.windows import PER_MINUTE_MAX
 from penstock.wire.numbers import MICRO, MILLI
 
 INT_MAX = 2**53 - 1
@@ -40,6 +42,7 @@ Seconds = Annotated[int, Meta(ge=1, le=315_360_000)]
 
 Delay = Annotated[int, Meta(ge=0, le=315_360_000)]
 RetentionDays = Annotated[int, Meta(ge=1, le=365)]
+Cost = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 Slots = Annotated[int, Meta(ge=1, le=1_000_000)]
 PollSeconds = Annotated[int, Meta(ge=0, le=600)]
 """How long a poll may wait; longer than the server's maximum is cut to it."""
@@ -65,6 +68,14 @@ Rate = Annotated[float, Meta(ge=0, le=RATE_MAX_MICRO // MICRO)]
 ConveyedRate = Annotated[float, Meta(ge=RATE_MIN, le=RATE_MAX_MICRO // MICRO)]
 BurstSeconds = Annotated[float, Meta(ge=0, le=BURST_MAX_MS // MILLI)]
 RunningLimit = Annotated[int, Meta(ge=0, le=RUNNING_LIMIT_MAX)]
+PerMinute = Annotated[int, Meta(ge=0, le=PER_MINUTE_MAX)]
+"""Dispatches, or units of cost, in a minute. 0 closes."""
+
+GroupName = Annotated[
+    str, Meta(min_length=1, max_length=GROUP_NAME_MAX, pattern=PRINTABLE.replace("\\x00", "/:\\x00"))
+]
+"""Of a budget group: visible characters, but neither slash nor colon, which part the names of scopes."""
+
 AgingWait = Annotated[float, Meta(ge=0, le=AGING_WAIT_MAX_MS // MILLI)]
 AgingEvery = Annotated[int, Meta(ge=AGING_EVERY_MIN, le=AGING_EVERY_MAX)]
 ReasonText = Annotated[str, Meta(max_length=REASON_MAX, pattern=NO_NUL)]

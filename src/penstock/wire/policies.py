@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from penstock.core.model import Queue
-from penstock.core.policies import KeySettings, Knob, Order, Policy, PolicyChange, Setting
+from penstock.core.policies import QUEUE_KNOBS, KeySettings, Knob, Order, Policy, PolicyChange, Setting
 from penstock.core.timers import iso, iso_or_none
 from penstock.wire.numbers import MICRO, MILLI
 from penstock.wire.rendering import Body
@@ -39,10 +39,14 @@ _UNITS: Final[Mapping[str, Callable[[int | str], Shown]]] = MappingProxyType(
         Knob.KEY_RUNNING: int,
         Knob.AGING_WAIT: _milli,
         Knob.AGING_EVERY: int,
+        Knob.DISPATCHES: int,
+        Knob.WINDOW: _same,
+        Knob.GROUP: _same,
+        Knob.PAUSED: bool,
+        Knob.COST: int,
         "worker_rps_limit": _rate,
         "rps_limit": _rate,
         "fairness_weight_override": _milli,
-        "paused": bool,
     }
 )
 """From what is kept, or stands in the log, to what is shown."""
@@ -50,14 +54,14 @@ _UNITS: Final[Mapping[str, Callable[[int | str], Shown]]] = MappingProxyType(
 
 def config(queue: Queue, keys: Sequence[KeySettings], key_count: int) -> Body:
     """All settings of a line, and what follows from them."""
-    policy, conveyed = queue.policy, queue.worker_rate
+    policy, conveyed = queue.policy.at(queue.at_ms), queue.worker_rate
     body: Body = {
         "task_queue": queue.name,
         "task_queue_type": queue.kind.value,
         "namespace": queue.namespace,
         "version": policy.version,
     }
-    body |= {knob.value: setting(knob, policy.settings.get(knob)) for knob in Knob}
+    body |= {knob.value: setting(knob, policy.settings.get(knob)) for knob in QUEUE_KNOBS}
     return body | {
         "effective": effective(queue),
         "worker_rps_limit": None
@@ -95,7 +99,9 @@ def rate_source(queue: Queue) -> str:
 
 def in_force(policy: Policy) -> Body:
     """The settings that somebody made."""
-    return {knob.value: setting(knob, policy.settings[knob]) for knob in Knob if knob in policy.settings}
+    return {
+        knob.value: setting(knob, policy.settings[knob]) for knob in QUEUE_KNOBS if knob in policy.settings
+    }
 
 
 def setting(knob: Knob, made: Setting | None) -> Body | None:
@@ -106,7 +112,13 @@ def setting(knob: Knob, made: Setting | None) -> Body | None:
         "reason": made.reason,
         "updated_by": made.author,
         "updated_at": iso(made.at_ms),
+        "ends_at": iso_or_none(made.ends_at_ms),
     }
+
+
+def shown(knob: Knob, kept: int | str | None) -> Shown:
+    """A value in public units; who is not told to pause does not."""
+    return _logged(knob, None if kept is None else str(kept))
 
 
 def _key(each: KeySettings) -> Body:

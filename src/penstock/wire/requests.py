@@ -17,8 +17,10 @@ from penstock.wire.fields import (
     Attempt,
     BurstSeconds,
     ConveyedRate,
+    Cost,
     FairnessKey,
     FairnessWeight,
+    GroupName,
     HistoryPage,
     Message,
     Name,
@@ -28,6 +30,7 @@ from penstock.wire.fields import (
     NamespaceName,
     Object,
     PerKey,
+    PerMinute,
     PollSeconds,
     Priority,
     PriorityKey,
@@ -139,6 +142,8 @@ class StartActivity(WithStanding, kw_only=True):
     heartbeat_timeout_seconds: Seconds | None = None
     duplicate_policy: Literal["fail", "use-existing"] | None = None
     build_id: Name | None = None
+    cost_estimate: Cost | None = None
+    """What it is expected to cost budget groups that count cost, in their units."""
 
 
 class EndRun(Request):
@@ -247,6 +252,11 @@ class ConfigureQueue(Request, forbid_unknown_fields=True):
     fairness_key_max_running_default: RunningLimit | Default | UnsetType = UNSET
     aging_wait_seconds: AgingWait | Default | UnsetType = UNSET
     aging_every: AgingEvery | Default | UnsetType = UNSET
+    max_dispatches_per_minute: PerMinute | Default | UnsetType = UNSET
+    dispatch_window: Literal["minute", "sliding", "default"] | UnsetType | None = UNSET
+    dispatch_budget_group: GroupName | UnsetType | None = UNSET
+    """`default` is no name of a group here: it unsets."""
+    paused: bool | Default | UnsetType = UNSET
     keys: Annotated[dict[NamedKey, ConfigureKey], PerKey] | None = None
     reason: ReasonText | None = None
     """For every setting that has none of its own."""
@@ -299,6 +309,8 @@ class PollTasks(Request):
     """With this, the answer has `tasks`, a list, beside `task`, its first."""
     max_task_queue_activities_per_second: ConveyedRate | None = None
     """Heard on polls for activity tasks."""
+    claim_lease_ms: Annotated[int, Meta(ge=100, le=600_000)] | None = None
+    """Activity tasks ahead of time: leased so long, counted by no limit, to be started before they are run."""
 
 
 class TaskLease(Request):
@@ -333,6 +345,8 @@ class ActivityLease(Request):
 
 class CompleteActivityTask(ActivityLease):
     result: Anything = None
+    cost: Cost | None = None
+    """What it did cost, where that differs from its estimate."""
 
 
 class ActivityFailure(Request):
@@ -348,10 +362,19 @@ class ActivityFailure(Request):
     cancelled: bool | None = None
     malformed_output: bool | None = None
     details: Anything = None
+    throttled: bool | None = None
+    """Refused upstream: its budget group is closed for a while, and no attempt is charged."""
+    retry_after_seconds: Annotated[float, Meta(ge=0, le=86_400)] | None = None
+    """With `throttled`: how long upstream asks to be left alone."""
 
 
 class FailActivityTask(ActivityLease):
     failure: ActivityFailure
+    cost: Cost | None = None
+
+
+class StartActivityTask(ActivityLease):
+    """Take the permit of a task that was handed out ahead of time."""
 
 
 class HeartbeatActivityTask(ActivityLease):

@@ -54,7 +54,6 @@ def workflow_task(task: Task, run: Run, events: Sequence[RecordedEvent]) -> Body
 
 def activity_task(task: Task, run: Run, activity: Activity) -> Body:
     assert task.lease_expires_at_ms is not None
-    assert activity.started_at_ms is not None
     return {
         "task_id": task.task_id,
         "activity_attempt_id": task.lease_token,
@@ -73,11 +72,13 @@ def activity_task(task: Task, run: Run, activity: Activity) -> Body:
         "deadlines": _deadlines(activity),
         "priority": task.level,
         "fairness_key": task.key or None,
+        "cost_estimate": task.cost,
+        "must_start": bool(task.claimed),
     }
 
 
 def _deadlines(activity: Activity) -> Body:
-    limits, started = activity.timeouts, activity.started_at_ms or 0
+    limits, started = activity.timeouts, activity.started_at_ms
     found = {
         "schedule_to_start": _at(activity.scheduled_at_ms, limits.schedule_to_start_ms),
         "start_to_close": _at(started, limits.start_to_close_ms),
@@ -87,5 +88,5 @@ def _deadlines(activity: Activity) -> Body:
     return {name: at for name, at in found.items() if at is not None}
 
 
-def _at(from_ms: int, limit_ms: int | None) -> str | None:
-    return None if limit_ms is None else iso(from_ms + limit_ms)
+def _at(from_ms: int | None, limit_ms: int | None) -> str | None:
+    return None if limit_ms is None or from_ms is None else iso(from_ms + limit_ms)

@@ -6,11 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from penstock.core import rates
+from penstock.core import rates, windows
 from penstock.core.model import Queue, Worker
 from penstock.core.policies import KeyState, Order, Rules
 from penstock.core.scheduling import fairness
 from penstock.core.scheduling.fairness import Arrival, Bounds, Clockwork, Lane, Place, Plan, Slot, Starving
+from penstock.core.scheduling.gates import Gate, GateKind, ScopeState, charged, gates
+from penstock.core.windows import NOTHING, Counts
+
+NO_SCOPES: Mapping[str, ScopeState] = {}
 
 
 class HoldReason(StrEnum):
@@ -20,7 +24,15 @@ class HoldReason(StrEnum):
     PAUSED = "paused"
     QUEUE_RATE = "queue_rate"
     QUEUE_RUNNING = "queue_running"
+    QUEUE_DISPATCHES = "queue_dispatches"
     KEY_LIMITS = "key_limits"
+    SCOPE_PAUSED = "scope_paused"
+    SCOPE_RUNNING = "scope_running"
+    SCOPE_DISPATCHES = "scope_dispatches"
+    SCOPE_COST = "scope_cost"
+    COOLING = "cooling"
+    UNAVAILABLE = "unavailable"
+    """Servers are to agree through a cache that cannot be reached."""
 
 
 class PollStatus(StrEnum):
@@ -39,10 +51,15 @@ class Hold:
 
     reason: HoldReason
     look_again_at_ms: int | None = None
+    scope: str | None = None
+    """The scope whose limit it is, if it is not the queue's own."""
 
     @property
     def poll_status(self) -> PollStatus:
-        return PollStatus.EMPTY if self.reason is HoldReason.EMPTY else PollStatus.THROTTLED
+        return _STATUSES.get(self.reason, PollStatus.THROTTLED)
+
+
+_STATUSES = {HoldReason.EMPTY: PollStatus.EMPTY, HoldReason.UNAVAILABLE: PollStatus.UNAVAILABLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +101,8 @@ class QueueSnapshot:
     arrivals: Sequence[Arrival] = ()
     """The first tasks in order of arrival that the asker fits; read only where keys have no shares."""
     blocked: Blocked = Blocked()
+    scopes: Mapping[str, ScopeState] = field(default_factory=dict)
+    """What the scopes of the line count, under their locks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,34 +117,78 @@ class Grants:
         return fairness.counted(self.order)
 
 
-def budget(queue: Queue, running: int, now_ms: int) -> int | Hold | None:
-    """How many the queue as a whole may give now; None: any number.
-
-    Invariant `cap-never-exceeded`: the leases are counted under the queue's lock, in the transaction that adds
-    to them, so at every commit no more run than the limit allows.
-    """
-    if queue.paused:
-        return Hold(HoldReason.PAUSED)
-    rules = queue.rules
+def budget(
+    queue: Queue, running: int, now_ms: int, scopes: Mapping[str, ScopeState] = NO_SCOPES, cost: int = 0
+) -> int | Hold | None:
+    """How many the line may give now as far as its gates go; None: any number. A closed one holds it."""
     allowed: int | None = None
-    if rules.queue_rate is not None:
-        allowed = rates.available(rules.queue_rate, queue.paid_until_ns, now_ms)
-        if not allowed:
-            return Hold(
-                HoldReason.QUEUE_RATE, rates.open_at_ms(rules.queue_rate, queue.paid_until_ns, now_ms)
-            )
-    if rules.running_limit is not None:
-        left = rules.running_limit - running
-        if left <= 0:
-            return Hold(HoldReason.QUEUE_RUNNING)
-        allowed = left if allowed is None else min(allowed, left)
+    for gate in gates(queue, running, scopes, now_ms, cost):
+        if gate.is_closed:
+            return _held_by(gate)
+        if gate.kind is not GateKind.COST:
+            allowed = gate.left if allowed is None else min(allowed, gate.left)
     return allowed
+
+
+_OF_QUEUE = {
+    GateKind.PAUSED: HoldReason.PAUSED,
+    GateKind.LEASES: HoldReason.QUEUE_RUNNING,
+    GateKind.RATE: HoldReason.QUEUE_RATE,
+    GateKind.DISPATCHES: HoldReason.QUEUE_DISPATCHES,
+}
+_OF_SCOPE = {
+    GateKind.PAUSED: HoldReason.SCOPE_PAUSED,
+    GateKind.COOLING: HoldReason.COOLING,
+    GateKind.LEASES: HoldReason.SCOPE_RUNNING,
+    GateKind.DISPATCHES: HoldReason.SCOPE_DISPATCHES,
+    GateKind.COST: HoldReason.SCOPE_COST,
+}
+
+
+def _held_by(gate: Gate) -> Hold:
+    if gate.scope.startswith("queue:"):
+        return Hold(_OF_QUEUE[gate.kind], gate.opens_at_ms)
+    return Hold(_OF_SCOPE[gate.kind], gate.opens_at_ms, gate.scope)
+
+
+def affordable(
+    queue: Queue, scopes: Mapping[str, ScopeState], costs: Sequence[int], now_ms: int
+) -> int | Hold:
+    """How many of the tasks that would go, in their order, the budgets of cost allow; or a hold if not the first.
+
+    None is stepped over: else a dear task would wait for ever behind cheap ones.
+    """
+    states, allowed = dict(scopes), 0
+    for cost in costs:
+        closed = [gate for gate in gates(queue, 0, states, now_ms, cost) if gate.kind is GateKind.COST]
+        full = next((gate for gate in closed if gate.is_closed), None)
+        if full is not None:
+            return allowed or _held_by(full)
+        states = _charged(queue, states, 1, cost, now_ms)
+        allowed += 1
+    return allowed
+
+
+def _charged(
+    queue: Queue, states: Mapping[str, ScopeState], count: int, cost: int, now_ms: int
+) -> dict[str, ScopeState]:
+    return {
+        each.name: charged(each, states.get(each.name) or ScopeState(0, each.name), count, cost, now_ms)
+        for each in queue.limits.scopes
+    }
 
 
 def owed(queue: Queue, now_ms: int) -> int:
     """What the queue owes at the rate of today, which may be less than at an old one; it must be kept to fall due."""
     rate = queue.rules.queue_rate
     return queue.paid_until_ns if rate is None else rates.paid(rate, queue.paid_until_ns, now_ms, 0)
+
+
+def owed_window(queue: Queue, now_ms: int) -> Counts:
+    """What the queue gave in the last minute, to be kept when the clock was set back."""
+    if queue.limits.dispatches is None or not windows.is_ahead(queue.window, now_ms):
+        return queue.window
+    return windows.spent(queue.limits.window, queue.window, now_ms, 0)
 
 
 class StopReason(StrEnum):
@@ -168,7 +231,7 @@ def decide(snapshot: QueueSnapshot, room: int) -> Grants | Hold:
     The store may hand over lanes that turn out to be blocked; `settle` then puts them aside, and whoever asks
     again sees further.
     """
-    allowed = budget(snapshot.queue, snapshot.running, snapshot.now_ms)
+    allowed = budget(snapshot.queue, snapshot.running, snapshot.now_ms, snapshot.scopes)
     if isinstance(allowed, Hold):
         return allowed
     room = room if allowed is None else min(room, allowed)
@@ -183,7 +246,10 @@ def _hold(snapshot: QueueSnapshot, position: _Position, order: Sequence[Slot]) -
     queue, rate, now_ms = snapshot.queue, position.rules.queue_rate, snapshot.now_ms
     if rate is not None:
         queue = replace(queue, paid_until_ns=rates.paid(rate, queue.paid_until_ns, now_ms, len(order)))
-    allowed = budget(queue, snapshot.running + len(order), now_ms)
+    if queue.limits.dispatches is not None:
+        queue = replace(queue, window=windowed(queue, len(order), now_ms))
+    scopes = _charged(queue, snapshot.scopes, len(order), 0, now_ms)
+    allowed = budget(queue, snapshot.running + len(order), now_ms, scopes)
     if isinstance(allowed, Hold):
         return allowed
     given, spent, next_open_ms = fairness.counted(order), _spent(order), snapshot.blocked.next_open_ms
@@ -215,12 +281,17 @@ class Settled:
     paid_until_ns: int
     aging_turn: int
     """The queue's own two."""
+    window: Counts
+    """What the queue gave in the last minute, where that is limited."""
+    scopes: tuple[ScopeState, ...]
+    """What each scope counts now."""
 
 
-def settle(snapshot: QueueSnapshot, taken: Mapping[Slot, int]) -> Settled:
+def settle(snapshot: QueueSnapshot, taken: Mapping[Slot, int], cost: int = 0) -> Settled:
     """Bill each lane for what it really gave, no more: `budget-never-overspent`.
 
     A lane may give less than planned, when its tasks do not fit the worker. What it did not give is not billed.
+    `cost` is what the tasks are estimated to cost together.
     """
     position = _Position.of(snapshot)
     total = sum(taken.values())
@@ -249,7 +320,15 @@ def settle(snapshot: QueueSnapshot, taken: Mapping[Slot, int]) -> Settled:
         position.paid(spent),
         paid_until_ns,
         whole.aging_turn if total else queue.aging_turn,
+        windowed(queue, total, snapshot.now_ms),
+        tuple(_charged(queue, snapshot.scopes, total, cost, snapshot.now_ms).values()),
     )
+
+
+def windowed(queue: Queue, count: int, now_ms: int) -> Counts:
+    if queue.limits.dispatches is None:
+        return NOTHING
+    return windows.spent(queue.limits.window, queue.window, now_ms, count)
 
 
 def _spent(order: Sequence[Slot]) -> dict[str, int]:

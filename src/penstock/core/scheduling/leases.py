@@ -44,12 +44,16 @@ def renew(task: Task, now_ms: int, lease_ms: int) -> Task:
     return replace(task, lease_expires_at_ms=max(task.lease_expires_at_ms, now_ms + lease_ms))
 
 
-def freed(task: Task, state: TaskState, *, available_at_ms: int, error: str | None = None) -> Task:
-    """End the lease; the task goes on in another state."""
+def freed(
+    task: Task, state: TaskState, *, available_at_ms: int, error: str | None = None, how: str | None = None
+) -> Task:
+    """End the lease; the task goes on in another state. `how` is told in the journal."""
     return replace(
         task,
         state=state,
         available_at_ms=available_at_ms,
+        ended_lease=task.lease_token,
+        ended_how=how,
         lease_token=None,
         lease_owner=None,
         lease_expires_at_ms=None,
@@ -61,7 +65,7 @@ def freed(task: Task, state: TaskState, *, available_at_ms: int, error: str | No
 def answered(task: Task, report: Report, state: TaskState, outcome: str, available_at_ms: int) -> Task:
     """End the lease by a report that counts; the same report sent again will get the same answer."""
     return replace(
-        freed(task, state, available_at_ms=available_at_ms),
+        freed(task, state, available_at_ms=available_at_ms, how=outcome),
         done_token=f"{report.owner}/{report.token}",
         done_digest=report.digest,
         done_outcome=outcome,

@@ -1,4 +1,4 @@
-"""Records that no longer tell anything: nonces whose window has passed, and meters of minutes long gone."""
+"""Records that no longer tell anything: nonces, meters and lines of the journal whose time has passed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from penstock.engine.sweepers.sweeper import Sweeper
 from penstock.ports.store import Tx
 
 METERS_KEPT_MINUTES = 60
+HOUR_MS = 60 * MINUTE_MS
 
 
 def old_records(house: House) -> Sweeper[int]:
@@ -18,8 +19,10 @@ def old_records(house: House) -> Sweeper[int]:
 
 async def _find(house: House, limit: int) -> Sequence[int]:
     async def operation(tx: Tx) -> Sequence[int]:
-        old = await tx.nonces.any_expired(tx.now_ms) or await tx.queues.any_meter_before(
-            _oldest_kept(tx.now_ms)
+        old = (
+            await tx.nonces.any_expired(tx.now_ms)
+            or await tx.queues.any_meter_before(_oldest_kept(tx.now_ms))
+            or await tx.journal.any_before(_journal_from(house, tx.now_ms))
         )
         return [tx.now_ms] if old else []
 
@@ -30,6 +33,7 @@ async def _mend(house: House, now_ms: int) -> bool:
     async def operation(tx: Tx) -> bool:
         tx.nonces.forget(now_ms)
         tx.queues.forget_meters(_oldest_kept(now_ms))
+        tx.journal.forget(_journal_from(house, now_ms))
         return True
 
     return await house.store.transact(operation, key="old records")
@@ -37,3 +41,7 @@ async def _mend(house: House, now_ms: int) -> bool:
 
 def _oldest_kept(now_ms: int) -> int:
     return now_ms // MINUTE_MS - METERS_KEPT_MINUTES
+
+
+def _journal_from(house: House, now_ms: int) -> int:
+    return now_ms - house.settings.journal_hours * HOUR_MS

@@ -31,7 +31,7 @@ def backlog(view: QueueView, kind: TaskKind) -> Body:
         "top_keys": [_key(each, line, view.now_ms) for each in line.keys],
         "fairness": policies.is_fair(line.queue),
         "rate": _rate(line.queue, view.now_ms),
-        "settings": policies.in_force(line.queue.policy),
+        "settings": policies.in_force(line.queue.policy.at(line.queue.at_ms)),
     }
 
 

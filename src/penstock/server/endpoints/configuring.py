@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from penstock.core.policies import KEYS_PER_CHANGE_MAX, Knob
+from penstock.core.policies import KEYS_PER_CHANGE_MAX, PAUSED, QUEUE_KNOBS, Knob
 from penstock.engine.policies import UNSET as BACK_TO_DEFAULT
 from penstock.engine.policies import Ask, KeyAsk, PolicyAsk, Unset
 from penstock.errors import InvalidInput, Reason, ValidationFailed
@@ -84,7 +84,7 @@ def _check_overrides(both: set[str]) -> None:
 
 def _settings(request: ConfigureQueue) -> dict[Knob, Ask]:
     asks: dict[Knob, Ask] = {}
-    for knob in Knob:
+    for knob in QUEUE_KNOBS:
         value = getattr(request, knob.value)
         reason = getattr(request, _REASONS[knob]) if knob in _REASONS else None
         if value is not UNSET:
@@ -95,8 +95,10 @@ def _settings(request: ConfigureQueue) -> dict[Knob, Ask]:
 
 
 def _kept(knob: Knob, value: Any) -> int | str | Unset:
-    if value is None or value == "default":
+    if value is None or value is False or value == "default":
         return BACK_TO_DEFAULT
+    if knob is Knob.PAUSED:
+        return PAUSED
     if knob in _RATES:
         return millionths(value)
     return thousandths(value) if knob in _TIMES else value

@@ -7,7 +7,8 @@ from typing import Any
 from penstock import __version__
 from penstock.core.timers import iso
 from penstock.engine import namespaces, workers
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Reason
+from penstock.ports.coordination import Coordination
 from penstock.ports.store import Tx
 from penstock.server.envelopes import CONTRACT, CONTROL_OPERATIONS, SERVER_CAPABILITIES
 from penstock.server.operation import Answer, Call
@@ -23,7 +24,8 @@ async def health(call: Call) -> Answer:
     except PenstockError as error:
         body = {"status": "degraded", "checks": {"database": "unavailable"}, "reason": error.reason.value}
         return Answer(body, 503)
-    return Answer({"status": "serving", "timestamp": iso(now_ms), "checks": {"database": "ok"}})
+    checks = {"database": "ok"} | ({} if call.house.coordination.is_supported() else {"cache": "unavailable"})
+    return Answer({"status": "serving", "timestamp": iso(now_ms), "checks": checks})
 
 
 async def ready(call: Call) -> Answer:
@@ -42,11 +44,19 @@ async def ready(call: Call) -> Answer:
     settings = call.house.settings
     empty = settings.auth.secrets.is_empty and settings.auth.driver.value != "none"
     checks["auth"] = {"status": "unconfigured" if empty else "ok", "driver": settings.auth.driver.value}
-    checks["cache"] = {"status": "ok", "driver": "database"}
+    checks["cache"] = _cache(call.house.coordination)
     checks["serving"] = {"status": "draining" if call.dispatcher.is_draining else "ok"}
     fine = all(check["status"] == "ok" for check in checks.values())
     body = {"status": "ready" if fine else "not_ready", "timestamp": iso(now_ms), "checks": checks}
     return Answer(body, 200 if fine else 503)
+
+
+def _cache(coordination: Coordination) -> dict[str, Any]:
+    """What lends the locks between servers; the contract calls it the cache."""
+    if coordination.is_supported():
+        return {"status": "ok", "driver": coordination.kind}
+    reason = Reason.COORDINATION_UNAVAILABLE.value
+    return {"status": "unavailable", "driver": coordination.kind, "reason": reason}
 
 
 async def _now(tx: Tx) -> int:

@@ -59,6 +59,7 @@ async def poll(call: Call) -> Answer:
             poll_status="unavailable",
             namespace=call.namespace,
             task_queue=request.task_queue,
+            retry_after_seconds=refusal.details.get("retry_after_seconds", 1),
         ) from refusal
     if leased is None:
         return Answer({"task": None, "poll_status": "empty"})

@@ -19,11 +19,9 @@ async def read(call: Call) -> Answer:
 
 async def configure(call: Call) -> Answer:
     request: ConfigureQueue = call.body
-    assert call.principal is not None, "only who is known may change settings"
     name, kind = text_path(call, "name"), TaskKind(request.task_queue_type)
-    author = call.principal.credential
     return _answer(
-        await policies.configure(call.house, call.namespace, name, kind, policy_ask(request), author)
+        await policies.configure(call.house, call.namespace, name, kind, policy_ask(request), call.author)
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.history.commands import ScheduleActivity
-from penstock.core.model import Blob, Standing
+from penstock.core.model import Blob, Standing, Wish
 from penstock.engine.starts import STANDALONE_TYPE, DuplicatePolicy, Start
 from penstock.errors import ValidationFailed
 from penstock.settings import LimitPolicy
@@ -83,6 +83,7 @@ def activity_start(request: StartActivity, namespace: str, key: str | None) -> t
         arguments=arguments,
         retry=retry_policy(request.retry_policy),
         timeouts=timeouts,
+        wish=Wish(cost=request.cost_estimate),
     )
     return start, command
 

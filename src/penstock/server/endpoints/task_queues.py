@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.core.admission import queue_scope
 from penstock.core.model import QueueStats, Task, TaskKind
 from penstock.core.scheduling.cohorts import is_stale
 from penstock.core.timers import iso
@@ -12,7 +13,7 @@ from penstock.engine.queues import QueueView
 from penstock.server.endpoints.backlogs import backlog
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import rendering
-from penstock.wire.admission import admission, query_section
+from penstock.wire.admission import LineState, admission, query_section
 from penstock.wire.requests import ChangeCohort
 
 
@@ -48,19 +49,33 @@ def _summary(call: Call, view: QueueView) -> dict[str, Any]:
         "name": view.name,
         "stats": _stats(call, view),
         "repair": _repair(view),
-        "admission": admission(
-            view.stats,
-            view.queues,
-            list(view.workers),
-            view.now_ms,
-            call.house.settings.polls.worker_stale_after_ms,
-        )
-        | {
-            "query_tasks": query_section(
-                view.pending_queries, call.house.settings.limits.pending_query_tasks_max
-            )
-        },
+        "admission": admission_of(call, view),
     }
+
+
+def admission_of(call: Call, view: QueueView) -> dict[str, Any]:
+    """The admission of a queue's tasks of every kind."""
+    house = call.house
+    supported = house.coordination.is_supported()
+    lines = {kind: _line(view, kind) for kind in TaskKind}
+    stale_after_ms = house.settings.polls.worker_stale_after_ms
+    sections = admission(lines, list(view.workers), view.now_ms, stale_after_ms, lock_supported=supported)
+    most = house.settings.limits.pending_query_tasks_max
+    return sections | {"query_tasks": query_section(view.pending_queries, most, lock_supported=supported)}
+
+
+def _line(view: QueueView, kind: TaskKind) -> LineState:
+    queue = view.queues[kind]
+    own = [task for task in view.leases if task.kind is kind and not task.claimed]
+    leased, given = view.totals[kind]
+    return LineState(
+        queue=queue,
+        stats=view.stats.get(kind, QueueStats()),
+        gates=view.gates[kind],
+        namespace_leases=leased,
+        namespace_dispatches=given,
+        holders={**view.holders, queue_scope(queue.namespace, queue.name, kind): own},
+    )
 
 
 def _stats(call: Call, view: QueueView) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import msgspec
 from penstock.core.model import Blob, TaskId, TaskKind
 from penstock.core.scheduling.leases import Report
 from penstock.core.timers import iso, iso_or_none
-from penstock.engine import activity_reports, reading, workers, workflow_reports
+from penstock.engine import activity_reports, permits, reading, workers, workflow_reports
 from penstock.engine.activity_reports import ActivityReceipt, Failure
 from penstock.engine.dispatcher import PollAnswer
 from penstock.engine.polls import HISTORY_PAGE_DEFAULT, Leased, Poll
@@ -28,6 +28,7 @@ from penstock.wire.numbers import millionths
 from penstock.wire.parsing import parse
 from penstock.wire.rendering import page_token, worker_event
 from penstock.wire.requests import (
+    ActivityFailure,
     ActivityLease,
     CompleteActivityTask,
     CompleteWorkflowTask,
@@ -38,11 +39,13 @@ from penstock.wire.requests import (
     PollTasks,
     ReadTaskHistory,
     RegisterWorker,
+    StartActivityTask,
     TaskLease,
 )
 from penstock.wire.tasks import activity_task, workflow_task
 
 SLOTS_DEFAULT = 100
+RETRY_AFTER_DEFAULT_MS = 5_000
 
 
 async def register(call: Call) -> Answer:
@@ -135,6 +138,7 @@ async def _poll(call: Call, kind: TaskKind) -> Answer:
         tasks_max=request.max_tasks or 1,
         history_page=request.history_page_size or HISTORY_PAGE_DEFAULT,
         activities_per_second_micro=_conveyed(request) if kind is TaskKind.ACTIVITY else None,
+        claim_lease_ms=request.claim_lease_ms if kind is TaskKind.ACTIVITY else None,
     )
     try:
         answer = await call.dispatcher.poll(poll, min(wait_ms, polls.poll_timeout_ms_max))
@@ -291,7 +295,7 @@ async def _complete_activity(
         task_id, activity_attempt_id=request.activity_attempt_id, outcome="ignored", recorded=False
     ):
         receipt = await activity_reports.complete(
-            call.house, call.namespace, task_id, _attempt(request, digest), result
+            call.house, call.namespace, task_id, _attempt(request, digest), result, request.cost
         )
     return Answer(_activity_receipt(receipt, request.activity_attempt_id))
 
@@ -317,14 +321,47 @@ async def _fail_activity(call: Call, task_id: TaskId, request: FailActivityTask,
         cls=failure.cls or failure.type,
         non_retryable=bool(failure.non_retryable) or failure.retryable is False,
         extra=extra,
+        throttled_ms=_throttled_ms(failure),
     )
     with _about_task(
         task_id, activity_attempt_id=request.activity_attempt_id, outcome="ignored", recorded=False
     ):
         receipt = await activity_reports.fail(
-            call.house, call.namespace, task_id, _attempt(request, digest), told
+            call.house, call.namespace, task_id, _attempt(request, digest), told, request.cost
         )
     return Answer(_activity_receipt(receipt, request.activity_attempt_id))
+
+
+def _throttled_ms(failure: ActivityFailure) -> int | None:
+    """How long upstream asks to be left alone; a moment when it does not say."""
+    if not failure.throttled:
+        if failure.retry_after_seconds is not None:
+            raise ValidationFailed({"failure.retry_after_seconds": ["goes with throttled: true"]})
+        return None
+    seconds = failure.retry_after_seconds
+    return RETRY_AFTER_DEFAULT_MS if seconds is None else round(seconds * 1000)
+
+
+async def start_activity_task(call: Call) -> Answer:
+    """Take the permit of a task that was handed out ahead of time, or learn what is in the way."""
+    request: StartActivityTask = call.body
+    task_id = _task_id(call)
+    with _about_task(task_id, activity_attempt_id=request.activity_attempt_id, started=False):
+        permit = await permits.start(call.house, call.namespace, task_id, _attempt(request, ""))
+    hold = permit.hold
+    again_ms = None if hold is None else hold.look_again_at_ms
+    return Answer(
+        {
+            "task_id": task_id,
+            "activity_attempt_id": request.activity_attempt_id,
+            "started": hold is None,
+            "poll_status": "leased" if hold is None else hold.poll_status.value,
+            "reason": None if hold is None else hold.reason.value,
+            "scope": None if hold is None else hold.scope,
+            "retry_after_seconds": None if again_ms is None else max(0.001, (again_ms - permit.now_ms) / 1000),
+            "lease_expires_at": iso_or_none(permit.task.lease_expires_at_ms),
+        }
+    )
 
 
 def _activity_receipt(receipt: ActivityReceipt, attempt_id: str) -> dict[str, Any]:

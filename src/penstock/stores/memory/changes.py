@@ -28,7 +28,8 @@ class Phase(IntEnum):
     SETTLE_LANES = 6
     """After the keys: whether a lane is held depends on what its key runs."""
     TOUCH_LANES = 7
-    FORGET = 8
+    SETTLE_SCOPES = 8
+    FORGET = 9
 
 
 class Index(Generic[G, K, V]):

@@ -13,6 +13,7 @@ from penstock.core.model import QueueId
 from penstock.core.policies import KeySettings, KeyState, Policy, PolicyChange, WorkerRate
 from penstock.core.rates import NANO_PER_MS
 from penstock.core.scheduling.fairness import Place, rank
+from penstock.core.windows import Counts
 from penstock.stores.memory import keys as key_rows
 from penstock.stores.memory import lanes
 from penstock.stores.memory.changes import Changes, Phase
@@ -75,8 +76,8 @@ class MemoryPolicies:
     def save_worker_rate(self, queue_id: QueueId, rate: WorkerRate | None) -> None:
         self._change_queue(queue_id, worker_rate=rate)
 
-    def settle(self, queue_id: QueueId, paid_until_ns: int, aging_turn: int) -> None:
-        self._change_queue(queue_id, paid_until_ns=paid_until_ns, aging_turn=aging_turn)
+    def settle(self, queue_id: QueueId, paid_until_ns: int, aging_turn: int, window: Counts) -> None:
+        self._change_queue(queue_id, paid_until_ns=paid_until_ns, aging_turn=aging_turn, window=window)
 
     def save_key(self, queue_id: QueueId, settings: KeySettings) -> None:
         write = partial(key_rows.save, self._tables, self._changes, queue_id, settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,9 +21,10 @@ from penstock.core.scheduling.fairness import (
     Starving,
 )
 from penstock.core.timers import MINUTE_MS
-from penstock.stores.memory import backlog, lanes
+from penstock.stores.memory import backlog, counting, lanes
 from penstock.stores.memory.changes import Changes, Phase
 from penstock.stores.memory.fitting import fits
+from penstock.stores.memory.seeing import seen
 from penstock.stores.memory.tables import LaneId, Meter, Tables
 
 
@@ -106,7 +108,8 @@ class MemoryQueues:
         return backlog.starving(self._tables, queue_id, since_ms, most)
 
     async def running(self, queue_id: QueueId, most: int) -> int:
-        return min(most, len(self._tables.tasks_leased.of(queue_id)))
+        started = (task for task in counting.leases(self._tables, queue_id) if not task.claimed)
+        return sum(1 for _ in itertools.islice(started, most))
 
     async def clocks(self, queue_id: QueueId) -> Sequence[Clockwork]:
         return sorted(self._tables.clocks.of(queue_id).values(), key=lambda clock: clock.level)
@@ -141,6 +144,15 @@ class MemoryQueues:
             dispatched_last_minute=meter.dispatched,
             oldest=min(heads, key=lambda task: (task.enqueued_at_ms, task.seq), default=None),
         )
+
+    async def totals(self, namespace: str, kind: TaskKind, minute: int) -> tuple[int, int]:
+        tables = self._tables
+        mine = [
+            row.queue_id for row in tables.queues.values() if (row.namespace, row.kind) == (namespace, kind)
+        ]
+        leased = [tables.tasks[task_id] for queue_id in mine for task_id in tables.tasks_leased.of(queue_id)]
+        given = sum(tables.meters.get((queue_id, minute), Meter()).dispatched for queue_id in mine)
+        return sum(not task.claimed for task in leased), given
 
     async def backlog(self, queue_id: QueueId, now_ms: int, top: int) -> Backlog:
         return backlog.backlog(self._tables, queue_id, now_ms, top)
@@ -203,9 +215,7 @@ class MemoryQueues:
         return any(fits(task, fit) for task in backlog.waiting(self._tables, lane_id))
 
     def _seen(self, queue: Queue) -> Queue:
-        """The row, with what its namespace says of fairness."""
-        namespace = self._tables.namespaces.get(queue.namespace)
-        return queue if namespace is None else replace(queue, fair_by_default=namespace.fair)
+        return seen(self._tables, queue, self._now_ms)
 
 
 def _within(level: int, levels: tuple[int, int]) -> bool:

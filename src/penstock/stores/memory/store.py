@@ -18,7 +18,8 @@ T = TypeVar("T")
 class MemoryStore:
     """Keeps the store's promises except the one about power cuts: what it holds ends with the process."""
 
-    def __init__(self, clock: Clock, wakeups: Wakeups) -> None:
+    def __init__(self, clock: Clock, wakeups: Wakeups, *, journals: bool = False) -> None:
+        self.journals = journals
         self._clock = clock
         self._wakeups = wakeups
         self._tables = Tables()
@@ -26,7 +27,7 @@ class MemoryStore:
 
     async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
         await self.check()
-        tx = MemoryTx(self._tables, self._clock.now_ms(), writable=True)
+        tx = self._tx(writable=True)
         try:
             result = _run_to_end(operation(tx))
             tx.changes.apply()
@@ -39,7 +40,10 @@ class MemoryStore:
 
     async def read(self, operation: Operation[T]) -> T:
         await self.check()
-        return _run_to_end(operation(MemoryTx(self._tables, self._clock.now_ms(), writable=False)))
+        return _run_to_end(operation(self._tx(writable=False)))
+
+    def _tx(self, *, writable: bool) -> MemoryTx:
+        return MemoryTx(self._tables, self._clock.now_ms(), writable=writable, journals=self.journals)
 
     async def check(self) -> None:
         if self._closed:

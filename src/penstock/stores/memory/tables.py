@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from penstock.core.admission import Admission
 from penstock.core.model import (
     Activity,
     ActivityId,
@@ -27,9 +28,12 @@ from penstock.core.model import (
 )
 from penstock.core.policies import KeySettings, PolicyChange
 from penstock.core.scheduling.fairness import Clockwork, Lane
+from penstock.core.scheduling.gates import ScopeState
 from penstock.stores.memory.changes import Index
 
 LaneId = tuple[QueueId, int, str]
+IN_FORCE = "in force"
+"""Where the one admission stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,20 @@ class Tables:
     keys: Index[QueueId, str, KeyRow] = field(default_factory=Index)
     policy_changes: Index[QueueId, tuple[int, int], PolicyChange] = field(default_factory=Index)
     """By version and place in the change."""
+
+    admission: dict[str, Admission] = field(default_factory=lambda: {IN_FORCE: Admission()})
+    scopes: dict[int, ScopeState] = field(default_factory=dict)
+    scope_names: dict[str, int] = field(default_factory=dict)
+    scope_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    scope_changes: Index[str, tuple[int, int], PolicyChange] = field(default_factory=Index)
+    """By version and place in the change."""
+    settlements: Index[int, int, tuple[int, int]] = field(default_factory=Index)
+    """When a task was granted, and how much more it cost than estimated; by scope."""
+    settlement_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    journal: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """When each line was told, and the line."""
+    journal_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     workers: dict[tuple[str, str], Worker] = field(default_factory=dict)
     cohorts: dict[tuple[str, str, str], Cohort] = field(default_factory=dict)

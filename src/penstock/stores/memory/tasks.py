@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from penstock.core import journal as lines
 from penstock.core.model import QueueId, RunId, Standing, Task, TaskId, TaskKind, TaskState
 from penstock.core.scheduling.dispatch import Fit
 from penstock.core.timers import MINUTE_MS
-from penstock.ports.wakeups import Bell, queue_bell
-from penstock.stores.memory import keys, lanes
+from penstock.ports.wakeups import Bell, queue_bell, scope_bell
+from penstock.stores.memory import counting, keys, lanes
 from penstock.stores.memory.changes import Changes, Index, Phase
 from penstock.stores.memory.constancy import what_stays
 from penstock.stores.memory.fitting import fits
+from penstock.stores.memory.journal import MemoryJournal
 from penstock.stores.memory.tables import LaneId, Meter, Tables
 
 _what_stays = what_stays(
@@ -33,17 +35,29 @@ _what_stays = what_stays(
         "done_outcome",
         "last_error",
         "counted",
+        "scopes",
+        "claimed",
+        "ended_lease",
         "seq",
     ),
 )
 
 
 class MemoryTasks:
-    def __init__(self, tables: Tables, changes: Changes, now_ms: int, wake: Callable[[Bell], None]) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        changes: Changes,
+        now_ms: int,
+        wake: Callable[[Bell], None],
+        journal: MemoryJournal | None,
+    ) -> None:
         self._tables = tables
         self._changes = changes
         self._now_ms = now_ms
         self._wake = wake
+        self._journal = journal
+        """Where ends of leases are told, if anywhere."""
 
     async def get(self, task_id: TaskId) -> Task | None:
         return self._tables.tasks.get(task_id)
@@ -110,10 +124,10 @@ class MemoryTasks:
             before = self._tables.tasks[task.task_id]
             assert before.state is was, f"task {task.task_id} is {before.state}, not {was}"
             assert was is not TaskState.READY or task.state is not TaskState.LEASED, "a grant is a `lease`"
-            self._replace(before, replace(task, counted=0) if ended else task)
+            self._replace(before, replace(task, counted=0, scopes="", claimed=0) if ended else task)
 
         self._changes.record(write)
-        if ended and task.counted:
+        if ended:
             self._uncount(task)
         if (was is TaskState.READY) == (task.state is TaskState.READY):
             return
@@ -134,16 +148,24 @@ class MemoryTasks:
         self._changes.record(write)
 
     def _uncount(self, task: Task) -> None:
-        uncount = partial(keys.uncount, self._tables, self._changes, task.queue_id, task.key)
-        release = partial(lanes.release, self._tables, self._changes, task.queue_id, task.key)
-        self._changes.record(uncount, Phase.UNCOUNT_KEYS)
-        self._changes.record(release, Phase.TOUCH_LANES)
-        self._wake(queue_bell(task.queue_id))
+        """Tell whoever counts the lease that it has ended."""
+        if self._journal is not None:
+            self._journal.append(lines.ended(task, self._now_ms))
+        if task.counted == 1:
+            uncount = partial(keys.uncount, self._tables, self._changes, task.queue_id, task.key)
+            release = partial(lanes.release, self._tables, self._changes, task.queue_id, task.key)
+            self._changes.record(uncount, Phase.UNCOUNT_KEYS)
+            self._changes.record(release, Phase.TOUCH_LANES)
+        if task.counted:
+            self._wake(queue_bell(task.queue_id))
+        for scope_id in map(int, task.scopes.split()):
+            self._changes.record(partial(counting.end, self._tables, self._changes, scope_id))
+            self._wake(scope_bell(scope_id))
 
     def _replace(self, before: Task, task: Task) -> None:
         assert _what_stays(task) == _what_stays(before), "a task keeps its place and its purpose"
         self._forget(before)
-        self._put(replace(task, seq=before.seq))
+        self._put(replace(task, seq=before.seq, ended_lease=None))
 
     def _put(self, task: Task) -> None:
         """Write the row and whatever finds it."""

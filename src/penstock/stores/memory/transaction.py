@@ -7,12 +7,14 @@ from penstock.stores.memory.activities import MemoryActivities
 from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.cohorts import MemoryCohorts
 from penstock.stores.memory.histories import MemoryHistories
+from penstock.stores.memory.journal import MemoryJournal
 from penstock.stores.memory.namespaces import MemoryNamespaces
 from penstock.stores.memory.nonces import MemoryNonces
 from penstock.stores.memory.policies import MemoryPolicies
 from penstock.stores.memory.queries import MemoryQueries
 from penstock.stores.memory.queues import MemoryQueues
 from penstock.stores.memory.runs import MemoryRuns
+from penstock.stores.memory.scopes import MemoryScopes
 from penstock.stores.memory.tables import Tables
 from penstock.stores.memory.tasks import MemoryTasks
 from penstock.stores.memory.timers import MemoryTimers
@@ -20,7 +22,7 @@ from penstock.stores.memory.workers import MemoryWorkers
 
 
 class MemoryTx:
-    def __init__(self, tables: Tables, now_ms: int, *, writable: bool) -> None:
+    def __init__(self, tables: Tables, now_ms: int, *, writable: bool, journals: bool) -> None:
         self.changes = changes = Changes(writable=writable)
         self.bells: dict[Bell, None] = {}
         self.now_ms = now_ms
@@ -29,9 +31,11 @@ class MemoryTx:
         self.histories = MemoryHistories(tables, changes)
         self.activities = MemoryActivities(tables, changes)
         self.timers = MemoryTimers(tables, changes)
-        self.tasks = MemoryTasks(tables, changes, now_ms, self.wake)
+        self.journal = MemoryJournal(tables, changes, now_ms)
+        self.tasks = MemoryTasks(tables, changes, now_ms, self.wake, self.journal if journals else None)
         self.queues = MemoryQueues(tables, changes, now_ms)
         self.policies = MemoryPolicies(tables, changes, now_ms)
+        self.scopes = MemoryScopes(tables, changes, now_ms)
         self.workers = MemoryWorkers(tables, changes)
         self.cohorts = MemoryCohorts(tables, changes)
         self.nonces = MemoryNonces(tables, changes)

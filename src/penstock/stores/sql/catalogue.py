@@ -41,9 +41,11 @@ NOUNS = (
     "activities",
     "timers",
     "tasks",
+    "scopes",
     "policies",
     "queues",
     "queries",
+    "journal",
 )
 """In this order writes are flushed, on every node: locks are taken in one order."""
 

@@ -7,10 +7,12 @@ from functools import lru_cache
 
 import msgspec
 
+from penstock.core import windows
 from penstock.core.model import QueueId
 from penstock.core.policies import NO_POLICY, KeySettings, KeyState, Policy, PolicyChange, WorkerRate
 from penstock.core.rates import NANO_PER_MS
 from penstock.core.scheduling.fairness import Place
+from penstock.core.windows import Counts
 from penstock.stores.sql.session import Session
 
 
@@ -93,8 +95,8 @@ class SqlPolicies:
     def spend(self, queue_id: QueueId, key: str, paid_until_ns: int | None, leased: int) -> None:
         self._session.record("spend_key", queue_id, key, paid_until_ns, leased)
 
-    def settle(self, queue_id: QueueId, paid_until_ns: int, aging_turn: int) -> None:
-        self._session.record("settle_queue", queue_id, paid_until_ns, aging_turn)
+    def settle(self, queue_id: QueueId, paid_until_ns: int, aging_turn: int, window: Counts) -> None:
+        self._session.record("settle_queue", queue_id, paid_until_ns, aging_turn, windows.written(window))
 
     def touch_key(self, queue_id: QueueId, key: str, place: Place) -> None:
         self._session.record("touch_lanes", queue_id, key, int(place))

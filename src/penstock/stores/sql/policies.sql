@@ -71,8 +71,8 @@ UPDATE queues SET worker_rate_micro = q.micro, worker_rate_by = q.worker_id, wor
   FROM {rows} WHERE queues.queue_id = q.queue_id;
 
 -- name: settle_queue
--- takes: queue_id bigint, paid_until_ns bigint, aging_turn bigint
-UPDATE queues SET paid_until_ns = q.paid_until_ns, aging_turn = q.aging_turn
+-- takes: queue_id bigint, paid_until_ns bigint, aging_turn bigint, dispatched text
+UPDATE queues SET paid_until_ns = q.paid_until_ns, aging_turn = q.aging_turn, dispatched = q.dispatched
   FROM {rows} WHERE queues.queue_id = q.queue_id;
 
 -- name: save_key

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from penstock.core.model import Queue, QueueId, QueueStats, Task, TaskKind
-from penstock.core.policies import WorkerRate
 from penstock.core.scheduling.backlog import Backlog, LaneBacklog, LevelBacklog
 from penstock.core.scheduling.dispatch import Blocked, Fit
 from penstock.core.scheduling.fairness import (
@@ -19,8 +18,9 @@ from penstock.core.scheduling.fairness import (
     Starving,
 )
 from penstock.core.timers import MINUTE_MS
-from penstock.stores.sql.policies import policy_of
-from penstock.stores.sql.session import QueueName, Row, Rows, Session
+from penstock.stores.sql.known import Known
+from penstock.stores.sql.scopes import SqlScopes
+from penstock.stores.sql.session import Row, Rows, Session
 from penstock.stores.sql.tasks import routes, routes_of, task_of
 
 ROUTES_TRIED_MAX = 2
@@ -28,32 +28,35 @@ ROUTES_TRIED_MAX = 2
 
 
 class SqlQueues:
-    def __init__(self, session: Session, known: Mapping[QueueName, Queue]) -> None:
+    def __init__(self, session: Session, known: Known) -> None:
         self._session = session
         self._known = known
-        """Queues that are committed: a queue's id never changes, so this may be remembered."""
+        self._scopes = SqlScopes(session, known)
 
     async def ensure(self, namespace: str, name: str, kind: TaskKind) -> Queue:
-        known = self._known.get((namespace, name, kind)) or self._session.learned.get((namespace, name, kind))
+        who = (namespace, name, kind.value)
+        known = self._known.queues.get(who) or self._session.learned.queues.get(who)
         if known is not None:
             return known
         rows = await self._session.ask("get_queue", namespace, name, kind)
         if not rows:
             await self._session.ask("create_queue", namespace, name, kind)
             rows = await self._session.ask("get_queue", namespace, name, kind)
-        queue = _queue(rows[0])
-        self._session.learned[namespace, name, kind] = queue
+        queue = await self._scopes.line(rows[0])
+        self._session.learned.queues[who] = queue
         return queue
 
     async def find(self, namespace: str, name: str) -> Sequence[Queue]:
-        return [_queue(row) for row in await self._session.ask("find_queues", namespace, name)]
+        rows = await self._session.ask("find_queues", namespace, name)
+        return [await self._scopes.line(row) for row in rows]
 
     async def list(self, namespace: str) -> Sequence[Queue]:
-        return [_queue(row) for row in await self._session.ask("list_queues", namespace)]
+        rows = await self._session.ask("list_queues", namespace)
+        return [await self._scopes.line(row) for row in rows]
 
     async def lock(self, queue_id: QueueId) -> Queue | None:
         rows = await self._session.ask("lock_queue", queue_id)
-        return _queue(rows[0]) if rows else None
+        return await self._scopes.line(rows[0], locked=True) if rows else None
 
     async def lanes(
         self, queue_id: QueueId, fit: Fit, room: int, levels: tuple[int, int] = ALL_LEVELS
@@ -165,6 +168,10 @@ class SqlQueues:
             oldest=min(oldest, key=lambda task: (task.enqueued_at_ms, task.seq), default=None),
         )
 
+    async def totals(self, namespace: str, kind: TaskKind, minute: int) -> tuple[int, int]:
+        row = (await self._session.ask("namespace_totals", namespace, kind, minute))[0]
+        return int(row[1]), int(row[2])
+
     async def backlog(self, queue_id: QueueId, now_ms: int, top: int) -> Backlog:
         minute = now_ms // MINUTE_MS
         levels = await self._session.ask("backlog_by_level", queue_id, minute)
@@ -216,22 +223,3 @@ def _level(row: Row, head: Rows) -> LevelBacklog:
     level, count, keys, weight_milli, dispatched, before = (int(value) for value in row[1:7])
     oldest_ms = task_of(head[0]).enqueued_at_ms if head else None
     return LevelBacklog(level, count, keys, weight_milli, dispatched, before, oldest_ms)
-
-
-def _queue(row: Row) -> Queue:
-    _, queue_id, namespace, name, kind, paused, policy, micro, worker_id, at_ms, paid_until_ns, turn, fair = (
-        row
-    )
-    conveyed = None if micro is None else WorkerRate(micro, worker_id, at_ms)
-    return Queue(
-        queue_id,
-        namespace,
-        name,
-        TaskKind(kind),
-        paused,
-        policy_of(policy),
-        conveyed,
-        paid_until_ns,
-        turn,
-        fair,
-    )

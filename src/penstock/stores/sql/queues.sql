@@ -1,6 +1,6 @@
 -- columns: queue
 --   queue_id, namespace, name, kind, paused, policy, worker_rate_micro, worker_rate_by, worker_rate_at_ms,
---   paid_until_ns, aging_turn
+--   paid_until_ns, aging_turn, dispatched, stamp
 
 -- columns: lane
 --   level, key, tag, weight_milli, wanted_milli, count, place, override_milli, rank, open_at_ms, base
@@ -152,7 +152,7 @@ SELECT 1, min(w.enqueued_at_ms), count(*)
 -- alone
 -- takes: queue_id bigint, most bigint
 SELECT 1, count(*)
-  FROM (SELECT 1 FROM tasks t WHERE t.queue_id = :queue_id AND t.state = 'leased' LIMIT :most) w;
+  FROM (SELECT 1 FROM tasks t WHERE t.queue_id = :queue_id AND t.state = 'leased' AND t.claimed = 0 LIMIT :most) w;
 
 -- name: rank_lanes_by_running
 -- alone
@@ -234,6 +234,15 @@ SELECT q.n, coalesce(sum(CASE WHEN t.lease_expires_at_ms > q.now_ms THEN 1 ELSE 
 -- name: get_meter
 -- takes: queue_id bigint, minute bigint
 SELECT q.n, t.added, t.dispatched FROM {rows} JOIN meters t ON t.queue_id = q.queue_id AND t.minute = q.minute;
+
+-- name: namespace_totals
+-- alone
+-- takes: namespace text, kind text, minute bigint
+SELECT 1,
+       (SELECT count(*) FROM tasks t {index tasks_leased_by}
+         WHERE t.namespace = :namespace AND t.state = 'leased' AND t.kind = :kind AND t.claimed = 0),
+       (SELECT coalesce(sum(m.dispatched), 0) FROM queues u JOIN meters m ON m.queue_id = u.queue_id AND m.minute = :minute
+         WHERE u.namespace = :namespace AND u.kind = :kind);
 
 -- name: oldest_at_level
 -- alone

@@ -6,11 +6,10 @@ from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.core.model import Queue
 from penstock.ports.wakeups import Bell
 from penstock.stores.sql.catalogue import Statement
+from penstock.stores.sql.known import Known
 
-QueueName = tuple[str, str, str]
 Row = Sequence[Any]
 Rows = Sequence[Row]
 
@@ -43,15 +42,20 @@ class AskAll(Awaitable[Sequence[Rows]]):
 class Session:
     """Collects what one operation records, to be written when it has ended well."""
 
-    __slots__ = ("bells", "learned", "now_ms", "statements", "writes")
+    __slots__ = ("bells", "journals", "learned", "now_ms", "shard", "statements", "writes")
 
-    def __init__(self, statements: Mapping[str, Statement], now_ms: int) -> None:
+    def __init__(
+        self, statements: Mapping[str, Statement], now_ms: int, shard: int = 0, *, journals: bool = False
+    ) -> None:
         self.statements = statements
         self.now_ms = now_ms
         self.writes: dict[Statement, list[tuple[Any, ...]]] = {}
         self.bells: dict[Bell, None] = {}
-        self.learned: dict[QueueName, Queue] = {}
-        """Queues that this operation found or made; they may be remembered once it is committed."""
+        self.learned = Known()
+        """What this operation found or made, and what may be remembered once it is committed."""
+        self.journals = journals
+        self.shard = shard
+        """Where this connection counts what ends, so that others need not wait for it."""
 
     def ask(self, name: str, *values: Any) -> Ask:
         return Ask(self.statements[name], values)

@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 
+from penstock.core import journal
 from penstock.core.model import QueueId, RunId, Standing, Task, TaskId, TaskKind, TaskState
 from penstock.core.scheduling.dispatch import Fit
 from penstock.core.timers import MINUTE_MS
-from penstock.ports.wakeups import queue_bell
+from penstock.ports.wakeups import queue_bell, scope_bell
+from penstock.stores.sql.journal import SqlJournal
 from penstock.stores.sql.session import Row, Session
 
 _NEW = attrgetter(
@@ -31,6 +33,7 @@ _NEW = attrgetter(
     "available_at_ms",
     "enqueued_at_ms",
     "attempt",
+    "cost",
 )
 _CHANGING = attrgetter(
     "task_id",
@@ -47,6 +50,8 @@ _CHANGING = attrgetter(
     "done_outcome",
     "last_error",
     "counted",
+    "scopes",
+    "claimed",
 )
 SEPARATOR = "\x1f"
 """Stands in no name."""
@@ -108,8 +113,9 @@ class SqlTasks:
 
     def save(self, task: Task, was: TaskState) -> None:
         ended = was is TaskState.LEASED and task.state is not TaskState.LEASED
-        self._session.record("save_task", *_CHANGING(task if not ended else replace(task, counted=0)))
-        if ended and task.counted:
+        kept = replace(task, counted=0, scopes="", claimed=0) if ended else task
+        self._session.record("save_task", *_CHANGING(kept))
+        if ended:
             self._uncount(task)
         if task.state is TaskState.READY and was is not TaskState.READY:
             self._session.record("rejoin_lane", task.queue_id, task.level, task.key)
@@ -120,9 +126,16 @@ class SqlTasks:
         self._session.record("save_task", *_CHANGING(task))
 
     def _uncount(self, task: Task) -> None:
-        self._session.record("uncount_key", task.queue_id, task.key)
-        self._session.record("release_lanes", task.queue_id, task.key)
-        self._session.wake(queue_bell(task.queue_id))
+        if self._session.journals:
+            SqlJournal(self._session).append(journal.ended(task, self._session.now_ms))
+        if task.counted == 1:
+            self._session.record("uncount_key", task.queue_id, task.key)
+            self._session.record("release_lanes", task.queue_id, task.key)
+        if task.counted:
+            self._session.wake(queue_bell(task.queue_id))
+        for scope_id in task.scopes.split():
+            self._session.record("end_in_scope", int(scope_id), self._session.shard)
+            self._session.wake(scope_bell(int(scope_id)))
 
 
 def route(type_: str, build_id: str | None) -> str:

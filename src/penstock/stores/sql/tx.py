@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 
-from penstock.core.model import Queue
 from penstock.ports.wakeups import Bell
 from penstock.stores.sql.activities import SqlActivities
 from penstock.stores.sql.cohorts import SqlCohorts
 from penstock.stores.sql.histories import SqlHistories
+from penstock.stores.sql.journal import SqlJournal
+from penstock.stores.sql.known import Known
 from penstock.stores.sql.namespaces import SqlNamespaces
 from penstock.stores.sql.nonces import SqlNonces
 from penstock.stores.sql.policies import SqlPolicies
 from penstock.stores.sql.queries import SqlQueries
 from penstock.stores.sql.queues import SqlQueues
 from penstock.stores.sql.runs import SqlRuns
-from penstock.stores.sql.session import QueueName, Session
+from penstock.stores.sql.scopes import SqlScopes
+from penstock.stores.sql.session import Session
 from penstock.stores.sql.tasks import SqlTasks
 from penstock.stores.sql.timers import SqlTimers
 from penstock.stores.sql.workers import SqlWorkers
@@ -25,9 +26,9 @@ from penstock.stores.sql.workers import SqlWorkers
 class SqlTx:
     """What an operation holds; each noun is made when it is first used."""
 
-    def __init__(self, session: Session, known_queues: Mapping[QueueName, Queue]) -> None:
+    def __init__(self, session: Session, known: Known) -> None:
         self.session = session
-        self._known_queues = known_queues
+        self._known = known
 
     @property
     def now_ms(self) -> int:
@@ -59,7 +60,15 @@ class SqlTx:
 
     @cached_property
     def queues(self) -> SqlQueues:
-        return SqlQueues(self.session, self._known_queues)
+        return SqlQueues(self.session, self._known)
+
+    @cached_property
+    def scopes(self) -> SqlScopes:
+        return SqlScopes(self.session, self._known)
+
+    @cached_property
+    def journal(self) -> SqlJournal:
+        return SqlJournal(self.session)
 
     @cached_property
     def policies(self) -> SqlPolicies:

@@ -1,0 +1,124 @@
+"""Whether anybody can take a task: workers of its type and build, heard lately, not draining, with a free slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.core.explaining.values import Act, Constraint, Kind, Remedy
+from penstock.core.explaining.words import counted
+from penstock.core.model import Cohort, Task, TaskKind, Worker
+from penstock.core.scheduling.cohorts import DRAINING, is_stale
+from penstock.core.scheduling.dispatch import fit
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """The workers of a queue, with what they hold of one line."""
+
+    workers: Sequence[Worker]
+    cohorts: Sequence[Cohort]
+    held: Mapping[str, int]
+    """Leases of the line, by worker."""
+    now_ms: int
+    stale_after_ms: int
+
+    def fitting(self, task: Task) -> Sequence[Worker]:
+        return [worker for worker in self.workers if _fits(worker, task)]
+
+    def is_draining(self, worker: Worker) -> bool:
+        build = worker.build_id or ""
+        return any(each.build_id == build and each.drain_intent == DRAINING for each in self.cohorts)
+
+    def is_silent(self, worker: Worker) -> bool:
+        return is_stale(worker, self.now_ms, self.stale_after_ms)
+
+    def serving(self, task: Task) -> Sequence[Worker]:
+        """Those who may poll for the task and were heard lately."""
+        return [w for w in self.fitting(task) if not self.is_draining(w) and not self.is_silent(w)]
+
+
+def _fits(worker: Worker, task: Task) -> bool:
+    what = fit(worker, worker.types(task.kind))
+    knows_type = not what.types or task.type in what.types
+    return knows_type and task.compatibility in (None, what.build_id)
+
+
+def nobody_serves(crew: Crew, task: Task) -> Constraint | None:
+    """Why no worker can be given the task at all, however long it waits."""
+    if crew.serving(task):
+        return None
+    fitting = crew.fitting(task)
+    if not fitting:
+        return _no_worker(crew, task)
+    awake = [worker for worker in fitting if not crew.is_draining(worker)]
+    return _no_poller(crew, task, awake) if awake else _draining(crew, task, fitting)
+
+
+def _no_worker(crew: Crew, task: Task) -> Constraint:
+    build = f" with build {task.compatibility}" if task.compatibility else ""
+    others = f" ({counted(len(crew.workers), 'worker')} there cannot)" if crew.workers else ""
+    return Constraint(
+        Kind.NO_WORKER,
+        f"no worker of the task queue {task.task_queue} runs {task.kind.value} tasks of type {task.type}{build}{others}",
+        scope=_line(task),
+        frees=(_register(task),),
+    )
+
+
+def _no_poller(crew: Crew, task: Task, silent: Sequence[Worker]) -> Constraint:
+    heard_ms = max(worker.heartbeat_at_ms for worker in silent)
+    return Constraint(
+        Kind.NO_POLLER,
+        f"{counted(len(silent), 'worker')} of the task queue {task.task_queue} could take it, and none polls: "
+        f"the last was heard {(crew.now_ms - heard_ms) // 1000} s ago",
+        scope=_line(task),
+        most=len(silent),
+        used=0,
+        frees=(Remedy(Act.POLL, _line(task)), _register(task)),
+    )
+
+
+def _draining(crew: Crew, task: Task, fitting: Sequence[Worker]) -> Constraint:
+    builds = sorted({worker.build_id or "" for worker in fitting})
+    named = ", ".join(build or "(no build)" for build in builds)
+    freed_by = [Remedy(Act.RESUME_BUILD, _line(task), build_id=build) for build in builds]
+    if task.compatibility is None:
+        freed_by.append(_register(task))
+    return Constraint(
+        Kind.DRAINING,
+        f"every worker of the task queue {task.task_queue} that could take it is draining: {named}",
+        scope=_line(task),
+        most=len(fitting),
+        used=0,
+        frees=tuple(freed_by),
+    )
+
+
+def saturation(crew: Crew, task: Task) -> Constraint | None:
+    """Whether every slot of those who could take the task is leased."""
+    serving = crew.serving(task)
+    slots = sum(_slots(worker, task.kind) for worker in serving)
+    held = sum(min(crew.held.get(worker.worker_id, 0), _slots(worker, task.kind)) for worker in serving)
+    if not serving or held < slots:
+        return None
+    return Constraint(
+        Kind.SATURATED,
+        f"all {counted(slots, 'slot')} of the {counted(len(serving), 'worker')} that could take it are leased",
+        scope=_line(task),
+        most=slots,
+        used=held,
+        frees=(Remedy(Act.END_LEASES, _line(task), count=1), _register(task)),
+    )
+
+
+def _slots(worker: Worker, kind: TaskKind) -> int:
+    return worker.workflow_slots if kind is TaskKind.WORKFLOW else worker.activity_slots
+
+
+def _register(task: Task) -> Remedy:
+    return Remedy(Act.REGISTER, _line(task), task_type=task.type, build_id=task.compatibility)
+
+
+def _line(task: Task) -> str:
+    return f"queue:{task.namespace}/{task.task_queue}/{task.kind.value}"

@@ -1,0 +1,300 @@
+"""A limit as operators read it: what holds, what a configuration declares, what somebody set, how much is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from penstock.core import windows
+from penstock.core.admission import (
+    EVERYWHERE,
+    KINDS,
+    Admission,
+    Declaration,
+    Declared,
+    Field,
+    ScopeDeclared,
+    ScopeRules,
+    cluster_scope,
+    declared,
+    group_scope,
+    namespace_scope,
+    queue_scope,
+)
+from penstock.core.model import Queue, RunId, Task
+from penstock.core.policies import SCOPE_KNOBS, Knob, Policy, Setting
+from penstock.core.scheduling.gates import RAMP_S, ScopeState
+from penstock.core.windows import Counts, Window
+
+LINE_KNOBS = (Knob.RUNNING, Knob.DISPATCHES, Knob.WINDOW, Knob.GROUP, Knob.PAUSED)
+"""The settings of a line that are limits."""
+WINDOW_SOURCE = "server.admission.dispatch_window"
+SCOPES_SOURCE = "server.admission.scopes"
+ANY_QUEUE = "*"
+"""Stands for every queue of which nothing of its own is said."""
+_COUNTING = (Knob.RUNNING, Knob.DISPATCHES, Knob.COST, Knob.PAUSED)
+"""A scope counts as long as one of these is set or declared."""
+
+
+class Part(StrEnum):
+    """Which tasks a namespace, a group or the cluster limits: both kinds together, or one of them."""
+
+    ALL = "all"
+    WORKFLOW = "workflow_tasks"
+    ACTIVITY = "activity_tasks"
+
+    @property
+    def kind(self) -> str | None:
+        return None if self is Part.ALL else self.removesuffix("_tasks")
+
+
+Parts = Mapping[Part, str]
+"""The names of the scopes that something consists of."""
+
+
+def cluster_parts() -> Parts:
+    return {part: cluster_scope(part.kind) for part in Part}
+
+
+def namespace_parts(namespace: str) -> Parts:
+    return {part: namespace_scope(namespace, part.kind) for part in Part}
+
+
+def group_parts(namespace: str, group: str) -> Parts:
+    """A group that namespaces share counts both kinds together, and nothing else."""
+    parts = [Part.ALL] if namespace == EVERYWHERE else list(Part)
+    return {part: group_scope(namespace, group, part.kind) for part in parts}
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One limit in its layers: what somebody set beats what is declared."""
+
+    knob: Knob
+    value: int | str | None
+    source: str | None
+    declared: Declared | None = None
+    live: Setting | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How much of a limit is used; None where nobody counts."""
+
+    most: int | None = None
+    used: int | None = None
+
+    @property
+    def left(self) -> int | None:
+        return None if self.most is None or self.used is None else max(0, self.most - self.used)
+
+
+@dataclass(frozen=True, slots=True)
+class Cooling:
+    """After a refusal upstream: closed until a moment, then opening step by step."""
+
+    until_ms: int
+    opens_fully_at_ms: int
+    is_closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsView:
+    """The limits of one line or scope, with what they count and who holds it."""
+
+    scope: str
+    version: int
+    limits: Sequence[Limit]
+    leases: Counted
+    dispatches: Counted
+    cost: Counted | None
+    """None: a line by itself has no such budget."""
+    cooling: Cooling | None = None
+    holders: Sequence[Task] = ()
+    workflows: Mapping[RunId, str] = field(default_factory=dict)
+    """The workflow ids of the holders' runs."""
+    now_ms: int = 0
+
+    def held_by(self, holders: Sequence[Task], workflows: Mapping[RunId, str]) -> LimitsView:
+        return replace(self, holders=holders, workflows=workflows)
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeUse:
+    """A scope as one line goes by it: for another one something else may be declared."""
+
+    rules: ScopeRules
+    leases: Counted
+    dispatches: Counted
+    cost: Counted
+    cooling: Cooling | None
+
+
+def use(rules: ScopeRules, state: ScopeState | None, now_ms: int) -> ScopeUse:
+    seen = state or ScopeState(0, rules.name)
+    return ScopeUse(
+        rules=rules,
+        leases=Counted(rules.leases, seen.running),
+        dispatches=_in_window(rules.window, rules.dispatches, seen.window, now_ms),
+        cost=_in_window(rules.window, rules.cost, seen.costs, now_ms),
+        cooling=_cooling(seen, now_ms),
+    )
+
+
+def of_line(admission: Admission, queue: Queue, running: int, now_ms: int) -> LimitsView:
+    """The limits of a line; `queue` goes by this admission."""
+    declaration, limits = admission.declaration, queue.limits
+    said = {
+        Knob.RUNNING: _says(declaration, Field.QUEUE_LEASES, queue),
+        Knob.DISPATCHES: _says(declaration, Field.QUEUE_DISPATCHES, queue),
+        Knob.WINDOW: Declared(declaration.window.value, WINDOW_SOURCE),
+        Knob.GROUP: _says(declaration, Field.GROUP, queue),
+    }
+    live = queue.policy.at(now_ms).settings
+    return LimitsView(
+        scope=queue_scope(queue.namespace, queue.name, queue.kind),
+        version=queue.policy.version,
+        limits=[_limit(knob, live.get(knob), said.get(knob), "task_queue.limits") for knob in LINE_KNOBS],
+        leases=Counted(queue.rules.running_limit, running),
+        dispatches=_in_window(limits.window, limits.dispatches, queue.window, now_ms),
+        cost=None,
+        now_ms=now_ms,
+    )
+
+
+def _says(declaration: Declaration, field_: Field, queue: Queue) -> Declared | None:
+    return declared(declaration, field_, queue.namespace, queue.name, queue.kind)
+
+
+def of_scope(
+    admission: Admission, name: str, lines: Sequence[Queue], state: ScopeState | None, now_ms: int
+) -> LimitsView:
+    """The limits of a scope; `lines` are those that may belong to it."""
+    row = admission.row(name)
+    policy = Policy() if row is None else row.policy
+    live, said = policy.at(now_ms).settings, _said(admission.declaration, name, lines)
+    source = f"{_word(name)}.limits"
+    limits = [_limit(knob, live.get(knob), said.get(knob), source) for knob in SCOPE_KNOBS]
+    value = {each.knob: each.value for each in limits}
+    counting = any(value[knob] is not None for knob in _COUNTING)
+    seen = state or ScopeState(0, name)
+    window = Window(str(value[Knob.WINDOW]))
+    return LimitsView(
+        scope=name,
+        version=policy.version,
+        limits=limits,
+        leases=Counted(_number(value[Knob.RUNNING]), seen.running if counting else None),
+        dispatches=_in_window(window, _number(value[Knob.DISPATCHES]), seen.window, now_ms),
+        cost=_in_window(window, _number(value[Knob.COST]), seen.costs, now_ms),
+        cooling=_cooling(seen, now_ms),
+        now_ms=now_ms,
+    )
+
+
+def _limit(knob: Knob, live: Setting | None, said: Declared | None, source: str) -> Limit:
+    if live is not None:
+        return Limit(knob, live.value, source, said, live)
+    return Limit(knob, None, None) if said is None else Limit(knob, said.value, said.source, said)
+
+
+def _in_window(window: Window, most: int | None, counts: Counts, now_ms: int) -> Counted:
+    return Counted() if most is None else Counted(most, windows.used(window, counts, now_ms))
+
+
+def _number(value: int | str | None) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _cooling(state: ScopeState, now_ms: int) -> Cooling | None:
+    until_ms = state.cool_until_ms
+    if until_ms is None or now_ms >= until_ms + RAMP_S * 1_000:
+        return None
+    return Cooling(until_ms, until_ms + RAMP_S * 1_000, now_ms < until_ms)
+
+
+# What a configuration says of a scope
+
+
+def _word(name: str) -> str:
+    """`cluster`, `namespace` or `group`."""
+    return name.partition(":")[0].partition("/")[0]
+
+
+def _said(declaration: Declaration, name: str, lines: Sequence[Queue]) -> dict[Knob, Declared]:
+    whole = declaration.scopes.get(name, ScopeDeclared())
+    window = whole.window or declaration.window
+    said: dict[Knob, Declared] = {
+        Knob.WINDOW: Declared(window.value, SCOPES_SOURCE if whole.window else WINDOW_SOURCE)
+    }
+    for knob, value in (
+        (Knob.RUNNING, whole.leases),
+        (Knob.DISPATCHES, whole.dispatches),
+        (Knob.COST, whole.cost),
+    ):
+        if value is not None:
+            said[knob] = Declared(value, SCOPES_SOURCE)
+    return said | _said_by_kind(declaration, name, lines)
+
+
+def _said_by_kind(declaration: Declaration, name: str, lines: Sequence[Queue]) -> dict[Knob, Declared]:
+    """What is declared for a namespace's tasks of one kind, or for those of a group."""
+    word, _, rest = name.partition(":")
+    namespace, *inside = rest.split("/")
+    if not inside or inside[-1] not in KINDS:
+        return {}
+    kind = inside[-1]
+    if word == "namespace":
+        found = {
+            Knob.RUNNING: declared(declaration, Field.NAMESPACE_LEASES, namespace, ANY_QUEUE, kind),
+            Knob.DISPATCHES: declared(declaration, Field.NAMESPACE_DISPATCHES, namespace, ANY_QUEUE, kind),
+        }
+    elif len(inside) > 1:
+        queues = {each.name for each in lines if each.kind == kind and each.limits.group == inside[0]}
+        queues |= {each.queue for each in _members(declaration, namespace) if each[1:] == (inside[0], kind)}
+        found = {Knob.DISPATCHES: _least(declaration, namespace, kind, queues)}
+    else:
+        return {}
+    return {knob: each for knob, each in found.items() if each is not None}
+
+
+def _least(declaration: Declaration, namespace: str, kind: str, queues: Iterable[str]) -> Declared | None:
+    """The lowest limit that one of a group's queues is to go by."""
+    found = [declared(declaration, Field.GROUP_DISPATCHES, namespace, queue, kind) for queue in queues]
+    return min((each for each in found if each is not None), key=lambda each: int(each.value), default=None)
+
+
+class _Member(NamedTuple):
+    """A queue, or all of them, that a configuration puts into a group."""
+
+    queue: str
+    group: str
+    kind: str
+
+
+def _members(declaration: Declaration, namespace: str) -> Iterator[_Member]:
+    for key, sections in declaration.overrides.items():
+        inside, parted, queue = key.partition(":")
+        if parted and inside != namespace:
+            continue
+        for kind, section in sections.items():
+            if Field.GROUP in section:
+                yield _Member(queue if parted else key, str(section[Field.GROUP]), kind)
+
+
+def groups(admission: Admission, namespace: str, lines: Sequence[Queue]) -> Sequence[tuple[str, str]]:
+    """The budget groups that a namespace's queues can belong to, as (namespace or `*`, group), by name."""
+    found = {(namespace, line.limits.group) for line in lines if line.limits.group is not None}
+    found |= {(namespace, each.group) for each in _members(admission.declaration, namespace)}
+    for name in (*(row.name for row in admission.rows), *admission.declaration.scopes):
+        found |= set(_group(name))
+    mine = {each for each in found if each[0] in (namespace, EVERYWHERE)}
+    return sorted(mine, key=lambda each: (each[1], each[0]))
+
+
+def _group(name: str) -> Iterator[tuple[str, str]]:
+    word, _, rest = name.partition(":")
+    if word == "group":
+        namespace, group, *_ = rest.split("/")
+        yield namespace, group

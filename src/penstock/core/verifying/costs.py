@@ -1,0 +1,98 @@
+"""Budgets with cost, as the journal tells them: what a lease reserves counts until its end says what it was.
+
+A lease that ends without a word on its cost has cost what it reserved.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from penstock.core.verifying.clock import JournalClock
+from penstock.core.verifying.findings import Book, Finding, Holder, Law, kept
+from penstock.core.verifying.journal import Ended, Granted, LeaseId, ScopeLimits, Started
+from penstock.core.verifying.leases import Live
+from penstock.core.verifying.rates import MINUTE_MS
+
+
+@dataclass(slots=True)
+class Spending:
+    """What one lease costs one scope, and when it was reserved."""
+
+    at_ms: int
+    holder: Holder
+    amount: int
+
+
+@dataclass(slots=True)
+class Spent:
+    """What one scope spent in the last sixty seconds, and in the calendar minute of the last lease."""
+
+    era: int
+    recent: deque[Spending] = field(default_factory=deque)
+    in_window: int = 0
+    minute: int = 0
+    in_minute: int = 0
+
+    def add(self, spending: Spending) -> None:
+        self.recent.append(spending)
+        self.in_window += spending.amount
+        while self.recent[0].at_ms <= spending.at_ms - MINUTE_MS:
+            self.in_window -= self.recent.popleft().amount
+        minute = spending.at_ms // MINUTE_MS
+        self.in_minute = (self.in_minute if minute == self.minute else 0) + spending.amount
+        self.minute = minute
+
+    def settle(self, spending: Spending, amount: int) -> None:
+        if self.recent and self.recent[0].at_ms <= spending.at_ms:
+            self.in_window += amount - spending.amount
+        if spending.at_ms // MINUTE_MS == self.minute:
+            self.in_minute += amount - spending.amount
+        spending.amount = amount
+
+    def within(self, window: str) -> int:
+        return self.in_window if window == "sliding" else self.in_minute
+
+
+class Costs:
+    """Holds "cost" against every lease that takes a place in a scope with a budget of cost."""
+
+    def __init__(self, book: Book, clock: JournalClock) -> None:
+        self._book = book
+        self._clock = clock
+        self._scopes: dict[str, Spent] = {}
+        self._reserved: dict[LeaseId, dict[str, tuple[Spent, Spending]]] = {}
+
+    def taken(self, line: Granted | Started, live: Live) -> None:
+        for limits in live.counted:
+            if limits.max_cost_per_minute is not None:
+                self._is_kept(line, live, limits, limits.max_cost_per_minute)
+
+    def ended(self, line: Ended) -> None:
+        reserved = self._reserved.pop(line.lease_id, None)
+        if reserved is None or line.cost is None:
+            return
+        for spent, spending in reserved.values():
+            spent.settle(spending, line.cost)
+
+    def _is_kept(self, line: Granted | Started, live: Live, limits: ScopeLimits, budget: int) -> None:
+        spent = self._scopes.get(limits.scope)
+        if spent is None or spent.era != self._clock.era:
+            spent = self._scopes[limits.scope] = Spent(self._clock.era)
+        spending = Spending(self._clock.now_ms, live.holder, limits.cost)
+        spent.add(spending)
+        self._reserved.setdefault(line.lease_id, {})[limits.scope] = spent, spending
+        if not limits.cost:
+            return
+        self._book.checked[Law.COST] += 1
+        cost = spent.within(limits.window)
+        if cost > budget:
+            window = "sixty seconds" if limits.window == "sliding" else "a calendar minute"
+            said = f"a cost of {cost} in {window} where {budget} may"
+            self._book.find(
+                Finding(Law.COST, said, line.at_ms, line.seq, limits.scope, cost, budget, _last(spent))
+            )
+
+
+def _last(spent: Spent) -> tuple[Holder, ...]:
+    return kept(spending.holder for spending in reversed(spent.recent))

@@ -1,0 +1,69 @@
+"""Rates, as the journal tells them: dispatches in each calendar minute, or in any sixty seconds."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from penstock.core.verifying.clock import JournalClock
+from penstock.core.verifying.findings import Book, Finding, Holder, Law, kept
+from penstock.core.verifying.journal import Granted, ScopeLimits, Started
+from penstock.core.verifying.leases import Live
+
+MINUTE_MS = 60_000
+
+
+@dataclass(slots=True)
+class Dispatches:
+    """What went out of one scope: in the last sixty seconds, and in the calendar minute of the last one."""
+
+    era: int
+    recent: deque[tuple[int, Holder]] = field(default_factory=deque)
+    minute: int = 0
+    in_minute: int = 0
+
+    def add(self, now_ms: int, holder: Holder) -> None:
+        self.recent.append((now_ms, holder))
+        while self.recent[0][0] <= now_ms - MINUTE_MS:
+            self.recent.popleft()
+        minute = now_ms // MINUTE_MS
+        self.in_minute = self.in_minute + 1 if minute == self.minute else 1
+        self.minute = minute
+
+    def within(self, window: str) -> int:
+        return len(self.recent) if window == "sliding" else self.in_minute
+
+
+class Rates:
+    """Holds "rate" against every lease that takes a place in a scope with a rate."""
+
+    def __init__(self, book: Book, clock: JournalClock) -> None:
+        self._book = book
+        self._clock = clock
+        self._scopes: dict[str, Dispatches] = {}
+
+    def taken(self, line: Granted | Started, live: Live) -> None:
+        for limits in live.counted:
+            if limits.max_dispatches_per_minute is not None:
+                self._is_kept(line, live, limits, limits.max_dispatches_per_minute)
+
+    def _is_kept(self, line: Granted | Started, live: Live, limits: ScopeLimits, rate: int) -> None:
+        now_ms = self._clock.now_ms
+        scope = self._scopes.get(limits.scope)
+        if scope is None or scope.era != self._clock.era:
+            scope = self._scopes[limits.scope] = Dispatches(self._clock.era)
+        scope.add(now_ms, live.holder)
+        if rate == 0:
+            return
+        self._book.checked[Law.RATE] += 1
+        count = scope.within(limits.window)
+        if count > rate:
+            window = "sixty seconds" if limits.window == "sliding" else "a calendar minute"
+            said = f"{count} dispatches in {window} where {rate} may"
+            self._book.find(
+                Finding(Law.RATE, said, line.at_ms, line.seq, limits.scope, count, rate, _last(scope, count))
+            )
+
+
+def _last(scope: Dispatches, count: int) -> tuple[Holder, ...]:
+    return kept(holder for (_, holder), _ in zip(reversed(scope.recent), range(count), strict=False))

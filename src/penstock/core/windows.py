@@ -1,0 +1,145 @@
+"""How much went in the last minute: in calendar minutes, or in a window that slides.
+
+What went is kept by the second, beside the row that it limits, so no restart and no second server starts from
+nothing. For calendar minutes one count of each is enough; it stands at the last second in which something went,
+and the minute before is kept as well, so that whoever changes to a sliding window is strict from the first moment.
+When the clock was set back, what went in its far future went just now: so it falls due a minute later, and not when
+that future comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+MINUTE_MS = 60_000
+SECOND_MS = 1_000
+PER_MINUTE_MAX = 1_000_000_000
+
+
+class Window(StrEnum):
+    """`minute`: as many as allowed in every calendar minute, so up to twice that around its turn.
+    `sliding`: no sixty seconds, wherever they begin, hold more than allowed."""
+
+    MINUTE = "minute"
+    SLIDING = "sliding"
+
+
+Counts = tuple[tuple[int, int], ...]
+"""(second, how much), oldest first."""
+
+NOTHING: Counts = ()
+
+
+def used(window: Window, counts: Counts, now_ms: int) -> int:
+    """How much counts against the limit now."""
+    return sum(amount for _, amount in _live(window, counts, now_ms))
+
+
+def left(window: Window, most: int, counts: Counts, now_ms: int) -> int:
+    return max(0, most - used(window, counts, now_ms))
+
+
+def spent(window: Window, counts: Counts, now_ms: int, amount: int) -> Counts:
+    """The counts after so much more; what has left every window is forgotten."""
+    now_ms = _not_before(counts, now_ms)
+    seconds = dict(_live(Window.SLIDING, counts, now_ms))
+    second = now_ms // SECOND_MS
+    seconds[second] = seconds.get(second, 0) + amount
+    return _ordered(_by_minute(seconds) if window is Window.MINUTE else seconds)
+
+
+def _by_minute(seconds: dict[int, int]) -> dict[int, int]:
+    """One count for each calendar minute, at its last second."""
+    last = {_minute(second): second for second in sorted(seconds) if seconds[second]}
+    return {
+        second: sum(count for each, count in seconds.items() if _minute(each) == minute)
+        for minute, second in last.items()
+    }
+
+
+def returned(window: Window, counts: Counts, at_ms: int, amount: int) -> Counts:
+    """The counts after what went at a moment turned out to be less; what has left the window changes nothing."""
+    second = at_ms // SECOND_MS
+    after = []
+    for each, count in counts:
+        freed = min(amount, count) if _is_one(window, each, second) else 0
+        amount -= freed
+        after.append((each, count - freed))
+    return tuple(after)
+
+
+def _is_one(window: Window, second: int, other: int) -> bool:
+    return second == other or (window is Window.MINUTE and _minute(second) == _minute(other))
+
+
+def _minute(second: int) -> int:
+    return second * SECOND_MS // MINUTE_MS
+
+
+def is_ahead(counts: Counts, now_ms: int) -> bool:
+    """Whether something went in what is the far future now: the clock was set back."""
+    return any(second * SECOND_MS > now_ms + MINUTE_MS for second, _ in counts)
+
+
+def _not_before(counts: Counts, now_ms: int) -> int:
+    """The time as far as these counts go: it does not run backwards for less than a minute.
+
+    Whoever waited for the row looked at the clock before it waited, and must not date back what others did.
+    """
+    newest_ms = max((second * SECOND_MS for second, _ in counts), default=0)
+    return newest_ms if now_ms < newest_ms <= now_ms + MINUTE_MS else now_ms
+
+
+def opens_at_ms(window: Window, most: int, counts: Counts, now_ms: int, amount: int = 1) -> int | None:
+    """When so much more may go; None: never, for it is more than the limit allows at all."""
+    if amount > most:
+        return None
+    now_ms = _not_before(counts, now_ms)
+    live = _live(window, counts, now_ms)
+    taken = sum(count for _, count in live)
+    if taken + amount <= most:
+        return now_ms
+    for second, count in live:
+        taken -= count
+        if taken + amount <= most:
+            return _leaves_at_ms(window, second)
+    return now_ms
+
+
+def _live(window: Window, counts: Counts, now_ms: int) -> Counts:
+    """What is not yet over."""
+    now_ms = _not_before(counts, now_ms)
+    latest = now_ms // SECOND_MS
+    live: dict[int, int] = {}
+    for second, count in counts:
+        if _leaves_at_ms(window, second) > now_ms:
+            live[min(second, latest)] = live.get(min(second, latest), 0) + count
+    return _ordered(live)
+
+
+def _leaves_at_ms(window: Window, second: int) -> int:
+    """When a second stops to count: with the end of its calendar minute, or a whole minute after its own end."""
+    if window is Window.MINUTE:
+        return (_minute(second) + 1) * MINUTE_MS
+    return (second + 1) * SECOND_MS + MINUTE_MS
+
+
+def _ordered(seconds: dict[int, int]) -> Counts:
+    return tuple(sorted((second, count) for second, count in seconds.items() if count))
+
+
+def written(counts: Counts) -> str | None:
+    """As one text, for a row; None: nothing."""
+    return " ".join(f"{second}:{count}" for second, count in counts) or None
+
+
+def read(text: str | None) -> Counts:
+    if not text:
+        return NOTHING
+    return tuple(_pair(word.split(":")) for word in text.split(" "))
+
+
+def _pair(words: Iterable[str]) -> tuple[int, int]:
+    second, count = words
+    return int(second), int(count)

@@ -1,0 +1,246 @@
+"""Limits that several queues share, as a configuration declares them and as operators change them.
+
+A change holds every line still that it concerns, has the scopes count what those lines lease already, and gives
+them a new stamp: so the next grant goes by the new limits, on every server, and counts everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from penstock.core.admission import EVERYWHERE, Admission, Declaration, LineLimits, ScopeRow, ScopeRules
+from penstock.core.model import Queue, Task
+from penstock.core.policies import Knob, Policy, PolicyChange, Setting, changed
+from penstock.core.scheduling.gates import ScopeState
+from penstock.engine.adoption import adopt
+from penstock.engine.house import House
+from penstock.engine.policies import CHANGES_KEPT, Ask, Unset
+from penstock.errors import Conflict, Reason
+from penstock.ports.store import Line, Tx
+from penstock.ports.wakeups import queue_bell, scope_bell
+
+HOLDERS_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeAsk:
+    """One change of a scope's limits, made whole or not at all."""
+
+    settings: Mapping[Knob, Ask] = field(default_factory=dict)
+    reason: str | None = None
+    ends_at_ms: int | None = None
+    """When what it sets stops to hold by itself."""
+    if_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeView:
+    """A scope: its limits, what it counts, and who holds its leases."""
+
+    name: str
+    policy: Policy
+    """What operators set."""
+    rules: ScopeRules
+    """What holds, declared or set."""
+    state: ScopeState
+    holders: Sequence[Task]
+    now_ms: int
+
+
+async def declare(house: House, declaration: Declaration, by: str) -> Admission | None:
+    """Make a configuration's limits those of the cluster; returns what held before, None if it is the same.
+
+    What operators set stays in force above it. When servers declare different limits, the last to start is
+    heard, and the log of each says so.
+    """
+
+    async def is_known(tx: Tx) -> bool:
+        return (await tx.scopes.admission()).declaration == declaration
+
+    async def operation(tx: Tx) -> Admission | None:
+        before = await tx.scopes.lock_admission()
+        if before.declaration == declaration:
+            return None
+        lines = await tx.scopes.lock_lines(None)
+        after = replace(before, declaration=declaration)
+        tx.scopes.declare(declaration, by)
+        await _take_effect(house, tx, lines, after)
+        return before
+
+    if await house.store.read(is_known):
+        return None
+    return await house.store.transact(operation, key="admission", line=Line.CHANGE)
+
+
+async def configure(house: House, name: str, ask: ScopeAsk, author: str) -> ScopeView:
+    """Change what operators ask of a scope: from the next grant on, for everything that it counts."""
+
+    async def operation(tx: Tx) -> None:
+        before = await tx.scopes.lock_admission()
+        row = before.row(name)
+        policy = Policy() if row is None else row.policy
+        _check_version(policy, ask.if_version)
+        settings, log = _changes(policy, ask, author, tx.now_ms)
+        if not log:
+            return
+        policy = changed(policy, settings, ())
+        lines = await tx.scopes.lock_lines(_namespace(name))
+        (scope_id,) = await tx.scopes.ids([name])
+        rows = [each for each in before.rows if each.name != name]
+        after = replace(before, rows=(*rows, ScopeRow(scope_id, name, policy)))
+        tx.scopes.save_policy(scope_id, policy)
+        tx.scopes.log(name, log)
+        if policy.version > CHANGES_KEPT:
+            tx.scopes.forget_changes(name, policy.version - CHANGES_KEPT)
+        await _take_effect(house, tx, lines, after)
+        tx.wake(scope_bell(scope_id))
+
+    await house.store.transact(operation, key="admission", line=Line.CHANGE)
+    return await read(house, name)
+
+
+async def found(house: House, name: str) -> None:
+    """Make a scope known to its lines, though nobody has limited it: it may have to be closed."""
+
+    async def operation(tx: Tx) -> None:
+        before = await tx.scopes.lock_admission()
+        if before.row(name) is not None:
+            return
+        lines = await tx.scopes.lock_lines(_namespace(name))
+        (scope_id,) = await tx.scopes.ids([name])
+        tx.scopes.save_policy(scope_id, Policy())
+        after = replace(before, rows=(*before.rows, ScopeRow(scope_id, name, Policy())))
+        await _take_effect(house, tx, lines, after)
+
+    await house.store.transact(operation, key="admission", line=Line.CHANGE)
+
+
+async def read(house: House, name: str) -> ScopeView:
+    async def operation(tx: Tx) -> ScopeView:
+        return await _view(tx, await tx.scopes.admission(), name)
+
+    return await house.store.read(operation)
+
+
+async def every(house: House, prefix: str) -> Sequence[ScopeView]:
+    """The scopes whose names begin so and that are limited, declared or set."""
+
+    async def operation(tx: Tx) -> Sequence[ScopeView]:
+        admission = await tx.scopes.admission()
+        names = {row.name for row in admission.rows} | set(admission.declaration.scopes)
+        return [await _view(tx, admission, name) for name in sorted(names) if name.startswith(prefix)]
+
+    return await house.store.read(operation)
+
+
+async def history(house: House, name: str, limit: int) -> Sequence[PolicyChange]:
+    async def operation(tx: Tx) -> Sequence[PolicyChange]:
+        return await tx.scopes.changes(name, limit)
+
+    return await house.store.read(operation)
+
+
+async def _view(tx: Tx, admission: Admission, name: str) -> ScopeView:
+    row = admission.row(name)
+    rules = admission.scope(name, tx.now_ms)
+    found = await tx.scopes.find([name])
+    state = found[0] if found else ScopeState(0, name)
+    holders: list[Task] = []
+    for queue in await _lines_of(tx, name) if found and state.running else ():
+        holders += await tx.scopes.holders(state.scope_id, queue.queue_id, HOLDERS_SHOWN)
+    holders = sorted(holders, key=lambda task: task.lease_expires_at_ms or 0)[:HOLDERS_SHOWN]
+    return ScopeView(name, Policy() if row is None else row.policy, rules, state, holders, tx.now_ms)
+
+
+async def _lines_of(tx: Tx, name: str) -> Sequence[Queue]:
+    namespace = _namespace(name)
+    names = [namespace] if namespace is not None else [each.name for each in await tx.namespaces.list()]
+    return [queue for each in names for queue in await tx.queues.list(each)]
+
+
+async def _take_effect(house: House, tx: Tx, lines: Sequence[Queue], after: Admission) -> None:
+    """Have each scope count the leases of every line that it limits now, and let the lines go by the new limits."""
+    stamp = house.entropy.token()
+    joined: dict[str, list[Queue]] = {}
+    for line in lines:
+        for rules in _limits(after, line, tx.now_ms).scopes:
+            joined.setdefault(rules.name, []).append(line)
+    if joined:
+        await adopt(tx, joined)
+    tx.scopes.stamp(stamp, [line.queue_id for line in lines])
+    for line in lines:
+        tx.wake(queue_bell(line.queue_id))
+
+
+def _limits(admission: Admission, line: Queue, now_ms: int) -> LineLimits:
+    return admission.of(line.namespace, line.name, line.kind, line.policy, now_ms)
+
+
+def _namespace(name: str) -> str | None:
+    """The namespace that a scope lies in; None: in all."""
+    kind, _, rest = name.partition(":")
+    namespace = rest.partition("/")[0]
+    return None if kind.startswith("cluster") or namespace == EVERYWHERE else namespace
+
+
+def _check_version(policy: Policy, if_version: int | None) -> None:
+    if if_version is not None and if_version != policy.version:
+        raise Conflict(
+            Reason.CONFIG_VERSION_CONFLICT,
+            f"The limits are at version {policy.version}, not {if_version}. Read them again, then repeat the change.",
+            current_version=policy.version,
+        )
+
+
+def _changes(
+    policy: Policy, ask: ScopeAsk, author: str, now_ms: int
+) -> tuple[dict[Knob, Setting | None], list[PolicyChange]]:
+    settings: dict[Knob, Setting | None] = {}
+    log: list[PolicyChange] = []
+    for knob, each in ask.settings.items():
+        before = policy.settings.get(knob)
+        reason = each.reason or ask.reason
+        after = None
+        if not isinstance(each.value, Unset):
+            value = each.value if each.value is not None else None if before is None else before.value
+            after = None if value is None else Setting(value, author, now_ms, reason, ask.ends_at_ms)
+        if _told(before) == _told(after):
+            continue
+        settings[knob] = after
+        old, new = (None if one is None else str(one.value) for one in (before, after))
+        log.append(PolicyChange(policy.version + 1, now_ms, author, knob.value, None, old, new, reason))
+    return settings, log
+
+
+def _told(setting: Setting | None) -> tuple[object, ...] | None:
+    return None if setting is None else (setting.value, setting.reason, setting.ends_at_ms)
+
+
+async def check(house: House, name: str) -> int:
+    """Compare what a scope counts with the leases that say so, and mend it; returns by how many it was wrong.
+
+    Nothing makes it wrong but a hand in the database: so whoever calls this tells an operator.
+    """
+
+    async def looks_right(tx: Tx) -> bool:
+        found = await tx.scopes.find([name])
+        return not found or await _held(tx, found[0], await _lines_of(tx, name)) == found[0].running
+
+    async def operation(tx: Tx) -> int:
+        lines = await tx.scopes.lock_lines(_namespace(name))
+        ids = await tx.scopes.ids([name])
+        (state,) = await tx.scopes.lock(ids)
+        held = await tx.scopes.hold(state.scope_id, [line.queue_id for line in lines])
+        (state,) = await tx.scopes.lock(ids)
+        if held != state.running:
+            tx.scopes.settle(replace(state, granted=state.ended + held))
+        return state.running - held
+
+    if await house.store.read(looks_right):
+        return 0
+    return await house.store.transact(operation, key="admission", line=Line.CHANGE)
+
+
+async def _held(tx: Tx, state: ScopeState, lines: Sequence[Queue]) -> int:
+    return await tx.scopes.counted(state.scope_id, [line.queue_id for line in lines])

@@ -1,0 +1,23 @@
+"""Scopes that begin to limit a line count what it leases already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from penstock.core.model import Queue
+from penstock.ports.store import Tx
+
+
+async def adopt(tx: Tx, joined: Mapping[str, Sequence[Queue]]) -> None:
+    """Count the leases of lines that are held still in each of their scopes, whoever granted them when.
+
+    A scope that counted other lines as well goes on to count them.
+    """
+    names = list(joined)
+    by_name = {state.name: state for state in await tx.scopes.lock(await tx.scopes.ids(names))}
+    for name in names:
+        state = by_name[name]
+        adopted = await tx.scopes.adopt(state.scope_id, [line.queue_id for line in joined[name]])
+        if adopted:
+            tx.scopes.settle(replace(state, granted=state.granted + adopted))

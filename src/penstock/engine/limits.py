@@ -1,0 +1,153 @@
+"""Limits as operators read them: of a line, a namespace, a budget group or the cluster, with who uses them up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from penstock.core import limits
+from penstock.core.admission import EVERYWHERE, LEASES_MAX
+from penstock.core.limits import LimitsView, Part, Parts, ScopeUse
+from penstock.core.model import Queue, RunId, Task, TaskKind
+from penstock.core.scheduling.gates import ScopeState
+from penstock.engine import policies
+from penstock.engine.house import House
+from penstock.ports.store import Tx
+
+HOLDERS_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class LineView:
+    """A line's own limits, and those of the scopes that it belongs to."""
+
+    queue: Queue
+    own: LimitsView
+    scopes: Sequence[ScopeUse]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A budget group, and the lines that belong to it."""
+
+    group: str
+    namespace: str
+    """Its own, or `*` for a group that all namespaces share."""
+    parts: Mapping[Part, LimitsView]
+    members: Sequence[Queue]
+
+
+async def now_ms(house: House) -> int:
+    """The time by which limits end: the store's, which all servers share."""
+
+    async def operation(tx: Tx) -> int:
+        return tx.now_ms
+
+    return await house.store.read(operation)
+
+
+async def of_line(house: House, namespace: str, name: str, kind: TaskKind) -> LineView:
+    """The limits of a line; one that nobody used yet has those that would hold for it."""
+
+    async def operation(tx: Tx) -> LineView:
+        admission = await tx.scopes.admission()
+        queue = await policies.line(tx, namespace, name, kind)
+        found = admission.of(namespace, name, kind, queue.policy, tx.now_ms)
+        queue = replace(queue, limits=found, at_ms=tx.now_ms)
+        running = await tx.queues.running(queue.queue_id, LEASES_MAX)
+        holders = await tx.tasks.leases_on(queue.queue_id, HOLDERS_SHOWN)
+        own = limits.of_line(admission, queue, running, tx.now_ms)
+        states = await _states(tx, [each.name for each in found.scopes])
+        return LineView(
+            queue,
+            own.held_by(holders, await _workflows(tx, holders)),
+            [limits.use(rules, states.get(rules.name), tx.now_ms) for rules in found.scopes],
+        )
+
+    return await house.store.read(operation)
+
+
+async def of_parts(house: House, parts: Parts) -> Mapping[Part, LimitsView]:
+    """What the scopes of a namespace, or of the cluster, limit and count, with the first of their holders."""
+
+    async def operation(tx: Tx) -> Mapping[Part, LimitsView]:
+        return await _parts(tx, parts, await _lines(tx, parts[Part.ALL]))
+
+    return await house.store.read(operation)
+
+
+async def of_group(house: House, namespace: str, group: str) -> GroupView:
+    """A budget group with the first of its holders; one that nobody limits is empty, not an error."""
+
+    async def operation(tx: Tx) -> GroupView:
+        parts = limits.group_parts(namespace, group)
+        lines = [each for each in await _lines(tx, parts[Part.ALL]) if each.limits.group == group]
+        return GroupView(group, namespace, await _parts(tx, parts, lines), lines)
+
+    return await house.store.read(operation)
+
+
+async def groups(house: House, namespace: str) -> Sequence[GroupView]:
+    """Every budget group that queues of a namespace can belong to; who holds their leases is left out."""
+
+    async def operation(tx: Tx) -> Sequence[GroupView]:
+        admission = await tx.scopes.admission()
+        lines = await tx.queues.list(namespace)
+        found = [
+            (owner, group, limits.group_parts(owner, group))
+            for owner, group in limits.groups(admission, namespace, lines)
+        ]
+        states = await _states(tx, [name for _, _, parts in found for name in parts.values()])
+        return [
+            GroupView(
+                group,
+                owner,
+                {
+                    part: limits.of_scope(admission, name, lines, states.get(name), tx.now_ms)
+                    for part, name in parts.items()
+                },
+                [each for each in lines if each.limits.group == group],
+            )
+            for owner, group, parts in found
+        ]
+
+    return await house.store.read(operation)
+
+
+async def _parts(tx: Tx, parts: Parts, lines: Sequence[Queue]) -> Mapping[Part, LimitsView]:
+    admission, states = await tx.scopes.admission(), await _states(tx, list(parts.values()))
+    views: dict[Part, LimitsView] = {}
+    for part, name in parts.items():
+        state = states.get(name)
+        view = limits.of_scope(admission, name, lines, state, tx.now_ms)
+        holders = await _holders(tx, state, lines) if state is not None and view.leases.used else []
+        views[part] = view.held_by(holders, await _workflows(tx, holders))
+    return views
+
+
+async def _states(tx: Tx, names: Sequence[str]) -> Mapping[str, ScopeState]:
+    return {state.name: state for state in await tx.scopes.find(names)} if names else {}
+
+
+async def _lines(tx: Tx, scope: str) -> Sequence[Queue]:
+    """Every line that a scope may count."""
+    word, _, rest = scope.partition(":")
+    namespace = rest.partition("/")[0]
+    if word == "cluster" or namespace == EVERYWHERE:
+        return [line for each in await tx.namespaces.list() for line in await tx.queues.list(each.name)]
+    return await tx.queues.list(namespace)
+
+
+async def _holders(tx: Tx, state: ScopeState, lines: Sequence[Queue]) -> Sequence[Task]:
+    """The leases that a scope counts, those that end first at the front."""
+    found: list[Task] = []
+    for line in lines:
+        found += await tx.scopes.holders(state.scope_id, line.queue_id, HOLDERS_SHOWN)
+    return sorted(found, key=lambda task: task.lease_expires_at_ms or 0)[:HOLDERS_SHOWN]
+
+
+async def _workflows(tx: Tx, holders: Sequence[Task]) -> Mapping[RunId, str]:
+    ids = list(dict.fromkeys(task.run_id for task in holders))
+    return (
+        {run.run_id: run.workflow_id for run in await tx.runs.get_many(ids) if run is not None} if ids else {}
+    )

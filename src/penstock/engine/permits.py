@@ -1,0 +1,90 @@
+"""Tasks that were handed out ahead of time take their permit before they are run.
+
+A worker that fetches ahead holds short leases which no limit counts. Running is what limits are about: so the
+permit is taken here, under the same locks and by the same gates as a grant, and who has lost the lease gets none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from penstock.core import journal
+from penstock.core.model import Activity, Queue, Run, Task, TaskId, run_of
+from penstock.core.scheduling import dispatch
+from penstock.core.scheduling.dispatch import Hold, HoldReason
+from penstock.core.scheduling.gates import ScopeState, charged, counted_by
+from penstock.core.scheduling.leases import Report
+from penstock.engine.activity_reports import held_by
+from penstock.engine.house import House
+from penstock.engine.polls import begun, counting, running_on
+from penstock.ports.store import Line, Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """A started task, or why it may not start yet."""
+
+    task: Task
+    run: Run
+    activity: Activity
+    hold: Hold | None = None
+    now_ms: int = 0
+
+
+async def start(house: House, namespace: str, task_id: TaskId, report: Report) -> Permit:
+    """Let a task run that its worker holds; one that runs already is told so again."""
+
+    async def known(tx: Tx) -> Task | None:
+        return await tx.tasks.get(task_id)
+
+    task = await house.store.read(known)
+    queue_id = None if task is None else task.queue_id
+
+    async def operation(tx: Tx) -> Permit:
+        queue = None if queue_id is None else await tx.queues.lock(queue_id)
+        states = {} if queue is None else await counting(tx, queue)
+        running = 0 if queue is None else await running_on(tx, queue)
+        held = await held_by(house, tx, namespace, task_id, report)
+        permit = Permit(held.task, held.run, held.activity, now_ms=tx.now_ms)
+        if not held.task.claimed:
+            return permit
+        assert queue is not None, "a task has a queue"
+        hold = _hold(house, queue, running, states, held.task, tx.now_ms)
+        return replace(permit, hold=hold) if hold is not None else _begin(house, tx, queue, states, permit)
+
+    return await house.store.transact(operation, key=f"queue:{queue_id or run_of(task_id)}", line=Line.CLAIM)
+
+
+def _hold(
+    house: House, queue: Queue, running: int, states: dict[str, ScopeState], task: Task, now_ms: int
+) -> Hold | None:
+    if queue.is_limited and not house.coordination.is_supported():
+        return Hold(HoldReason.UNAVAILABLE)
+    paid = replace(queue, paid_until_ns=0)  # the claim paid for the queue's rate already
+    allowed = dispatch.budget(paid, running, now_ms, states, task.cost)
+    return allowed if isinstance(allowed, Hold) else None
+
+
+def _begin(house: House, tx: Tx, queue: Queue, states: dict[str, ScopeState], permit: Permit) -> Permit:
+    task = permit.task
+    scopes = [charged(rules, states[rules.name], 1, task.cost, tx.now_ms) for rules in queue.limits.scopes]
+    for state in scopes:
+        tx.scopes.settle(state)
+    window = dispatch.windowed(queue, 1, tx.now_ms)
+    if window != queue.window:
+        tx.policies.settle(queue.queue_id, queue.paid_until_ns, queue.aging_turn, window)
+    lease_ms = house.settings.leases.activity_lease_ms
+    started = replace(
+        task,
+        claimed=0,
+        counted=task.counted or (2 if queue.rules.running_limit is not None else 0),
+        scopes=counted_by(scopes),
+        lease_expires_at_ms=max(task.lease_expires_at_ms or 0, tx.now_ms + lease_ms),
+        leased_at_ms=tx.now_ms,
+    )
+    activity = begun(permit.activity, started, tx.now_ms)
+    tx.tasks.save(started, task.state)
+    tx.activities.save(activity)
+    if house.journals:
+        tx.journal.append(journal.started(queue, started, scopes, tx.now_ms))
+    return replace(permit, task=started, activity=activity)

@@ -1,0 +1,53 @@
+"""What scopes count is compared with the leases that say so, now and then; a difference is mended and told.
+
+Nothing in here makes them differ: it is a hand in the database, or a fault of ours, and an operator must know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from penstock.engine import admission
+from penstock.engine.house import House
+from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.ports.store import Tx
+
+EVERY_MS = 60_000
+log = structlog.get_logger("penstock.sweeper")
+
+
+def scope_counts(house: House) -> Sweeper[str]:
+    return Sweeper("scope_counts", house, _Round().find, mend)
+
+
+class _Round:
+    """Goes through all scopes once a minute, some at a time."""
+
+    def __init__(self) -> None:
+        self._after: str | None = ""
+        self._began_at_ms = 0
+
+    async def find(self, house: House, limit: int) -> Sequence[str]:
+        async def operation(tx: Tx) -> Sequence[str]:
+            if self._after is None and tx.now_ms - self._began_at_ms < EVERY_MS:
+                return ()
+            if not self._after:
+                self._began_at_ms = tx.now_ms
+            return await tx.scopes.names(self._after or "", limit)
+
+        found = await house.store.read(operation)
+        self._after = found[-1] if len(found) == limit else None
+        return found
+
+
+async def mend(house: House, name: str) -> bool:
+    wrong_by = await admission.check(house, name)
+    if wrong_by:
+        log.error(
+            "a scope counted wrong and was put right; was the database changed by hand?",
+            scope=name,
+            counted_too_many=wrong_by,
+        )
+    return bool(wrong_by)

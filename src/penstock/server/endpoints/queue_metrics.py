@@ -1,0 +1,62 @@
+"""The admission of every task queue as numbers for Prometheus. They name tenants, so they are asked with a token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from penstock.core.model import TaskKind
+from penstock.engine import queues
+from penstock.server.endpoints.task_queues import admission_of
+from penstock.server.operation import Answer, Call
+
+STATUSES = ("accepting", "throttled", "saturated", "no_slots", "no_active_workers", "unavailable")
+_COUNTS = {
+    "ready": ("ready_count", "Tasks that wait."),
+    "leased": ("leased_count", "Tasks in the hands of workers."),
+    "worker_slots": ("configured_slot_count", "Slots that active workers offer."),
+}
+
+
+async def read(call: Call) -> Answer:
+    """Every queue of the namespace: its status, its counts and each of its limits."""
+    registry = CollectorRegistry()
+    counts = {
+        name: Gauge(f"penstock_queue_{name}", text, ("namespace", "task_queue", "kind"), registry=registry)
+        for name, (_, text) in _COUNTS.items()
+    }
+    status = Gauge(
+        "penstock_queue_admission",
+        "1 for the status of a queue's tasks of one kind.",
+        ("namespace", "task_queue", "kind", "status"),
+        registry=registry,
+    )
+    caps = {
+        name: Gauge(
+            f"penstock_queue_limit_{name}",
+            text,
+            ("namespace", "task_queue", "kind", "limit", "scope"),
+            registry=registry,
+        )
+        for name, text in (
+            ("max", "What a limit allows."),
+            ("used", "How much of a limit is used."),
+            ("remaining", "How much of a limit is left."),
+        )
+    }
+    for view in await queues.every(call.house, call.namespace):
+        for kind in TaskKind:
+            section: dict[str, Any] = admission_of(call, view)[f"{kind.value}_tasks"]
+            labels = (call.namespace, view.name, kind.value)
+            for name, (field, _) in _COUNTS.items():
+                counts[name].labels(*labels).set(section[field])
+            for each in STATUSES:
+                status.labels(*labels, each).set(each == section["status"])
+            for cap in section["caps"]:
+                for name, gauge in caps.items():
+                    if cap[name] is not None:
+                        gauge.labels(*labels, cap["limit"], cap["scope"]).set(cap[name])
+    return Answer(
+        generate_latest(registry), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+    )

@@ -1,0 +1,16 @@
+"""A line as an operation sees it: its row, with what others say of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.core.model import Queue
+from penstock.stores.memory.tables import IN_FORCE, Tables
+
+
+def seen(tables: Tables, queue: Queue, now_ms: int) -> Queue:
+    """The row, with what its namespace says of fairness and the limits that hold for it now."""
+    namespace = tables.namespaces.get(queue.namespace)
+    fair = queue.fair_by_default if namespace is None else namespace.fair
+    limits = tables.admission[IN_FORCE].of(queue.namespace, queue.name, queue.kind, queue.policy, now_ms)
+    return replace(queue, fair_by_default=fair, limits=limits, at_ms=now_ms)

@@ -1,0 +1,71 @@
+-- Limits that several queues share, the declaration of a configuration, and the journal.
+
+-- One row: which limits are in force. A new stamp with every change, so that servers know what they have read.
+CREATE TABLE admission (
+  id             INTEGER PRIMARY KEY CHECK (id = 1),
+  version        INTEGER NOT NULL,
+  stamp          TEXT NOT NULL,
+  declared       TEXT,
+  declared_by    TEXT,
+  declared_at_ms INTEGER
+);
+INSERT INTO admission (id, version, stamp) VALUES (1, 0, '');
+
+-- A namespace, a budget group or the cluster, for one kind of task or both. What runs is `granted` less what
+-- ended: the first grows under the row's lock, the second in shards that nobody waits for. Neither shrinks.
+CREATE TABLE scopes (
+  scope_id      INTEGER PRIMARY KEY,
+  name          TEXT NOT NULL UNIQUE,
+  policy        TEXT,
+  granted       INTEGER NOT NULL DEFAULT 0,
+  dispatched    TEXT,
+  costs         TEXT,
+  cool_until_ms INTEGER,
+  cool_given    INTEGER NOT NULL DEFAULT 0
+);
+
+CREATE TABLE scope_ends (
+  scope_id INTEGER NOT NULL,
+  shard    INTEGER NOT NULL,
+  ended    INTEGER NOT NULL,
+  PRIMARY KEY (scope_id, shard)
+) WITHOUT ROWID;
+
+-- What tasks cost more (or less) than they were estimated to; folded into the scope by its next claim.
+CREATE TABLE settlements (
+  settlement_id INTEGER PRIMARY KEY,
+  scope_id      INTEGER NOT NULL,
+  at_ms         INTEGER NOT NULL,
+  amount        INTEGER NOT NULL
+);
+CREATE INDEX settlements_of ON settlements (scope_id);
+
+CREATE TABLE scope_changes (
+  name    TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  number  INTEGER NOT NULL,
+  at_ms   INTEGER NOT NULL,
+  author  TEXT NOT NULL,
+  setting TEXT NOT NULL,
+  before  TEXT,
+  after   TEXT,
+  reason  TEXT,
+  PRIMARY KEY (name, version, number)
+) WITHOUT ROWID;
+
+ALTER TABLE queues ADD COLUMN dispatched TEXT;
+-- The stamp of the limits that its claims go by; written under its lock when they change. None: look it up.
+ALTER TABLE queues ADD COLUMN stamp TEXT;
+
+-- `claimed`: handed out ahead of time, its permit not yet taken. `scopes`: who counts the lease, as ' 3 7 '.
+ALTER TABLE tasks ADD COLUMN cost INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE tasks ADD COLUMN scopes TEXT NOT NULL DEFAULT '';
+ALTER TABLE tasks ADD COLUMN claimed INTEGER NOT NULL DEFAULT 0;
+
+-- What was granted and what ended, for those who check us.
+CREATE TABLE journal (
+  seq   INTEGER PRIMARY KEY AUTOINCREMENT,
+  at_ms INTEGER NOT NULL,
+  line  TEXT NOT NULL
+);
+CREATE INDEX journal_old ON journal (at_ms);

@@ -1,0 +1,17 @@
+-- name: append_journal
+-- takes: at_ms bigint, line text
+INSERT INTO journal ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.n;
+
+-- name: journal_page
+-- alone
+-- takes: after bigint, most bigint
+SELECT 1, t.seq, t.line FROM journal t WHERE t.seq > :after ORDER BY t.seq LIMIT :most;
+
+-- name: any_journal_before
+-- alone
+-- takes: at_ms bigint
+SELECT 1 FROM journal t WHERE t.at_ms < :at_ms LIMIT 1;
+
+-- name: forget_journal
+-- takes: before_ms bigint
+DELETE FROM journal WHERE at_ms < (SELECT max(q.before_ms) FROM {rows});

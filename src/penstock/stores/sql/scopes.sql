@@ -1,0 +1,152 @@
+-- columns: scope
+--   scope_id, name, granted, dispatched, costs, cool_until_ms, cool_given
+
+-- columns: scope_change
+--   version, at_ms, author, setting, before, after, reason
+
+-- name: get_admission
+-- alone
+-- One row for each scope that operators set something for, with the declaration beside each.
+SELECT 1, a.stamp, a.version, a.declared, a.declared_by, a.declared_at_ms, s.scope_id, s.name, s.policy
+  FROM admission a LEFT JOIN scopes s ON s.policy IS NOT NULL WHERE a.id = 1 ORDER BY s.name;
+
+-- name: lock_admission
+-- alone
+SELECT 1, t.version FROM admission t WHERE t.id = 1 {lock t};
+
+-- name: hold_admission
+-- alone
+-- For a queue that knows no stamp: nobody changes limits until it has one.
+SELECT 1, t.version FROM admission t WHERE t.id = 1;
+
+-- name: queue_ids_of
+-- alone
+-- takes: namespace text
+SELECT 1, t.queue_id FROM queues t WHERE t.namespace = :namespace ORDER BY t.queue_id;
+
+-- name: all_queue_ids
+-- alone
+SELECT 1, t.queue_id FROM queues t ORDER BY t.queue_id;
+
+-- name: get_scope
+-- takes: name text
+SELECT q.n, t.scope_id FROM {rows} JOIN scopes t ON t.name = q.name;
+
+-- name: scope_names
+-- alone
+-- takes: after text, most bigint
+SELECT 1, t.name FROM scopes t WHERE t.name > :after ORDER BY t.name LIMIT :most;
+
+-- name: create_scope
+-- takes: name text
+INSERT INTO scopes ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.name ON CONFLICT (name) DO NOTHING;
+
+-- name: scope_state
+-- takes: scope_id bigint
+SELECT q.n, {scope} FROM {rows} JOIN scopes t ON t.scope_id = q.scope_id;
+
+-- name: lock_scope
+-- takes: scope_id bigint
+SELECT q.n, {scope} FROM {rows} JOIN scopes t ON t.scope_id = q.scope_id ORDER BY t.scope_id {lock t};
+
+-- name: ended_in_scope
+-- takes: scope_id bigint
+-- After the lock, in a statement of its own: it must see what ended while the lock was waited for.
+SELECT q.n, coalesce(sum(t.ended), 0)
+  FROM {rows} LEFT JOIN scope_ends t ON t.scope_id = q.scope_id GROUP BY q.n;
+
+-- name: fold_settlements
+-- alone
+-- takes: scope_id bigint
+DELETE FROM settlements WHERE scope_id = :scope_id RETURNING 1, at_ms, amount;
+
+-- name: adopt_leases
+-- alone
+-- takes: queue_id bigint, scope_id text
+-- Holds every lease of the queue still until the commit, so that they can be counted.
+UPDATE tasks SET scopes = CASE WHEN scopes = '' THEN ' ' ELSE scopes END || :scope_id || ' '
+ WHERE queue_id = :queue_id AND state = 'leased' AND claimed = 0
+   AND instr(scopes, ' ' || :scope_id || ' ') = 0
+RETURNING 1, task_id;
+
+-- name: hold_adopted
+-- alone
+-- takes: queue_id bigint, scope_id text
+SELECT 1, t.task_id FROM tasks t
+ WHERE t.queue_id = :queue_id AND t.state = 'leased' AND instr(t.scopes, ' ' || :scope_id || ' ') > 0
+ ORDER BY t.task_id {lock t};
+
+-- name: count_adopted
+-- alone
+-- takes: queue_id bigint, scope_id text
+SELECT 1, count(*) FROM tasks t
+ WHERE t.queue_id = :queue_id AND t.state = 'leased' AND instr(t.scopes, ' ' || :scope_id || ' ') > 0;
+
+-- name: leases_in_scope
+-- alone
+-- takes: queue_id bigint, scope_id text, most bigint
+SELECT 1, {task}
+  FROM tasks t
+ WHERE t.queue_id = :queue_id AND t.state = 'leased' AND instr(t.scopes, ' ' || :scope_id || ' ') > 0
+ ORDER BY t.lease_expires_at_ms LIMIT :most;
+
+-- name: scope_changes
+-- alone
+-- takes: name text, most bigint
+SELECT 1, {scope_change} FROM scope_changes t
+ WHERE t.name = :name ORDER BY t.version DESC, t.number LIMIT :most;
+
+-- name: cool_scope
+-- takes: scope_id bigint, until_ms bigint
+-- A refusal upstream: the group is closed until then, on every server.
+UPDATE scopes
+   SET cool_until_ms = CASE WHEN coalesce(scopes.cool_until_ms, 0) > q.until_ms THEN scopes.cool_until_ms
+                            ELSE q.until_ms END,
+       cool_given = 0
+  FROM (SELECT q.scope_id, max(q.until_ms) AS until_ms FROM {rows} GROUP BY q.scope_id) q
+ WHERE scopes.scope_id = q.scope_id;
+
+-- name: end_in_scope
+-- takes: scope_id bigint, shard bigint
+INSERT INTO scope_ends (scope_id, shard, ended)
+SELECT q.scope_id, q.shard, count(*) FROM {rows} WHERE true GROUP BY q.scope_id, q.shard ORDER BY 1, 2
+ON CONFLICT (scope_id, shard) DO UPDATE SET ended = scope_ends.ended + excluded.ended;
+
+-- name: settle_cost
+-- takes: scope_id bigint, at_ms bigint, amount bigint
+INSERT INTO settlements (scope_id, at_ms, amount)
+SELECT q.scope_id, q.at_ms, q.amount
+  FROM {rows} JOIN scopes t ON t.scope_id = q.scope_id AND t.costs IS NOT NULL;
+
+-- name: settle_scope
+-- takes: scope_id bigint, granted bigint, dispatched text, costs text, cool_until_ms bigint, cool_given bigint
+UPDATE scopes
+   SET granted = q.granted, dispatched = q.dispatched, costs = q.costs, cool_until_ms = q.cool_until_ms,
+       cool_given = q.cool_given
+  FROM {rows} WHERE scopes.scope_id = q.scope_id;
+
+-- name: save_scope_policy
+-- takes: scope_id bigint, policy text
+UPDATE scopes SET policy = q.policy FROM {rows} WHERE scopes.scope_id = q.scope_id;
+
+-- name: log_scope_change
+-- takes: name text, version bigint, number bigint, at_ms bigint, author text, setting text, before text, after text, reason text
+INSERT INTO scope_changes ({columns}) SELECT {q.columns} FROM {rows} WHERE true;
+
+-- name: forget_scope_changes
+-- takes: name text, up_to_version bigint
+DELETE FROM scope_changes WHERE EXISTS (
+  SELECT 1 FROM {rows} WHERE q.name = scope_changes.name AND scope_changes.version <= q.up_to_version);
+
+-- name: save_declaration
+-- takes: declared text, declared_by text, declared_at_ms bigint
+UPDATE admission SET declared = q.declared, declared_by = q.declared_by, declared_at_ms = q.declared_at_ms
+  FROM {rows} WHERE admission.id = 1;
+
+-- name: stamp_queue
+-- takes: queue_id bigint, stamp text
+UPDATE queues SET stamp = q.stamp FROM {rows} WHERE queues.queue_id = q.queue_id;
+
+-- name: stamp_admission
+-- takes: stamp text
+UPDATE admission SET version = admission.version + 1, stamp = q.stamp FROM {rows} WHERE admission.id = 1;

@@ -1,0 +1,189 @@
+"""Questions: bounded, guarded by the lock between servers, and gone when nobody waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.history.commands import StartTimer
+from penstock.core.model import Blob, QueryState
+from penstock.engine import queries
+from penstock.engine.house import House
+from penstock.engine.queries import QueryAnswer, Question
+from penstock.engine.sweepers.lapsed_queries import lapsed_queries
+from penstock.errors import Exhausted, Reason, Unavailable
+from penstock.ports.coordination import InProcess
+from penstock.ports.store import Line
+from tests.engine.gated_store import GatedStore
+from tests.engine.scene import WORKFLOW, Scene, a_poll, a_scene
+
+
+class Locksmith(InProcess):
+    """Lends locks until told not to, and remembers for what."""
+
+    kind = "redis"
+
+    def __init__(self) -> None:
+        self.supported = True
+        self.asked: list[str] = []
+
+    def is_supported(self) -> bool:
+        return self.supported
+
+    @contextlib.asynccontextmanager
+    async def lock(self, name: str) -> AsyncIterator[None]:
+        self.asked.append(name)
+        if not self.supported:
+            raise Unavailable(Reason.COORDINATION_UNAVAILABLE, "no locks now", outcome="none")
+        yield
+
+
+async def waiting_run(**settings: str) -> Scene:
+    """A run that waits for a timer, on a queue with a worker."""
+    scene = a_scene(**settings)
+    await scene.register()
+    await scene.start()
+    await scene.decide(StartTimer(600))
+    return scene
+
+
+def ask(house: House) -> asyncio.Task[QueryAnswer]:
+    question = Question("default", "order-1", "state", Blob(""))
+    return asyncio.create_task(queries.ask(house, question, asyncio.Event()))
+
+
+async def in_line(scene: Scene, count: int) -> None:
+    while len(scene.tables.queries) != count:
+        await asyncio.sleep(0)
+
+
+async def answer(house: House, worker_id: str = "w1") -> None:
+    leased = await queries.poll(house, a_poll(WORKFLOW, worker_id), 0, asyncio.Event())
+    assert leased is not None
+    query = leased.query
+    await queries.report(
+        house, "default", query.query_id, worker_id, query.attempt, QueryState.ANSWERED, {"result": 7}
+    )
+
+
+async def refusal(house: House) -> Exhausted:
+    with pytest.raises(Exhausted) as refused:
+        await ask(house)
+    assert refused.value.reason is Reason.QUERY_TASK_QUEUE_FULL
+    return refused.value
+
+
+async def dismissed(*asked: asyncio.Task[QueryAnswer]) -> None:
+    for each in asked:
+        each.cancel()
+    await asyncio.wait(asked)
+
+
+async def test_a_full_queue_of_which_nothing_is_known_sends_callers_away_for_the_length_of_a_lease():
+    scene = await waiting_run(query_task_max_pending_per_queue="1", query_task_lease_timeout="9")
+    asked = ask(scene.house)
+    await in_line(scene, 1)
+    assert (await refusal(scene.house)).details["retry_after_seconds"] == 9
+    await dismissed(asked)
+
+
+async def test_a_full_queue_that_was_answered_fast_sends_callers_away_for_a_second():
+    scene = await waiting_run(query_task_max_pending_per_queue="1", query_task_lease_timeout="9")
+    first = ask(scene.house)
+    await in_line(scene, 1)
+    await answer(scene.house)
+    await first
+    asked = ask(scene.house)
+    await in_line(scene, 1)
+    refused = await refusal(scene.house)
+    assert refused.details["retry_after_seconds"] == 1
+    assert "Try again in 1 s." in refused.message
+    await dismissed(asked)
+
+
+async def test_a_question_is_put_in_line_under_the_lock_of_its_queue():
+    scene = await waiting_run()
+    locksmith = Locksmith()
+    house = replace(scene.house, coordination=locksmith)
+    asked = ask(house)
+    await in_line(scene, 1)
+    await answer(house)
+    assert (await asked).outcome == {"result": 7}
+    assert locksmith.asked == ["queries:default:orders"]
+
+
+async def test_without_the_lock_a_question_is_refused_and_leaves_nothing():
+    scene = await waiting_run()
+    locksmith = Locksmith()
+    locksmith.supported = False
+    with pytest.raises(Unavailable) as refused:
+        await ask(replace(scene.house, coordination=locksmith))
+    assert refused.value.reason is Reason.QUERY_TASK_QUEUE_UNAVAILABLE
+    assert refused.value.details["retry_after_seconds"] == 1
+    assert refused.value.details["outcome"] == "none"
+    assert not scene.tables.queries
+
+
+async def test_a_question_that_is_in_line_already_is_answered_while_no_lock_can_be_had():
+    scene = await waiting_run()
+    locksmith = Locksmith()
+    house = replace(scene.house, coordination=locksmith)
+    asked = ask(house)
+    await in_line(scene, 1)
+    locksmith.supported = False
+    await answer(house)
+    assert (await asked).outcome == {"result": 7}
+
+
+async def test_a_poll_that_finds_no_question_is_told_that_none_can_come():
+    scene = await waiting_run()
+    locksmith = Locksmith()
+    locksmith.supported = False
+    house = replace(scene.house, coordination=locksmith)
+    with pytest.raises(Unavailable) as refused:
+        await queries.poll(house, a_poll(WORKFLOW), 60_000, asyncio.Event())
+    assert refused.value.reason is Reason.QUERY_TASK_QUEUE_UNAVAILABLE
+
+
+async def test_a_question_whose_caller_goes_away_is_taken_out_of_the_line():
+    scene = await waiting_run()
+    asked = ask(scene.house)
+    await in_line(scene, 1)
+    await dismissed(asked)
+    assert asked.cancelled()
+    assert not scene.tables.queries
+
+
+async def test_a_question_whose_caller_goes_away_while_it_is_put_in_line_is_taken_out_again():
+    scene = await waiting_run()
+    store = GatedStore(scene.house.store)
+    store.shut(Line.CLAIM)
+    asked = ask(replace(scene.house, store=store))
+    while not store.held:
+        await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.sleep(0)
+    store.open(Line.CLAIM)
+    await asyncio.wait([asked])
+    assert asked.cancelled()
+    assert not scene.tables.queries
+
+
+async def test_a_question_whose_worker_died_goes_to_another():
+    scene = await waiting_run()
+    await scene.register("w2")
+    asked = ask(scene.house)
+    await in_line(scene, 1)
+    lost = await queries.poll(scene.house, a_poll(WORKFLOW, "w1"), 0, asyncio.Event())
+    assert lost is not None
+    [row] = scene.tables.queries.values()
+    row_id, far = row.query_id, row.expires_at_ms + 10**9
+    scene.tables.queries[row_id] = replace(row, expires_at_ms=far)
+    scene.clock.set(lost.query.lease_expires_at_ms or 0)
+    assert await lapsed_queries(scene.house).sweep() == 1
+    await answer(scene.house, "w2")
+    assert (await asked).outcome == {"result": 7}
