@@ -16,6 +16,7 @@ import msgspec
 from rich.console import Console
 
 from benchmarks.accuracy import Accuracy
+from benchmarks.admission import Admission
 from benchmarks.crew import crew
 from benchmarks.databases import durable_postgres
 from benchmarks.dispatch_rates import DispatchRates
@@ -27,7 +28,8 @@ from benchmarks.stands import Ground, StoreName
 from benchmarks.workloads import WORKLOADS, Campaign
 
 SCALING, LIMITS, DISPATCH_RATES, ACCURACY = "scaling", "limits", "dispatch-rates", "accuracy"
-NAMES = (*StoreName, *(each.name for each in WORKLOADS), LIMITS, SCALING, DISPATCH_RATES, ACCURACY)
+ADMISSION = "admission"
+NAMES = (*StoreName, *(each.name for each in WORKLOADS), LIMITS, SCALING, DISPATCH_RATES, ADMISSION, ACCURACY)
 LATEST = Path(__file__).parent / "results" / "latest.json"
 
 
@@ -72,6 +74,7 @@ def measure(sizes: Sizes, only: frozenset[str]) -> dict[str, Any]:
             "workloads": [],
             "scaling": [],
             "dispatch_rates": None,
+            "admission": None,
             "accuracy": [],
         }
         ground = Ground(folder, stack.enter_context(crew()), postgres)
@@ -81,6 +84,8 @@ def measure(sizes: Sizes, only: frozenset[str]) -> dict[str, Any]:
             report["scaling"] = Scaling(ground, sizes, _say).run(stores)
         if DISPATCH_RATES in parts:
             report["dispatch_rates"] = DispatchRates(ground, sizes, _say).run(stores)
+        if ADMISSION in parts:
+            report["admission"] = Admission(ground, sizes, _say).run(stores)
         if ACCURACY in parts:
             report["accuracy"] = Accuracy(ground, sizes, _say, install=sizes is FULL).run(stores)
     return report | {"seconds": round(time.monotonic() - began)}

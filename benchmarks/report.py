@@ -26,6 +26,13 @@ def show(report: Row, console: Console) -> None:
         console.print(_dispatch_rates(report["dispatch_rates"]["rates"]))
         console.print(_dispatch_ratios(report["dispatch_rates"]["ratios"]))
         console.print(_placing(report["dispatch_rates"]["placing"]))
+    if report["admission"]:
+        found = report["admission"]
+        console.print(_limited_rates(found["rates"]))
+        console.print(_limited_ratios(found["ratios"]))
+        if found["hot_group"]:
+            console.print(_hot_group(found["hot_group"]))
+        console.print(_why(found["why"]))
     if report["accuracy"]:
         console.print(_shares(report["accuracy"]))
         console.print(_crowds(report["accuracy"]))
@@ -170,6 +177,130 @@ def _placing(rows: Sequence[Row]) -> Table:
             _number(row["backlog"]),
             _number(row["claims"]),
             f"{row['ms_each']:.1f}",
+        )
+    return table
+
+
+def _limited_rates(rows: Sequence[Row]) -> Table:
+    table = _table(
+        "Dispatches and ended leases at the engine, by what limits them",
+        "store",
+        "limits",
+        "part",
+        "queues",
+        "a claim",
+        "at once",
+        "per s",
+        "min..max",
+        "CPU ms",
+        "load",
+        caption="a claim: the most tasks that one claim takes; at once: claims that wait for the store together; "
+        "CPU ms: of engine and database, for each task",
+    )
+    for row in rows:
+        table.add_row(
+            row["store"],
+            row["limits"],
+            row["part"],
+            str(row["queues"]),
+            str(row["batch"]),
+            str(row["at_once"]),
+            _number(row["per_second"]["median"]),
+            _range(row["per_second"]),
+            f"{row['cpu_ms']['median']:.2f}",
+            _load(row),
+        )
+    return table
+
+
+def _limited_ratios(rows: Sequence[Row]) -> Table:
+    table = _table(
+        "Rates with limits to those without, round by round",
+        "store",
+        "limits",
+        "part",
+        "queues",
+        "a claim",
+        "at once",
+        "rate ratio",
+        "min..max",
+        "CPU ratio",
+        "target",
+        caption="1.00 is no difference; rate: higher is better; CPU: lower is better",
+    )
+    for row in rows:
+        rate = row["rate"]
+        table.add_row(
+            row["store"],
+            row["limits"],
+            row["part"],
+            str(row["queues"]),
+            str(row["batch"]),
+            str(row["at_once"]),
+            _ratio(rate["median"]),
+            f"{rate['min']:.2f}..{rate['max']:.2f}",
+            _ratio(row["cpu"]["median"]),
+            "" if row["target"] is None else f"at least {row['target']:.2f}",
+        )
+    return table
+
+
+def _hot_group(rows: Sequence[Row]) -> Table:
+    table = _table(
+        "One budget group on several servers, PostgreSQL: tasks claimed and completed",
+        "servers",
+        "limits",
+        "a claim",
+        "per s",
+        "min..max",
+        "to one server",
+        "to no limit",
+        "CPU ms",
+        "connections",
+        "load",
+        caption="connections: what busy ones were seen to do, or to wait for, most often",
+    )
+    for row in rows:
+        seen = ", ".join(f"{name} {share:.0%}" for name, share in list(row["waits"].items())[:2])
+        table.add_row(
+            str(row["servers"]),
+            row["limits"],
+            str(row["batch"]),
+            _number(row["per_second"]["median"]),
+            _range(row["per_second"]),
+            _ratio(row["to_one_server"]["median"]),
+            _ratio(row["to_no_limit"]["median"]),
+            f"{row['cpu_ms']['median']:.2f}",
+            seen,
+            _load(row),
+        )
+    return table
+
+
+def _why(rows: Sequence[Row]) -> Table:
+    table = _table(
+        "Why a task waits: milliseconds until the answer",
+        "store",
+        "situation",
+        "task",
+        "waiting",
+        "keys",
+        "median",
+        "slowest",
+        "target",
+        "load",
+    )
+    for row in rows:
+        table.add_row(
+            row["store"],
+            row["situation"],
+            row["task"],
+            _number(row["backlog"]),
+            _number(row["keys"]),
+            f"{row['p50_ms']:.1f}",
+            f"{row['slowest_ms']:.1f}",
+            f"below {row['target_ms']}",
+            _load(row),
         )
     return table
 

@@ -31,6 +31,16 @@ class Sizes:
     rate_rounds: int
     rate_dispatches: dict[int, int]
     """How many tasks are dispatched in each section, by the most that one claim takes."""
+    limited_rounds: int
+    limited_dispatches: dict[int, int]
+    """The same where limits are compared."""
+    limited_queues: int
+    """Queues that share one budget group."""
+    hot_dispatches: dict[int, int]
+    """How many tasks each of several servers of a group takes in a section, by the most that one claim takes."""
+    why_backlog: int
+    why_keys: tuple[int, ...]
+    why_asked: int
 
 
 FULL = Sizes(
@@ -50,6 +60,13 @@ FULL = Sizes(
     rate_shared=100,
     rate_rounds=15,
     rate_dispatches={1: 200, 50: 400},
+    limited_rounds=15,
+    limited_dispatches={1: 200, 50: 400},
+    limited_queues=100,
+    hot_dispatches={1: 200, 50: 1000},
+    why_backlog=100_000,
+    why_keys=(1, 1000),
+    why_asked=50,
 )
 QUICK = Sizes(
     repetitions=1,
@@ -68,4 +85,11 @@ QUICK = Sizes(
     rate_shared=100,
     rate_rounds=1,
     rate_dispatches={1: 20, 50: 100},
+    limited_rounds=1,
+    limited_dispatches={1: 20, 50: 100},
+    limited_queues=10,
+    hot_dispatches={1: 20, 50: 100},
+    why_backlog=1000,
+    why_keys=(1, 100),
+    why_asked=3,
 )

@@ -66,7 +66,7 @@ class WaitingLine:
 
     def __init__(self, case: Case, house: House, queue_id: QueueId) -> None:
         self.case = case
-        self._house = house
+        self.house = house
         self._queue_id = queue_id
 
     async def claim(self, batch: int, dispatches: int) -> list[Task]:
@@ -78,7 +78,7 @@ class WaitingLine:
 
     async def _claim_once(self, most: int) -> list[Task]:
         poll = Poll(NAMESPACE, WORKER, QUEUE, TaskKind.ACTIVITY, tasks_max=most)
-        [verdict] = await polls.claim(self._house, self._queue_id, [poll], FIT)
+        [verdict] = await polls.claim(self.house, self._queue_id, [poll], FIT)
         assert verdict.leased or verdict.look_again, f"nothing to claim in {self.case.name}: {verdict}"
         return [leased.task for leased in verdict.leased]
 
@@ -86,7 +86,7 @@ class WaitingLine:
         """Start as many tasks as were taken, of the same keys."""
         for start in range(0, len(taken), STARTS_TOGETHER):
             together = taken[start : start + STARTS_TOGETHER]
-            await asyncio.gather(*(_start(self._house, task.key) for task in together))
+            await asyncio.gather(*(_start(self.house, task.key) for task in together))
 
     async def place_all(self) -> Placing:
         """Claim until no key is new: claims give new keys their place, some hundred at a time.
@@ -106,12 +106,12 @@ class WaitingLine:
         async def operation(tx: Tx) -> bool:
             return bool(await tx.queues.lanes_to_place(self._queue_id, FIT, Place.FRESH))
 
-        return await self._house.store.read(operation)
+        return await self.house.store.read(operation)
 
     async def set_fairness(self, *, on: bool) -> None:
         """Let keys have shares, or serve tasks in order of arrival."""
         ask = PolicyAsk({Knob.FAIRNESS: Ask("on" if on else "off")})
-        await policies.configure(self._house, NAMESPACE, QUEUE, TaskKind.ACTIVITY, ask, WORKER)
+        await policies.configure(self.house, NAMESPACE, QUEUE, TaskKind.ACTIVITY, ask, WORKER)
 
 
 async def _start(house: House, key: str) -> None:
@@ -132,11 +132,11 @@ async def _start(house: House, key: str) -> None:
 async def waiting_line(store: StoreName, ground: Ground, case: Case) -> AsyncIterator[WaitingLine]:
     """A database of its own with the case's backlog: one task that was started, and copies of it."""
     url = await asyncio.to_thread(new_store, store, ground)
-    async with _house(store, url) as house:
+    async with house_on(store, url) as house:
         await namespaces.ensure(house, NAMESPACE)
         await _start(house, KEY)
     await asyncio.to_thread(_grow, store, url, case)
-    async with _house(store, url) as house:
+    async with house_on(store, url) as house:
         queue = await _queue(house)
         registration = workers.Registration(
             NAMESPACE, WORKER, QUEUE, "external", activity_types=(ACTIVITY_TYPE,)
@@ -160,7 +160,8 @@ async def _queue(house: House) -> QueueId:
 
 
 @contextlib.asynccontextmanager
-async def _house(store: StoreName, url: str) -> AsyncIterator[House]:
+async def house_on(store: StoreName, url: str) -> AsyncIterator[House]:
+    """The engine over the store at `url`, open inside the block."""
     wakeups = LocalWakeups()
     opened: Store
     if store is StoreName.SQLITE:

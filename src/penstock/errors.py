@@ -76,6 +76,7 @@ class Reason(StrEnum):
     # Leases
     TASK_NOT_FOUND = "task_not_found"
     TASK_NOT_LEASED = "task_not_leased"
+    TASK_NOT_STARTED = "task_not_started"
     LEASE_EXPIRED = "lease_expired"
     LEASE_OWNER_MISMATCH = "lease_owner_mismatch"
     WORKFLOW_TASK_ATTEMPT_MISMATCH = "workflow_task_attempt_mismatch"

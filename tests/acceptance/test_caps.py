@@ -195,7 +195,9 @@ async def test_however_leases_end_no_permit_is_lost(witness: Witness):
     await witness.cluster.queue_up(standing("", 5))
     assert len(await found(hand)) == 2
     assert await witness.peak() == 2
-    counts = (await witness.cluster.get(f"/api/namespaces/{witness.namespace}/limits")).expect(200)["all"]["counts"]
+    counts = (await witness.cluster.get(f"/api/namespaces/{witness.namespace}/limits")).expect(200)["all"][
+        "counts"
+    ]
     assert (counts["active_leases"], counts["remaining_active_leases"]) == (2, 0)
 
 

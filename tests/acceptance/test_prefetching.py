@@ -45,7 +45,9 @@ async def test_more_may_be_claimed_than_run_but_no_more_run_than_the_cap(witness
     assert all(task["must_start"] for tasks in claimed for task in tasks)
     done = 0
     while any(claimed):
-        begun = await asyncio.gather(*(begin_all(hand, tasks) for hand, tasks in zip(hands, claimed, strict=True)))
+        begun = await asyncio.gather(
+            *(begin_all(hand, tasks) for hand, tasks in zip(hands, claimed, strict=True))
+        )
         running = [(hand, task) for hand, (tasks, _) in zip(hands, begun, strict=True) for task in tasks]
         assert len(running) == min(5, 36 - done)
         for hand, task in running:
@@ -58,16 +60,18 @@ async def test_more_may_be_claimed_than_run_but_no_more_run_than_the_cap(witness
 @pytest.mark.parametrize("scope", ["namespace", "group"])
 async def test_caps_that_queues_share_wait_for_the_start_too(witness: Witness, scope: str):
     group = f"group:{witness.namespace}/g"
-    await (witness.limit_namespace if scope == "namespace" else lambda **how: witness.limit_group("g", **how))(
-        max_active_leases=3
-    )
+    await (
+        witness.limit_namespace if scope == "namespace" else lambda **how: witness.limit_group("g", **how)
+    )(max_active_leases=3)
     hands: list[SeenHand] = []
     for queue in ("a", "b"):
         await witness.limit(queue, dispatch_budget_group="g")
         await witness.cluster.queue_up(standing("", 6), queue)
         hands.append(await witness.worker(f"w-{queue}", queue, (group,)))
     claimed = [await ahead(hand, 6) for hand in hands]
-    begun = await asyncio.gather(*(begin_all(hand, tasks) for hand, tasks in zip(hands, claimed, strict=True)))
+    begun = await asyncio.gather(
+        *(begin_all(hand, tasks) for hand, tasks in zip(hands, claimed, strict=True))
+    )
     assert sum(len(running) for running, _ in begun) == 3
     hand, (_, waiting) = next((hand, each) for hand, each in zip(hands, begun, strict=True) if each[1])
     held = (await hand.begin(waiting[0])).ok()
@@ -127,7 +131,9 @@ async def test_a_claim_that_lapses_goes_to_another_worker_and_burns_no_attempt(w
     assert await witness.peak() == 1
 
 
-async def test_a_worker_that_claims_its_own_lapsed_task_again_starts_it_by_the_newer_lease_only(witness: Witness):
+async def test_a_worker_that_claims_its_own_lapsed_task_again_starts_it_by_the_newer_lease_only(
+    witness: Witness,
+):
     """Scenario 35."""
     await witness.cluster.queue_up(standing("", 1))
     hand = await witness.worker("w1")

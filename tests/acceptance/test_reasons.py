@@ -424,6 +424,13 @@ async def no_attempt(scene: Cluster) -> Reply:
     return await worker.finish(task | {"activity_attempt_id": "7.nothing"})
 
 
+@provokes(Reason.TASK_NOT_STARTED)
+async def no_permit(scene: Cluster) -> Reply:
+    worker = await scene.worker("w-1")
+    (await scene.start_activity("charge-1")).expect(201)
+    return await worker.finish(await worker.take("activity", claim_lease_ms=30_000))
+
+
 @provokes(Reason.STALE_ATTEMPT)
 async def stale_attempt(scene: Cluster) -> Reply:
     worker, task = await leased_activity(scene)

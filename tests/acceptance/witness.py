@@ -31,7 +31,9 @@ class Log:
 
     sightings: list[Sighting] = field(default_factory=list)
 
-    def poll(self, hand: Hand, kind: str, sent_at: float, reply: Reply | None, groups: tuple[str, ...]) -> None:
+    def poll(
+        self, hand: Hand, kind: str, sent_at: float, reply: Reply | None, groups: tuple[str, ...]
+    ) -> None:
         tasks = [] if reply is None or reply.status != 200 else _tasks(reply)
         leases = tuple(_seen(hand, kind, task, groups) for task in tasks)
         answered = None if reply is None else now_ms()
@@ -111,7 +113,9 @@ class SeenHand(Hand):
         return await self.report(task, "start")
 
     @staticmethod
-    async def _told(ask: Callable[[], Awaitable[Reply]], tell: Callable[[float, Reply | None], None]) -> Reply:
+    async def _told(
+        ask: Callable[[], Awaitable[Reply]], tell: Callable[[float, Reply | None], None]
+    ) -> Reply:
         sent_at, reply = now_ms(), None
         try:
             reply = await ask()
@@ -139,12 +143,17 @@ class Witness:
 
     async def limit(self, task_queue: str = "q", **limits: Any) -> None:
         """Change the limits of a queue's activities."""
-        body = {f"{name}_per_queue" if name == "max_active_leases" else name: value for name, value in limits.items()}
+        body = {
+            f"{name}_per_queue" if name == "max_active_leases" else name: value
+            for name, value in limits.items()
+        }
         path = f"/api/task-queues/{task_queue}/limits"
         await self._change(path, f"queue:{self.namespace}/{task_queue}/activity", body, limits)
 
     async def limit_namespace(self, **limits: Any) -> None:
-        await self._change(f"/api/namespaces/{self.namespace}/limits", f"namespace:{self.namespace}", limits, limits)
+        await self._change(
+            f"/api/namespaces/{self.namespace}/limits", f"namespace:{self.namespace}", limits, limits
+        )
 
     async def limit_group(self, group: str, **limits: Any) -> None:
         scope = f"group:{self.namespace}/{group}"
@@ -203,7 +212,9 @@ def findings(lines: Iterable[Line], sightings: Iterable[Sighting], reading: Read
 
 
 def in_words(book: Book) -> list[str]:
-    return [f"{finding.law}: {finding.said} ({finding.scope}, number {finding.seq})" for finding in book.findings]
+    return [
+        f"{finding.law}: {finding.said} ({finding.scope}, number {finding.seq})" for finding in book.findings
+    ]
 
 
 def live(lines: Iterable[Line]) -> set[LeaseId]:
@@ -254,9 +265,7 @@ class Load:
 
     async def run(self, *hands: Hand, pollers: int = 8, at_once: int = 1) -> None:
         """Let each worker poll with so many polls at once until all tasks are done."""
-        polling = [
-            asyncio.create_task(self._work(hand, at_once)) for hand in hands for _ in range(pollers)
-        ]
+        polling = [asyncio.create_task(self._work(hand, at_once)) for hand in hands for _ in range(pollers)]
         over = asyncio.create_task(self._over.wait())
         try:
             ended, _ = await asyncio.wait([over, *polling], return_when=asyncio.FIRST_COMPLETED)

@@ -564,11 +564,11 @@ def test_where_cost_is_not_limited_none_is_counted():
 
 @given(
     window=st.sampled_from(Window),
-    back_ms=st.integers(0, 10**9),
+    back_ms=st.integers(MINUTE_MS + 1, 10**9),
     went=st.integers(0, 3),
     paid=st.integers(0, 3),
 )
-def test_what_went_in_the_future_of_a_clock_that_was_set_back_falls_due_in_a_minute_and_a_second(
+def test_what_went_in_the_far_future_of_a_clock_that_was_set_back_falls_due_in_a_minute_and_a_second(
     window: Window, back_ms: int, went: int, paid: int
 ):
     rules, now_ms = ScopeRules(GROUP, dispatches=3, cost=3, window=window), NOW_MS - back_ms
@@ -580,6 +580,7 @@ def test_what_went_in_the_future_of_a_clock_that_was_set_back_falls_due_in_a_min
     assert [gate.left for gate in passing(a_line(rules), state, now_ms=later_ms)] == [3, 3]
 
 
-def test_where_nothing_went_in_the_future_nothing_needs_to_be_kept():
+@pytest.mark.parametrize("back_ms", [0, 1, MINUTE_MS])
+def test_where_nothing_went_in_the_far_future_nothing_needs_to_be_kept(back_ms: int):
     state = ScopeState(1, GROUP, window=gave(3), costs=gave(3))
-    assert due(CLOSABLE, state, NOW_MS) is state
+    assert due(CLOSABLE, state, NOW_MS - back_ms) is state

@@ -92,12 +92,16 @@ async def test_the_end_of_a_lease_is_told_where_a_journal_is_kept(journaling: St
     queue = await a_queue(journaling)
     await enqueue(journaling, a_task(queue, "r1-1"))
     (task,) = await claim(journaling, queue.queue_id, 1)
-    outcome = "completed" if state is TaskState.DONE else None
-    ended = released(task, state, ended_lease=task.lease_token, done_outcome=outcome)
+    how = "completed" if state is TaskState.DONE else None
+    ended = released(task, state, ended_lease=task.lease_token, ended_how=how, ended_cost=7)
     await record(journaling, lambda tx: tx.tasks.save(ended, TaskState.LEASED))
     (line,) = await lines(journaling)
     assert line.pop("at_ms") > 0
-    assert line == {"event": "ended", "task_id": "r1-1", "lease": task.lease_token, "how": ENDS[state]}
+    told = {"event": "ended", "task_id": "r1-1", "lease": task.lease_token, "how": ENDS[state], "cost": 7}
+    assert line == told
+    kept = await look(journaling, lambda tx: tx.tasks.get(task.task_id))
+    assert kept is not None
+    assert (kept.ended_lease, kept.ended_how, kept.ended_cost) == (None, None, None), "told, not kept"
 
 
 async def test_the_end_of_a_task_that_nobody_held_is_not_told(journaling: Store):

@@ -116,6 +116,9 @@ async def test_a_claim_of_a_worker_that_knows_many_types_asks_as_much_as_one_tha
 ):
     house = overheard[1]
     counts = []
+    await start(house, "T0", "first", key="k0")
+    await register(house, "T0")
+    await asked_by_a_claim(overheard, 1)  # the first claim on a queue learns which limits it goes by
     for types in (1, TYPES):
         for n in range(LANES):
             await start(house, "T0", f"order-{types}-{n}", key=f"k{n}")

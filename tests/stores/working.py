@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 from penstock.core.admission import Admission, ScopeRow
 from penstock.core.model import Queue, QueueId, Task, TaskKind
-from penstock.core.policies import Knob, Order, Policy, Rules, Setting
+from penstock.core.policies import Knob, Order, Policy, Setting
 from penstock.core.scheduling.dispatch import Fit, Hold, QueueSnapshot, Settled, decide, settle
 from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Lane, Place, Slot
 from penstock.core.scheduling.gates import ScopeState, counted_by
 from penstock.engine.adoption import adopt
-from penstock.engine.polls import counting
+from penstock.engine.polls import counted, counting
 from penstock.ports.store import Line, Store, Tx
 from tests.support.builders import NOW_MS, leased, standing_of
 
@@ -100,20 +100,14 @@ async def _claim(tx: Tx, queue_id: QueueId, room: int, fit: Fit, now_ms: int) ->
     taken = {slot: len(tasks) for slot, tasks in waiting.items()}
     settled = settle(snapshot, taken)
     _bill(tx, snapshot.queue, settled, taken)
-    counted, scopes = _counted(snapshot.queue.rules), counted_by(settled.scopes)
+    counts, scopes = counted(snapshot.queue.rules), counted_by(settled.scopes)
     granted = [
-        leased(waiting[slot].pop(0), token=f"token-{next(_tokens)}", counted=counted, scopes=scopes)
+        leased(waiting[slot].pop(0), token=f"token-{next(_tokens)}", counted=counts, scopes=scopes)
         for slot in settled.order
     ]
     for task in granted:
         tx.tasks.lease(task)
     return granted
-
-
-def _counted(rules: Rules) -> int:
-    if rules.counts_leases:
-        return 1
-    return 0 if rules.running_limit is None else 2
 
 
 async def _snapshot(tx: Tx, queue_id: QueueId, room: int, fit: Fit, now_ms: int) -> QueueSnapshot:
@@ -147,7 +141,7 @@ async def _snapshot(tx: Tx, queue_id: QueueId, room: int, fit: Fit, now_ms: int)
         starving,
         list(arrivals.values()),
         await tx.queues.blocked(queue_id),
-        await counting(tx, queue),
+        (await counting(tx, queue))[0],
     )
 
 

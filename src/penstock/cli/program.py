@@ -21,6 +21,7 @@ COMMANDS = {
     "activity": "penstock.cli.activity:activity",
     "task-queue": "penstock.cli.task_queue:task_queue",
     "budget-group": "penstock.cli.budget_group:budget_group",
+    "why": "penstock.cli.why:why",
     "worker": "penstock.cli.worker:worker",
     "namespace": "penstock.cli.namespace:namespace",
     "cluster": "penstock.cli.cluster:cluster",

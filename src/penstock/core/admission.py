@@ -7,8 +7,9 @@ limit by limit, and a declaration is one document for all servers.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -167,6 +168,8 @@ class LineLimits:
     group: str | None = None
     scopes: tuple[ScopeRules, ...] = ()
     """Scopes that count, in the order of their locks."""
+    changes_at_ms: int | None = None
+    """When one of them may hold no more, because a setting ends by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +201,14 @@ class Admission:
         return {}
 
     @cached_property
-    def _ends(self) -> bool:
-        """Whether something that operators set for a scope ends by itself."""
-        return any(row.policy.next_end_ms is not None for row in self.rows)
+    def _ends(self) -> Sequence[int]:
+        """When what operators set for scopes ends by itself, in order."""
+        return sorted(
+            each.ends_at_ms
+            for row in self.rows
+            for each in row.policy.settings.values()
+            if each.ends_at_ms is not None
+        )
 
     def row(self, name: str) -> ScopeRow | None:
         return self._by_name.get(name)
@@ -213,13 +221,22 @@ class Admission:
         """What holds for a line with these settings of its own. Asked often, worked out once while nothing ends."""
         if self.says_nothing and not policy.settings:
             return NO_LIMITS
-        if policy.next_end_ms is not None or self._ends:
-            return self._of(namespace, queue, kind, policy, now_ms)
+        changes_at_ms = self._changes_at_ms(policy, now_ms)
+        if changes_at_ms is not None:
+            return replace(self._of(namespace, queue, kind, policy, now_ms), changes_at_ms=changes_at_ms)
         known = self._known.get((namespace, queue, kind))
         if known is None or known[0] != policy:
             known = policy, self._of(namespace, queue, kind, policy, now_ms)
             self._known[namespace, queue, kind] = known
         return known[1]
+
+    def _changes_at_ms(self, policy: Policy, now_ms: int) -> int | None:
+        """When the next setting ends by itself, of the line or of any scope; None: none will."""
+        if not self._ends and policy.next_end_ms is None:
+            return None
+        ends = [*self._ends[bisect.bisect_right(self._ends, now_ms) :][:1]]
+        own = [each.ends_at_ms for each in policy.settings.values() if each.ends_at_ms is not None]
+        return min([*ends, *(at_ms for at_ms in own if at_ms > now_ms)], default=None)
 
     def _of(self, namespace: str, queue: str, kind: str, policy: Policy, now_ms: int) -> LineLimits:
         policy = policy.at(now_ms)
@@ -248,7 +265,8 @@ class Admission:
         }
         names = [cluster_scope(), cluster_scope(kind), namespace_scope(namespace), *own]
         if group is not None:
-            own[group_scope(namespace, group, kind)] = (None, says(Field.GROUP_DISPATCHES))
+            limit = says(Field.GROUP_DISPATCHES) or self._declared_of(namespace, group, kind)
+            own[group_scope(namespace, group, kind)] = (None, limit)
             names += [group_scope(EVERYWHERE, group), group_scope(namespace, group)]
             names.append(group_scope(namespace, group, kind))
         for name in sorted(names):
@@ -256,6 +274,19 @@ class Admission:
             closable = rules.group is not None and name in self._by_name
             if rules.is_limited or closable or (name in own and self._limits_others(rules, namespace, kind)):
                 yield rules
+
+    def _declared_of(self, namespace: str, group: str, kind: str) -> Declared | None:
+        """What is declared for a group beside those queues that are declared to belong to it.
+
+        A queue that an operator put into the group goes by it, too.
+        """
+        for key, sections in self.declaration.overrides.items():
+            section = sections.get(kind, {})
+            here = ":" not in key or key.startswith(f"{namespace}:")
+            limit = section.get(Field.GROUP_DISPATCHES)
+            if here and section.get(Field.GROUP) == group and limit is not None:
+                return Declared(limit, "server.admission.queue_overrides")
+        return None
 
     def _limits_others(self, rules: ScopeRules, namespace: str, kind: str) -> bool:
         """Whether a scope may be limited for other lines than this one: then it counts this one all the same."""

@@ -279,8 +279,9 @@ def _members(declaration: Declaration, namespace: str) -> Iterator[_Member]:
         if parted and inside != namespace:
             continue
         for kind, section in sections.items():
-            if Field.GROUP in section:
-                yield _Member(queue if parted else key, str(section[Field.GROUP]), kind)
+            group = section.get(Field.GROUP)
+            if group:
+                yield _Member(queue if parted else key, str(group), kind)
 
 
 def groups(admission: Admission, namespace: str, lines: Sequence[Queue]) -> Sequence[tuple[str, str]]:

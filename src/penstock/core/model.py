@@ -309,7 +309,8 @@ class Task:
     scopes: str = ""
     """The scopes that count its lease, as ` 3 7 `."""
     claimed: int = 0
-    """Whether it was handed out ahead of time: nothing counts its lease until it is started."""
+    """For how many milliseconds at a time it is handed out ahead of time; nothing counts its lease until it is
+    started. 0: it is not."""
     seq: int = 0
     """The place in line, given by the store on first insert: first come, first served inside a key."""
     ended_lease: str | None = field(default=None, compare=False)

@@ -45,7 +45,7 @@ from penstock.core.timers import iso
 from penstock.engine import budgets
 from penstock.engine.house import House
 from penstock.engine.recording import append, put_back, tell
-from penstock.errors import LeaseLost, NotFound, PenstockError, Reason
+from penstock.errors import Conflict, LeaseLost, NotFound, PenstockError, Reason
 from penstock.ports.store import Tx
 
 
@@ -174,9 +174,11 @@ async def heartbeat(
         refusal = _lease_refusal(task, run, report, tx.now_ms - house.standstill.excused_ms)
         if refusal is not None:
             return Heartbeat(task, run, activity, recorded=False, reason=refusal.reason.value)
-        renewed = renew(task, tx.now_ms, house.settings.leases.activity_lease_ms)
+        lease_ms = task.claimed or house.settings.leases.activity_lease_ms
+        renewed = renew(task, tx.now_ms, lease_ms)
         beat = replace(activity, heartbeat_at_ms=tx.now_ms, heartbeat_details=details)
-        beat = replace(beat, deadline_at_ms=running_deadline_at_ms(beat))
+        if not task.claimed:
+            beat = replace(beat, deadline_at_ms=running_deadline_at_ms(beat))
         tx.tasks.save(renewed, TaskState.LEASED)
         if house.journals:
             tx.journal.append(journal.renewed(renewed, tx.now_ms))
@@ -263,7 +265,15 @@ async def _open(house: House, tx: Tx, namespace: str, task_id: TaskId, report: R
     outcome = repeated(task, report)
     if outcome is not None:
         return Held(task, run, activity, ActivityReceipt(task, run, activity, outcome, repeated=True))
-    return _checked(house, tx, Held(task, run, activity), report)
+    held = _checked(house, tx, Held(task, run, activity), report)
+    if task.claimed:
+        raise Conflict(
+            Reason.TASK_NOT_STARTED,
+            "The task was handed out ahead of time and has no permit to run. Start it before it is run: "
+            f"POST /api/worker/activity-tasks/{task_id}/start.",
+            task_status=task.state.value,
+        )
+    return held
 
 
 async def held_by(house: House, tx: Tx, namespace: str, task_id: TaskId, report: Report) -> Held:

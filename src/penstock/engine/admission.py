@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from penstock.core.admission import EVERYWHERE, Admission, Declaration, LineLimits, ScopeRow, ScopeRules
-from penstock.core.model import Queue, Task
+from penstock.core.admission import EVERYWHERE, Admission, Declaration, LineLimits, ScopeRow
+from penstock.core.model import Queue
 from penstock.core.policies import Knob, Policy, PolicyChange, Setting, changed
 from penstock.core.scheduling.gates import ScopeState
 from penstock.engine.adoption import adopt
@@ -19,8 +19,6 @@ from penstock.engine.policies import CHANGES_KEPT, Ask, Unset
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Line, Tx
 from penstock.ports.wakeups import queue_bell, scope_bell
-
-HOLDERS_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +30,6 @@ class ScopeAsk:
     ends_at_ms: int | None = None
     """When what it sets stops to hold by itself."""
     if_version: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ScopeView:
-    """A scope: its limits, what it counts, and who holds its leases."""
-
-    name: str
-    policy: Policy
-    """What operators set."""
-    rules: ScopeRules
-    """What holds, declared or set."""
-    state: ScopeState
-    holders: Sequence[Task]
-    now_ms: int
 
 
 async def declare(house: House, declaration: Declaration, by: str) -> Admission | None:
@@ -73,7 +57,7 @@ async def declare(house: House, declaration: Declaration, by: str) -> Admission 
     return await house.store.transact(operation, key="admission", line=Line.CHANGE)
 
 
-async def configure(house: House, name: str, ask: ScopeAsk, author: str) -> ScopeView:
+async def configure(house: House, name: str, ask: ScopeAsk, author: str) -> None:
     """Change what operators ask of a scope: from the next grant on, for everything that it counts."""
 
     async def operation(tx: Tx) -> None:
@@ -97,7 +81,6 @@ async def configure(house: House, name: str, ask: ScopeAsk, author: str) -> Scop
         tx.wake(scope_bell(scope_id))
 
     await house.store.transact(operation, key="admission", line=Line.CHANGE)
-    return await read(house, name)
 
 
 async def found(house: House, name: str) -> None:
@@ -116,41 +99,11 @@ async def found(house: House, name: str) -> None:
     await house.store.transact(operation, key="admission", line=Line.CHANGE)
 
 
-async def read(house: House, name: str) -> ScopeView:
-    async def operation(tx: Tx) -> ScopeView:
-        return await _view(tx, await tx.scopes.admission(), name)
-
-    return await house.store.read(operation)
-
-
-async def every(house: House, prefix: str) -> Sequence[ScopeView]:
-    """The scopes whose names begin so and that are limited, declared or set."""
-
-    async def operation(tx: Tx) -> Sequence[ScopeView]:
-        admission = await tx.scopes.admission()
-        names = {row.name for row in admission.rows} | set(admission.declaration.scopes)
-        return [await _view(tx, admission, name) for name in sorted(names) if name.startswith(prefix)]
-
-    return await house.store.read(operation)
-
-
 async def history(house: House, name: str, limit: int) -> Sequence[PolicyChange]:
     async def operation(tx: Tx) -> Sequence[PolicyChange]:
         return await tx.scopes.changes(name, limit)
 
     return await house.store.read(operation)
-
-
-async def _view(tx: Tx, admission: Admission, name: str) -> ScopeView:
-    row = admission.row(name)
-    rules = admission.scope(name, tx.now_ms)
-    found = await tx.scopes.find([name])
-    state = found[0] if found else ScopeState(0, name)
-    holders: list[Task] = []
-    for queue in await _lines_of(tx, name) if found and state.running else ():
-        holders += await tx.scopes.holders(state.scope_id, queue.queue_id, HOLDERS_SHOWN)
-    holders = sorted(holders, key=lambda task: task.lease_expires_at_ms or 0)[:HOLDERS_SHOWN]
-    return ScopeView(name, Policy() if row is None else row.policy, rules, state, holders, tx.now_ms)
 
 
 async def _lines_of(tx: Tx, name: str) -> Sequence[Queue]:

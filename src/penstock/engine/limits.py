@@ -10,7 +10,7 @@ from penstock.core.admission import EVERYWHERE, LEASES_MAX
 from penstock.core.limits import LimitsView, Part, Parts, ScopeUse
 from penstock.core.model import Queue, RunId, Task, TaskKind
 from penstock.core.scheduling.gates import ScopeState
-from penstock.engine import policies
+from penstock.engine import holding, policies
 from penstock.engine.house import House
 from penstock.ports.store import Tx
 
@@ -55,7 +55,7 @@ async def of_line(house: House, namespace: str, name: str, kind: TaskKind) -> Li
         found = admission.of(namespace, name, kind, queue.policy, tx.now_ms)
         queue = replace(queue, limits=found, at_ms=tx.now_ms)
         running = await tx.queues.running(queue.queue_id, LEASES_MAX)
-        holders = await tx.tasks.leases_on(queue.queue_id, HOLDERS_SHOWN)
+        holders = (await holding.of_line(tx, queue))[:HOLDERS_SHOWN]
         own = limits.of_line(admission, queue, running, tx.now_ms)
         states = await _states(tx, [each.name for each in found.scopes])
         return LineView(

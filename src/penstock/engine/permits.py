@@ -16,7 +16,7 @@ from penstock.core.scheduling.gates import ScopeState, charged, counted_by
 from penstock.core.scheduling.leases import Report
 from penstock.engine.activity_reports import held_by
 from penstock.engine.house import House
-from penstock.engine.polls import begun, counting, running_on
+from penstock.engine.polls import begun, counting, keep, running_on
 from penstock.ports.store import Line, Tx
 
 
@@ -42,15 +42,19 @@ async def start(house: House, namespace: str, task_id: TaskId, report: Report) -
 
     async def operation(tx: Tx) -> Permit:
         queue = None if queue_id is None else await tx.queues.lock(queue_id)
-        states = {} if queue is None else await counting(tx, queue)
+        states, settled = ({}, ()) if queue is None else await counting(tx, queue)
         running = 0 if queue is None else await running_on(tx, queue)
         held = await held_by(house, tx, namespace, task_id, report)
         permit = Permit(held.task, held.run, held.activity, now_ms=tx.now_ms)
         if not held.task.claimed:
+            keep(tx, settled)
             return permit
         assert queue is not None, "a task has a queue"
         hold = _hold(house, queue, running, states, held.task, tx.now_ms)
-        return replace(permit, hold=hold) if hold is not None else _begin(house, tx, queue, states, permit)
+        if hold is None:
+            return _begin(house, tx, queue, states, permit)
+        keep(tx, settled)
+        return replace(permit, hold=hold)
 
     return await house.store.transact(operation, key=f"queue:{queue_id or run_of(task_id)}", line=Line.CLAIM)
 

@@ -218,11 +218,11 @@ async def _grant(house: House, tx: Tx, queue: Queue, polls: Sequence[Poll], fit:
     if queue.is_limited and not house.coordination.is_supported():
         return _Outcome(nobody, Hold(HoldReason.UNAVAILABLE))
     running = await running_on(tx, queue)
-    scopes = await counting(tx, queue)
+    scopes, settled_costs = await counting(tx, queue)
     bells = tuple(scope_bell(state.scope_id) for state in scopes.values())
     allowed = dispatch.budget(queue, running, tx.now_ms, scopes)
     if isinstance(allowed, Hold):
-        _record_debt(tx, queue, scopes)
+        _record_debt(tx, queue, scopes, settled_costs)
         return _Outcome(nobody, allowed, bells=bells)
     room = sum(poll.tasks_max for poll in polls)
     room = room if allowed is None else min(room, allowed)
@@ -235,6 +235,8 @@ async def _grant(house: House, tx: Tx, queue: Queue, polls: Sequence[Poll], fit:
     counts = fairness.counted([slot for slot, _ in taken])
     settled = dispatch.settle(snapshot, counts, sum(task.cost for _, task in taken))
     put_aside = _record(tx, queue, settled, counts)
+    if not settled.order:
+        keep(tx, settled_costs)
     if isinstance(decision, Hold):
         return _Outcome(nobody, decision, put_aside > 0 or sight.is_partial, bells)
     heads = {slot: iter([task for each, task in taken if each == slot]) for slot in counts}
@@ -251,17 +253,28 @@ async def running_on(tx: Tx, queue: Queue) -> int:
     return 0 if limit is None else await tx.queues.running(queue.queue_id, limit)
 
 
-async def counting(tx: Tx, queue: Queue) -> dict[str, ScopeState]:
-    """What the scopes of a line count, locked, with what its tasks turned out to cost."""
+async def counting(tx: Tx, queue: Queue) -> tuple[dict[str, ScopeState], Sequence[ScopeState]]:
+    """What the scopes of a line count, locked; and which of them differ from their rows.
+
+    Those are the ones whose tasks turned out to cost something else: if nothing is granted, they are to be kept.
+    """
     scopes = {each.name: each for each in queue.limits.scopes}
     if not scopes:
-        return {}
+        return {}, ()
     states = {state.name: state for state in await tx.scopes.lock(await tx.scopes.ids(list(scopes)))}
+    settled: list[ScopeState] = []
     for name, rules in scopes.items():
         if rules.cost is not None:
             settlements = await tx.scopes.settlements(states[name].scope_id)
             states[name] = corrected(rules, states[name], settlements, tx.now_ms)
-    return states
+            settled += [states[name]] if settlements else []
+    return states, settled
+
+
+def keep(tx: Tx, settled: Sequence[ScopeState]) -> None:
+    """Record what tasks turned out to cost, where nothing is granted that would record it."""
+    for state in settled:
+        tx.scopes.settle(state)
 
 
 async def _take(tx: Tx, queue: Queue, fit: Fit, order: Sequence[Slot]) -> list[tuple[Slot, Task]]:
@@ -285,14 +298,16 @@ def _afford(tx: Tx, queue: Queue, snapshot: QueueSnapshot, taken: list[tuple[Slo
     return allowed if isinstance(allowed, Hold) else None
 
 
-def _record_debt(tx: Tx, queue: Queue, scopes: Mapping[str, ScopeState]) -> None:
+def _record_debt(
+    tx: Tx, queue: Queue, scopes: Mapping[str, ScopeState], settled: Sequence[ScopeState]
+) -> None:
     """Keep what is owed after a change of the rate or of the clock, though nothing may go: else it never falls due."""
     owed, window = dispatch.owed(queue, tx.now_ms), dispatch.owed_window(queue, tx.now_ms)
     if (owed, window) != (queue.paid_until_ns, queue.window):
         tx.policies.settle(queue.queue_id, owed, queue.aging_turn, window)
     for rules in queue.limits.scopes:
         state = due(rules, scopes[rules.name], tx.now_ms)
-        if state != scopes[rules.name]:
+        if state != scopes[rules.name] or scopes[rules.name] in settled:
             tx.scopes.settle(state)
 
 
@@ -356,7 +371,7 @@ async def _lease(
         lease_ms = leases.workflow_lease_ms if workflow else poll.claim_lease_ms or leases.activity_lease_ms
         token = attempt_id(task.attempt + 1, house.entropy.token())
         held = grant(task, poll.worker_id, token, tx.now_ms, lease_ms, poll.poll_request_id)
-        claimed = int(poll.claim_lease_ms is not None)
+        claimed = poll.claim_lease_ms or 0
         held = replace(held, counted=counted(queue.rules), scopes=counted_by(scopes), claimed=claimed)
         granted.append(held)
         pages.append(poll.history_page)

@@ -100,7 +100,7 @@ async def every(house: House, namespace: str) -> Sequence[QueueView]:
             pending = await tx.queries.count_pending(namespace, name, tx.now_ms)
             mine = [worker for worker in workers if worker.task_queue == name]
             every_line = {kind: await policies.line(tx, namespace, name, kind) for kind in TaskKind}
-            gates_ = {kind: await gates_of(tx, line) for kind, line in every_line.items()}
+            gates_ = {kind: await gates_of(tx, line, _oldest(stats, kind)) for kind, line in every_line.items()}
             views.append(
                 QueueView(
                     name,
@@ -142,7 +142,7 @@ async def describe(house: House, namespace: str, name: str) -> QueueView:
             named,
             pending,
             {kind: await _line(tx, line) for kind, line in every_line.items()},
-            {kind: await gates_of(tx, line) for kind, line in every_line.items()},
+            {kind: await gates_of(tx, line, _oldest(stats, kind)) for kind, line in every_line.items()},
             await _totals(tx, namespace),
             await _holders(tx, namespace, [*every_line.values()]),
         )
@@ -150,12 +150,19 @@ async def describe(house: House, namespace: str, name: str) -> QueueView:
     return await house.store.read(operation)
 
 
-async def gates_of(tx: Tx, queue: Queue) -> Sequence[Gate]:
-    """Every limit of a line as it stands, by the function that dispatch asks. Nothing is locked."""
+async def gates_of(tx: Tx, queue: Queue, oldest: Task | None) -> Sequence[Gate]:
+    """Every limit of a line as it stands, by the function that dispatch asks. Nothing is locked.
+
+    Whether a budget of cost is open depends on who asks: here, the task that has waited longest.
+    """
     names = [each.name for each in queue.limits.scopes]
     states = {state.name: state for state in await tx.scopes.find(names)} if names else {}
     running = await tx.queues.running(queue.queue_id, LEASES_MAX) if queue.queue_id else 0
-    return gates(queue, running, states, tx.now_ms)
+    return gates(queue, running, states, tx.now_ms, 0 if oldest is None else oldest.cost)
+
+
+def _oldest(stats: Mapping[TaskKind, QueueStats], kind: TaskKind) -> Task | None:
+    return stats.get(kind, QueueStats()).oldest
 
 
 async def _totals(tx: Tx, namespace: str) -> Mapping[TaskKind, tuple[int, int]]:

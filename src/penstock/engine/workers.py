@@ -115,8 +115,12 @@ async def heartbeat(
     process_metrics: Mapping[str, Any] | None,
     heartbeat_interval_s: int | None,
     activities_per_second_micro: int | None = None,
+    slots: tuple[int | None, int | None] = (None, None),
 ) -> Worker:
-    """Keep a worker alive; it may say something of its slots, its process, and how fast its queue may go."""
+    """Keep a worker alive; it may say something of its slots, its process, and how fast its queue may go.
+
+    `slots` are those that it offers from now on for workflow and for activity tasks; None: as many as before.
+    """
 
     async def operation(tx: Tx) -> Worker:
         worker = await tx.workers.get(namespace, worker_id)
@@ -130,6 +134,8 @@ async def heartbeat(
         worker = replace(
             worker,
             status=_status(cohort),
+            workflow_slots=worker.workflow_slots if slots[0] is None else slots[0],
+            activity_slots=worker.activity_slots if slots[1] is None else slots[1],
             task_slots=task_slots if task_slots is not None else worker.task_slots,
             process_metrics=process_metrics if process_metrics is not None else worker.process_metrics,
             heartbeat_interval_s=heartbeat_interval_s or worker.heartbeat_interval_s,

@@ -46,8 +46,9 @@ from penstock.core.model import (
     WorkerStatus,
 )
 from penstock.core.admission import Admission, Declaration
+from penstock.core.explaining.position import LevelSight
 from penstock.core.policies import KeySettings, KeyState, Policy, PolicyChange, WorkerRate
-from penstock.core.scheduling.backlog import Backlog
+from penstock.core.scheduling.backlog import Backlog, LaneBacklog
 from penstock.core.scheduling.dispatch import Blocked, Fit
 from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Clockwork, Lane, Place, Starving
 from penstock.core.scheduling.gates import ScopeState
@@ -262,6 +263,40 @@ class Queues(Protocol):
 
     async def backlog(self, queue_id: QueueId, now_ms: int, top: int) -> Backlog:
         """What waits, by level, and the `top` lanes with the most tasks."""
+        ...
+
+    async def lane(self, queue_id: QueueId, level: int, key: str, now_ms: int) -> LaneBacklog | None:
+        """One busy lane, wherever it stands."""
+        ...
+
+    async def lanes_before(
+        self, queue_id: QueueId, level: int, rank: int, tag: int, most: int
+    ) -> Sequence[Lane]:
+        """The least ready lanes of a level whose rank and tag are not beyond a point."""
+        ...
+
+    async def count_lanes_before(
+        self, queue_id: QueueId, level: int, rank: int, tag: int, most: int
+    ) -> int:
+        """How many `lanes_before` there are; not counted beyond `most`."""
+        ...
+
+    async def count_before(
+        self, queue_id: QueueId, level: int, key: str | None, seq: int, most: int
+    ) -> int:
+        """How many ready tasks of a lane, or of a level (`key` None), came before one; not beyond `most`."""
+        ...
+
+    async def head(self, queue_id: QueueId, level: int, key: str | None) -> Task | None:
+        """The ready task of a lane, or of a level (`key` None), that came first."""
+        ...
+
+    async def sight(self, queue_id: QueueId, to_level: int, now_ms: int, most: int) -> Sequence[LevelSight]:
+        """What may go at each level down to one, and what went of late; of at most so many lanes a level."""
+        ...
+
+    async def dispatched(self, queue_id: QueueId, minute: int) -> int:
+        """How many tasks went in a calendar minute."""
         ...
 
     def settle(self, queue_id: QueueId, lane: Lane, taken: int) -> None:

@@ -57,6 +57,7 @@ STATUS: Final[Mapping[Reason, int]] = MappingProxyType(
         Reason.LONG_POLL_CAPACITY_EXHAUSTED: 429,
         Reason.TASK_NOT_FOUND: 404,
         Reason.TASK_NOT_LEASED: 409,
+        Reason.TASK_NOT_STARTED: 409,
         Reason.LEASE_EXPIRED: 409,
         Reason.LEASE_OWNER_MISMATCH: 409,
         Reason.WORKFLOW_TASK_ATTEMPT_MISMATCH: 409,

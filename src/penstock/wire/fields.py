@@ -43,6 +43,7 @@ Seconds = Annotated[int, Meta(ge=1, le=315_360_000)]
 Delay = Annotated[int, Meta(ge=0, le=315_360_000)]
 RetentionDays = Annotated[int, Meta(ge=1, le=365)]
 Cost = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+TaskSlots = Annotated[int, Meta(ge=0, le=1_000_000)]
 Slots = Annotated[int, Meta(ge=1, le=1_000_000)]
 PollSeconds = Annotated[int, Meta(ge=0, le=600)]
 """How long a poll may wait; longer than the server's maximum is cut to it."""

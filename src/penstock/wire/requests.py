@@ -41,6 +41,7 @@ from penstock.wire.fields import (
     RunningLimit,
     Seconds,
     Slots,
+    TaskSlots,
     TasksMax,
     Text1000,
     Version,
@@ -291,6 +292,9 @@ class RegisterWorker(Request):
 
 class HeartbeatWorker(Request):
     worker_id: Name
+    max_concurrent_workflow_tasks: TaskSlots | None = None
+    max_concurrent_activity_tasks: TaskSlots | None = None
+    """A worker may offer more or fewer slots than it registered, also none."""
     task_slots: Object | None = None
     process_metrics: Object | None = None
     heartbeat_interval_seconds: Annotated[float, Meta(gt=0, le=86_400)] | None = None

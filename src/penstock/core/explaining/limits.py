@@ -24,14 +24,16 @@ _KINDS = {
 }
 
 
-def of_gate(gate: Gate, pauses: Mapping[str, Setting], now_ms: int, cost: int = 0) -> Constraint:
+def of_gate(
+    gate: Gate, pauses: Mapping[str, Setting], now_ms: int, cost: int = 0, whose: str = "this task"
+) -> Constraint:
     """A gate, closed or soon to be."""
     pause = pauses.get(gate.scope) if gate.kind is GateKind.PAUSED else None
     if pause is not None:
         gate = replace(gate, opens_at_ms=pause.ends_at_ms)
     return Constraint(
         _KINDS[gate.kind],
-        gate_message(gate, now_ms, cost) + _by(pause),
+        gate_message(gate, now_ms, cost, whose) + _by(pause),
         gate.scope,
         gate.most,
         gate.used,
@@ -61,7 +63,7 @@ def _frees(gate: Gate, cost: int) -> Sequence[Remedy]:
             ends = [Remedy(Act.END_LEASES, gate.scope, count=max(1, over))] if gate.most else []
             return [*ends, Remedy(Act.RAISE, gate.scope, to=used + 1)]
         case GateKind.RATE:
-            return waits or [Remedy(Act.RAISE, gate.scope, to=MICRO)]
+            return waits or [Remedy(Act.RAISE, gate.scope, to=MICRO, is_rate=True)]
         case GateKind.DISPATCHES:
             return [*waits, Remedy(Act.RAISE, gate.scope, to=used + 1)]
         case GateKind.COST:
@@ -97,7 +99,7 @@ def _key_rate(stop: Stop, state: KeyState, scope: str, now_ms: int) -> Constrain
         f"{key_words(state.key)} was given as many tasks a second as its rate allows{opens}",
         scope,
         opens_at_ms=stop.open_at_ms,
-        frees=(Remedy(Act.RAISE, scope, to=MICRO) if stop.open_at_ms is None else wait,),
+        frees=(Remedy(Act.RAISE, scope, to=MICRO, is_rate=True) if stop.open_at_ms is None else wait,),
     )
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.core.explaining.values import Constraint, Kind, Position, Act, Remedy
+from penstock.core.explaining.values import Act, Constraint, Kind, Position, Remedy
 from penstock.core.explaining.words import counted
 from penstock.core.model import Task
 from penstock.core.scheduling import fairness
-from penstock.core.scheduling.fairness import Clockwork, Lane, Place, stride
+from penstock.core.scheduling.fairness import Clockwork, Lane, stride
 
 KEYS_SHOWN = 10
 
@@ -47,13 +47,10 @@ class Surroundings:
     is_exact: bool = True
 
 
-def placed(lane: Lane, fresh: Sequence[Lane], overrides: Mapping[str, int], clock: Clockwork) -> list[Lane]:
-    """The lanes to be placed with the tags that the next claim gives them; a fresh `lane` is among them."""
-    mine = [] if lane.place != Place.FRESH or any(each.slot == lane.slot for each in fresh) else [lane]
-    known = [
-        replace(each, override_milli=overrides.get(each.key, each.override_milli)) for each in (*fresh, *mine)
-    ]
-    return fairness.place([each for each in known if each.level == lane.level], clock)[0]
+def placed(fresh: Sequence[Lane], overrides: Mapping[str, int], clock: Clockwork) -> list[Lane]:
+    """The lanes of a level that are to be placed, with the tags that the next claim gives them."""
+    known = [replace(each, override_milli=overrides.get(each.key, each.override_milli)) for each in fresh]
+    return fairness.place(known, clock)[0]
 
 
 def turn(lane: Lane, ahead: int, virtual: int) -> int:
@@ -95,7 +92,7 @@ def position(task: Task, around: Surroundings) -> Position:
 
 
 def arrival_position(task: Task, before: int, own: int, levels: Sequence[LevelSight]) -> Position:
-    """Where a ready task stands in a line that goes by arrival: `before` of its level came earlier, `own` of its key."""
+    """As `position`, in a line that goes by arrival: `before` of the level came earlier, `own` of them of its key."""
     return Position(
         level=task.level,
         key=task.key,

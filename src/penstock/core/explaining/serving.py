@@ -60,7 +60,8 @@ def _no_worker(crew: Crew, task: Task) -> Constraint:
     others = f" ({counted(len(crew.workers), 'worker')} there cannot)" if crew.workers else ""
     return Constraint(
         Kind.NO_WORKER,
-        f"no worker of the task queue {task.task_queue} runs {task.kind.value} tasks of type {task.type}{build}{others}",
+        f"no worker of the task queue {task.task_queue} runs "
+        f"{task.kind.value} tasks of type {task.type}{build}{others}",
         scope=_line(task),
         frees=(_register(task),),
     )
@@ -108,8 +109,15 @@ def saturation(crew: Crew, task: Task) -> Constraint | None:
         scope=_line(task),
         most=slots,
         used=held,
-        frees=(Remedy(Act.END_LEASES, _line(task), count=1), _register(task)),
+        frees=(_nearest_slot(crew, task, serving), _register(task)),
     )
+
+
+def _nearest_slot(crew: Crew, task: Task, serving: Sequence[Worker]) -> Remedy:
+    """The worker that has to end the fewest leases; some hold more than they have slots."""
+    over = {each.worker_id: crew.held[each.worker_id] - _slots(each, task.kind) + 1 for each in serving}
+    worker = min(over, key=lambda each: (over[each], each))
+    return Remedy(Act.END_LEASES, _line(task), count=over[worker], worker=worker)
 
 
 def _slots(worker: Worker, kind: TaskKind) -> int:

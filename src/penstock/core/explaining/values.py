@@ -60,12 +60,16 @@ class Remedy:
     act: Act
     scope: str | None = None
     to: int | None = None
-    """The least value of a limit that is to be raised; rates in millionths per second."""
+    """The least value of a limit that is to be raised."""
+    is_rate: bool = False
+    """Whether that is in millionths per second."""
     at_ms: int | None = None
     count: int | None = None
     """How many leases must end, or how many tasks must go."""
     task_type: str | None = None
     build_id: str | None = None
+    worker: str | None = None
+    """Whose leases must end, where it matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,9 @@ class Expectation:
     unknown_because: str | None = None
 
 
+NOTHING_EXPECTED = Expectation(unknown_because="Nothing is waited for.")
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """The whole answer. Nothing binds: the next poll of a worker that fits takes it."""
@@ -142,4 +149,4 @@ class Explanation:
     binding: Constraint | None
     next: tuple[Constraint, ...] = ()
     position: Position | None = None
-    expected: Expectation = Expectation(unknown_because="Nothing is waited for.")
+    expected: Expectation = NOTHING_EXPECTED

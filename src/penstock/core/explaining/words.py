@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.core.explaining.values import Constraint, Kind
+from penstock.core.explaining.values import Act, Constraint, Kind, Remedy
+from penstock.core.rates import MICRO
 from penstock.core.scheduling.gates import Gate, GateKind
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
@@ -22,6 +23,8 @@ def scope_words(scope: str) -> str:
     parts = rest.split("/")
     if word == "queue":
         return f"the task queue {'/'.join(parts[1:-1])}"
+    if word == "key":
+        return key_words("/".join(parts[3:]))
     if word == "namespace":
         return f"the namespace {parts[0]}{_of_kind(parts[1:])}"
     if word == "group":
@@ -38,8 +41,8 @@ def key_words(key: str) -> str:
     return f"the key {key}" if key else "the tasks without a key"
 
 
-def gate_message(gate: Gate, now_ms: int, cost: int = 0) -> str:
-    """What a gate says, closed or soon to be."""
+def gate_message(gate: Gate, now_ms: int, cost: int = 0, whose: str = "this task") -> str:
+    """What a gate says, closed or soon to be; `cost` is what the task costs that would go next."""
     who, opens = scope_words(gate.scope), _opens(gate.opens_at_ms, now_ms)
     match gate.kind:
         case GateKind.PAUSED:
@@ -54,7 +57,7 @@ def gate_message(gate: Gate, now_ms: int, cost: int = 0) -> str:
             return f"{who} has used {gate.used} of its {gate.most} dispatches of this minute{opens}"
         case GateKind.COST:
             left = f"{who} has used {gate.used} of the {gate.most} units of cost of this minute"
-            return f"{left}, and this task is estimated at {cost}{opens}"
+            return f"{left}, and {whose} is estimated at {cost}{opens}"
 
 
 def _opens(opens_at_ms: int | None, now_ms: int) -> str:
@@ -72,3 +75,42 @@ def sentence(subject: str, binding: Constraint | None) -> str:
 
 def counted(count: int, noun: str) -> str:
     return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def remedy_words(remedy: Remedy, now_ms: int) -> str:
+    """What to do, as an order."""
+    scope = "" if remedy.scope is None else scope_words(remedy.scope)
+    match remedy.act:
+        case Act.WAIT:
+            return f"wait {span((remedy.at_ms or now_ms) - now_ms)}"
+        case Act.RESUME:
+            return f"resume {scope}"
+        case Act.RAISE:
+            return f"raise the limit of {scope} to {_limit(remedy)} or more"
+        case Act.END_LEASES:
+            whose = scope if remedy.worker is None else f"the worker {remedy.worker}"
+            return f"let {counted(remedy.count or 1, 'lease')} of {whose} end"
+        case Act.REGISTER:
+            build = f" of build {remedy.build_id}" if remedy.build_id else ""
+            return f"start a worker{build} that runs the type {remedy.task_type} on {scope}"
+        case Act.RESUME_BUILD:
+            build = f"the build {remedy.build_id}" if remedy.build_id else "the workers without a build"
+            return f"resume {build} on {scope}"
+        case Act.POLL:
+            return f"bring a worker of {scope} back: it must poll"
+        case Act.TAKE_TURN:
+            return f"wait until {counted(remedy.count or 0, 'task')} went"
+        case Act.RESTORE | Act.REPORT | Act.FIX | Act.SIGNAL:
+            return _PLAIN[remedy.act]
+
+
+_PLAIN = {
+    Act.RESTORE: "bring the coordination cache back",
+    Act.REPORT: "wait until its worker reports",
+    Act.FIX: "deploy workflow code that does not fail",
+    Act.SIGNAL: "send it what it waits for, or cancel it",
+}
+
+
+def _limit(remedy: Remedy) -> str:
+    return f"{(remedy.to or 0) / MICRO:g} a second" if remedy.is_rate else str(remedy.to)

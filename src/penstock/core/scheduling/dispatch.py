@@ -124,7 +124,7 @@ def budget(
     allowed: int | None = None
     for gate in gates(queue, running, scopes, now_ms, cost):
         if gate.is_closed:
-            return _held_by(gate)
+            return _until_changed(_held_by(gate), queue)
         if gate.kind is not GateKind.COST:
             allowed = gate.left if allowed is None else min(allowed, gate.left)
     return allowed
@@ -149,6 +149,12 @@ def _held_by(gate: Gate) -> Hold:
     if gate.scope.startswith("queue:"):
         return Hold(_OF_QUEUE[gate.kind], gate.opens_at_ms)
     return Hold(_OF_SCOPE[gate.kind], gate.opens_at_ms, gate.scope)
+
+
+def _until_changed(hold: Hold, queue: Queue) -> Hold:
+    """It is worth looking again, too, when a setting ends by itself."""
+    moments = [at_ms for at_ms in (hold.look_again_at_ms, queue.limits.changes_at_ms) if at_ms is not None]
+    return replace(hold, look_again_at_ms=min(moments, default=None))
 
 
 def affordable(

@@ -91,6 +91,7 @@ async def heartbeat(call: Call) -> Answer:
             request.process_metrics,
             _whole(request.heartbeat_interval_seconds),
             _conveyed(request),
+            (request.max_concurrent_workflow_tasks, request.max_concurrent_activity_tasks),
         )
     except PenstockError as refusal:
         if refusal.reason is Reason.WORKER_NOT_REGISTERED:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from penstock.core.explaining.position import LevelSight
 from penstock.core.model import Queue, QueueId, QueueStats, Task, TaskKind
-from penstock.core.scheduling.backlog import Backlog
+from penstock.core.scheduling.backlog import Backlog, LaneBacklog
 from penstock.core.scheduling.dispatch import Blocked, Fit
 from penstock.core.scheduling.fairness import (
     ALL_LEVELS,
@@ -21,7 +22,7 @@ from penstock.core.scheduling.fairness import (
     Starving,
 )
 from penstock.core.timers import MINUTE_MS
-from penstock.stores.memory import backlog, counting, lanes
+from penstock.stores.memory import backlog, counting, lanes, standing
 from penstock.stores.memory.changes import Changes, Phase
 from penstock.stores.memory.fitting import fits
 from penstock.stores.memory.seeing import seen
@@ -156,6 +157,30 @@ class MemoryQueues:
 
     async def backlog(self, queue_id: QueueId, now_ms: int, top: int) -> Backlog:
         return backlog.backlog(self._tables, queue_id, now_ms, top)
+
+    async def lane(self, queue_id: QueueId, level: int, key: str, now_ms: int) -> LaneBacklog | None:
+        return standing.lane(self._tables, (queue_id, level, key), now_ms // MINUTE_MS)
+
+    async def lanes_before(
+        self, queue_id: QueueId, level: int, rank: int, tag: int, most: int
+    ) -> Sequence[Lane]:
+        return standing.lanes_before(self._tables, queue_id, level, (rank, tag))[:most]
+
+    async def count_lanes_before(self, queue_id: QueueId, level: int, rank: int, tag: int, most: int) -> int:
+        return len(await self.lanes_before(queue_id, level, rank, tag, most))
+
+    async def count_before(self, queue_id: QueueId, level: int, key: str | None, seq: int, most: int) -> int:
+        return min(most, standing.count_before(self._tables, queue_id, level, key, seq))
+
+    async def head(self, queue_id: QueueId, level: int, key: str | None) -> Task | None:
+        return standing.head(self._tables, queue_id, level, key)
+
+    async def sight(self, queue_id: QueueId, to_level: int, now_ms: int, most: int) -> Sequence[LevelSight]:
+        levels = range(ALL_LEVELS[0], to_level + 1)
+        return [standing.sight(self._tables, queue_id, level, now_ms) for level in levels]
+
+    async def dispatched(self, queue_id: QueueId, minute: int) -> int:
+        return self._tables.meters.get((queue_id, minute), Meter()).dispatched
 
     def settle(self, queue_id: QueueId, lane: Lane, taken: int) -> None:
         minute = self._now_ms // MINUTE_MS

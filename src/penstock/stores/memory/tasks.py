@@ -38,6 +38,8 @@ _what_stays = what_stays(
         "scopes",
         "claimed",
         "ended_lease",
+        "ended_how",
+        "ended_cost",
         "seq",
     ),
 )
@@ -165,7 +167,7 @@ class MemoryTasks:
     def _replace(self, before: Task, task: Task) -> None:
         assert _what_stays(task) == _what_stays(before), "a task keeps its place and its purpose"
         self._forget(before)
-        self._put(replace(task, seq=before.seq, ended_lease=None))
+        self._put(replace(task, seq=before.seq, ended_lease=None, ended_how=None, ended_cost=None))
 
     def _put(self, task: Task) -> None:
         """Write the row and whatever finds it."""

@@ -51,6 +51,8 @@ class MemoryWorkers:
             heard = replace(
                 known,
                 status=worker.status,
+                workflow_slots=worker.workflow_slots,
+                activity_slots=worker.activity_slots,
                 task_slots=known.task_slots if worker.task_slots is None else worker.task_slots,
                 process_metrics=known.process_metrics
                 if worker.process_metrics is None

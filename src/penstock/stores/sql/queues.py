@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Sequence
 
+from penstock.core.explaining.position import LevelSight
 from penstock.core.model import Queue, QueueId, QueueStats, Task, TaskKind
 from penstock.core.scheduling.backlog import Backlog, LaneBacklog, LevelBacklog
 from penstock.core.scheduling.dispatch import Blocked, Fit
@@ -182,6 +183,43 @@ class SqlQueues:
             lanes=tuple(LaneBacklog(Lane(*row[1:13]), *row[13:]) for row in lanes),
         )
 
+    async def lane(self, queue_id: QueueId, level: int, key: str, now_ms: int) -> LaneBacklog | None:
+        rows = await self._session.ask("get_lane", queue_id, level, key, now_ms // MINUTE_MS)
+        return LaneBacklog(Lane(*rows[0][1:13]), *rows[0][13:]) if rows else None
+
+    async def lanes_before(
+        self, queue_id: QueueId, level: int, rank: int, tag: int, most: int
+    ) -> Sequence[Lane]:
+        rows = await self._session.ask("lanes_before", queue_id, level, rank, tag, most)
+        return [Lane(*row[1:]) for row in rows]
+
+    async def count_lanes_before(self, queue_id: QueueId, level: int, rank: int, tag: int, most: int) -> int:
+        return int((await self._session.ask("count_lanes_before", queue_id, level, rank, tag, most))[0][1])
+
+    async def count_before(self, queue_id: QueueId, level: int, key: str | None, seq: int, most: int) -> int:
+        if key is None:
+            rows = await self._session.ask("count_before_in_level", queue_id, level, seq, most)
+        else:
+            rows = await self._session.ask("count_before_in_lane", queue_id, level, key, seq, most)
+        return int(rows[0][1])
+
+    async def head(self, queue_id: QueueId, level: int, key: str | None) -> Task | None:
+        if key is None:
+            rows = await self._session.ask("oldest_at_level", queue_id, level)
+        else:
+            rows = await self._session.ask("head_of_lane", queue_id, level, key)
+        return task_of(rows[0]) if rows else None
+
+    async def sight(self, queue_id: QueueId, to_level: int, now_ms: int, most: int) -> Sequence[LevelSight]:
+        levels = range(ALL_LEVELS[0], to_level + 1)
+        asked = [(queue_id, level, now_ms // MINUTE_MS, now_ms, most) for level in levels]
+        answers = await self._session.ask_each("sight_of_level", asked)
+        return [_sight(level, rows[0], most) for level, rows in zip(levels, answers, strict=True)]
+
+    async def dispatched(self, queue_id: QueueId, minute: int) -> int:
+        rows = await self._session.ask("get_meter", queue_id, minute)
+        return int(rows[0][2]) if rows else 0
+
     def settle(self, queue_id: QueueId, lane: Lane, taken: int) -> None:
         self._session.record(
             "settle_lane",
@@ -217,6 +255,11 @@ class SqlQueues:
 
     def count_dispatches(self, queue_id: QueueId, minute: int, count: int) -> None:
         self._session.record("count_dispatched", queue_id, minute, count)
+
+
+def _sight(level: int, row: Row, most: int) -> LevelSight:
+    keys, tasks, dispatched, before, rows = (int(value) for value in row[1:6])
+    return LevelSight(level, keys, tasks, dispatched, before, rows < most)
 
 
 def _level(row: Row, head: Rows) -> LevelBacklog:

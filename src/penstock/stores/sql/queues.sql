@@ -272,6 +272,64 @@ SELECT 1, {lane}, 1,
   FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0
  ORDER BY t.count DESC, t.level, t.key LIMIT :most;
 
+-- name: get_lane
+-- alone
+-- takes: queue_id bigint, level bigint, key text, minute bigint
+SELECT 1, {lane}, 1,
+       CASE WHEN t.minute = :minute THEN t.dispatched ELSE 0 END,
+       CASE WHEN t.minute = :minute THEN t.dispatched_before
+            WHEN t.minute = :minute - 1 THEN t.dispatched ELSE 0 END
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key AND t.count > 0;
+
+-- name: lanes_before
+-- alone
+-- takes: queue_id bigint, level bigint, rank bigint, tag bigint, most bigint
+SELECT 1, {lane}, 1
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level AND t.count > 0 AND t.place = 0
+   AND (t.rank, t.tag) <= (:rank, :tag)
+ ORDER BY t.rank, t.tag, t.key LIMIT :most;
+
+-- name: count_lanes_before
+-- alone
+-- takes: queue_id bigint, level bigint, rank bigint, tag bigint, most bigint
+SELECT 1, count(*)
+  FROM (SELECT 1 FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level AND t.count > 0 AND t.place = 0
+           AND (t.rank, t.tag) <= (:rank, :tag) LIMIT :most) w;
+
+-- name: count_before_in_lane
+-- alone
+-- takes: queue_id bigint, level bigint, key text, seq bigint, most bigint
+SELECT 1, count(*)
+  FROM (SELECT 1 FROM tasks t WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key
+           AND t.state = 'ready' AND t.seq < :seq LIMIT :most) w;
+
+-- name: count_before_in_level
+-- alone
+-- takes: queue_id bigint, level bigint, seq bigint, most bigint
+SELECT 1, count(*)
+  FROM (SELECT 1 FROM tasks t WHERE t.queue_id = :queue_id AND t.level = :level
+           AND t.state = 'ready' AND t.seq < :seq LIMIT :most) w;
+
+-- name: head_of_lane
+-- alone
+-- takes: queue_id bigint, level bigint, key text
+SELECT 1, {task}
+  FROM tasks t WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key AND t.state = 'ready'
+ ORDER BY t.seq LIMIT 1;
+
+-- name: sight_of_level
+-- alone
+-- takes: queue_id bigint, level bigint, minute bigint, now_ms bigint, most bigint
+-- Idle lanes as well, for what they gave of late.
+SELECT 1, coalesce(sum(w.is_open), 0), coalesce(sum(CASE WHEN w.is_open = 1 THEN w.count ELSE 0 END), 0),
+       coalesce(sum(CASE WHEN w.minute = :minute THEN w.dispatched ELSE 0 END), 0),
+       coalesce(sum(CASE WHEN w.minute = :minute THEN w.dispatched_before
+                         WHEN w.minute = :minute - 1 THEN w.dispatched ELSE 0 END), 0), count(*)
+  FROM (SELECT t.count, t.minute, t.dispatched, t.dispatched_before,
+               CASE WHEN t.count > 0 AND (t.place < 3 OR (t.place = 3 AND t.open_at_ms <= :now_ms))
+                    THEN 1 ELSE 0 END AS is_open
+          FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level LIMIT :most) w;
+
 -- name: join_lane
 -- takes: queue_id bigint, level bigint, key text, weight_milli bigint
 -- A task becomes ready. An idle lane, or one whose weight changed, is to be placed by the next claim.

@@ -38,13 +38,12 @@ class SqlScopes:
 
     async def admission_of(self, stamp: str | None) -> Admission:
         """The limits that a queue with this stamp goes by; the newest serve as well, for it would know of others."""
-        known = None if stamp is None else self._known.admissions.get(stamp)
+        learned = self._session.learned.admissions
+        known = None if stamp is None else self._known.admissions.get(stamp) or learned.get(stamp)
         if known is not None:
             return known
         latest, admission = await self._read()
-        if stamp is not None:
-            self._session.learned.admissions[stamp] = admission
-            self._session.learned.admissions[latest] = admission
+        learned[latest if stamp is None else stamp] = learned[latest] = admission
         return admission
 
     async def _stamped(self, queue_id: QueueId) -> Admission:

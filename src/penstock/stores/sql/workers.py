@@ -60,6 +60,8 @@ class SqlWorkers:
             worker.namespace,
             worker.worker_id,
             worker.status.value,
+            worker.workflow_slots,
+            worker.activity_slots,
             None if worker.task_slots is None else _text(worker.task_slots),
             None if worker.process_metrics is None else _text(worker.process_metrics),
             worker.heartbeat_interval_s,

@@ -44,9 +44,10 @@ UPDATE workers SET status = q.status, updated_at_ms = q.updated_at_ms
   FROM {rows} WHERE workers.namespace = q.namespace AND workers.worker_id = q.worker_id;
 
 -- name: beat_worker
--- takes: namespace text, worker_id text, status text, task_slots text, process_metrics text, heartbeat_interval_s bigint, heartbeat_at_ms bigint
+-- takes: namespace text, worker_id text, status text, workflow_slots bigint, activity_slots bigint, task_slots text, process_metrics text, heartbeat_interval_s bigint, heartbeat_at_ms bigint
 UPDATE workers
-   SET status = q.status, task_slots = coalesce(q.task_slots, workers.task_slots),
+   SET status = q.status, workflow_slots = q.workflow_slots, activity_slots = q.activity_slots,
+       task_slots = coalesce(q.task_slots, workers.task_slots),
        process_metrics = coalesce(q.process_metrics, workers.process_metrics),
        heartbeat_interval_s = coalesce(q.heartbeat_interval_s, workers.heartbeat_interval_s),
        heartbeat_at_ms = CASE WHEN q.heartbeat_at_ms > workers.heartbeat_at_ms THEN q.heartbeat_at_ms

@@ -69,3 +69,9 @@ CREATE TABLE journal (
   line  TEXT COLLATE "C" NOT NULL
 );
 CREATE INDEX journal_old ON journal (at_ms);
+
+-- A worker may offer no slots for a kind of task.
+ALTER TABLE workers DROP CONSTRAINT workers_workflow_slots_check;
+ALTER TABLE workers DROP CONSTRAINT workers_activity_slots_check;
+ALTER TABLE workers ADD CHECK (workflow_slots >= 0);
+ALTER TABLE workers ADD CHECK (activity_slots >= 0);

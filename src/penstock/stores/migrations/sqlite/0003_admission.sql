@@ -69,3 +69,32 @@ CREATE TABLE journal (
   line  TEXT NOT NULL
 );
 CREATE INDEX journal_old ON journal (at_ms);
+
+-- A worker may offer no slots for a kind of task.
+CREATE TABLE workers_with_no_slots (
+  namespace            TEXT NOT NULL,
+  worker_id            TEXT NOT NULL,
+  task_queue           TEXT NOT NULL,
+  runtime              TEXT NOT NULL,
+  sdk_version          TEXT,
+  build_id             TEXT,
+  workflow_types       TEXT NOT NULL,
+  activity_types       TEXT NOT NULL,
+  fingerprints         TEXT NOT NULL,
+  workflow_slots       INTEGER NOT NULL CHECK (workflow_slots >= 0),
+  activity_slots       INTEGER NOT NULL CHECK (activity_slots >= 0),
+  status               TEXT NOT NULL,
+  advertised           TEXT NOT NULL,
+  task_slots           TEXT,
+  process_metrics      TEXT,
+  heartbeat_interval_s INTEGER,
+  registered_at_ms     INTEGER NOT NULL,
+  heartbeat_at_ms      INTEGER NOT NULL,
+  updated_at_ms        INTEGER NOT NULL,
+  PRIMARY KEY (namespace, worker_id)
+) WITHOUT ROWID;
+INSERT INTO workers_with_no_slots SELECT * FROM workers;
+DROP TABLE workers;
+ALTER TABLE workers_with_no_slots RENAME TO workers;
+CREATE INDEX workers_on ON workers (namespace, task_queue);
+CREATE INDEX workers_silent ON workers (heartbeat_at_ms);

@@ -1,0 +1,184 @@
+"""Task queues whose limits are switched, and the engine that hands out their tasks and hears how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Sequence
+from enum import StrEnum
+
+from benchmarks.driving import ACTIVITY_TYPE
+from benchmarks.fair_line import LEVEL
+from benchmarks.stands import StoreName
+from benchmarks.waiting_lines import FIT, KEY, NAMESPACE, STARTS_TOGETHER, WORKER, house_on
+from penstock.core.admission import Declaration, Field, ScopeDeclared, Section, cluster_scope, group_scope
+from penstock.core.history.commands import ScheduleActivity
+from penstock.core.model import Blob, QueueId, Standing, Task, TaskKind, Wish
+from penstock.core.scheduling.leases import Report
+from penstock.core.windows import Window
+from penstock.engine import activity_reports, admission, namespaces, polls, starts, workers
+from penstock.engine.house import House
+from penstock.engine.polls import Poll
+from penstock.ports.store import Tx
+
+GROUP = "downstream"
+MANY_LEASES, MANY_DISPATCHES, MUCH = 1_000_000, 100_000_000, 1_000_000_000
+"""Limits that are looked at and never reached."""
+ESTIMATE, ACTUAL = 100, 90
+"""What each task is thought to cost its group, and what it did cost."""
+
+_numbers = itertools.count(1)
+
+
+class Limits(StrEnum):
+    """What limits the queues while they are measured."""
+
+    NONE = "none"
+    EVERY = "all, calendar minutes"
+    SLIDING = "all, sliding windows"
+    GROUP = "the group's dispatches"
+
+    @property
+    def counts_cost(self) -> bool:
+        return self in (Limits.EVERY, Limits.SLIDING)
+
+
+def declaration(limits: Limits) -> Declaration:
+    """The limits as a configuration would declare them."""
+    if limits is Limits.NONE:
+        return Declaration()
+    if limits is Limits.GROUP:
+        of_group: Section = {Field.GROUP: GROUP, Field.GROUP_DISPATCHES: MANY_DISPATCHES}
+        return Declaration(defaults={TaskKind.ACTIVITY: of_group})
+    return Declaration(
+        defaults={
+            TaskKind.ACTIVITY: {
+                Field.QUEUE_LEASES: MANY_LEASES,
+                Field.NAMESPACE_LEASES: MANY_LEASES,
+                Field.QUEUE_DISPATCHES: MANY_DISPATCHES,
+                Field.NAMESPACE_DISPATCHES: MANY_DISPATCHES,
+                Field.GROUP: GROUP,
+                Field.GROUP_DISPATCHES: MANY_DISPATCHES,
+            }
+        },
+        scopes={
+            cluster_scope(): ScopeDeclared(leases=MANY_LEASES),
+            group_scope(NAMESPACE, GROUP): ScopeDeclared(cost=MUCH),
+        },
+        window=Window.SLIDING if limits is Limits.SLIDING else Window.MINUTE,
+    )
+
+
+class LimitedLines:
+    """Some queues of one namespace, and one worker on each. Leases are held until they are ended."""
+
+    def __init__(self, house: House, queues: Sequence[tuple[str, QueueId]]) -> None:
+        self.house = house
+        self.queues = queues
+        self._turns = itertools.cycle(queues)
+        self._limits = Limits.NONE
+
+    async def limit(self, limits: Limits) -> None:
+        """Have these limits, and no others, from the next claim on."""
+        await admission.declare(self.house, declaration(limits), WORKER)
+        self._limits = limits
+
+    def expect(self, limits: Limits) -> None:
+        """Another server has declared these limits."""
+        self._limits = limits
+
+    async def claim(self, batch: int, dispatches: int, at_once: int = 1) -> list[Task]:
+        """Take so many tasks from the queues in turn: so many claims at once, at most `batch` in a claim."""
+        taken: list[Task] = []
+        while len(taken) < dispatches:
+            most = min(batch, dispatches - len(taken))
+            asked = [next(self._turns) for _ in range(min(at_once, -(-(dispatches - len(taken)) // most)))]
+            for tasks in await asyncio.gather(*(self.claim_from(queue, most) for queue in asked)):
+                taken += tasks
+        return taken
+
+    async def claim_from(self, queue: tuple[str, QueueId], most: int) -> list[Task]:
+        name, queue_id = queue
+        poll = Poll(NAMESPACE, worker_of(name), name, TaskKind.ACTIVITY, tasks_max=most)
+        [verdict] = await polls.claim(self.house, queue_id, [poll], FIT)
+        assert verdict.leased or verdict.look_again, f"nothing to claim on {name}: {verdict}"
+        return [leased.task for leased in verdict.leased]
+
+    async def serve(self, queue: tuple[str, QueueId], batch: int, dispatches: int) -> list[Task]:
+        """Claim from one queue and complete at once, claim after claim, so many tasks."""
+        done: list[Task] = []
+        while len(done) < dispatches:
+            taken = await self.claim_from(queue, min(batch, dispatches - len(done)))
+            await self.end(taken, batch)
+            done += taken
+        return done
+
+    async def end(self, taken: Sequence[Task], together: int) -> None:
+        """Complete leases, so many at once."""
+        for start in range(0, len(taken), together):
+            await asyncio.gather(*(self._complete(task) for task in taken[start : start + together]))
+
+    async def _complete(self, task: Task) -> None:
+        assert task.lease_token is not None
+        cost = ACTUAL if self._limits.counts_cost else None
+        report = Report(worker_of(task.task_queue), task.lease_token)
+        await activity_reports.complete(self.house, NAMESPACE, task.task_id, report, Blob(""), cost)
+
+    async def refill(self, taken: Sequence[Task]) -> None:
+        """Start as many tasks as were taken, in the same queues."""
+        await self._start_all([task.task_queue for task in taken])
+
+    async def fill(self, each: int) -> None:
+        await self._start_all([name for name, _ in self.queues for _ in range(each)])
+
+    async def _start_all(self, names: Sequence[str]) -> None:
+        for start in range(0, len(names), STARTS_TOGETHER):
+            together = names[start : start + STARTS_TOGETHER]
+            await asyncio.gather(*(start_one(self.house, name) for name in together))
+
+
+async def start_one(house: House, queue: str, key: str = KEY) -> str:
+    """Have one more task wait, last in its queue; returns the id of its activity."""
+    name = f"limited-{queue}-{next(_numbers)}"
+    request = starts.Start(
+        NAMESPACE,
+        starts.STANDALONE_TYPE,
+        queue,
+        Blob(""),
+        workflow_id=name,
+        standing=Standing(LEVEL, key, 1000),
+    )
+    await starts.start_activity(
+        house, request, ScheduleActivity(ACTIVITY_TYPE, None, Blob(""), wish=Wish(cost=ESTIMATE))
+    )
+    return name
+
+
+@contextlib.asynccontextmanager
+async def limited_lines(
+    store: StoreName, url: str, queues: int, prefix: str = "bench"
+) -> AsyncIterator[LimitedLines]:
+    """So many empty queues in the database at `url`, with no limits of their own."""
+    async with house_on(store, url) as house:
+        await namespaces.ensure(house, NAMESPACE)
+        names = [f"{prefix}-{number}" for number in range(queues)]
+        for name in names:
+            await workers.register(
+                house,
+                workers.Registration(
+                    NAMESPACE, worker_of(name), name, "external", activity_types=(ACTIVITY_TYPE,)
+                ),
+            )
+        yield LimitedLines(house, [(name, await _queue_id(house, name)) for name in names])
+
+
+async def _queue_id(house: House, name: str) -> QueueId:
+    async def operation(tx: Tx) -> QueueId:
+        return (await tx.queues.ensure(NAMESPACE, name, TaskKind.ACTIVITY)).queue_id
+
+    return await house.store.transact(operation, key="bench")
+
+
+def worker_of(queue: str) -> str:
+    return f"{WORKER}-{queue}"

@@ -1,0 +1,189 @@
+"""The command that says why something waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.exits import Ended, Refused
+from penstock.cli.grammar import Verb
+from penstock.cli.hints import to_type
+from penstock.cli.moments import parsed, span
+from penstock.cli.screen import Cell, Screen, name, plain, status
+from penstock.cli.session import Session
+
+if TYPE_CHECKING:
+    from penstock.cli.connection import Answer, Connection
+
+_NOUNS = {
+    "workflows": "instance_not_found",
+    "activities": "activity_not_found",
+    "tasks": "task_not_found",
+}
+"""Where an id is looked for, and what is said when it is not there."""
+
+
+@click.command("why", cls=Verb, example="penstock why charge-42")
+@click.argument("what", metavar="WORKFLOW_ID|ACTIVITY_ID|TASK_ID")
+@click.pass_obj
+def why(session: Session, what: str) -> None:
+    """Say why a workflow, an activity or a task waits, what would free it, and when it may start."""
+    session.show(_found(session.connect(), what), draw)
+
+
+def _found(connection: Connection, what: str) -> Answer:
+    """The first of a workflow, an activity and a task that has this id."""
+    for noun, missing in _NOUNS.items():
+        answer = connection.get(noun, what, "why", accept=(404,))
+        if answer.status != 404:
+            return answer
+        if answer.body.get("reason") != missing:
+            raise Refused(answer.status, answer.body)
+    raise Ended(
+        "not_found",
+        f"There is no workflow, activity or task {what!r}.",
+        f"See what there is with {to_type('workflow', 'list')} or {to_type('activity', 'list')}.",
+    )
+
+
+def draw(screen: Screen, body: dict[str, Any]) -> None:
+    """One sentence, then its numbers."""
+    screen.line(Cell(str(body.get("summary")), "bold"))
+    binding = body.get("binding") or {}
+    screen.facts(_facts(screen, body, binding))
+    _draw_frees(screen, binding)
+    _draw_holders(screen, binding)
+    _draw_position(screen, body.get("position"))
+    _draw_next(screen, body.get("next") or [])
+    _draw_activities(screen, body.get("activities") or [])
+
+
+def _facts(screen: Screen, body: dict[str, Any], binding: dict[str, Any]) -> list[tuple[str, Cell]]:
+    task = body.get("task") or {}
+    return [
+        ("Kind", status(binding.get("kind"))),
+        ("Scope", plain(binding.get("scope"))),
+        ("Used", _used(binding)),
+        ("Opens", screen.when_exactly(binding.get("opens_at"))),
+        ("Expected start", _expected(screen, body.get("expected_start") or {})),
+        ("Task", plain(task.get("task_id"))),
+        ("Task queue", _queue(task)),
+    ]
+
+
+def _used(binding: dict[str, Any]) -> Cell:
+    if binding.get("max") is None:
+        return plain(None)
+    return Cell(f"{binding.get('used')} of {binding['max']}")
+
+
+def _queue(task: dict[str, Any]) -> Cell:
+    if not task:
+        return plain(None)
+    return Cell(f"{task.get('task_queue')} ({task.get('task_queue_type')} tasks), type {task.get('type')}")
+
+
+def _expected(screen: Screen, expected: dict[str, Any]) -> Cell:
+    """A range of time, or why there is none."""
+    first, last = expected.get("from"), expected.get("to")
+    if first is None:
+        because = expected.get("unknown_because")
+        return Cell(f"unknown: {because}") if because else plain(None)
+    if last is None:
+        return Cell(f"not before {screen.when(first).text}; the latest is unknown")
+    return Cell(f"{_ahead(screen, first)} to {_ahead(screen, last)} from now ({first} to {last})")
+
+
+def _ahead(screen: Screen, stamp: object) -> str:
+    instant = parsed(stamp)
+    return str(stamp) if instant is None else span(max(0.0, (instant - screen.now).total_seconds()))
+
+
+def _draw_frees(screen: Screen, binding: dict[str, Any]) -> None:
+    frees = binding.get("frees") or []
+    if frees:
+        screen.heading("What would free it" if len(frees) == 1 else "What would free it (any of these)")
+        for each in frees:
+            screen.line(Cell(f"- {each.get('text')}"))
+
+
+def _draw_holders(screen: Screen, binding: dict[str, Any]) -> None:
+    holders = binding.get("holders") or []
+    if not holders:
+        return
+    screen.heading("Who holds it")
+    screen.table(
+        ["task", "of", "task queue", "worker", "for", "lease ends"],
+        [
+            [
+                name(each.get("task_id")),
+                plain(each.get("workflow_id")),
+                plain(each.get("task_queue")),
+                plain(each.get("worker")),
+                Cell(span(each.get("age_seconds") or 0)),
+                screen.when(each.get("expires_at")),
+            ]
+            for each in holders
+        ],
+    )
+
+
+def _draw_position(screen: Screen, position: dict[str, Any] | None) -> None:
+    if not position:
+        return
+    about = "" if position.get("is_exact") else "about "
+    screen.heading(f"Position: {about}{position.get('ahead')} ahead")
+    rows = [
+        [Cell(f"priority {each.get('priority')}"), plain(each.get("tasks"))]
+        for each in position.get("ahead_by_priority") or []
+    ]
+    rows += [
+        [Cell(f"key {each.get('fairness_key') or '(no key)'}"), plain(each.get("tasks"))]
+        for each in position.get("ahead_by_key") or []
+    ]
+    rest = (position.get("ahead_of_other_keys") or 0) - sum(
+        each.get("tasks") or 0 for each in position.get("ahead_by_key") or []
+    )
+    if rest > 0:
+        rows.append([Cell("other keys"), plain(rest)])
+    if position.get("ahead_of_own_key"):
+        rows.append([Cell("its own key"), plain(position.get("ahead_of_own_key"))])
+    if rows:
+        screen.table(["of", "tasks before it"], rows)
+
+
+def _draw_next(screen: Screen, constraints: list[dict[str, Any]]) -> None:
+    if not constraints:
+        return
+    screen.heading("What binds next")
+    screen.table(
+        ["kind", "scope", "now", "what it is"],
+        [
+            [
+                name(each.get("kind")),
+                plain(each.get("scope")),
+                Cell("closed" if each.get("is_closed") else "closes before its turn"),
+                plain(each.get("message")),
+            ]
+            for each in constraints
+        ],
+    )
+
+
+def _draw_activities(screen: Screen, activities: list[dict[str, Any]]) -> None:
+    if not activities:
+        return
+    screen.heading("Its open activities")
+    screen.table(
+        ["activity", "type", "kind", "why"],
+        [
+            [
+                name(each.get("activity_id")),
+                plain(each.get("activity_type")),
+                status((each.get("binding") or {}).get("kind")),
+                plain(each.get("summary")),
+            ]
+            for each in activities
+        ],
+    )

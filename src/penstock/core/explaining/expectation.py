@@ -1,0 +1,175 @@
+"""When a task may start: a range from what was dispatched of late, what is ahead, and when limits open.
+
+The range is meant to hold for a load that stays as it is. Counts of a minute or two are small samples, so both
+ends leave room for twice their usual spread; and what comes meanwhile and goes first is paid for at the late end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+from penstock.core.explaining.values import Constraint, Expectation, Kind, Position
+from penstock.core.model import Queue
+from penstock.core.rates import NANO_PER_MS
+from penstock.core.scheduling.gates import RAMP_S, Gate, GateKind
+from penstock.core.timers import MINUTE_MS
+from penstock.core.windows import Window
+
+SPREAD = 2.0
+AT_ONCE_MS = 1_000
+"""How soon a free task is taken by somebody who polls."""
+SAMPLE_MIN_MS = 10_000
+"""A calendar minute younger than this says little by itself."""
+SHARE_MIN = 0.05
+"""A level that gets less than this of what goes may have to wait for ever."""
+FLOWING = (Kind.LEASES, Kind.KEY_RUNNING, Kind.SATURATED)
+"""Limits that the work itself frees again and again: what was dispatched of late tells how often."""
+TURNS = (Kind.PRIORITY, Kind.FAIRNESS_TURN, Kind.ARRIVAL_TURN, Kind.BEHIND_OWN_KEY)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Dispatches of this calendar minute and of the one before."""
+
+    now: int = 0
+    before: int = 0
+
+    @property
+    def any(self) -> bool:
+        return bool(self.now or self.before)
+
+
+UNSEEN = Seen()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a line went of late."""
+
+    line: Seen = UNSEEN
+    higher: Seen = UNSEEN
+    """Of levels that go before the task's."""
+    own: Seen = UNSEEN
+    """Of the task's own key at its level."""
+
+
+NO_PACE = Pace()
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """Dispatches per millisecond: at least, at most."""
+
+    low: float
+    high: float
+
+
+def _bounds(seen: Seen, now_ms: int) -> _Bounds | None:
+    elapsed_ms = max(1, now_ms % MINUTE_MS)
+    samples = []
+    if seen.before:
+        samples.append((seen.now + seen.before, elapsed_ms + MINUTE_MS))
+    if seen.now and (elapsed_ms >= SAMPLE_MIN_MS or not seen.before):
+        samples.append((seen.now, max(elapsed_ms, AT_ONCE_MS)))
+    if not samples:
+        return None
+    return _Bounds(
+        min(count / (1 + SPREAD / sqrt(count)) / ms for count, ms in samples),
+        max((count + SPREAD * sqrt(count) + 1) / ms for count, ms in samples),
+    )
+
+
+def expectation(
+    queue: Queue,
+    closed: Sequence[Constraint],
+    gates: Sequence[Gate],
+    place: Position,
+    pace: Pace,
+    now_ms: int,
+) -> Expectation:
+    """When a ready task starts, or what must change before anybody can say."""
+    stuck = next((each for each in closed if _never(each)), None)
+    if stuck is not None:
+        return Expectation(unknown_because=f"It depends on somebody: {stuck.message}.")
+    opens_ms = max((each.opens_at_ms or now_ms for each in closed), default=now_ms)
+    line = _bounds(pace.line, now_ms)
+    waits_for_others = any(each.kind in FLOWING for each in closed) or place.ahead
+    if line is None and waits_for_others:
+        return Expectation(
+            unknown_because="Nothing of this line was dispatched in this minute or the one before."
+        )
+    soonest, latest = _from_turns(line, place, pace, now_ms) if line else (0.0, 0.0)
+    from_ms = max([now_ms + round(soonest), opens_ms, *_gate_starts(queue, gates, place.ahead + 1, now_ms)])
+    ends = [from_ms, *_gate_ends(queue, gates, place.ahead + 1, now_ms)]
+    to_ms = None if latest is None else max([opens_ms + round(latest), *ends]) + AT_ONCE_MS
+    return Expectation(from_ms, to_ms)
+
+
+def _never(constraint: Constraint) -> bool:
+    """Whether neither time nor the work itself removes a constraint."""
+    if constraint.kind in TURNS or constraint.opens_at_ms is not None:
+        return False
+    return constraint.kind not in FLOWING or constraint.most == 0
+
+
+def _from_turns(line: _Bounds, place: Position, pace: Pace, now_ms: int) -> tuple[float, float | None]:
+    """How long it takes until those ahead have gone, soonest and latest; latest None: perhaps for ever."""
+    count = place.ahead + 1
+    soonest = max(0.0, count - SPREAD * sqrt(count)) / line.high
+    mixed = count + place.ahead_of_others
+    latest = (mixed + SPREAD * sqrt(mixed) + 1) / line.low
+    own = _bounds(pace.own, now_ms) if place.ahead_of_own else None
+    if own is not None:
+        mine = place.ahead_of_own + 1
+        soonest = min(soonest, max(0.0, mine - SPREAD * sqrt(mine)) / own.high)
+        latest = max(latest, (mine + SPREAD * sqrt(mine) + 1) / own.low)
+    share = _share_left(pace)
+    return soonest, None if share < SHARE_MIN else latest / share
+
+
+def _share_left(pace: Pace) -> float:
+    """The part of what goes that levels before this one leave over, if they get as much as of late."""
+    line, higher = pace.line.now + pace.line.before, pace.higher.now + pace.higher.before
+    return max(0.0, 1 - higher / line) if line else 1.0
+
+
+def _gate_starts(queue: Queue, gates: Sequence[Gate], count: int, now_ms: int) -> list[int]:
+    """Before which moments the limits do not let so many go."""
+    return [at_ms for gate in gates if (at_ms := _lets_go_at(queue, gate, count, now_ms)) is not None]
+
+
+def _lets_go_at(queue: Queue, gate: Gate, count: int, now_ms: int) -> int | None:
+    over = count - gate.left
+    if over <= 0:
+        return None
+    if gate.kind is GateKind.RATE:
+        rate = queue.rules.queue_rate
+        assert rate is not None, "a gate of a rate has one"
+        opens_ms = now_ms if gate.opens_at_ms is None else gate.opens_at_ms
+        return opens_ms + (over - 1) * rate.interval_ns // NANO_PER_MS if not rate.is_closed else None
+    if gate.kind is GateKind.DISPATCHES and gate.most:
+        if _window(queue, gate) is Window.MINUTE:
+            turn_ms = (now_ms // MINUTE_MS + 1) * MINUTE_MS
+            return turn_ms + (over - 1) // gate.most * MINUTE_MS
+        return (gate.opens_at_ms or now_ms) + (over - 1) // gate.most * MINUTE_MS
+    return gate.opens_at_ms
+
+
+def _gate_ends(queue: Queue, gates: Sequence[Gate], count: int, now_ms: int) -> list[int]:
+    """The same, with what others who share the limits may take first."""
+    ends = []
+    for gate in gates:
+        at_ms = _lets_go_at(queue, gate, count, now_ms)
+        if at_ms is not None:
+            shared = not gate.scope.startswith("queue:") or gate.kind is GateKind.DISPATCHES
+            ends.append(
+                at_ms + (MINUTE_MS if shared and gate.kind is not GateKind.COOLING else RAMP_S * 1_000)
+            )
+    return ends
+
+
+def _window(queue: Queue, gate: Gate) -> Window:
+    found = next((each.window for each in queue.limits.scopes if each.name == gate.scope), None)
+    return queue.limits.window if found is None else found

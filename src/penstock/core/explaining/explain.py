@@ -1,0 +1,198 @@
+"""Why a task waits, decided from one look at its line by the functions that dispatch asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from penstock.core.explaining import limits, serving
+from penstock.core.explaining.expectation import AT_ONCE_MS, NO_PACE, Pace, expectation
+from penstock.core.explaining.position import turns
+from penstock.core.explaining.serving import Crew
+from penstock.core.explaining.values import (
+    NOTHING_EXPECTED,
+    Act,
+    Constraint,
+    Expectation,
+    Explanation,
+    Holder,
+    Kind,
+    Position,
+    Remedy,
+)
+from penstock.core.explaining.words import sentence, span
+from penstock.core.model import Queue, Task, TaskKind, TaskState
+from penstock.core.policies import KeyState, Order, Setting
+from penstock.core.scheduling.gates import Gate, ScopeState, gates
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A task and all that decides when it goes, read at one moment."""
+
+    subject: str
+    """What people call it."""
+    task: Task
+    queue: Queue
+    crew: Crew
+    key: KeyState
+    running: int = 0
+    scopes: Mapping[str, ScopeState] = field(default_factory=dict)
+    pauses: Mapping[str, Setting] = field(default_factory=dict)
+    """Who paused the scopes that are paused."""
+    weight_milli: int = 1_000
+    is_coordinated: bool = True
+    place: Position | None = None
+    """Known of ready tasks."""
+    pace: Pace = NO_PACE
+    head_cost: int | None = None
+    """What the task costs that goes next in the line, where costs are limited and that is another one."""
+    run_failures: int = 0
+    """How often in a row the workflow task of its run failed."""
+
+    @property
+    def now_ms(self) -> int:
+        return self.crew.now_ms
+
+
+def explain(seen: Situation) -> Explanation:
+    """The constraint that binds a task now, what would bind next, its position and when it may start."""
+    match seen.task.state:
+        case TaskState.DONE | TaskState.CANCELLED:
+            return _ended(seen)
+        case TaskState.LEASED:
+            return _prefetched(seen) if seen.task.claimed else _leased(seen)
+        case TaskState.DELAYED:
+            return _delayed(seen)
+        case TaskState.READY:
+            return _ready(seen)
+
+
+def _ended(seen: Situation) -> Explanation:
+    word = "done" if seen.task.state is TaskState.DONE else "cancelled"
+    return _answer(seen, [Constraint(Kind.NOT_WAITING, f"it is {word}")])
+
+
+def _leased(seen: Situation) -> Explanation:
+    task, now_ms = seen.task, seen.now_ms
+    since, until = task.leased_at_ms or now_ms, task.lease_expires_at_ms or now_ms
+    left = (
+        f"runs out in {span(until - now_ms)}"
+        if until > now_ms
+        else "has run out and is about to be taken back"
+    )
+    held = Constraint(
+        Kind.LEASED,
+        f"the worker {task.lease_owner} has it since {span(now_ms - since)} (attempt {task.attempt}); its lease {left}",
+        opens_at_ms=until,
+        frees=(Remedy(Act.REPORT), Remedy(Act.WAIT, at_ms=until)),
+        holders=(holder(task, None, now_ms),),
+    )
+    return _answer(seen, [held], expected=Expectation(unknown_because="It has started already."))
+
+
+def _prefetched(seen: Situation) -> Explanation:
+    """Handed out ahead of time: the limits decide when its worker may start it."""
+    task, now_ms = seen.task, seen.now_ms
+    until = task.lease_expires_at_ms or now_ms
+    held = Constraint(
+        Kind.PREFETCHED,
+        f"the worker {task.lease_owner} has fetched it ahead of time and has not started it",
+        opens_at_ms=until,
+        frees=(Remedy(Act.REPORT), Remedy(Act.WAIT, at_ms=until)),
+        holders=(holder(task, None, now_ms),),
+    )
+    closed = [*_coordination(seen), *(_of(seen, gate) for gate in _gates(seen) if gate.is_closed)]
+    unknown = Expectation(unknown_because="Its worker says when it starts it.")
+    return _answer(seen, [*closed, held], expected=unknown)
+
+
+def _delayed(seen: Situation) -> Explanation:
+    task, now_ms = seen.task, seen.now_ms
+    at_ms = task.available_at_ms
+    error = f": {task.last_error}" if task.last_error else ""
+    soon = f"next attempt in {span(at_ms - now_ms)}"
+    if task.kind is TaskKind.WORKFLOW and seen.run_failures:
+        times = "once" if seen.run_failures == 1 else f"{seen.run_failures} times in a row"
+        kind, message = Kind.BLOCKED_RUN, f"its workflow task failed {times}{error}; {soon}"
+    else:
+        kind, message = Kind.RETRY_BACKOFF, f"attempt {task.attempt} did not succeed{error}; {soon}"
+    fix = (Remedy(Act.FIX),) if kind is Kind.BLOCKED_RUN else ()
+    rest = Constraint(kind, message, opens_at_ms=at_ms, frees=(Remedy(Act.WAIT, at_ms=at_ms), *fix))
+    closed = [rest, *_closed(seen)]
+    return _answer(seen, closed, expected=_after_rest(seen, closed))
+
+
+def _after_rest(seen: Situation, closed: Sequence[Constraint]) -> Expectation:
+    """A task that rests goes back to the front of its key."""
+    front = Position(seen.task.level, seen.task.key)
+    return expectation(seen.queue, closed, _gates(seen), front, seen.pace, seen.now_ms)
+
+
+def _ready(seen: Situation) -> Explanation:
+    place = seen.place or Position(seen.task.level, seen.task.key)
+    closed = _closed(seen)
+    waits = [*closed, *turns(place, fair=seen.queue.rules.order is Order.FAIR)]
+    soon = [_of(seen, gate) for gate in _gates(seen) if not gate.is_closed and gate.left <= place.ahead]
+    expected = expectation(seen.queue, closed, _gates(seen), place, seen.pace, seen.now_ms)
+    if not waits:
+        expected = Expectation(seen.now_ms, seen.now_ms + AT_ONCE_MS)
+    return _answer(seen, [*waits, *soon], place, expected)
+
+
+def _closed(seen: Situation) -> list[Constraint]:
+    """All that is in the way now, in the order in which it is named: who could take it, then what may be given."""
+    absent = serving.nobody_serves(seen.crew, seen.task)
+    key = limits.of_key(seen.queue, seen.key, seen.weight_milli, seen.now_ms)
+    full = serving.saturation(seen.crew, seen.task)
+    return [
+        *([] if absent is None else [absent]),
+        *_coordination(seen),
+        *(_of(seen, gate) for gate in _gates(seen) if gate.is_closed),
+        *([] if key is None else [key]),
+        *([] if full is None else [full]),
+    ]
+
+
+def _coordination(seen: Situation) -> list[Constraint]:
+    if seen.is_coordinated or not seen.queue.is_limited:
+        return []
+    message = "the line is limited, and the cache through which servers agree cannot be reached"
+    return [Constraint(Kind.COORDINATION, message, frees=(Remedy(Act.RESTORE),))]
+
+
+def _gates(seen: Situation) -> Sequence[Gate]:
+    return gates(seen.queue, seen.running, seen.scopes, seen.now_ms, _cost(seen))
+
+
+def _cost(seen: Situation) -> int:
+    """What budgets must have left: none is stepped over, so a dear task keeps those behind it waiting as well."""
+    return max(seen.task.cost, seen.head_cost or 0)
+
+
+def _of(seen: Situation, gate: Gate) -> Constraint:
+    whose = "this task" if _cost(seen) == seen.task.cost else "the task that goes first"
+    return limits.of_gate(gate, seen.pauses, seen.now_ms, _cost(seen), whose)
+
+
+def _answer(
+    seen: Situation,
+    constraints: Sequence[Constraint],
+    place: Position | None = None,
+    expected: Expectation = NOTHING_EXPECTED,
+) -> Explanation:
+    binding = constraints[0] if constraints else None
+    return Explanation(sentence(seen.subject, binding), binding, tuple(constraints[1:]), place, expected)
+
+
+def holder(task: Task, workflow_id: str | None, now_ms: int) -> Holder:
+    """Who holds a task."""
+    since, until = task.leased_at_ms or now_ms, task.lease_expires_at_ms or now_ms
+    return Holder(task.task_id, workflow_id, task.task_queue, task.lease_owner, since, until)
+
+
+def held_by(explanation: Explanation, holders: Sequence[Holder]) -> Explanation:
+    """The same, with who holds what binds."""
+    if explanation.binding is None:
+        return explanation
+    return replace(explanation, binding=replace(explanation.binding, holders=tuple(holders)))

@@ -1,0 +1,66 @@
+"""What a run waits for when no task of its own is under way: activities, timers, or a word from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.explaining.values import Act, Constraint, Expectation, Explanation, Kind, Remedy
+from penstock.core.explaining.words import counted, sentence, span
+from penstock.core.model import Run, Timer
+from penstock.core.timers import iso
+
+
+def closed_run(run: Run) -> Explanation:
+    when = "" if run.closed_at_ms is None else f" at {iso(run.closed_at_ms)}"
+    word = run.closed_reason or run.status.value
+    return _one(run.workflow_id, Constraint(Kind.NOT_WAITING, f"it ended as {word}{when}"))
+
+
+def waits_for_activities(
+    run: Run, parts: Sequence[tuple[str, Explanation]], count: int, timers: Sequence[Timer], now_ms: int
+) -> Explanation:
+    """A run that waits for activities, of which the first are explained, and perhaps for timers."""
+    names = ", ".join(name for name, _ in parts[:3])
+    more = " and others" if count > min(3, len(parts)) else ""
+    constraint = Constraint(
+        Kind.ACTIVITY,
+        f"{counted(count, 'activity').replace('activitys', 'activities')} must end first: {names}{more}",
+        used=count,
+        frees=(Remedy(Act.REPORT, count=count),),
+    )
+    unknown = Expectation(unknown_because="It goes on when an activity ends.")
+    then = (timer(timers, now_ms),) if timers else ()
+    return Explanation(sentence(run.workflow_id, constraint), constraint, then, None, unknown)
+
+
+def waits_for_timers(run: Run, timers: Sequence[Timer], now_ms: int) -> Explanation:
+    constraint = timer(timers, now_ms)
+    at_ms = constraint.opens_at_ms
+    return Explanation(
+        sentence(run.workflow_id, constraint),
+        constraint,
+        expected=Expectation(at_ms, None if at_ms is None else max(at_ms, now_ms) + 2_000),
+    )
+
+
+def timer(timers: Sequence[Timer], now_ms: int) -> Constraint:
+    """The timer that fires first."""
+    at_ms = min(each.fire_at_ms for each in timers)
+    others = f" ({len(timers) - 1} more after it)" if len(timers) > 1 else ""
+    return Constraint(
+        Kind.TIMER,
+        f"a timer fires in {span(at_ms - now_ms)}, at {iso(at_ms)}{others}",
+        opens_at_ms=at_ms,
+        frees=(Remedy(Act.WAIT, at_ms=at_ms),),
+    )
+
+
+def waits_for_signal(run: Run) -> Explanation:
+    message = "nothing of it is under way; it waits for a signal, an update or a command"
+    constraint = Constraint(Kind.SIGNAL, message, frees=(Remedy(Act.SIGNAL),))
+    unknown = Expectation(unknown_because="It goes on when somebody sends something.")
+    return Explanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
+
+
+def _one(subject: str, constraint: Constraint) -> Explanation:
+    return Explanation(sentence(subject, constraint), constraint)

@@ -1,0 +1,358 @@
+"""Why a run, an activity or a task waits: what must be known is read at one moment, and the core says why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from penstock.core.admission import LEASES_MAX
+from penstock.core.explaining import runs
+from penstock.core.explaining.expectation import Pace, Seen
+from penstock.core.explaining.explain import Situation, explain, held_by, holder
+from penstock.core.explaining.position import (
+    LevelSight,
+    Surroundings,
+    arrival_position,
+    placed,
+    position,
+    turn,
+)
+from penstock.core.explaining.serving import Crew
+from penstock.core.explaining.values import Constraint, Explanation, Holder, Kind, Position
+from penstock.core.model import (
+    Activity,
+    ActivityId,
+    Host,
+    Queue,
+    Run,
+    RunId,
+    Task,
+    TaskId,
+    TaskKind,
+    TaskState,
+    Timer,
+    task_id,
+)
+from penstock.core.policies import KeyState, Knob, Order, Setting
+from penstock.core.scheduling.backlog import LaneBacklog
+from penstock.core.scheduling.dispatch import Fit
+from penstock.core.scheduling.fairness import Clockwork, Lane, Place
+from penstock.core.scheduling.gates import ScopeState
+from penstock.core.timers import MINUTE_MS
+from penstock.engine import holding, policies
+from penstock.engine.house import House
+from penstock.errors import NotFound, Reason
+from penstock.ports.store import Tx
+
+ACTIVITIES_EXPLAINED = 20
+LANES_READ = 1_000
+LANES_COUNTED = 20_000
+TASKS_COUNTED = 200_000
+LEASES_READ = 2_000
+MOST = 2**62
+_ANY_FIT = Fit((), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What was asked about, and why it waits; of a run also why each of its open activities does."""
+
+    run: Run
+    explanation: Explanation
+    now_ms: int
+    task: Task | None = None
+    activity: Activity | None = None
+    parts: Sequence[Explained] = ()
+    timers: Sequence[Timer] = ()
+
+
+async def workflow(house: House, namespace: str, workflow_id: str) -> Explained:
+    """Why the current run of a workflow waits."""
+
+    async def operation(tx: Tx) -> Explained:
+        instance = await tx.runs.instance(namespace, workflow_id)
+        run = None if instance is None else await tx.runs.get(instance.run_id)
+        if run is None or run.host is not Host.WORKFLOW:
+            raise NotFound(
+                Reason.INSTANCE_NOT_FOUND, f"There is no workflow {workflow_id!r}.", workflow_id=workflow_id
+            )
+        return await _Look(house, tx).of_run(run)
+
+    return await house.store.read(operation)
+
+
+async def activity(house: House, namespace: str, activity_id: str) -> Explained:
+    """Why a standalone activity waits, or one that a workflow scheduled."""
+
+    async def operation(tx: Tx) -> Explained:
+        found = await _activity(tx, namespace, activity_id)
+        if found is None:
+            raise NotFound(
+                Reason.ACTIVITY_NOT_FOUND, f"There is no activity {activity_id!r}.", activity_id=activity_id
+            )
+        return await _Look(house, tx).of_activity(*found)
+
+    return await house.store.read(operation)
+
+
+async def _activity(tx: Tx, namespace: str, activity_id: str) -> tuple[Run, Activity] | None:
+    """A standalone activity by the id that its caller gave it, or any by the one that it has in histories."""
+    instance = await tx.runs.instance(namespace, activity_id)
+    run = None if instance is None else await tx.runs.get(instance.run_id)
+    if run is not None and run.host is Host.ACTIVITY:
+        found = await tx.activities.get(ActivityId(f"{run.run_id}-a1"))
+    else:
+        found = await tx.activities.get(ActivityId(activity_id))
+        run = None if found is None else await tx.runs.get(found.run_id)
+    if run is None or found is None or run.namespace != namespace:
+        return None
+    return run, found
+
+
+async def task(house: House, namespace: str, named: str) -> Explained:
+    """Why a task waits."""
+
+    async def operation(tx: Tx) -> Explained:
+        found = await tx.tasks.get(TaskId(named))
+        if found is None or found.namespace != namespace:
+            raise NotFound(Reason.TASK_NOT_FOUND, f"There is no task {named!r}.", task_id=named)
+        run = await tx.runs.get(found.run_id)
+        assert run is not None, "a task has a run"
+        doing = None if found.activity_id is None else await tx.activities.get(found.activity_id)
+        return await _Look(house, tx).of_task(run, found, doing)
+
+    return await house.store.read(operation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What is read once for all tasks of a line."""
+
+    queue: Queue
+    running: int
+    scopes: Mapping[str, ScopeState]
+    pauses: Mapping[str, Setting]
+    crew: Crew
+
+
+class _Look:
+    """One reading."""
+
+    def __init__(self, house: House, tx: Tx) -> None:
+        self._house = house
+        self._tx = tx
+        self._lines: dict[tuple[str, TaskKind], _Line] = {}
+
+    async def of_run(self, run: Run) -> Explained:
+        now_ms = self._tx.now_ms
+        if not run.is_open:
+            return Explained(run, runs.closed_run(run), now_ms)
+        newest = await self._tx.tasks.get(task_id(run.run_id, run.last_task)) if run.last_task else None
+        if newest is not None and newest.kind is TaskKind.WORKFLOW and newest.is_live:
+            return await self.of_task(run, newest, None)
+        timers = await self._tx.timers.open_of(run.run_id)
+        activities = await self._tx.activities.open_of(run.run_id)
+        parts = [await self.of_activity(run, each) for each in activities[:ACTIVITIES_EXPLAINED]]
+        if parts:
+            named = [(each.activity.activity_type, each.explanation) for each in parts if each.activity]
+            why = runs.waits_for_activities(run, named, len(activities), timers, now_ms)
+        elif timers:
+            why = runs.waits_for_timers(run, timers, now_ms)
+        else:
+            why = runs.waits_for_signal(run)
+        return Explained(run, why, now_ms, parts=parts, timers=timers)
+
+    async def of_activity(self, run: Run, activity: Activity) -> Explained:
+        found = await self._tx.tasks.get(activity.task_id)
+        assert found is not None, "an activity has a task"
+        return await self.of_task(run, found, activity)
+
+    async def of_task(self, run: Run, found: Task, activity: Activity | None) -> Explained:
+        line = await self._line(found)
+        own = await self._tx.queues.lane(line.queue.queue_id, found.level, found.key, self._tx.now_ms)
+        states = await self._tx.policies.key_states(line.queue.queue_id, [found.key])
+        sight = await self._tx.queues.sight(line.queue.queue_id, found.level, self._tx.now_ms, LANES_COUNTED)
+        key = states.get(found.key) or KeyState(found.key)
+        place = await self._place(line.queue, found, own, sight)
+        situation = Situation(
+            subject=_name(run, activity),
+            task=found,
+            queue=line.queue,
+            crew=line.crew,
+            key=key,
+            running=line.running,
+            scopes=line.scopes,
+            pauses=line.pauses,
+            weight_milli=_weight(own, key),
+            is_coordinated=self._house.coordination.is_supported(),
+            place=place,
+            pace=await self._pace(line.queue, found, own, sight),
+            head_cost=await self._head_cost(line.queue, place, sight),
+            run_failures=run.task_failures,
+        )
+        why = explain(situation)
+        if why.binding is not None and why.binding.kind in (Kind.LEASES, Kind.KEY_RUNNING, Kind.SATURATED):
+            why = held_by(why, await self._holders(line, found, why.binding))
+        return Explained(run, why, self._tx.now_ms, found, activity)
+
+    async def _line(self, found: Task) -> _Line:
+        known = self._lines.get((found.task_queue, found.kind))
+        if known is None:
+            known = self._lines[found.task_queue, found.kind] = await self._read_line(found)
+        return known
+
+    async def _read_line(self, found: Task) -> _Line:
+        tx = self._tx
+        queue = await policies.line(tx, found.namespace, found.task_queue, found.kind)
+        limited = queue.rules.running_limit is not None
+        running = await tx.queues.running(queue.queue_id, LEASES_MAX) if limited else 0
+        names = [each.name for each in queue.limits.scopes]
+        states = {state.name: state for state in await tx.scopes.find(names)} if names else {}
+        return _Line(queue, running, states, await self._pauses(queue), await self._crew(queue))
+
+    async def _pauses(self, queue: Queue) -> Mapping[str, Setting]:
+        """Who paused what, of the line and its scopes."""
+        held = {holding.own_scope(queue): queue.policy.at(self._tx.now_ms).settings.get(Knob.PAUSED)}
+        if any(each.paused for each in queue.limits.scopes):
+            admission = await self._tx.scopes.admission()
+            for each in queue.limits.scopes:
+                row = admission.row(each.name)
+                held[each.name] = None if row is None else row.policy.settings.get(Knob.PAUSED)
+        return {name: setting for name, setting in held.items() if setting is not None}
+
+    async def _crew(self, queue: Queue) -> Crew:
+        tx = self._tx
+        workers = await tx.workers.list(queue.namespace, queue.name)
+        cohorts = await tx.cohorts.list(queue.namespace, queue.name)
+        leases = await tx.tasks.leases_on(queue.queue_id, LEASES_READ) if workers else ()
+        held = Counter(each.lease_owner for each in leases if each.lease_owner is not None)
+        return Crew(workers, cohorts, held, tx.now_ms, self._house.settings.polls.worker_stale_after_ms)
+
+    async def _place(
+        self, queue: Queue, found: Task, own: LaneBacklog | None, sight: Sequence[LevelSight]
+    ) -> Position | None:
+        if found.state is not TaskState.READY or own is None:
+            return None
+        queues, queue_id = self._tx.queues, queue.queue_id
+        before = await queues.count_before(queue_id, found.level, found.key, found.seq, TASKS_COUNTED)
+        if queue.rules.order is Order.ARRIVAL:
+            earlier = await queues.count_before(queue_id, found.level, None, found.seq, TASKS_COUNTED)
+            return arrival_position(found, earlier, before, sight)
+        return position(found, await self._around(queue, own.lane, before, sight))
+
+    async def _head_cost(
+        self, queue: Queue, place: Position | None, sight: Sequence[LevelSight]
+    ) -> int | None:
+        """What the task costs that goes next, where that matters and it is another one."""
+        level = next((each.level for each in sight if each.tasks), None)
+        if place is None or not place.ahead or level is None:
+            return None
+        if all(each.cost is None for each in queue.limits.scopes):
+            return None
+        key = None
+        if queue.rules.order is Order.FAIR:
+            key = await self._next_key(queue, level)
+        head = await self._tx.queues.head(queue.queue_id, level, key)
+        return None if head is None else head.cost
+
+    async def _next_key(self, queue: Queue, level: int) -> str | None:
+        """The key whose turn it is at a level."""
+        clocks = {clock.level: clock for clock in await self._tx.queues.clocks(queue.queue_id)}
+        clock = clocks.get(level, Clockwork(level))
+        ready = await self._tx.queues.lanes_before(queue.queue_id, level, MOST, MOST, 1)
+        fresh = await self._fresh(queue, level, None, clock)
+        lanes = [*ready, *fresh, *await self._roused(queue, level)]
+        return min(lanes, key=lambda lane: (lane.rank, lane.tag, lane.key)).key if lanes else None
+
+    async def _around(
+        self, queue: Queue, own: Lane, before: int, sight: Sequence[LevelSight]
+    ) -> Surroundings:
+        queues, queue_id = self._tx.queues, queue.queue_id
+        clocks = {clock.level: clock for clock in await queues.clocks(queue_id)}
+        clock = clocks.get(own.level, Clockwork(own.level))
+        fresh = await self._fresh(queue, own.level, own, clock)
+        own = next((lane for lane in fresh if lane.slot == own.slot), own)
+        tag = turn(own, before, clock.virtual)
+        ready = await queues.lanes_before(queue_id, own.level, own.rank, tag, LANES_READ)
+        unread = 0
+        if len(ready) == LANES_READ:
+            counted = await queues.count_lanes_before(queue_id, own.level, own.rank, tag, LANES_COUNTED)
+            unread = counted - LANES_READ
+        roused = await self._roused(queue, own.level)
+        others = [lane for lane in (*ready, *fresh, *roused) if lane.slot != own.slot]
+        exact = not queue.rules.counts_running
+        return Surroundings(own, before, others, len(others) + unread, clock, sight, exact)
+
+    async def _fresh(self, queue: Queue, level: int, own: Lane | None, clock: Clockwork) -> Sequence[Lane]:
+        """The lanes of a level that the next claim places, with the tags that it gives them."""
+        found = [
+            lane
+            for lane in await self._tx.queues.lanes_to_place(queue.queue_id, _ANY_FIT, Place.FRESH)
+            if lane.level == level
+        ]
+        if own is not None and own.place == Place.FRESH and all(lane.slot != own.slot for lane in found):
+            found.append(own)
+        if not found:
+            return ()
+        overrides: dict[str, int] = {}
+        if queue.policy.overridden_keys:
+            states = await self._tx.policies.key_states(queue.queue_id, [lane.key for lane in found])
+            overrides = {
+                key: state.weight_milli for key, state in states.items() if state.weight_milli is not None
+            }
+        return placed(found, overrides, clock)
+
+    async def _roused(self, queue: Queue, level: int) -> Sequence[Lane]:
+        """The lanes of a level that stood aside, and that the next claim looks at again."""
+        rules, queue_id, queues = queue.rules, queue.queue_id, self._tx.queues
+        stale = await queues.lanes_to_place(queue_id, _ANY_FIT, Place.STALE) if rules.looks_at_keys else ()
+        due = await queues.lanes_due(queue_id, _ANY_FIT, self._tx.now_ms) if rules.limits_keys else ()
+        return [lane for lane in (*stale, *due) if lane.level == level]
+
+    async def _pace(
+        self, queue: Queue, found: Task, own: LaneBacklog | None, sight: Sequence[LevelSight]
+    ) -> Pace:
+        minute = self._tx.now_ms // MINUTE_MS
+        higher = [each for each in sight if each.level < found.level]
+        return Pace(
+            Seen(
+                await self._tx.queues.dispatched(queue.queue_id, minute),
+                await self._tx.queues.dispatched(queue.queue_id, minute - 1),
+            ),
+            Seen(sum(each.dispatched for each in higher), sum(each.dispatched_before for each in higher)),
+            Seen() if own is None else Seen(own.dispatched, own.dispatched_before),
+        )
+
+    async def _holders(self, line: _Line, found: Task, binding: Constraint) -> Sequence[Holder]:
+        """Who holds the leases that are in the way, those that end first at the front."""
+        state = line.scopes.get(binding.scope or "")
+        if binding.kind is Kind.LEASES and state is not None:
+            held = await holding.of_scope(self._tx, state)
+        else:
+            held = await holding.of_line(self._tx, line.queue)
+        if binding.kind is Kind.KEY_RUNNING:
+            held = [each for each in held if each.key == found.key]
+        elif binding.kind is Kind.SATURATED:
+            serving = {worker.worker_id for worker in line.crew.serving(found)}
+            held = [each for each in held if each.lease_owner in serving]
+        names = await self._workflows(held[: holding.SHOWN])
+        return [holder(each, names.get(each.run_id), self._tx.now_ms) for each in held[: holding.SHOWN]]
+
+    async def _workflows(self, held: Sequence[Task]) -> Mapping[RunId, str]:
+        ids = list(dict.fromkeys(each.run_id for each in held))
+        found = await self._tx.runs.get_many(ids) if ids else ()
+        return {run.run_id: run.workflow_id for run in found if run is not None}
+
+
+def _name(run: Run, activity: Activity | None) -> str:
+    """What people call it."""
+    if activity is None or run.host is Host.ACTIVITY:
+        return run.workflow_id
+    return f"{activity.activity_type} of {run.workflow_id}"
+
+
+def _weight(own: LaneBacklog | None, key: KeyState) -> int:
+    if own is None:
+        return key.weight_milli or 1_000
+    return replace(own.lane, override_milli=key.weight_milli).effective_milli

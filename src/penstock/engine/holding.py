@@ -1,0 +1,40 @@
+"""Who holds leases: of a line, or of a scope that several lines share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.admission import EVERYWHERE, queue_scope
+from penstock.core.model import Queue, Task
+from penstock.core.scheduling.gates import ScopeState
+from penstock.ports.store import Tx
+
+SHOWN = 20
+READ = 1_000
+
+
+def own_scope(queue: Queue) -> str:
+    """What a line is called beside the scopes."""
+    return queue_scope(queue.namespace, queue.name, queue.kind)
+
+
+async def of_line(tx: Tx, queue: Queue) -> Sequence[Task]:
+    """The leases of a line that limits count, those that end first at the front."""
+    return [each for each in await tx.tasks.leases_on(queue.queue_id, READ) if not each.claimed]
+
+
+async def of_scope(tx: Tx, state: ScopeState) -> Sequence[Task]:
+    """The leases that a scope counts, wherever they are."""
+    found: list[Task] = []
+    for line in await _lines(tx, state.name):
+        found += await tx.scopes.holders(state.scope_id, line.queue_id, SHOWN)
+    return sorted(found, key=lambda task: task.lease_expires_at_ms or 0)
+
+
+async def _lines(tx: Tx, scope: str) -> Sequence[Queue]:
+    """Every line that a scope may count."""
+    word, _, rest = scope.partition(":")
+    namespace = rest.partition("/")[0]
+    if word.startswith("cluster") or namespace == EVERYWHERE:
+        return [line for each in await tx.namespaces.list() for line in await tx.queues.list(each.name)]
+    return await tx.queues.list(namespace)
