@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ async def polled(hand: Hand) -> str:
     return str((await hand.poll("activity")).expect(200)["poll_status"])
 
 
-async def limits(scene: Cluster, path: str = "/api/task-queues/q/limits", **fields: object) -> None:
+async def limits(scene: Cluster, path: str = "/api/task-queues/q/limits", **fields: Any) -> None:
     (await scene.ask("PATCH", path, fields)).expect(200)
 
 
@@ -66,7 +67,8 @@ async def test_slots_that_are_all_leased_are_saturated_and_informative(scene: Cl
 @pytest.mark.parametrize("limit", ["max_active_leases_per_queue", "max_dispatches_per_minute"])
 async def test_a_full_limit_of_the_queue_is_throttled(scene: Cluster, limit: str):
     hand = await scene.worker("w1")
-    await limits(scene, **{limit: 2, "dispatch_window": "sliding"})
+    change: Json = {limit: 2, "dispatch_window": "sliding"}
+    await limits(scene, **change)
     await scene.queue_up(standing("", 5))
     assert await status(scene) == "accepting"
     await hand.drain(2)

@@ -79,12 +79,17 @@ async def test_caps_of_queues_and_of_what_they_share_hold_together(witness: Witn
 async def test_the_least_of_all_caps_binds(witness: Witness, wider: str):
     """Scenario 7."""
     await witness.limit(max_active_leases=10, dispatch_budget_group="g")
-    limit = {
-        "namespace": witness.limit_namespace,
-        "cluster": witness.limit_cluster,
-        "group": lambda **limits: witness.limit_group("g", **limits),
-    }[wider]
-    await limit(max_active_leases=4)
+
+    async def limit(cap: int | None) -> None:
+        match wider:
+            case "namespace":
+                await witness.limit_namespace(max_active_leases=cap)
+            case "cluster":
+                await witness.limit_cluster(max_active_leases=cap)
+            case _:
+                await witness.limit_group("g", max_active_leases=cap)
+
+    await limit(4)
     try:
         await witness.cluster.queue_up(standing("", 30))
         hand = await witness.worker("w1")
@@ -92,7 +97,7 @@ async def test_the_least_of_all_caps_binds(witness: Witness, wider: str):
         assert (await hand.poll("activity")).expect(200)["poll_status"] == "throttled"
         assert await witness.peak() == 4
     finally:
-        await limit(max_active_leases=None)
+        await limit(None)
 
 
 async def test_a_cap_of_zero_closes_one_queue_and_a_new_cap_wakes_the_polls_that_wait(witness: Witness):
@@ -168,7 +173,7 @@ async def test_however_leases_end_no_permit_is_lost(witness: Witness):
     await witness.limit_namespace(max_active_leases=2)
     total = 48
     for number in range(total):
-        retry = {"retry_policy": {"max_attempts": 2, "backoff_seconds": [0]}} if number % 4 == 1 else {}
+        retry: Json = {"retry_policy": {"max_attempts": 2, "backoff_seconds": [0]}} if number % 4 == 1 else {}
         (await witness.cluster.start_activity(f"task-{number:03}", **retry)).expect(201)
     hand = await witness.worker("w1")
     ended: Counter[str] = Counter()

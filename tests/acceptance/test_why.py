@@ -74,7 +74,7 @@ async def test_a_budget_group_that_is_used_up_says_when_it_opens(scene: Cluster)
     [_] = await given(hand)
 
 
-async def test_a_workflow_that_waits_for_an_activity_a_timer_and_a_word(scene: Cluster):
+async def test_a_workflow_that_waits_for_an_activity_and_then_for_a_timer(scene: Cluster):
     hand = await scene.worker("w1")
     (await scene.start("order-1")).expect(201)
     task = await hand.take()
@@ -87,10 +87,6 @@ async def test_a_workflow_that_waits_for_an_activity_a_timer_and_a_word(scene: C
     (await hand.decide(await hand.take(), {"type": "start_timer", "delay_seconds": 600})).expect(200)
     found = (await scene.get("/api/workflows/order-1/why")).expect(200)
     assert (found["binding"]["kind"], len(found["timers"])) == ("timer", 1)
-    (await scene.start("order-2")).expect(201)
-    (await hand.decide(await hand.take())).expect(200)
-    found = (await scene.get("/api/workflows/order-2/why")).expect(200)
-    assert found["binding"]["kind"] == "waiting_for_signal"
 
 
 async def test_a_run_whose_code_fails_is_blocked_and_says_by_what(scene: Cluster):

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from penstock.core.verifying.check import check
@@ -35,7 +36,7 @@ class Log:
         self, hand: Hand, kind: str, sent_at: float, reply: Reply | None, groups: tuple[str, ...]
     ) -> None:
         tasks = [] if reply is None or reply.status != 200 else _tasks(reply)
-        leases = tuple(_seen(hand, kind, task, groups) for task in tasks)
+        leases = tuple(_seen(hand, kind, task, groups, _expires_in_ms(task, sent_at)) for task in tasks)
         answered = None if reply is None else now_ms()
         self.sightings.append(Polled(sent_at, answered, hand.worker_id, leases))
 
@@ -59,7 +60,15 @@ def _tasks(reply: Reply) -> list[Json]:
     return [] if reply["task"] is None else [reply["task"]]
 
 
-def _seen(hand: Hand, kind: str, task: Json, groups: tuple[str, ...]) -> SeenLease:
+def _expires_in_ms(task: Json, sent_at: float) -> float:
+    """From when it was asked for; servers and workers look at the same clock here."""
+    passed_ms = now_ms() - sent_at
+    return datetime.fromisoformat(task["lease_expires_at"]).timestamp() * 1000 - (
+        time.time() * 1000 - passed_ms
+    )
+
+
+def _seen(hand: Hand, kind: str, task: Json, groups: tuple[str, ...], expires_in_ms: float) -> SeenLease:
     return SeenLease(
         task["task_id"],
         _token(task),
@@ -67,6 +76,7 @@ def _seen(hand: Hand, kind: str, task: Json, groups: tuple[str, ...]) -> SeenLea
         task["task_queue"],
         kind,
         task.get("attempt_number", task.get("workflow_task_attempt")),
+        expires_in_ms,
         phase="claimed" if task.get("must_start") else "running",
         scopes=groups,
     )

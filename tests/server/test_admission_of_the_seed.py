@@ -214,7 +214,7 @@ def test_the_configuration_of_the_seed_loads_verbatim() -> None:
 
 async def test_the_payload_of_the_seed_is_produced_field_for_field(production: Production) -> None:
     for number in (1, 2, 3):
-        slots = {"max_concurrent_workflow_tasks": 8, "max_concurrent_activity_tasks": 12}
+        slots: Json = {"max_concurrent_workflow_tasks": 8, "max_concurrent_activity_tasks": 12}
         await production.worker(f"payments-{number}", supported_workflow_types=["t"], **slots)
     others = {"chat": (480, 0), "bulk-1": (600, 50), "bulk-2": (600, 50), "bulk-3": (600, 41)}
     others |= {"bulk-4": (600, 0), "bulk-5": (520, 0)}

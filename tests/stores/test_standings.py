@@ -85,6 +85,12 @@ async def test_what_may_go_at_each_level_and_what_went(store: Store):
     assert await look(store, lambda tx: tx.queues.dispatched(queue_id, NOW_MS // MINUTE_MS - 9)) == 0
 
 
+async def test_what_each_worker_holds(store: Store):
+    queue_id = await filled(store)
+    held = await look(store, lambda tx: tx.queues.held(queue_id, 10))
+    assert list(held.values()) == [1]
+
+
 async def test_a_level_with_more_lanes_than_are_counted_is_not_exact(store: Store):
     queue_id = await filled(store)
     found = await look(store, lambda tx: tx.queues.sight(queue_id, 3, NOW_MS, 1))

@@ -158,12 +158,12 @@ def _draw_next(screen: Screen, constraints: list[dict[str, Any]]) -> None:
         return
     screen.heading("What binds next")
     screen.table(
-        ["kind", "scope", "now", "what it is"],
+        ["kind", "scope", "binds", "what it is"],
         [
             [
                 name(each.get("kind")),
                 plain(each.get("scope")),
-                Cell("closed" if each.get("is_closed") else "closes before its turn"),
+                Cell("now" if each.get("is_closed") else "before its turn"),
                 plain(each.get("message")),
             ]
             for each in constraints

@@ -107,7 +107,7 @@ def default_source(field_: Field, kind: str) -> str:
     return f"server.admission.{kind}_tasks.{field_}"
 
 
-# The names of scopes. Their order as text is the order in which they are locked.
+# The names of scopes.
 
 
 def cluster_scope(kind: str | None = None) -> str:
@@ -167,7 +167,7 @@ class LineLimits:
     window: Window = Window.MINUTE
     group: str | None = None
     scopes: tuple[ScopeRules, ...] = ()
-    """Scopes that count, in the order of their locks."""
+    """Scopes that count, by name."""
     changes_at_ms: int | None = None
     """When one of them may hold no more, because a setting ends by itself."""
 

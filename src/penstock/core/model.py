@@ -311,6 +311,8 @@ class Task:
     claimed: int = 0
     """For how many milliseconds at a time it is handed out ahead of time; nothing counts its lease until it is
     started. 0: it is not."""
+    granted_at_ms: int | None = None
+    """When its lease began to count, whatever delivery of it this is."""
     seq: int = 0
     """The place in line, given by the store on first insert: first come, first served inside a key."""
     ended_lease: str | None = field(default=None, compare=False)

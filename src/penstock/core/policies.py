@@ -87,7 +87,11 @@ class Policy:
 
     def at(self, now_ms: int) -> Policy:
         """The settings that hold at a moment."""
-        ended = [knob for knob, each in self.settings.items() if (each.ends_at_ms or now_ms + 1) <= now_ms]
+        ended = [
+            knob
+            for knob, each in self.settings.items()
+            if each.ends_at_ms is not None and each.ends_at_ms <= now_ms
+        ]
         if not ended:
             return self
         return replace(

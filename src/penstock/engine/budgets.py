@@ -15,8 +15,9 @@ def settle_cost(tx: Tx, task: Task, cost: int | None) -> None:
     """Settle what was reserved for a task to what it did cost; without a word it did cost its estimate."""
     if cost is None or cost == task.cost:
         return
+    at_ms = tx.now_ms if cost > task.cost else task.granted_at_ms or tx.now_ms
     for scope_id in task.scopes.split():
-        tx.scopes.settle_cost(int(scope_id), task.leased_at_ms or tx.now_ms, cost - task.cost)
+        tx.scopes.settle_cost(int(scope_id), at_ms, cost - task.cost)
     tx.wake(queue_bell(task.queue_id))
 
 

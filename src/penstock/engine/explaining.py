@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -47,9 +46,9 @@ from penstock.ports.store import Tx
 
 ACTIVITIES_EXPLAINED = 20
 LANES_READ = 1_000
-LANES_COUNTED = 20_000
+LANES_COUNTED = 10_000
 TASKS_COUNTED = 200_000
-LEASES_READ = 2_000
+LEASES_COUNTED = 5_000
 MOST = 2**62
 _ANY_FIT = Fit((), None)
 
@@ -194,6 +193,8 @@ class _Look:
         why = explain(situation)
         if why.binding is not None and why.binding.kind in (Kind.LEASES, Kind.KEY_RUNNING, Kind.SATURATED):
             why = held_by(why, await self._holders(line, found, why.binding))
+        elif why.binding is not None and why.binding.holders:
+            why = held_by(why, [holder(found, run.workflow_id, self._tx.now_ms)])
         return Explained(run, why, self._tx.now_ms, found, activity)
 
     async def _line(self, found: Task) -> _Line:
@@ -225,8 +226,7 @@ class _Look:
         tx = self._tx
         workers = await tx.workers.list(queue.namespace, queue.name)
         cohorts = await tx.cohorts.list(queue.namespace, queue.name)
-        leases = await tx.tasks.leases_on(queue.queue_id, LEASES_READ) if workers else ()
-        held = Counter(each.lease_owner for each in leases if each.lease_owner is not None)
+        held = await tx.queues.held(queue.queue_id, LEASES_COUNTED) if workers else {}
         return Crew(workers, cohorts, held, tx.now_ms, self._house.settings.polls.worker_stale_after_ms)
 
     async def _place(

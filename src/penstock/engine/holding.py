@@ -10,7 +10,7 @@ from penstock.core.scheduling.gates import ScopeState
 from penstock.ports.store import Tx
 
 SHOWN = 20
-READ = 1_000
+READ = 200
 
 
 def own_scope(queue: Queue) -> str:

@@ -46,14 +46,14 @@ async def start(house: House, namespace: str, task_id: TaskId, report: Report) -
         running = 0 if queue is None else await running_on(tx, queue)
         held = await held_by(house, tx, namespace, task_id, report)
         permit = Permit(held.task, held.run, held.activity, now_ms=tx.now_ms)
+        assert queue is not None, "a task that is held has a queue"
         if not held.task.claimed:
-            keep(tx, settled)
+            keep(tx, queue, states, settled)
             return permit
-        assert queue is not None, "a task has a queue"
         hold = _hold(house, queue, running, states, held.task, tx.now_ms)
         if hold is None:
             return _begin(house, tx, queue, states, permit)
-        keep(tx, settled)
+        keep(tx, queue, states, settled)
         return replace(permit, hold=hold)
 
     return await house.store.transact(operation, key=f"queue:{queue_id or run_of(task_id)}", line=Line.CLAIM)
@@ -85,6 +85,7 @@ def _begin(house: House, tx: Tx, queue: Queue, states: dict[str, ScopeState], pe
         scopes=counted_by(scopes),
         lease_expires_at_ms=max(task.lease_expires_at_ms or 0, tx.now_ms + lease_ms),
         leased_at_ms=tx.now_ms,
+        granted_at_ms=tx.now_ms,
     )
     activity = begun(permit.activity, started, tx.now_ms)
     tx.tasks.save(started, task.state)

@@ -236,7 +236,7 @@ async def _grant(house: House, tx: Tx, queue: Queue, polls: Sequence[Poll], fit:
     settled = dispatch.settle(snapshot, counts, sum(task.cost for _, task in taken))
     put_aside = _record(tx, queue, settled, counts)
     if not settled.order:
-        keep(tx, settled_costs)
+        keep(tx, queue, scopes, settled_costs)
     if isinstance(decision, Hold):
         return _Outcome(nobody, decision, put_aside > 0 or sight.is_partial, bells)
     heads = {slot: iter([task for each, task in taken if each == slot]) for slot in counts}
@@ -271,10 +271,12 @@ async def counting(tx: Tx, queue: Queue) -> tuple[dict[str, ScopeState], Sequenc
     return states, settled
 
 
-def keep(tx: Tx, settled: Sequence[ScopeState]) -> None:
-    """Record what tasks turned out to cost, where nothing is granted that would record it."""
-    for state in settled:
-        tx.scopes.settle(state)
+def keep(tx: Tx, queue: Queue, scopes: Mapping[str, ScopeState], settled: Sequence[ScopeState]) -> None:
+    """Record what tasks turned out to cost, and what falls due after a change of the clock, though nothing goes."""
+    for rules in queue.limits.scopes:
+        state = due(rules, scopes[rules.name], tx.now_ms)
+        if state != scopes[rules.name] or scopes[rules.name] in settled:
+            tx.scopes.settle(state)
 
 
 async def _take(tx: Tx, queue: Queue, fit: Fit, order: Sequence[Slot]) -> list[tuple[Slot, Task]]:
@@ -305,10 +307,7 @@ def _record_debt(
     owed, window = dispatch.owed(queue, tx.now_ms), dispatch.owed_window(queue, tx.now_ms)
     if (owed, window) != (queue.paid_until_ns, queue.window):
         tx.policies.settle(queue.queue_id, owed, queue.aging_turn, window)
-    for rules in queue.limits.scopes:
-        state = due(rules, scopes[rules.name], tx.now_ms)
-        if state != scopes[rules.name] or scopes[rules.name] in settled:
-            tx.scopes.settle(state)
+    keep(tx, queue, scopes, settled)
 
 
 def _record(tx: Tx, queue: Queue, settled: Settled, taken: Mapping[Slot, int]) -> int:

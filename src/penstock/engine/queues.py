@@ -100,7 +100,9 @@ async def every(house: House, namespace: str) -> Sequence[QueueView]:
             pending = await tx.queries.count_pending(namespace, name, tx.now_ms)
             mine = [worker for worker in workers if worker.task_queue == name]
             every_line = {kind: await policies.line(tx, namespace, name, kind) for kind in TaskKind}
-            gates_ = {kind: await gates_of(tx, line, _oldest(stats, kind)) for kind, line in every_line.items()}
+            gates_ = {
+                kind: await gates_of(tx, line, _oldest(stats, kind)) for kind, line in every_line.items()
+            }
             views.append(
                 QueueView(
                     name,

@@ -6,16 +6,17 @@ ends leave room for twice their usual spread; and what comes meanwhile and goes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
+from penstock.core import windows
 from penstock.core.explaining.values import Constraint, Expectation, Kind, Position
 from penstock.core.model import Queue
 from penstock.core.rates import NANO_PER_MS
-from penstock.core.scheduling.gates import RAMP_S, Gate, GateKind
+from penstock.core.scheduling.gates import RAMP_S, Gate, GateKind, ScopeState
 from penstock.core.timers import MINUTE_MS
-from penstock.core.windows import Window
+from penstock.core.windows import Counts, Window
 
 SPREAD = 2.0
 AT_ONCE_MS = 1_000
@@ -85,6 +86,7 @@ def expectation(
     queue: Queue,
     closed: Sequence[Constraint],
     gates: Sequence[Gate],
+    scopes: Mapping[str, ScopeState],
     place: Position,
     pace: Pace,
     now_ms: int,
@@ -100,9 +102,11 @@ def expectation(
         return Expectation(
             unknown_because="Nothing of this line was dispatched in this minute or the one before."
         )
+    limited = _Limited(queue, scopes)
     soonest, latest = _from_turns(line, place, pace, now_ms) if line else (0.0, 0.0)
-    from_ms = max([now_ms + round(soonest), opens_ms, *_gate_starts(queue, gates, place.ahead + 1, now_ms)])
-    ends = [from_ms, *_gate_ends(queue, gates, place.ahead + 1, now_ms)]
+    starts = _gate_starts(limited, gates, place.ahead + 1, now_ms)
+    from_ms = max([opens_ms, *(starts or [now_ms + round(soonest)])])
+    ends = [from_ms, *_gate_ends(limited, gates, place.ahead + 1, now_ms)]
     to_ms = None if latest is None else max([opens_ms + round(latest), *ends]) + AT_ONCE_MS
     return Expectation(from_ms, to_ms)
 
@@ -135,41 +139,58 @@ def _share_left(pace: Pace) -> float:
     return max(0.0, 1 - higher / line) if line else 1.0
 
 
-def _gate_starts(queue: Queue, gates: Sequence[Gate], count: int, now_ms: int) -> list[int]:
-    """Before which moments the limits do not let so many go."""
-    return [at_ms for gate in gates if (at_ms := _lets_go_at(queue, gate, count, now_ms)) is not None]
+@dataclass(frozen=True, slots=True)
+class _Limited:
+    """A line with what its windows count."""
+
+    queue: Queue
+    scopes: Mapping[str, ScopeState]
+
+    def window(self, scope: str) -> Window:
+        found = next((each.window for each in self.queue.limits.scopes if each.name == scope), None)
+        return self.queue.limits.window if found is None else found
+
+    def counts(self, scope: str) -> Counts:
+        state = self.scopes.get(scope)
+        return self.queue.window if state is None else state.window
 
 
-def _lets_go_at(queue: Queue, gate: Gate, count: int, now_ms: int) -> int | None:
+def _gate_starts(line: _Limited, gates: Sequence[Gate], count: int, now_ms: int) -> list[int]:
+    """Before which moments the limits do not let so many go.
+
+    What they hold back goes in bursts, so where they do, they tell more of the soonest start than the pace does.
+    """
+    return [at_ms for gate in gates if (at_ms := _lets_go_at(line, gate, count, now_ms)) is not None]
+
+
+def _lets_go_at(line: _Limited, gate: Gate, count: int, now_ms: int) -> int | None:
     over = count - gate.left
     if over <= 0:
         return None
     if gate.kind is GateKind.RATE:
-        rate = queue.rules.queue_rate
+        rate = line.queue.rules.queue_rate
         assert rate is not None, "a gate of a rate has one"
         opens_ms = now_ms if gate.opens_at_ms is None else gate.opens_at_ms
         return opens_ms + (over - 1) * rate.interval_ns // NANO_PER_MS if not rate.is_closed else None
     if gate.kind is GateKind.DISPATCHES and gate.most:
-        if _window(queue, gate) is Window.MINUTE:
+        if line.window(gate.scope) is Window.MINUTE:
             turn_ms = (now_ms // MINUTE_MS + 1) * MINUTE_MS
             return turn_ms + (over - 1) // gate.most * MINUTE_MS
-        return (gate.opens_at_ms or now_ms) + (over - 1) // gate.most * MINUTE_MS
+        rounds, amount = divmod(count - 1, gate.most)
+        counts = line.counts(gate.scope)
+        opens_at_ms = windows.opens_at_ms(Window.SLIDING, gate.most, counts, now_ms, amount + 1)
+        return (opens_at_ms or now_ms) + rounds * MINUTE_MS
     return gate.opens_at_ms
 
 
-def _gate_ends(queue: Queue, gates: Sequence[Gate], count: int, now_ms: int) -> list[int]:
+def _gate_ends(line: _Limited, gates: Sequence[Gate], count: int, now_ms: int) -> list[int]:
     """The same, with what others who share the limits may take first."""
     ends = []
     for gate in gates:
-        at_ms = _lets_go_at(queue, gate, count, now_ms)
+        at_ms = _lets_go_at(line, gate, count, now_ms)
         if at_ms is not None:
             shared = not gate.scope.startswith("queue:") or gate.kind is GateKind.DISPATCHES
             ends.append(
                 at_ms + (MINUTE_MS if shared and gate.kind is not GateKind.COOLING else RAMP_S * 1_000)
             )
     return ends
-
-
-def _window(queue: Queue, gate: Gate) -> Window:
-    found = next((each.window for each in queue.limits.scopes if each.name == gate.scope), None)
-    return queue.limits.window if found is None else found

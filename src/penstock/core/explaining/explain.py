@@ -83,9 +83,10 @@ def _leased(seen: Situation) -> Explanation:
     )
     held = Constraint(
         Kind.LEASED,
-        f"the worker {task.lease_owner} has it since {span(now_ms - since)} (attempt {task.attempt}); its lease {left}",
+        f"the worker {task.lease_owner} has had it for {span(now_ms - since)} (attempt {task.attempt}); "
+        f"its lease {left}",
         opens_at_ms=until,
-        frees=(Remedy(Act.REPORT), Remedy(Act.WAIT, at_ms=until)),
+        frees=(Remedy(Act.REPORT),),
         holders=(holder(task, None, now_ms),),
     )
     return _answer(seen, [held], expected=Expectation(unknown_because="It has started already."))
@@ -126,7 +127,7 @@ def _delayed(seen: Situation) -> Explanation:
 def _after_rest(seen: Situation, closed: Sequence[Constraint]) -> Expectation:
     """A task that rests goes back to the front of its key."""
     front = Position(seen.task.level, seen.task.key)
-    return expectation(seen.queue, closed, _gates(seen), front, seen.pace, seen.now_ms)
+    return expectation(seen.queue, closed, _gates(seen), seen.scopes, front, seen.pace, seen.now_ms)
 
 
 def _ready(seen: Situation) -> Explanation:
@@ -134,7 +135,7 @@ def _ready(seen: Situation) -> Explanation:
     closed = _closed(seen)
     waits = [*closed, *turns(place, fair=seen.queue.rules.order is Order.FAIR)]
     soon = [_of(seen, gate) for gate in _gates(seen) if not gate.is_closed and gate.left <= place.ahead]
-    expected = expectation(seen.queue, closed, _gates(seen), place, seen.pace, seen.now_ms)
+    expected = expectation(seen.queue, closed, _gates(seen), seen.scopes, place, seen.pace, seen.now_ms)
     if not waits:
         expected = Expectation(seen.now_ms, seen.now_ms + AT_ONCE_MS)
     return _answer(seen, [*waits, *soon], place, expected)

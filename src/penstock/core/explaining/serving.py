@@ -97,12 +97,14 @@ def _draining(crew: Crew, task: Task, fitting: Sequence[Worker]) -> Constraint:
 
 
 def saturation(crew: Crew, task: Task) -> Constraint | None:
-    """Whether every slot of those who could take the task is leased."""
+    """Whether every slot of those who could take the task is leased, or they have none."""
     serving = crew.serving(task)
     slots = sum(_slots(worker, task.kind) for worker in serving)
     held = sum(min(crew.held.get(worker.worker_id, 0), _slots(worker, task.kind)) for worker in serving)
     if not serving or held < slots:
         return None
+    if not slots:
+        return _no_slots(task, serving)
     return Constraint(
         Kind.SATURATED,
         f"all {counted(slots, 'slot')} of the {counted(len(serving), 'worker')} that could take it are leased",
@@ -113,9 +115,21 @@ def saturation(crew: Crew, task: Task) -> Constraint | None:
     )
 
 
+def _no_slots(task: Task, serving: Sequence[Worker]) -> Constraint:
+    return Constraint(
+        Kind.NO_SLOTS,
+        f"the {counted(len(serving), 'worker')} that could take it offer no slot for {task.kind.value} tasks",
+        scope=_line(task),
+        most=0,
+        used=0,
+        frees=(_register(task),),
+    )
+
+
 def _nearest_slot(crew: Crew, task: Task, serving: Sequence[Worker]) -> Remedy:
     """The worker that has to end the fewest leases; some hold more than they have slots."""
-    over = {each.worker_id: crew.held[each.worker_id] - _slots(each, task.kind) + 1 for each in serving}
+    able = [each for each in serving if _slots(each, task.kind)]
+    over = {each.worker_id: crew.held.get(each.worker_id, 0) - _slots(each, task.kind) + 1 for each in able}
     worker = min(over, key=lambda each: (over[each], each))
     return Remedy(Act.END_LEASES, _line(task), count=over[worker], worker=worker)
 

@@ -26,6 +26,7 @@ class Kind(StrEnum):
     COST = "cost_per_minute"
     KEY_RATE = "key_rate"
     KEY_RUNNING = "key_running"
+    NO_SLOTS = "no_slots"
     SATURATED = "saturated"
     PRIORITY = "priority"
     FAIRNESS_TURN = "fairness_turn"

@@ -12,7 +12,7 @@ from penstock.core.policies import KeyState, Order, Rules
 from penstock.core.scheduling import fairness
 from penstock.core.scheduling.fairness import Arrival, Bounds, Clockwork, Lane, Place, Plan, Slot, Starving
 from penstock.core.scheduling.gates import Gate, GateKind, ScopeState, charged, gates
-from penstock.core.windows import NOTHING, Counts
+from penstock.core.windows import Counts
 
 NO_SCOPES: Mapping[str, ScopeState] = {}
 
@@ -332,8 +332,9 @@ def settle(snapshot: QueueSnapshot, taken: Mapping[Slot, int], cost: int = 0) ->
 
 
 def windowed(queue: Queue, count: int, now_ms: int) -> Counts:
+    """What the queue gave in the last minute, and so many more; untouched where nobody limits that."""
     if queue.limits.dispatches is None:
-        return NOTHING
+        return queue.window
     return windows.spent(queue.limits.window, queue.window, now_ms, count)
 
 

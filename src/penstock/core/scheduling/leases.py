@@ -34,6 +34,7 @@ def grant(
         lease_token=token,
         lease_expires_at_ms=now_ms + lease_ms,
         leased_at_ms=now_ms,
+        granted_at_ms=now_ms,
         poll_request_id=poll_request_id,
     )
 

@@ -1,4 +1,4 @@
-"""Records that no longer tell anything: nonces, meters and lines of the journal whose time has passed."""
+"""Records that no longer tell anything: nonces, meters, settlements and lines of the journal whose time has passed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from penstock.ports.store import Tx
 
 METERS_KEPT_MINUTES = 60
 HOUR_MS = 60 * MINUTE_MS
+SETTLEMENTS_KEPT_MS = 10 * MINUTE_MS
+"""Longer than any window looks back."""
 
 
 def old_records(house: House) -> Sweeper[int]:
@@ -22,6 +24,7 @@ async def _find(house: House, limit: int) -> Sequence[int]:
         old = (
             await tx.nonces.any_expired(tx.now_ms)
             or await tx.queues.any_meter_before(_oldest_kept(tx.now_ms))
+            or await tx.scopes.any_settlement_before(_settlements_from(tx.now_ms))
             or await tx.journal.any_before(_journal_from(house, tx.now_ms))
         )
         return [tx.now_ms] if old else []
@@ -33,6 +36,7 @@ async def _mend(house: House, now_ms: int) -> bool:
     async def operation(tx: Tx) -> bool:
         tx.nonces.forget(now_ms)
         tx.queues.forget_meters(_oldest_kept(now_ms))
+        tx.scopes.forget_settlements(_settlements_from(now_ms))
         tx.journal.forget(_journal_from(house, now_ms))
         return True
 
@@ -41,6 +45,10 @@ async def _mend(house: House, now_ms: int) -> bool:
 
 def _oldest_kept(now_ms: int) -> int:
     return now_ms // MINUTE_MS - METERS_KEPT_MINUTES
+
+
+def _settlements_from(now_ms: int) -> int:
+    return now_ms - SETTLEMENTS_KEPT_MS
 
 
 def _journal_from(house: House, now_ms: int) -> int:

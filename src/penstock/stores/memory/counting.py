@@ -26,6 +26,8 @@ def settle(tables: Tables, changes: Changes, state: ScopeState) -> None:
     """Record what was granted; what ended is counted elsewhere, and may have grown since the scope was read."""
     ended = tables.scopes[state.scope_id].ended
     changes.put(tables.scopes, state.scope_id, replace(state, ended=ended))
+    if state.costs:
+        changes.put(tables.costed, state.scope_id, True)
     changes.insist(partial(_insist, tables, state.scope_id))
 
 

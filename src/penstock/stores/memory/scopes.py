@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -96,11 +96,27 @@ class MemoryScopes:
 
     def settle_cost(self, scope_id: int, at_ms: int, amount: int) -> None:
         def write() -> None:
-            if self._tables.scopes[scope_id].costs:
+            if scope_id in self._tables.costed:
                 number = next(self._tables.settlement_numbers)
                 self._changes.add(self._tables.settlements, scope_id, number, (at_ms, amount))
 
         self._changes.record(write)
+
+    async def any_settlement_before(self, at_ms: int) -> bool:
+        return any(self._old_settlements(at_ms))
+
+    def forget_settlements(self, before_ms: int) -> None:
+        def write() -> None:
+            for scope_id, number in list(self._old_settlements(before_ms)):
+                self._changes.remove(self._tables.settlements, scope_id, number)
+
+        self._changes.record(write)
+
+    def _old_settlements(self, before_ms: int) -> Iterator[tuple[int, int]]:
+        for scope_id in self._tables.scopes:
+            for number, (at_ms, _) in self._tables.settlements.of(scope_id).items():
+                if at_ms < before_ms:
+                    yield scope_id, number
 
     def cool(self, scope_id: int, until_ms: int) -> None:
         def write() -> None:

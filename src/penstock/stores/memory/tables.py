@@ -120,6 +120,8 @@ class Tables:
     scope_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     scope_changes: Index[str, tuple[int, int], PolicyChange] = field(default_factory=Index)
     """By version and place in the change."""
+    costed: dict[int, bool] = field(default_factory=dict)
+    """The scopes that have ever counted cost."""
     settlements: Index[int, int, tuple[int, int]] = field(default_factory=Index)
     """When a task was granted, and how much more it cost than estimated; by scope."""
     settlement_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))

@@ -37,6 +37,7 @@ _what_stays = what_stays(
         "counted",
         "scopes",
         "claimed",
+        "granted_at_ms",
         "ended_lease",
         "ended_how",
         "ended_cost",

@@ -144,6 +144,12 @@ class SqlScopes:
     def settle_cost(self, scope_id: int, at_ms: int, amount: int) -> None:
         self._session.record("settle_cost", scope_id, at_ms, amount)
 
+    async def any_settlement_before(self, at_ms: int) -> bool:
+        return bool(await self._session.ask("any_settlement_before", at_ms))
+
+    def forget_settlements(self, before_ms: int) -> None:
+        self._session.record("forget_settlements", before_ms)
+
     def cool(self, scope_id: int, until_ms: int) -> None:
         self._session.record("cool_scope", scope_id, until_ms)
 

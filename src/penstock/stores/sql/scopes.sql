@@ -118,10 +118,21 @@ INSERT INTO settlements (scope_id, at_ms, amount)
 SELECT q.scope_id, q.at_ms, q.amount
   FROM {rows} JOIN scopes t ON t.scope_id = q.scope_id AND t.costs IS NOT NULL;
 
+-- name: any_settlement_before
+-- alone
+-- takes: at_ms bigint
+SELECT 1 FROM settlements t WHERE t.at_ms < :at_ms LIMIT 1;
+
+-- name: forget_settlements
+-- takes: before_ms bigint
+DELETE FROM settlements WHERE at_ms < (SELECT max(q.before_ms) FROM {rows});
+
 -- name: settle_scope
+-- Costs that were counted once are counted from then on, also when nothing is left of them: tasks settle theirs.
 -- takes: scope_id bigint, granted bigint, dispatched text, costs text, cool_until_ms bigint, cool_given bigint
 UPDATE scopes
-   SET granted = q.granted, dispatched = q.dispatched, costs = q.costs, cool_until_ms = q.cool_until_ms,
+   SET granted = q.granted, dispatched = q.dispatched,
+       costs = CASE WHEN q.costs IS NULL AND scopes.costs IS NOT NULL THEN '' ELSE q.costs END, cool_until_ms = q.cool_until_ms,
        cool_given = q.cool_given
   FROM {rows} WHERE scopes.scope_id = q.scope_id;
 

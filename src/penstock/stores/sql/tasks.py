@@ -52,6 +52,7 @@ _CHANGING = attrgetter(
     "counted",
     "scopes",
     "claimed",
+    "granted_at_ms",
 )
 SEPARATOR = "\x1f"
 """Stands in no name."""

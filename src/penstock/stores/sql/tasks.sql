@@ -1,7 +1,8 @@
 -- columns: task
 --   task_id, queue_id, namespace, task_queue, kind, run_id, activity_id, type, compatibility, level, key,
 --   state, available_at_ms, enqueued_at_ms, attempt, lease_owner, lease_token, lease_expires_at_ms,
---   leased_at_ms, poll_request_id, done_token, done_digest, done_outcome, last_error, counted, cost, scopes, claimed, seq
+--   leased_at_ms, poll_request_id, done_token, done_digest, done_outcome, last_error, counted, cost, scopes, claimed, granted_at_ms,
+--   seq
 
 -- name: get_task
 -- takes: task_id text
@@ -80,13 +81,14 @@ SELECT 1, each_.value FROM {each :routes}
 
 -- name: save_task
 -- Before insert_task: a run's workflow task must have ended before its next one may live.
--- takes: task_id text, state text, available_at_ms bigint, attempt bigint, lease_owner text, lease_token text, lease_expires_at_ms bigint, leased_at_ms bigint, poll_request_id text, done_token text, done_digest text, done_outcome text, last_error text, counted bigint, scopes text, claimed bigint
+-- takes: task_id text, state text, available_at_ms bigint, attempt bigint, lease_owner text, lease_token text, lease_expires_at_ms bigint, leased_at_ms bigint, poll_request_id text, done_token text, done_digest text, done_outcome text, last_error text, counted bigint, scopes text, claimed bigint, granted_at_ms bigint
 UPDATE tasks
    SET state = q.state, available_at_ms = q.available_at_ms, attempt = q.attempt, lease_owner = q.lease_owner,
        lease_token = q.lease_token, lease_expires_at_ms = q.lease_expires_at_ms, leased_at_ms = q.leased_at_ms,
        poll_request_id = q.poll_request_id, done_token = q.done_token, done_digest = q.done_digest,
        done_outcome = q.done_outcome, last_error = q.last_error,
-       counted = q.counted, scopes = q.scopes, claimed = q.claimed
+       counted = q.counted, scopes = q.scopes, claimed = q.claimed,
+       granted_at_ms = q.granted_at_ms
   FROM {rows} WHERE tasks.task_id = q.task_id;
 
 -- name: insert_task

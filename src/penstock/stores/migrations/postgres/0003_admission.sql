@@ -39,6 +39,7 @@ CREATE TABLE settlements (
   amount        BIGINT NOT NULL
 );
 CREATE INDEX settlements_of ON settlements (scope_id);
+CREATE INDEX settlements_old ON settlements (at_ms);
 
 CREATE TABLE scope_changes (
   name    TEXT COLLATE "C" NOT NULL,
@@ -61,6 +62,8 @@ ALTER TABLE queues ADD COLUMN stamp TEXT COLLATE "C";
 ALTER TABLE tasks ADD COLUMN cost BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE tasks ADD COLUMN scopes TEXT COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE tasks ADD COLUMN claimed BIGINT NOT NULL DEFAULT 0;
+-- When scopes began to count the lease; another delivery of it does not change that.
+ALTER TABLE tasks ADD COLUMN granted_at_ms BIGINT;
 
 -- What was granted and what ended, for those who check us.
 CREATE TABLE journal (

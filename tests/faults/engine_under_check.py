@@ -1,0 +1,256 @@
+"""The real engine over the memory store with a clock that is told, driven by dice, its journal and its callers' notes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from penstock.core.model import RetryPolicy, TaskKind, Wish
+from penstock.core.policies import Knob
+from penstock.core.scheduling.leases import Report
+from penstock.core.verifying.check import check
+from penstock.core.verifying.clock import Gaps, Reading
+from penstock.core.verifying.findings import Book
+from penstock.core.verifying.journal import Line
+from penstock.core.verifying.sightings import (
+    LimitsSet,
+    ObservedFinal,
+    Polled,
+    Quiescent,
+    Reported,
+    SeenLease,
+    Sighting,
+    StartSent,
+)
+from penstock.engine import activity_reports, admission, namespaces, permits, policies, starts, workers
+from penstock.engine.activity_reports import Failure
+from penstock.engine.admission import ScopeAsk
+from penstock.engine.dispatcher import Dispatcher
+from penstock.engine.house import House
+from penstock.engine.policies import Ask, PolicyAsk
+from penstock.engine.polls import Leased, Poll
+from penstock.engine.starts import STANDALONE_TYPE
+from penstock.engine.sweepers.due_tasks import due_tasks
+from penstock.engine.workers import Registration
+from penstock.errors import PenstockError
+from penstock.ports.store import Tx
+from penstock.settings import load
+from penstock.stores.memory import MemoryStore
+from penstock.wakeups.local import LocalWakeups
+from penstock.wire.journal import read_journal
+from tests.engine.scene import NOTHING, a_start, charge, of
+from tests.support.builders import NOW_MS
+from tests.support.clock import ManualClock
+from tests.support.entropy import CountingEntropy
+
+ACTIVITY = TaskKind.ACTIVITY
+QUEUES = ("a", "b", "c")
+GROUP = "group:default/g"
+LEASE_MS, CLAIM_MS = 20_000, 5_000
+CAPS, RATE, COST = {"queue:default/c/activity": 3, GROUP: 4, "namespace:default": 6}, 12, 60
+
+
+@dataclass
+class Player:
+    """Workers, clients and an operator, one step after the other; each step takes a millisecond or more."""
+
+    dice: random.Random
+    clock: ManualClock
+    house: House
+    seen: list[Sighting] = field(default_factory=list)
+    held: list[tuple[str, Leased]] = field(default_factory=list)
+    started: int = 0
+
+    @classmethod
+    async def at(cls, seed: int) -> Player:
+        clock, wakeups = ManualClock(NOW_MS), LocalWakeups()
+        settings = load({"DW_AUTH_DRIVER": "none", "DW_ACTIVITY_TASK_TIMEOUT": str(LEASE_MS // 1000)})
+        house = House(MemoryStore(clock, wakeups, journals=True), wakeups, CountingEntropy(), settings)
+        player = cls(random.Random(seed), clock, house)
+        for name in ("default", "other"):
+            await namespaces.ensure(house, name)
+            for queue in QUEUES:
+                await workers.register(house, Registration(name, f"w-{name}-{queue}", queue, "python"))
+        for queue in ("a", "b"):
+            await player.limit_queue(queue, {Knob.GROUP: "g"})
+        await player.limit_queue("a", {Knob.DISPATCHES: RATE, Knob.WINDOW: "sliding"})
+        for scope, cap in CAPS.items():
+            await player.cap(scope, cap)
+        await player.limit_scope(GROUP, {Knob.COST: COST, Knob.WINDOW: "sliding"})
+        return player
+
+    def now(self) -> float:
+        """The callers' clock, which goes with the servers'."""
+        self.clock.advance(1)
+        return float(self.clock.now_ms() - NOW_MS)
+
+    # ── Operators ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def cap(self, scope: str, cap: int) -> None:
+        sent_at = self.now()
+        if scope.startswith("queue:"):
+            await self.limit_queue(scope.split("/")[1], {Knob.RUNNING: cap})
+        else:
+            await self.limit_scope(scope, {Knob.RUNNING: cap})
+        self.seen.append(LimitsSet(sent_at, scope, {"max_active_leases": cap}, self.now(), "accepted"))
+
+    async def limit_queue(self, queue: str, settings: dict[Knob, int | str]) -> None:
+        asked = PolicyAsk({knob: Ask(value) for knob, value in settings.items()})
+        await policies.configure(self.house, "default", queue, ACTIVITY, asked, "operator")
+
+    async def limit_scope(self, scope: str, settings: dict[Knob, int | str]) -> None:
+        asked = ScopeAsk({knob: Ask(value) for knob, value in settings.items()})
+        await admission.configure(self.house, scope, asked, "operator")
+
+    # ── Clients and workers ─────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        self.started += 1
+        queue, sent_at = self.dice.choice(QUEUES), self.now()
+        cost = self.dice.choice((0, 5, 20))
+        request = a_start(f"task-{self.started}", workflow_type=STANDALONE_TYPE, task_queue=queue)
+        command = replace(charge(RetryPolicy(3, True, (0, 0), ()), queue), wish=Wish(cost=cost))
+        run = (await starts.start_activity(self.house, request, command)).run
+        self.seen.append(
+            StartSent(
+                sent_at, self.now(), "accepted", f"{run.run_id}-1", task_queue=queue, key="", level=run.level
+            )
+        )
+
+    async def poll(self, namespace: str = "default") -> None:
+        queue = self.dice.choice(QUEUES)
+        ahead = CLAIM_MS if self.dice.random() < 0.3 else None
+        worker = f"w-{namespace}-{queue}"
+        poll = Poll(
+            namespace, worker, queue, ACTIVITY, tasks_max=self.dice.choice((1, 2, 5)), claim_lease_ms=ahead
+        )
+        sent_at = self.now()
+        answer = await Dispatcher(self.house).poll(poll, 0)
+        leases = tuple(_lease(namespace, queue, leased) for leased in answer.leased)
+        self.seen.append(Polled(sent_at, self.now(), worker, leases))
+        self.held += [(namespace, leased) for leased in answer.leased]
+
+    async def report(self) -> None:
+        """Say something of a task that is, or was, in hand; what has come to its end is dropped."""
+        if not self.held:
+            return
+        number = self.dice.randrange(len(self.held))
+        namespace, leased = self.held[number]
+        action = self.dice.choice(("complete", "complete", "complete", "fail", "heartbeat", "forget"))
+        if leased.task.claimed:
+            leased = await self.begin(namespace, leased, number)
+            if leased.task.claimed:
+                return
+        if action == "forget" and self.dice.random() < 0.7:
+            return
+        if action in ("complete", "fail"):
+            self.held.pop(number)
+        await self.say(namespace, leased, "heartbeat" if action == "forget" else action)
+
+    async def begin(self, namespace: str, leased: Leased, number: int) -> Leased:
+        sent_at, verdict, after = self.now(), "refused", leased
+        try:
+            permit = await permits.start(self.house, namespace, leased.task.task_id, of(leased))
+            if permit.hold is None:
+                verdict = "accepted"
+                after = Leased(replace(leased.task, claimed=0), leased.run, leased.activity)
+                self.held[number] = (namespace, after)
+        except PenstockError:
+            self.held.pop(number)
+        self._said("started", sent_at, leased, verdict)
+        return after
+
+    async def say(self, namespace: str, leased: Leased, action: str) -> None:
+        sent_at, verdict = self.now(), "accepted"
+        told: Report = of(leased)
+        task_id = leased.task.task_id
+        try:
+            match action:
+                case "complete":
+                    await activity_reports.complete(self.house, namespace, task_id, told, NOTHING)
+                case "fail":
+                    await activity_reports.fail(self.house, namespace, task_id, told, Failure("no"))
+                case _:
+                    beat = await activity_reports.heartbeat(self.house, namespace, task_id, told, None)
+                    verdict = "accepted" if beat.recorded else "refused"
+        except PenstockError:
+            verdict = "refused"
+        self._said(action, sent_at, leased, verdict)
+
+    def _said(self, op: Any, sent_at: float, leased: Leased, verdict: Any) -> None:
+        task = leased.task
+        self.seen.append(
+            Reported(op, sent_at, task.task_id, task.lease_token or "", self.now(), verdict, LEASE_MS)
+        )
+
+    # ── Time ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def wait(self, by_ms: int) -> None:
+        self.clock.advance(by_ms)
+        await due_tasks(self.house).sweep()
+        if self.dice.random() < 0.7:
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        """What nobody reported waits again; the sweeper of a server does it a beat later."""
+        for task_id in await self.house.store.read(_expired):
+            await activity_reports.reclaim(self.house, task_id)
+
+    # ── A whole run ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self, steps: int) -> Player:
+        for _ in range(steps):
+            match self.dice.choices(
+                ("start", "poll", "elsewhere", "report", "wait", "change"), (20, 30, 3, 40, 8, 2)
+            )[0]:
+                case "start":
+                    await self.start()
+                case "poll":
+                    await self.poll()
+                case "elsewhere":
+                    await self.poll("other")
+                case "report":
+                    await self.report()
+                case "wait":
+                    await self.wait(self.dice.choice((100, 1_000, 6_000, 21_000)))
+                case _:
+                    scope = self.dice.choice(list(CAPS))
+                    await self.cap(scope, self.dice.choice((0, 1, 2, CAPS[scope])))
+        return self
+
+    async def journal(self) -> Iterator[Line]:
+        lines = await self.house.store.read(lambda tx: tx.journal.page(0, 1_000_000))
+        told = [msgspec.json.encode({"seq": seq} | msgspec.json.decode(line)) for seq, line in lines]
+        return read_journal(told, "the journal")
+
+    async def verdict(self) -> Book:
+        book, _ = check(await self.journal(), self.seen, Reading(gaps=Gaps.FOUND))
+        return book
+
+    def rest(self, *finals: ObservedFinal) -> None:
+        """Everything has come to rest, and was looked at."""
+        self.seen += [*finals, Quiescent()]
+
+
+async def _expired(tx: Tx) -> Any:
+    return await tx.tasks.expired(tx.now_ms, 1_000)
+
+
+def _lease(namespace: str, queue: str, leased: Leased) -> SeenLease:
+    task = leased.task
+    claimed = bool(task.claimed)
+    return SeenLease(
+        task.task_id,
+        task.lease_token or "",
+        namespace,
+        queue,
+        "activity",
+        task.attempt,
+        CLAIM_MS if claimed else LEASE_MS,
+        "claimed" if claimed else "running",
+        (GROUP,) if queue in ("a", "b") else (),
+    )

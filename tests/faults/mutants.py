@@ -1,0 +1,206 @@
+"""The engine with one known fault each: who checks must find every one of them by name.
+
+A mutant is made by replacing a seam of the real engine inside the test's process; nothing in the product knows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import pytest
+
+from penstock.core import policies, windows
+from penstock.core.model import Queue, QueueId, Task, TaskKind
+from penstock.core.policies import Knob, Policy
+from penstock.core.scheduling import gates
+from penstock.core.scheduling.gates import ScopeState
+from penstock.core.verifying.findings import Law
+from penstock.core.windows import SECOND_MS, Window
+from penstock.engine import activity_reports, dispatcher, permits, polls
+from penstock.ports.store import Line, Operation, Tx
+from penstock.stores.memory import MemoryStore, counting
+from penstock.stores.memory.queues import MemoryQueues
+from penstock.wakeups.local import LocalWakeups
+
+T = TypeVar("T")
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault, and the laws of which at least one must name it."""
+
+    name: str
+    commit: Callable[[Patch], None]
+    caught_by: frozenset[Law]
+
+
+MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(*laws: Law) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+    def known(commit: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        MUTANTS[commit.__name__] = Mutant(commit.__name__, commit, frozenset(laws))
+        return commit
+
+    return known
+
+
+@mutant(Law.CAP, Law.CLIENT_CAP)
+def double_release(patch: Patch) -> None:
+    """Every end of a lease frees two permits."""
+    honest = counting.end
+
+    def end_twice(*where: Any) -> None:
+        honest(*where)
+        honest(*where)
+
+    patch.setattr(counting, "_insist", lambda *_: None)
+    patch.setattr(counting, "end", end_twice)
+
+
+@mutant(Law.CAP, Law.CLIENT_CAP)
+def permit_not_taken_at_start(patch: Patch) -> None:
+    """A task that was claimed ahead starts without being counted."""
+    patch.setattr(permits, "_hold", lambda *_: None)
+
+
+@mutant(Law.ACKNOWLEDGED, Law.ONE_OUTCOME, Law.ENDS_ONCE)
+def missing_epoch_guard(patch: Patch) -> None:
+    """Whoever reports on a task is heard, also under the token of a lease that somebody else has by now."""
+    patch.setattr(activity_reports, "_is_attempt", lambda *_: True)
+    patch.setattr(activity_reports, "_lease_refusal", lambda *_: None)
+
+
+@mutant(Law.RATE, Law.CLIENT_RATE)
+def minute_bucket_instead_of_sliding(patch: Patch) -> None:
+    """What slid is forgotten with the calendar minute."""
+    honest = windows._leaves_at_ms
+    patch.setattr(windows, "_leaves_at_ms", lambda _, second: honest(Window.MINUTE, second))
+
+
+@mutant(Law.RATE, Law.CLIENT_RATE)
+def window_too_short(patch: Patch) -> None:
+    """A sliding minute of fifty seconds."""
+    patch.setattr(windows, "_leaves_at_ms", lambda _, second: (second + 50) * SECOND_MS)
+
+
+@mutant(Law.CAP, Law.CLIENT_CAP)
+def lock_scope_mismatch(patch: Patch) -> None:
+    """One queue of a group takes another lock, so it decides by what it read before."""
+    honest, before = polls.counting, dict[str, ScopeState]()
+
+    async def unlocked(tx: Tx, queue: Queue) -> tuple[dict[str, ScopeState], Sequence[ScopeState]]:
+        states, settled = await honest(tx, queue)
+        if queue.name != "b":
+            return states, settled
+        stale = {
+            name: replace(before.get(name, state), ended=before.get(name, state).granted)
+            for name, state in states.items()
+        }
+        before.update(states)
+        return stale, settled
+
+    patch.setattr(counting, "_insist", lambda *_: None)
+    patch.setattr(polls, "counting", unlocked)
+
+
+@mutant(Law.LOST)
+def lost_wakeup(patch: Patch) -> None:
+    """Bells do not ring, and nobody looks again by himself."""
+    patch.setattr(LocalWakeups, "ring", lambda *_: None)
+    patch.setattr(dispatcher, "LOOK_AGAIN_S", 3600.0)
+
+
+@mutant(Law.ACKNOWLEDGED)
+def ack_before_commit(patch: Patch) -> None:
+    """Now and then a report is acknowledged, and its transaction never happens."""
+    honest, number = MemoryStore.transact, [0]
+
+    async def forgetful(self: MemoryStore, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
+        number[0] += 1
+        told = operation.__qualname__.startswith("complete.")
+        if not (told and number[0] % 7 == 0):
+            return await honest(self, operation, key=key, line=line)
+        return await self.read_as_if(operation)  # type: ignore[attr-defined,no-any-return]
+
+    async def read_as_if(self: MemoryStore, operation: Operation[T]) -> T:
+        from penstock.stores.memory.store import _run_to_end
+
+        tx = self._tx(writable=True)
+        try:
+            return _run_to_end(operation(tx))
+        finally:
+            tx.changes.undo()
+
+    patch.setattr(MemoryStore, "read_as_if", read_as_if, raising=False)
+    patch.setattr(MemoryStore, "transact", forgetful)
+
+
+@mutant(Law.LATE_ANSWER)
+def expiry_resurrected(patch: Patch) -> None:
+    """A lease that has expired lives again when its holder says something."""
+    honest = activity_reports._lease_refusal
+
+    def lenient(task: Task, run: Any, report: Any, now_ms: int) -> Any:
+        return honest(task, run, report, min(now_ms, (task.lease_expires_at_ms or now_ms + 1) - 1))
+
+    patch.setattr(activity_reports, "_lease_refusal", lenient)
+
+
+@mutant(Law.FIFO)
+def newest_first(patch: Patch) -> None:
+    """Not who came first goes first, but who was written last."""
+    honest = MemoryQueues._first_of
+
+    def last_of(self: MemoryQueues, lane: Any, count: int, fit: Any) -> Any:
+        return list(honest(self, lane, 10_000, fit))[::-1][:count]
+
+    patch.setattr(MemoryQueues, "_first_of", last_of)
+
+
+@mutant(Law.NAMESPACE)
+def namespace_from_body(patch: Patch) -> None:
+    """A worker gets the tasks of a namespace that is not its own."""
+    honest = MemoryQueues.ensure
+
+    async def elsewhere(self: MemoryQueues, namespace: str, name: str, kind: TaskKind) -> Queue:
+        return await honest(self, "default", name, kind)
+
+    patch.setattr(MemoryQueues, "ensure", elsewhere)
+
+
+@mutant(Law.CLOSED, Law.LIMIT_IN_FORCE)
+def zero_is_unlimited(patch: Patch) -> None:
+    """A cap of zero opens the gate instead of closing it."""
+
+    def number(self: Policy, knob: Knob) -> int | None:
+        setting = self.settings.get(knob)
+        return (setting.value or None) if setting is not None and isinstance(setting.value, int) else None
+
+    patch.setattr(policies.Policy, "number", number)
+
+
+@mutant(Law.COST)
+def cost_not_reserved(patch: Patch) -> None:
+    """A lease reserves nothing of the budget."""
+    honest = gates.charged
+
+    def free(rules: Any, state: Any, count: int, cost: int, now_ms: int) -> Any:
+        return honest(rules, state, count, 0, now_ms)
+
+    patch.setattr("penstock.core.scheduling.dispatch.charged", free)
+    patch.setattr(permits, "charged", free)
+
+
+@mutant(Law.CAP, Law.CLIENT_CAP)
+def cap_of_yesterday(patch: Patch) -> None:
+    """Leases of the queue are counted before those that go now, one too few."""
+
+    async def too_few(tx: Tx, queue: Queue) -> int:
+        limit = queue.rules.running_limit
+        return 0 if limit is None else max(0, await tx.queues.running(QueueId(queue.queue_id), limit) - 1)
+
+    patch.setattr(polls, "running_on", too_few)
