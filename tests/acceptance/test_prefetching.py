@@ -216,3 +216,28 @@ async def test_cancelled_while_claimed_it_is_not_started(witness: Witness):
 
     await until(gone)
     await witness.verified()
+
+
+async def test_a_task_that_was_never_started_cannot_be_reported(witness: Witness):
+    await witness.limit(max_active_leases=0)
+    await witness.cluster.queue_up(standing("", 1))
+    hand = await witness.worker("w1")
+    [task] = await ahead(hand, 1)
+    assert not (await hand.begin(task)).ok()["started"]
+    (await hand.finish(task)).expect(409, "task_not_started")
+    await witness.limit(max_active_leases=1)
+    assert (await hand.begin(task)).ok()["started"]
+    (await hand.finish(task)).expect(200)
+    assert await witness.peak() == 1
+
+
+async def test_a_claim_that_is_renewed_stays_short_and_holds_no_permit(witness: Witness):
+    """Scenario 36: an alive worker with a busy slot keeps what it fetched ahead."""
+    await witness.limit(max_active_leases=1)
+    await witness.cluster.queue_up(standing("", 2))
+    busy, idle = await witness.worker("busy"), await witness.worker("idle")
+    [task] = await ahead(busy, 1, 5_000)
+    beat = (await busy.report(task, "heartbeat")).expect(200)
+    assert beat["lease_expires_at"] < (await idle.take("activity"))["lease_expires_at"]
+    assert not (await busy.begin(task)).ok()["started"]
+    assert await witness.peak() == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.core.admission import Admission, Declaration, Field, group_scope
 from penstock.core.policies import Knob, Policy, Setting
 
-OPENAI = {Field.GROUP: "openai", Field.GROUP_DISPATCHES: 600}
+OPENAI: dict[Field, int | str | None] = {Field.GROUP: "openai", Field.GROUP_DISPATCHES: 600}
 
 
 def test_a_queue_that_an_operator_puts_into_a_group_goes_by_what_is_declared_beside_its_fellows():

@@ -1,4 +1,4 @@
-"""The real engine over the memory store with a clock that is told, driven by dice, its journal and its callers' notes."""
+"""The real engine over the memory store, driven by dice: its journal, and what its callers wrote down."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from penstock.engine.activity_reports import Failure
 from penstock.engine.admission import ScopeAsk
 from penstock.engine.dispatcher import Dispatcher
 from penstock.engine.house import House
-from penstock.engine.policies import Ask, PolicyAsk
+from penstock.engine.policies import Ask, KeyAsk, PolicyAsk
 from penstock.engine.polls import Leased, Poll
 from penstock.engine.starts import STANDALONE_TYPE
 from penstock.engine.sweepers.due_tasks import due_tasks
@@ -51,7 +51,7 @@ ACTIVITY = TaskKind.ACTIVITY
 QUEUES = ("a", "b", "c")
 GROUP = "group:default/g"
 LEASE_MS, CLAIM_MS = 20_000, 5_000
-CAPS, RATE, COST = {"queue:default/c/activity": 3, GROUP: 4, "namespace:default": 6}, 12, 60
+CAPS, RATE, COST = {"queue:default/c/activity": 3, GROUP: 4, "namespace:default": 6}, 4, 60
 
 
 @dataclass
@@ -108,9 +108,9 @@ class Player:
 
     # ── Clients and workers ─────────────────────────────────────────────────────────────────────────────
 
-    async def start(self) -> None:
+    async def start(self, queue: str | None = None) -> None:
         self.started += 1
-        queue, sent_at = self.dice.choice(QUEUES), self.now()
+        queue, sent_at = queue or self.dice.choice(QUEUES), self.now()
         cost = self.dice.choice((0, 5, 20))
         request = a_start(f"task-{self.started}", workflow_type=STANDALONE_TYPE, task_queue=queue)
         command = replace(charge(RetryPolicy(3, True, (0, 0), ()), queue), wish=Wish(cost=cost))
@@ -187,6 +187,22 @@ class Player:
             Reported(op, sent_at, task.task_id, task.lease_token or "", self.now(), verdict, LEASE_MS)
         )
 
+    async def share_of_an_override(self) -> float:
+        """What a key gets beside another that weighs a quarter, if it was re-weighted while both waited."""
+        for number in range(20):
+            request = a_start(f"share-{number}", workflow_type=STANDALONE_TYPE, task_queue="c")
+            wish = Wish(key=("heavy", "light")[number % 2])
+            await starts.start_activity(self.house, request, replace(charge(queue="c"), wish=wish))
+        asked = PolicyAsk(keys={"heavy": KeyAsk(weight_milli=4_000)})
+        await policies.configure(self.house, "default", "c", ACTIVITY, asked, "operator")
+        given: list[str] = []
+        while len(given) < 10:
+            answer = await Dispatcher(self.house).poll(Poll("default", "w-default-c", "c", ACTIVITY), 0)
+            (leased,) = answer.leased
+            given.append(leased.task.key)
+            await self.say("default", leased, "complete")
+        return given.count("heavy") / len(given)
+
     # ── Time ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def wait(self, by_ms: int) -> None:
@@ -219,7 +235,7 @@ class Player:
                     await self.wait(self.dice.choice((100, 1_000, 6_000, 21_000)))
                 case _:
                     scope = self.dice.choice(list(CAPS))
-                    await self.cap(scope, self.dice.choice((0, 1, 2, CAPS[scope])))
+                    await self.cap(scope, self.dice.choice((0, 1, CAPS[scope], CAPS[scope] + 1)))
         return self
 
     async def journal(self) -> Iterator[Line]:

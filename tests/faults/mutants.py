@@ -5,6 +5,7 @@ A mutant is made by replacing a seam of the real engine inside the test's proces
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -12,16 +13,18 @@ from typing import Any, TypeVar
 import pytest
 
 from penstock.core import policies, windows
-from penstock.core.model import Queue, QueueId, Task, TaskKind
+from penstock.core.model import Queue, QueueId, Task, TaskKind, TaskState
 from penstock.core.policies import Knob, Policy
-from penstock.core.scheduling import gates
+from penstock.core.scheduling import fairness, gates
 from penstock.core.scheduling.gates import ScopeState
 from penstock.core.verifying.findings import Law
 from penstock.core.windows import SECOND_MS, Window
 from penstock.engine import activity_reports, dispatcher, permits, polls
 from penstock.ports.store import Line, Operation, Tx
 from penstock.stores.memory import MemoryStore, counting
+from penstock.stores.memory.nonces import MemoryNonces
 from penstock.stores.memory.queues import MemoryQueues
+from penstock.stores.memory.store import _run_to_end
 from penstock.wakeups.local import LocalWakeups
 
 T = TypeVar("T")
@@ -70,8 +73,13 @@ def permit_not_taken_at_start(patch: Patch) -> None:
 @mutant(Law.ACKNOWLEDGED, Law.ONE_OUTCOME, Law.ENDS_ONCE)
 def missing_epoch_guard(patch: Patch) -> None:
     """Whoever reports on a task is heard, also under the token of a lease that somebody else has by now."""
+    honest = activity_reports._lease_refusal
+
+    def unguarded(task: Task, *told: Any) -> Any:
+        return None if task.state is TaskState.LEASED else honest(task, *told)
+
     patch.setattr(activity_reports, "_is_attempt", lambda *_: True)
-    patch.setattr(activity_reports, "_lease_refusal", lambda *_: None)
+    patch.setattr(activity_reports, "_lease_refusal", unguarded)
 
 
 @mutant(Law.RATE, Law.CLIENT_RATE)
@@ -117,25 +125,18 @@ def lost_wakeup(patch: Patch) -> None:
 @mutant(Law.ACKNOWLEDGED)
 def ack_before_commit(patch: Patch) -> None:
     """Now and then a report is acknowledged, and its transaction never happens."""
-    honest, number = MemoryStore.transact, [0]
+    honest, completions = MemoryStore.transact, itertools.count(1)
 
     async def forgetful(self: MemoryStore, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
-        number[0] += 1
         told = operation.__qualname__.startswith("complete.")
-        if not (told and number[0] % 7 == 0):
+        if not told or next(completions) % 7:
             return await honest(self, operation, key=key, line=line)
-        return await self.read_as_if(operation)  # type: ignore[attr-defined,no-any-return]
-
-    async def read_as_if(self: MemoryStore, operation: Operation[T]) -> T:
-        from penstock.stores.memory.store import _run_to_end
-
         tx = self._tx(writable=True)
         try:
             return _run_to_end(operation(tx))
         finally:
             tx.changes.undo()
 
-    patch.setattr(MemoryStore, "read_as_if", read_as_if, raising=False)
     patch.setattr(MemoryStore, "transact", forgetful)
 
 
@@ -204,3 +205,21 @@ def cap_of_yesterday(patch: Patch) -> None:
         return 0 if limit is None else max(0, await tx.queues.running(QueueId(queue.queue_id), limit) - 1)
 
     patch.setattr(polls, "running_on", too_few)
+
+
+def weight_at_enqueue(patch: Patch) -> None:
+    """What an operator sets binds only what comes later; what waits keeps the weight that it came with."""
+    patch.setattr(fairness.Lane, "effective_milli", property(lambda lane: lane.wanted_milli))
+
+
+def nonce_not_stored(patch: Patch) -> None:
+    """Whoever sends a signed request again is taken for somebody new."""
+
+    async def always_new(*_: Any) -> bool:
+        return True
+
+    patch.setattr(MemoryNonces, "register", always_new)
+
+
+BESIDE_LIMITS = (weight_at_enqueue, nonce_not_stored)
+"""Faults that no limit tells of: each breaks the check of its own name."""

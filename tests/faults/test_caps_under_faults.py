@@ -329,3 +329,37 @@ async def test_the_command_finds_nothing_either(sqlite_database: str, tmp_path: 
     assert done.returncode == 0, done.stdout
     report = json.loads(done.stdout)
     assert (report["verdict"], report["findings"]) == ("clean", [])
+
+
+async def test_without_its_redis_a_limited_line_says_unavailable_and_an_unlimited_one_goes_on(
+    own_redis: CrashableRedis, postgres_database: str, tmp_path: Path, dice: random.Random
+):
+    settings = {"DW_COORDINATION": "redis", "DW_REDIS_URL": own_redis.server.url}
+    async with bench(cluster_of(2, tmp_path, postgres_database, settings), tmp_path, dice) as at:
+        await at.limit_queue("c", max_active_leases=2)
+        await at.cluster.queue_up(standing("", 3), "c")
+        await at.cluster.queue_up(standing("", 3), "free")
+        limited, free = await at.cluster.worker("w1", "c"), await at.cluster.worker("w2", "free")
+
+        async def shown(queue: str) -> tuple[str, bool, bool]:
+            section = (await at.ask("GET", f"/api/task-queues/{queue}"))["admission"]["activity_tasks"]
+            return section["status"], section["server_lock_required"], section["server_lock_supported"]
+
+        async def both(queue: str, *said: object) -> None:
+            """Each server in turn says so."""
+
+            async def so() -> bool:
+                return [await shown(queue), await shown(queue)] == [said, said]
+
+            await until(f"{queue} is {said}", so)
+
+        await both("c", "accepting", True, True)
+        own_redis.kill()
+        await both("c", "unavailable", True, False)
+        await both("free", "accepting", False, False)
+        held = (await limited.poll("activity")).expect(200)
+        assert (held["poll_status"], held["task"]) == ("unavailable", None)
+        (await free.finish(await free.take("activity"))).expect(200)
+        own_redis.start()
+        await both("c", "accepting", True, True)
+        await limited.take("activity")

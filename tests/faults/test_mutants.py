@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
+from penstock.assembly import _nonces
 from penstock.core.verifying.findings import Law
 from penstock.core.verifying.sightings import ObservedFinal, StartSent
 from penstock.engine.dispatcher import Dispatcher
 from penstock.engine.polls import Poll
 from tests.acceptance.witness import in_words
 from tests.faults.engine_under_check import ACTIVITY, Player
-from tests.faults.mutants import MUTANTS, Mutant
+from tests.faults.mutants import BESIDE_LIMITS, MUTANTS, Mutant
+
+pytestmark = pytest.mark.faults
 
 SEEDS = range(6)
 STEPS = 700
@@ -35,7 +39,7 @@ async def waiting_poll_and_a_start(player: Player) -> None:
     waiting = asyncio.create_task(dispatcher.poll(poll, 1_500))
     while not dispatcher._lines or any(line.looking for line in dispatcher._lines.values()):
         await asyncio.sleep(0)
-    await player.start()
+    await player.start("c")
     [start] = [each for each in player.seen if isinstance(each, StartSent)]
     answer = await waiting
     await dispatcher.close()
@@ -70,3 +74,26 @@ async def test_a_mutant_is_caught_by_the_name_of_its_law(name: str, monkeypatch:
     mutant = MUTANTS[name]
     total = await found(mutant, monkeypatch)
     assert mutant.caught_by & set(total), f"{name} lives: {dict(total)}"
+
+
+async def weight_at_enqueue(player: Player) -> bool:
+    """Caught if what waited does not go by the weight that was set meanwhile."""
+    return await player.share_of_an_override() < 0.7
+
+
+async def nonce_not_stored(player: Player) -> bool:
+    """Caught if a nonce is taken twice."""
+    register = _nonces(player.house)
+    return [await register("key", "nonce", 1), await register("key", "nonce", 1)] != [True, False]
+
+
+CHECKS = {check.__name__: check for check in (weight_at_enqueue, nonce_not_stored)}
+
+
+@pytest.mark.parametrize("commit", BESIDE_LIMITS, ids=lambda each: str(each.__name__))
+async def test_a_mutant_beside_limits_breaks_the_check_of_its_name(
+    commit: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not await CHECKS[commit.__name__](await Player.at(0))
+    commit(monkeypatch)
+    assert await CHECKS[commit.__name__](await Player.at(0))

@@ -85,6 +85,15 @@ async def test_what_may_go_at_each_level_and_what_went(store: Store):
     assert await look(store, lambda tx: tx.queues.dispatched(queue_id, NOW_MS // MINUTE_MS - 9)) == 0
 
 
+async def test_the_lanes_of_a_level_that_are_to_be_placed(store: Store):
+    queue_id = await filled(store)
+
+    async def fresh(level: int) -> list[str]:
+        return [lane.key for lane in await look(store, lambda tx: tx.queues.fresh_lanes(queue_id, level, 9))]
+
+    assert (await fresh(1), await fresh(3)) == (["a"], [])
+
+
 async def test_what_each_worker_holds(store: Store):
     queue_id = await filled(store)
     held = await look(store, lambda tx: tx.queues.held(queue_id, 10))

@@ -312,7 +312,8 @@ class Dispatcher:
     async def _serve_once(self, queue_id: QueueId, line: _Line) -> bool:
         """One claim per group of polls that fit alike, and one for those that fetch ahead.
 
-        True when not all was found that may be there. That is so when a worker fits otherwise than it was known to, or when the claim says so itself.
+        True when not all was found that may be there. That is so when a worker fits otherwise than it was known
+        to, or when the claim says so itself.
         """
         again = False
         groups: dict[tuple[Fit | tuple[str, str], bool], list[_Waiter]] = {}

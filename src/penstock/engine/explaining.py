@@ -36,7 +36,7 @@ from penstock.core.model import (
 from penstock.core.policies import KeyState, Knob, Order, Setting
 from penstock.core.scheduling.backlog import LaneBacklog
 from penstock.core.scheduling.dispatch import Fit
-from penstock.core.scheduling.fairness import Clockwork, Lane, Place
+from penstock.core.scheduling.fairness import PLACED_AT_ONCE_MAX, Clockwork, Lane, Place
 from penstock.core.scheduling.gates import ScopeState
 from penstock.core.timers import MINUTE_MS
 from penstock.engine import holding, policies
@@ -46,7 +46,7 @@ from penstock.ports.store import Tx
 
 ACTIVITIES_EXPLAINED = 20
 LANES_READ = 1_000
-LANES_COUNTED = 10_000
+LANES_COUNTED = 5_000
 TASKS_COUNTED = 200_000
 LEASES_COUNTED = 5_000
 MOST = 2**62
@@ -286,11 +286,7 @@ class _Look:
 
     async def _fresh(self, queue: Queue, level: int, own: Lane | None, clock: Clockwork) -> Sequence[Lane]:
         """The lanes of a level that the next claim places, with the tags that it gives them."""
-        found = [
-            lane
-            for lane in await self._tx.queues.lanes_to_place(queue.queue_id, _ANY_FIT, Place.FRESH)
-            if lane.level == level
-        ]
+        found = [*await self._tx.queues.fresh_lanes(queue.queue_id, level, PLACED_AT_ONCE_MAX)]
         if own is not None and own.place == Place.FRESH and all(lane.slot != own.slot for lane in found):
             found.append(own)
         if not found:

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
+from penstock.core.admission import Admission, Declaration
+from penstock.core.explaining.position import LevelSight
 from penstock.core.model import (
     Activity,
     ActivityId,
@@ -45,8 +47,6 @@ from penstock.core.model import (
     Worker,
     WorkerStatus,
 )
-from penstock.core.admission import Admission, Declaration
-from penstock.core.explaining.position import LevelSight
 from penstock.core.policies import KeySettings, KeyState, Policy, PolicyChange, WorkerRate
 from penstock.core.scheduling.backlog import Backlog, LaneBacklog
 from penstock.core.scheduling.dispatch import Blocked, Fit
@@ -275,15 +275,15 @@ class Queues(Protocol):
         """The least ready lanes of a level whose rank and tag are not beyond a point."""
         ...
 
-    async def count_lanes_before(
-        self, queue_id: QueueId, level: int, rank: int, tag: int, most: int
-    ) -> int:
+    async def count_lanes_before(self, queue_id: QueueId, level: int, rank: int, tag: int, most: int) -> int:
         """How many `lanes_before` there are; not counted beyond `most`."""
         ...
 
-    async def count_before(
-        self, queue_id: QueueId, level: int, key: str | None, seq: int, most: int
-    ) -> int:
+    async def fresh_lanes(self, queue_id: QueueId, level: int, most: int) -> Sequence[Lane]:
+        """The first lanes of a level that are to be placed, by key."""
+        ...
+
+    async def count_before(self, queue_id: QueueId, level: int, key: str | None, seq: int, most: int) -> int:
         """How many ready tasks of a lane, or of a level (`key` None), came before one; not beyond `most`."""
         ...
 

@@ -95,8 +95,8 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
         },
         "Leases": {
             Reason.TASK_NOT_FOUND: "No such task in the namespace.",
-            Reason.TASK_NOT_STARTED: "The task was handed out ahead of time and has no permit yet. Start it first.",
             Reason.TASK_NOT_LEASED: "Nobody holds the task now. The report changed nothing.",
+            Reason.TASK_NOT_STARTED: "The task was handed out ahead of time and has no permit yet. Start it first.",
             Reason.LEASE_EXPIRED: "The lease ended before the report came. It changed nothing.",
             Reason.LEASE_OWNER_MISMATCH: "Another worker holds the task.",
             Reason.WORKFLOW_TASK_ATTEMPT_MISMATCH: "The task is at another attempt.",

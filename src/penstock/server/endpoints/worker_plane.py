@@ -359,7 +359,9 @@ async def start_activity_task(call: Call) -> Answer:
             "poll_status": "leased" if hold is None else hold.poll_status.value,
             "reason": None if hold is None else hold.reason.value,
             "scope": None if hold is None else hold.scope,
-            "retry_after_seconds": None if again_ms is None else max(0.001, (again_ms - permit.now_ms) / 1000),
+            "retry_after_seconds": None
+            if again_ms is None
+            else max(0.001, (again_ms - permit.now_ms) / 1000),
             "lease_expires_at": iso_or_none(permit.task.lease_expires_at_ms),
         }
     )

@@ -170,6 +170,9 @@ class MemoryQueues:
     async def count_lanes_before(self, queue_id: QueueId, level: int, rank: int, tag: int, most: int) -> int:
         return len(await self.lanes_before(queue_id, level, rank, tag, most))
 
+    async def fresh_lanes(self, queue_id: QueueId, level: int, most: int) -> Sequence[Lane]:
+        return standing.fresh_lanes(self._tables, queue_id, level)[:most]
+
     async def count_before(self, queue_id: QueueId, level: int, key: str | None, seq: int, most: int) -> int:
         return min(most, standing.count_before(self._tables, queue_id, level, key, seq))
 

@@ -30,6 +30,12 @@ def lanes_before(tables: Tables, queue_id: QueueId, level: int, point: tuple[int
     return sorted(found, key=lambda each: (each.rank, each.tag, each.key))
 
 
+def fresh_lanes(tables: Tables, queue_id: QueueId, level: int) -> list[Lane]:
+    """The lanes of a level that are to be placed, by key."""
+    busy = [each for _, each in lanes.busy(tables, queue_id) if each.level == level]
+    return sorted((each for each in busy if each.place == Place.FRESH), key=lambda each: each.key)
+
+
 def count_before(tables: Tables, queue_id: QueueId, level: int, key: str | None, seq: int) -> int:
     """How many ready tasks of a lane, or of all lanes of a level, came before one."""
     slots = [lane_id for lane_id, each in lanes.busy(tables, queue_id) if each.level == level]

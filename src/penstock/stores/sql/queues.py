@@ -196,6 +196,10 @@ class SqlQueues:
     async def count_lanes_before(self, queue_id: QueueId, level: int, rank: int, tag: int, most: int) -> int:
         return int((await self._session.ask("count_lanes_before", queue_id, level, rank, tag, most))[0][1])
 
+    async def fresh_lanes(self, queue_id: QueueId, level: int, most: int) -> Sequence[Lane]:
+        rows = await self._session.ask("fresh_lanes_of_level", queue_id, level, most)
+        return [Lane(*row[1:]) for row in rows]
+
     async def count_before(self, queue_id: QueueId, level: int, key: str | None, seq: int, most: int) -> int:
         if key is None:
             rows = await self._session.ask("count_before_in_level", queue_id, level, seq, most)

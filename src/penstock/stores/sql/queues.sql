@@ -296,12 +296,22 @@ SELECT 1, count(*)
   FROM (SELECT 1 FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level AND t.count > 0 AND t.place = 0
            AND (t.rank, t.tag) <= (:rank, :tag) LIMIT :most) w;
 
+-- name: fresh_lanes_of_level
+-- alone
+-- takes: queue_id bigint, level bigint, most bigint
+SELECT 1, {lane}, 1
+  FROM lanes t {index lanes_fresh}
+ WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 1 AND t.level = :level
+ ORDER BY t.key LIMIT :most;
+
 -- name: count_before_in_lane
 -- alone
 -- takes: queue_id bigint, level bigint, key text, seq bigint, most bigint
+-- Ordered by key, though there is but one: else planners may walk the whole level in order of arrival.
 SELECT 1, count(*)
-  FROM (SELECT 1 FROM tasks t WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key
-           AND t.state = 'ready' AND t.seq < :seq LIMIT :most) w;
+  FROM (SELECT 1 FROM tasks t {index tasks_ready}
+         WHERE t.queue_id = :queue_id AND t.level = :level AND t.key BETWEEN :key AND :key
+           AND t.state = 'ready' AND t.seq < :seq ORDER BY t.key, t.seq LIMIT :most) w;
 
 -- name: count_before_in_level
 -- alone
@@ -314,8 +324,9 @@ SELECT 1, count(*)
 -- alone
 -- takes: queue_id bigint, level bigint, key text
 SELECT 1, {task}
-  FROM tasks t WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key AND t.state = 'ready'
- ORDER BY t.seq LIMIT 1;
+  FROM tasks t {index tasks_ready}
+ WHERE t.queue_id = :queue_id AND t.level = :level AND t.key BETWEEN :key AND :key AND t.state = 'ready'
+ ORDER BY t.key, t.seq LIMIT 1;
 
 -- name: held_by_workers
 -- alone
