@@ -64,6 +64,14 @@ async def test_slots_that_are_all_leased_are_saturated_and_informative(scene: Cl
     assert await polled(hand) == "leased", "slots inform; only limits hold back"
 
 
+async def test_workers_that_offer_no_more_slots_of_a_kind_leave_none(scene: Cluster):
+    """Who registers offers at least one; a worker that is to take nothing of a kind says so when it is heard."""
+    await scene.worker("w1")
+    beat = {"worker_id": "w1", "max_concurrent_activity_tasks": 0}
+    (await scene.post("/api/worker/heartbeat", beat, role="worker")).expect(200)
+    assert (await status(scene), await status(scene, "workflow")) == ("no_slots", "accepting")
+
+
 @pytest.mark.parametrize("limit", ["max_active_leases_per_queue", "max_dispatches_per_minute"])
 async def test_a_full_limit_of_the_queue_is_throttled(scene: Cluster, limit: str):
     hand = await scene.worker("w1")

@@ -212,3 +212,38 @@ async def test_no_more_than_the_cap_run_at_any_moment_whoever_claims_and_ends_on
     assert 1 < most <= cap
     state = await scope_now(stores[0], SHOP)
     assert (state.granted, state.ended) == (90, 90)
+
+
+async def test_claims_of_many_queues_at_once_share_a_scope_in_turn(stores: list[PostgresStore]):
+    """They travel in one transaction; each sees what the ones before it took."""
+    queues = [await a_queue(stores[0], name=f"q{n}") for n in range(20)]
+    for queue in queues:
+        await enqueue(stores[0], *(a_task(queue, f"{queue.name}t{n}-1") for n in range(3)))
+    await limit(stores[0], ALL, max_running=33)
+    granted = await asyncio.gather(*(claim(stores[0], queue.queue_id, 3) for queue in queues))
+    assert sum(len(each) for each in granted) == 33
+    assert (await scope_now(stores[0], ALL)).running == 33
+    await asyncio.gather(*(end(stores[0], task) for tasks in granted for task in tasks))
+    granted = await asyncio.gather(*(claim(stores[0], queue.queue_id, 3) for queue in queues))
+    assert sum(len(each) for each in granted) == 20 * 3 - 33
+    state = await scope_now(stores[0], ALL)
+    assert (state.granted, state.ended) == (60, 33)
+
+
+async def test_claims_that_want_scopes_in_another_order_all_get_theirs(stores: list[PostgresStore]):
+    queues = []
+    for number in range(12):
+        queue = await a_queue(stores[0], name=f"q{number}")
+        await enqueue(stores[0], *(a_task(queue, f"{queue.name}t{n}-1") for n in range(4)))
+        queues.append(queue)
+    for group in ("red", "green", "blue"):
+        await limit(stores[0], group_scope("default", group), max_running=10)
+    house = a_house(stores[0])
+    for number, queue in enumerate(queues):
+        join = PolicyAsk(settings={Knob.GROUP: Ask(("red", "green", "blue")[number % 3])})
+        await policies.configure(house, "default", queue.name, queue.kind, join, "bob")
+    claims = [claim(store, queue.queue_id, 1) for _ in range(2) for store in stores for queue in queues]
+    granted = await asyncio.gather(*claims)
+    assert sum(len(each) for each in granted) == 30
+    for group in ("red", "green", "blue"):
+        assert (await scope_now(stores[1], group_scope("default", group))).running == 10

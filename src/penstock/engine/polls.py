@@ -218,15 +218,15 @@ async def _grant(house: House, tx: Tx, queue: Queue, polls: Sequence[Poll], fit:
     if queue.is_limited and not house.coordination.is_supported():
         return _Outcome(nobody, Hold(HoldReason.UNAVAILABLE))
     running = await running_on(tx, queue)
-    scopes, settled_costs = await counting(tx, queue)
-    bells = tuple(scope_bell(state.scope_id) for state in scopes.values())
-    allowed = dispatch.budget(queue, running, tx.now_ms, scopes)
+    allowed = dispatch.budget(queue, running, tx.now_ms)
     if isinstance(allowed, Hold):
-        _record_debt(tx, queue, scopes, settled_costs)
-        return _Outcome(nobody, allowed, bells=bells)
+        _record_debt(tx, queue)
+        return _Outcome(nobody, allowed)
     room = sum(poll.tasks_max for poll in polls)
     room = room if allowed is None else min(room, allowed)
     sight = await look(tx, queue, fit, room, running)
+    scopes, settled_costs = await counting(tx, queue)
+    bells = tuple(scope_bell(state.scope_id) for state in scopes.values())
     snapshot = replace(sight.snapshot, scopes=scopes)
     decision = dispatch.decide(snapshot, min(room, PLACED_AT_ONCE_MAX) if sight.is_partial else room)
     order = () if isinstance(decision, Hold) else decision.order
@@ -300,14 +300,11 @@ def _afford(tx: Tx, queue: Queue, snapshot: QueueSnapshot, taken: list[tuple[Slo
     return allowed if isinstance(allowed, Hold) else None
 
 
-def _record_debt(
-    tx: Tx, queue: Queue, scopes: Mapping[str, ScopeState], settled: Sequence[ScopeState]
-) -> None:
+def _record_debt(tx: Tx, queue: Queue) -> None:
     """Keep what is owed after a change of the rate or of the clock, though nothing may go: else it never falls due."""
     owed, window = dispatch.owed(queue, tx.now_ms), dispatch.owed_window(queue, tx.now_ms)
     if (owed, window) != (queue.paid_until_ns, queue.window):
         tx.policies.settle(queue.queue_id, owed, queue.aging_turn, window)
-    keep(tx, queue, scopes, settled)
 
 
 def _record(tx: Tx, queue: Queue, settled: Settled, taken: Mapping[Slot, int]) -> int:

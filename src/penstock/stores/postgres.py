@@ -25,6 +25,7 @@ from penstock.stores.migrating import Migration, migrations, outdated, pending
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
 from penstock.stores.sql.known import Known
 from penstock.stores.sql.session import Ask, Rows, Session
+from penstock.stores.sql.turns import Turns
 from penstock.stores.sql.tx import SqlTx
 
 T = TypeVar("T")
@@ -292,11 +293,12 @@ class _GroupLine:
         try:
             await connection.execute("BEGIN")
             now_ms = await connection.fetchval(NOW_MS)
-            sessions = await self._operate(connection, jobs, now_ms)
+            turns = Turns(self._statements)
+            sessions = await self._operate(connection, jobs, now_ms, turns)
             if any(job.error is not None and job.acted for job in jobs):
                 raise _LeftTraces
             for statement, rows in ordered_writes(sessions):
-                await _write(connection, statement, rows)
+                await _write(connection, statement, turns.written(statement, rows))
             await self._notify(connection, [bell for session in sessions for bell in session.bells])
             self._on_moment(Moment.BEFORE_COMMIT)
             committing = True
@@ -317,7 +319,9 @@ class _GroupLine:
                 await self._roll_back(connection)
             raise
 
-    async def _operate(self, connection: Connection, jobs: list[Job], now_ms: int) -> list[Session]:
+    async def _operate(
+        self, connection: Connection, jobs: list[Job], now_ms: int, turns: Turns
+    ) -> list[Session]:
         """Advance all operations in lock-step, merging equal questions, until each has ended."""
         sessions: dict[int, Session] = {}
         waiting: list[_Waiting] = []
@@ -328,12 +332,31 @@ class _GroupLine:
             _advance(jobs, index, job.operation(SqlTx(session, self._known)), None, waiting)
         locked: dict[tuple[Statement, tuple[Any, ...]], int] = {}
         while waiting:
-            waiting = [each for each in waiting if not self._must_stand_back(jobs[each[0]], each, locked)]
-            answers = await _answer_all(connection, [ask for _, _, asks in waiting for ask in asks])
-            asked, waiting, place = waiting, [], 0
-            for index, coroutine, asks in asked:
-                _advance(jobs, index, coroutine, answers[place : place + len(asks)], waiting)
+            going: list[_Waiting] = []
+            later: list[_Waiting] = []
+            for each in waiting:
+                index, _, asks = each
+                if self._must_stand_back(jobs[index], each, locked, turns):
+                    turns.moved(index, sessions[index], ended=True)
+                else:
+                    (going if turns.may_go(index, asks) else later).append(each)
+            assert going or not later, "whoever has a scope goes on"
+            asked = [ask for _, _, asks in going for ask in turns.asked(asks)]
+            rows = await _answer_all(connection, asked)
+            waiting, place = later, 0
+            for index, coroutine, asks in going:
+                answers = rows[place : place + len(asks)]
                 place += len(asks)
+                if not turns.got_all(asks, answers):
+                    _stand_back(jobs[index], coroutine)
+                    turns.moved(index, sessions[index], ended=True)
+                    continue
+                before = len(waiting)
+                shown = [turns.seen(ask, each) for ask, each in zip(asks, answers, strict=True)]
+                _advance(jobs, index, coroutine, shown, waiting)
+                turns.moved(index, sessions[index], ended=len(waiting) == before)
+                if jobs[index].error is not None and turns.was_shown(index):
+                    jobs[index].acted = True
         done = [index for index, job in enumerate(jobs) if job.error is None and not job.stands_back]
         for index in done:
             jobs[index].ended(sessions[index])
@@ -341,15 +364,17 @@ class _GroupLine:
 
     @staticmethod
     def _must_stand_back(
-        job: Job, waiting: _Waiting, locked: dict[tuple[Statement, tuple[Any, ...]], int]
+        job: Job, waiting: _Waiting, locked: dict[tuple[Statement, tuple[Any, ...]], int], turns: Turns
     ) -> bool:
         """Row locks do not part operations of one transaction: whoever asks second waits for the next group."""
         index, coroutine, asks = waiting
         for ask in asks:
             job.acted = job.acted or ask.statement.acts
-            if ask.statement.locks and locked.setdefault((ask.statement, ask.values), index) != index:
-                coroutine.close()
-                job.stands_back = True
+            if not ask.statement.locks or turns.takes(ask.statement):
+                continue
+            if locked.setdefault((ask.statement, ask.values), index) != index:
+                assert not turns.was_shown(index), "nothing is locked after the scopes are recorded"
+                _stand_back(job, coroutine)
         return job.stands_back
 
     async def _notify(self, connection: Connection, bells: Iterable[Bell]) -> None:
@@ -379,6 +404,12 @@ class _GroupLine:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+
+
+def _stand_back(job: Job, coroutine: Coroutine[Any, Any, Any]) -> None:
+    """The operation runs again from its beginning, in the next group."""
+    coroutine.close()
+    job.stands_back = True
 
 
 def _advance(

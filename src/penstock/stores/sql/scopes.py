@@ -97,10 +97,8 @@ class SqlScopes:
         return await self._states("scope_state", scope_ids)
 
     async def _states(self, statement: str, scope_ids: Sequence[int]) -> Sequence[ScopeState]:
-        asked = [(scope_id,) for scope_id in sorted(scope_ids)]
-        rows = [rows[0] for rows in await self._session.ask_each(statement, asked)]
-        ends = await self._session.ask_each("ended_in_scope", asked)
-        return [_state(row, int(each[0][1])) for row, each in zip(rows, ends, strict=True)]
+        asked = ((scope_id,) for scope_id in sorted(scope_ids))
+        return [_state(rows[0]) for rows in await self._session.ask_each(statement, asked)]
 
     async def find(self, names: Sequence[str]) -> Sequence[ScopeState]:
         """What the scopes count that have a row; nothing is made."""
@@ -189,13 +187,13 @@ def declaration_of(text: str | None) -> Declaration:
     return NO_ADMISSION.declaration if text is None else msgspec.json.decode(text, type=Declaration)
 
 
-def _state(row: Row, ended: int) -> ScopeState:
-    _, scope_id, name, granted, dispatched, costs, cool_until_ms, cool_given = row
+def _state(row: Row) -> ScopeState:
+    _, scope_id, name, granted, dispatched, costs, cool_until_ms, cool_given, ended = row
     return ScopeState(
         scope_id,
         name,
         granted,
-        ended,
+        int(ended),
         windows.read(dispatched),
         windows.read(costs),
         cool_until_ms,

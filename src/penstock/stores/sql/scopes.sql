@@ -1,6 +1,9 @@
 -- columns: scope
 --   scope_id, name, granted, dispatched, costs, cool_until_ms, cool_given
 
+-- words: ended_in_scope
+--   (SELECT coalesce(sum(e.ended), 0) FROM scope_ends e WHERE e.scope_id = t.scope_id)
+
 -- columns: scope_change
 --   version, at_ms, author, setting, before, after, reason
 
@@ -43,17 +46,14 @@ INSERT INTO scopes ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER B
 
 -- name: scope_state
 -- takes: scope_id bigint
-SELECT q.n, {scope} FROM {rows} JOIN scopes t ON t.scope_id = q.scope_id;
+SELECT q.n, {scope}, {ended_in_scope}
+  FROM {rows} JOIN scopes t ON t.scope_id = q.scope_id;
 
 -- name: lock_scope
 -- takes: scope_id bigint
-SELECT q.n, {scope} FROM {rows} JOIN scopes t ON t.scope_id = q.scope_id ORDER BY t.scope_id {lock t};
-
--- name: ended_in_scope
--- takes: scope_id bigint
--- After the lock, in a statement of its own: it must see what ended while the lock was waited for.
-SELECT q.n, coalesce(sum(t.ended), 0)
-  FROM {rows} LEFT JOIN scope_ends t ON t.scope_id = q.scope_id GROUP BY q.n;
+-- What ended while the lock was waited for may be missing: that errs on the strict side, and its bell has rung.
+SELECT q.n, {scope}, {ended_in_scope}
+  FROM {rows} JOIN scopes t ON t.scope_id = q.scope_id ORDER BY t.scope_id {lock t};
 
 -- name: fold_settlements
 -- alone
