@@ -130,7 +130,7 @@ class TestAQuickRun:
         rows = report["hot_group"]
         assert {row["servers"] for row in rows} == {1, 3}
         assert {row["limits"] for row in rows} == {Limits.NONE.value, Limits.GROUP.value}
-        assert all(row["waits"] for row in rows)
+        assert all(sum(row["waits"].values()) <= 1.01 for row in rows), "shares of what was seen"
         assert all(row["to_no_limit"]["median"] == 1 for row in rows if row["limits"] == Limits.NONE.value)
 
     def test_asks_why_beside_a_backlog_on_both_stores(self, run):

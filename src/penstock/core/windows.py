@@ -33,6 +33,8 @@ NOTHING: Counts = ()
 
 def used(window: Window, counts: Counts, now_ms: int) -> int:
     """How much counts against the limit now."""
+    if not counts:
+        return 0
     return sum(amount for _, amount in _live(window, counts, now_ms))
 
 
@@ -42,6 +44,11 @@ def left(window: Window, most: int, counts: Counts, now_ms: int) -> int:
 
 def spent(window: Window, counts: Counts, now_ms: int, amount: int) -> Counts:
     """The counts after so much more; what has left every window is forgotten."""
+    second = now_ms // SECOND_MS
+    if not counts:
+        return ((second, amount),) if amount else counts
+    if len(counts) == 1 and counts[0][0] == second:
+        return ((second, counts[0][1] + amount),)
     now_ms = _not_before(counts, now_ms)
     seconds = dict(_live(Window.SLIDING, counts, now_ms))
     second = now_ms // SECOND_MS

@@ -218,17 +218,17 @@ async def _grant(house: House, tx: Tx, queue: Queue, polls: Sequence[Poll], fit:
     if queue.is_limited and not house.coordination.is_supported():
         return _Outcome(nobody, Hold(HoldReason.UNAVAILABLE))
     running = await running_on(tx, queue)
-    allowed = dispatch.budget(queue, running, tx.now_ms)
+    allowed = dispatch.own_budget(queue, running, tx.now_ms)
     if isinstance(allowed, Hold):
         _record_debt(tx, queue)
         return _Outcome(nobody, allowed)
-    room = sum(poll.tasks_max for poll in polls)
-    room = room if allowed is None else min(room, allowed)
+    asked = sum(poll.tasks_max for poll in polls)
+    room = asked if allowed is None else min(asked, allowed)
     sight = await look(tx, queue, fit, room, running)
     scopes, settled_costs = await counting(tx, queue)
     bells = tuple(scope_bell(state.scope_id) for state in scopes.values())
     snapshot = replace(sight.snapshot, scopes=scopes)
-    decision = dispatch.decide(snapshot, min(room, PLACED_AT_ONCE_MAX) if sight.is_partial else room)
+    decision = dispatch.decide(snapshot, min(room, PLACED_AT_ONCE_MAX) if sight.is_partial else room, asked)
     order = () if isinstance(decision, Hold) else decision.order
     taken = await _take(tx, queue, fit, order)
     unaffordable = _afford(tx, queue, snapshot, taken)

@@ -11,7 +11,7 @@ from penstock.core.model import Queue, Worker
 from penstock.core.policies import KeyState, Order, Rules
 from penstock.core.scheduling import fairness
 from penstock.core.scheduling.fairness import Arrival, Bounds, Clockwork, Lane, Place, Plan, Slot, Starving
-from penstock.core.scheduling.gates import Gate, GateKind, ScopeState, charged, gates
+from penstock.core.scheduling.gates import Gate, GateKind, ScopeState, charged, gates, own_gates
 from penstock.core.windows import Counts
 
 NO_SCOPES: Mapping[str, ScopeState] = {}
@@ -121,8 +121,17 @@ def budget(
     queue: Queue, running: int, now_ms: int, scopes: Mapping[str, ScopeState] = NO_SCOPES, cost: int = 0
 ) -> int | Hold | None:
     """How many the line may give now as far as its gates go; None: any number. A closed one holds it."""
+    return _least(queue, gates(queue, running, scopes, now_ms, cost))
+
+
+def own_budget(queue: Queue, running: int, now_ms: int) -> int | Hold | None:
+    """As `budget`, as far as the line itself goes: worth asking before its scopes are locked."""
+    return _least(queue, own_gates(queue, running, now_ms))
+
+
+def _least(queue: Queue, gates_: Sequence[Gate]) -> int | Hold | None:
     allowed: int | None = None
-    for gate in gates(queue, running, scopes, now_ms, cost):
+    for gate in gates_:
         if gate.is_closed:
             return _until_changed(_held_by(gate), queue)
         if gate.kind is not GateKind.COST:
@@ -231,9 +240,10 @@ def key_stop(rules: Rules, state: KeyState, weight_milli: int, now_ms: int, give
     return Stop(StopReason.RATE, rates.open_at_ms(rate, paid_until_ns, now_ms))
 
 
-def decide(snapshot: QueueSnapshot, room: int) -> Grants | Hold:
+def decide(snapshot: QueueSnapshot, room: int, asked: int | None = None) -> Grants | Hold:
     """Say who runs next: at most `room` tasks, or why none.
 
+    `asked` is how many were asked for: if so many go, nobody waits, and nobody need be told why.
     The store may hand over lanes that turn out to be blocked; `settle` then puts them aside, and whoever asks
     again sees further.
     """
@@ -243,6 +253,8 @@ def decide(snapshot: QueueSnapshot, room: int) -> Grants | Hold:
     room = room if allowed is None else min(room, allowed)
     position = _Position.of(snapshot)
     planned = position.plan(room)
+    if asked is not None and len(planned.order) >= asked:
+        return Grants(planned.order, Hold(HoldReason.EMPTY))
     hold = _hold(snapshot, position, planned.order)
     return Grants(planned.order, hold) if planned.order else hold
 

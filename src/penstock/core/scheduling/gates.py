@@ -76,7 +76,7 @@ def gates(
     of the task that would go next; a task that costs more than a whole budget goes when the budget is untouched.
     """
     limits = queue.limits
-    scopes = [(each, states.get(each.name) or ScopeState(0, each.name)) for each in limits.scopes]
+    scopes = [(each, states.get(each.name) or ScopeState(0, each.name)) for each in _outwards(limits.scopes)]
     return [
         *_paused(queue, scopes),
         *_cooling(scopes, now_ms),
@@ -84,6 +84,16 @@ def gates(
         *_rate(queue, now_ms),
         *_dispatches(queue, limits, scopes, now_ms),
         *_costs(scopes, now_ms, cost),
+    ]
+
+
+def own_gates(queue: Queue, running: int, now_ms: int) -> list[Gate]:
+    """The gates of the line itself, which need no other row than its own."""
+    return [
+        *_paused(queue, ()),
+        *_leases(queue, running, ()),
+        *_rate(queue, now_ms),
+        *_dispatches(queue, queue.limits, (), now_ms),
     ]
 
 
@@ -116,7 +126,7 @@ def _leases(queue: Queue, running: int, scopes: _Scopes) -> Iterator[Gate]:
     most = queue.rules.running_limit
     if most is not None:
         yield Gate(GateKind.LEASES, _own(queue), max(0, most - running), most, running)
-    for rules, state in _outwards(scopes):
+    for rules, state in scopes:
         if rules.leases is not None:
             left = max(0, rules.leases - state.running)
             yield Gate(GateKind.LEASES, rules.name, left, rules.leases, state.running)
@@ -135,7 +145,7 @@ def _dispatches(queue: Queue, limits: LineLimits, scopes: _Scopes, now_ms: int) 
         yield _window(
             GateKind.DISPATCHES, _own(queue), limits.window, limits.dispatches, queue.window, now_ms
         )
-    for rules, state in _outwards(scopes):
+    for rules, state in scopes:
         if rules.dispatches is not None:
             yield _window(
                 GateKind.DISPATCHES, rules.name, rules.window, rules.dispatches, state.window, now_ms
@@ -143,7 +153,7 @@ def _dispatches(queue: Queue, limits: LineLimits, scopes: _Scopes, now_ms: int) 
 
 
 def _costs(scopes: _Scopes, now_ms: int, cost: int) -> Iterator[Gate]:
-    for rules, state in _outwards(scopes):
+    for rules, state in scopes:
         if rules.cost is not None:
             asked = max(1, min(cost, rules.cost))
             gate = _window(GateKind.COST, rules.name, rules.window, rules.cost, state.costs, now_ms, asked)
@@ -167,10 +177,13 @@ def _window(
     return Gate(kind, scope, left, most, used, opens_at_ms)
 
 
-def _outwards(scopes: _Scopes) -> _Scopes:
+def _outwards(scopes: Sequence[ScopeRules]) -> Sequence[ScopeRules]:
     """The namespace, then its groups, then the cluster: the order in which full ones are named."""
-    order = {"namespace": 0, "group": 1, "cluster": 2}
-    return sorted(scopes, key=lambda each: order[each[0].name.partition(":")[0].partition("/")[0]])
+    return sorted(scopes, key=lambda each: _FROM_INSIDE[each.name[0]]) if len(scopes) > 1 else scopes
+
+
+_FROM_INSIDE = {"n": 0, "g": 1, "c": 2}
+"""By the first letter of a scope's name."""
 
 
 def _own(queue: Queue) -> str:
@@ -179,13 +192,15 @@ def _own(queue: Queue) -> str:
 
 def charged(rules: ScopeRules, state: ScopeState, count: int, cost: int, now_ms: int) -> ScopeState:
     """What a scope counts after so many were given that cost so much together."""
-    return replace(
-        state,
-        granted=state.granted + count,
-        window=windows.spent(rules.window, state.window, now_ms, count),
-        costs=windows.spent(rules.window, state.costs, now_ms, cost if rules.cost is not None else 0),
-        cool_given=_given(state, count, now_ms),
-        cool_until_ms=None if _is_open(state, now_ms) else state.cool_until_ms,
+    return ScopeState(
+        state.scope_id,
+        state.name,
+        state.granted + count,
+        state.ended,
+        windows.spent(rules.window, state.window, now_ms, count),
+        windows.spent(rules.window, state.costs, now_ms, cost if rules.cost is not None else 0),
+        None if _is_open(state, now_ms) else state.cool_until_ms,
+        _given(state, count, now_ms),
     )
 
 

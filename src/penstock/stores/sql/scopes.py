@@ -97,6 +97,9 @@ class SqlScopes:
         return await self._states("scope_state", scope_ids)
 
     async def _states(self, statement: str, scope_ids: Sequence[int]) -> Sequence[ScopeState]:
+        if "scopes_at_once" in self._session.statements:
+            ids = msgspec.json.encode(sorted(scope_ids)).decode()
+            return [_state(row) for row in await self._session.ask("scopes_at_once", ids)]
         asked = ((scope_id,) for scope_id in sorted(scope_ids))
         return [_state(rows[0]) for rows in await self._session.ask_each(statement, asked)]
 
