@@ -11,7 +11,15 @@ from penstock.core.model import Queue, Worker
 from penstock.core.policies import KeyState, Order, Rules
 from penstock.core.scheduling import fairness
 from penstock.core.scheduling.fairness import Arrival, Bounds, Clockwork, Lane, Place, Plan, Slot, Starving
-from penstock.core.scheduling.gates import Gate, GateKind, ScopeState, charged, gates, own_gates
+from penstock.core.scheduling.gates import (
+    Gate,
+    GateKind,
+    ScopeState,
+    charged,
+    cost_budgets,
+    gates,
+    own_gates,
+)
 from penstock.core.windows import Counts
 
 NO_SCOPES: Mapping[str, ScopeState] = {}
@@ -173,15 +181,18 @@ def affordable(
 
     None is stepped over: else a dear task would wait for ever behind cheap ones.
     """
-    states, allowed = dict(scopes), 0
-    for cost in costs:
-        closed = [gate for gate in gates(queue, 0, states, now_ms, cost) if gate.kind is GateKind.COST]
-        full = next((gate for gate in closed if gate.is_closed), None)
-        if full is not None:
-            return allowed or _held_by(full)
-        states = _charged(queue, states, 1, cost, now_ms)
-        allowed += 1
-    return allowed
+    budgets = cost_budgets(queue, scopes, now_ms)
+    for place, cost in enumerate(costs):
+        if not all(budget_.affords(cost) for budget_ in budgets):
+            return place or _unaffordable(queue, scopes, now_ms, cost)
+        for budget_ in budgets:
+            budget_.used += cost
+    return len(costs)
+
+
+def _unaffordable(queue: Queue, scopes: Mapping[str, ScopeState], now_ms: int, cost: int) -> Hold:
+    closed = (gate for gate in gates(queue, 0, scopes, now_ms, cost) if gate.kind is GateKind.COST)
+    return _held_by(next(gate for gate in closed if gate.is_closed))
 
 
 def _charged(

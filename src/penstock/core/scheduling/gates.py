@@ -152,10 +152,35 @@ def _dispatches(queue: Queue, limits: LineLimits, scopes: _Scopes, now_ms: int) 
             )
 
 
+@dataclass(slots=True)
+class CostBudget:
+    """How much of a scope's cost is used while tasks are taken one after the other."""
+
+    most: int
+    used: int
+
+    def affords(self, cost: int) -> bool:
+        return self.most - self.used >= _asked(cost, self.most)
+
+
+def cost_budgets(queue: Queue, states: Mapping[str, ScopeState], now_ms: int) -> list[CostBudget]:
+    nothing = ScopeState(0, "")
+    return [
+        CostBudget(each.cost, windows.used(each.window, states.get(each.name, nothing).costs, now_ms))
+        for each in queue.limits.scopes
+        if each.cost is not None
+    ]
+
+
+def _asked(cost: int, most: int) -> int:
+    """A task that costs more than a whole budget asks for all of it, and one that costs nothing for a place."""
+    return max(1, min(cost, most))
+
+
 def _costs(scopes: _Scopes, now_ms: int, cost: int) -> Iterator[Gate]:
     for rules, state in scopes:
         if rules.cost is not None:
-            asked = max(1, min(cost, rules.cost))
+            asked = _asked(cost, rules.cost)
             gate = _window(GateKind.COST, rules.name, rules.window, rules.cost, state.costs, now_ms, asked)
             yield replace(gate, left=gate.left if gate.left >= asked else 0)
 
@@ -198,7 +223,7 @@ def charged(rules: ScopeRules, state: ScopeState, count: int, cost: int, now_ms:
         state.granted + count,
         state.ended,
         windows.spent(rules.window, state.window, now_ms, count),
-        windows.spent(rules.window, state.costs, now_ms, cost if rules.cost is not None else 0),
+        state.costs if rules.cost is None else windows.spent(rules.window, state.costs, now_ms, cost),
         None if _is_open(state, now_ms) else state.cool_until_ms,
         _given(state, count, now_ms),
     )
