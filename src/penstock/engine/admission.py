@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from penstock.core.admission import EVERYWHERE, Admission, Declaration, LineLimits, ScopeRow
 from penstock.core.model import Queue
 from penstock.core.policies import Knob, Policy, PolicyChange, Setting, changed
-from penstock.core.scheduling.gates import ScopeState
 from penstock.engine.adoption import adopt
 from penstock.engine.house import House
 from penstock.engine.policies import CHANGES_KEPT, Ask, Unset
@@ -106,12 +105,6 @@ async def history(house: House, name: str, limit: int) -> Sequence[PolicyChange]
     return await house.store.read(operation)
 
 
-async def _lines_of(tx: Tx, name: str) -> Sequence[Queue]:
-    namespace = _namespace(name)
-    names = [namespace] if namespace is not None else [each.name for each in await tx.namespaces.list()]
-    return [queue for each in names for queue in await tx.queues.list(each)]
-
-
 async def _take_effect(house: House, tx: Tx, lines: Sequence[Queue], after: Admission) -> None:
     """Have each scope count the leases of every line that it limits now, and let the lines go by the new limits."""
     stamp = house.entropy.token()
@@ -178,7 +171,7 @@ async def check(house: House, name: str) -> int:
 
     async def looks_right(tx: Tx) -> bool:
         found = await tx.scopes.find([name])
-        return not found or await _held(tx, found[0], await _lines_of(tx, name)) == found[0].running
+        return not found or not await tx.scopes.difference(found[0].scope_id)
 
     async def operation(tx: Tx) -> int:
         lines = await tx.scopes.lock_lines(_namespace(name))
@@ -193,7 +186,3 @@ async def check(house: House, name: str) -> int:
     if await house.store.read(looks_right):
         return 0
     return await house.store.transact(operation, key="admission", line=Line.CHANGE)
-
-
-async def _held(tx: Tx, state: ScopeState, lines: Sequence[Queue]) -> int:
-    return await tx.scopes.counted(state.scope_id, [line.queue_id for line in lines])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -316,6 +316,7 @@ class Dispatcher:
         to, or when the claim says so itself.
         """
         again = False
+        bells: dict[Bell, None] = {}
         groups: dict[tuple[Fit | tuple[str, str], bool], list[_Waiter]] = {}
         for waiter in line.waiters:
             if not waiter.future.done():
@@ -325,23 +326,24 @@ class Dispatcher:
             fit = group if isinstance(group, Fit) else None
             for start in range(0, len(members), POLLS_PER_CLAIM):
                 slice_ = members[start : start + POLLS_PER_CLAIM]
-                found, unsure = await self._claim_for(queue_id, slice_, fit)
+                found, unsure = await self._claim_for(queue_id, slice_, fit, bells)
                 again = again or unsure
                 if not found and not unsure:
                     _tell_impatient(members[start + POLLS_PER_CLAIM :])
                     break
-        return again
+        return self._heed(queue_id, line, bells) or again
 
     async def _claim_for(
-        self, queue_id: QueueId, waiters: list[_Waiter], fit: Fit | None
+        self, queue_id: QueueId, waiters: list[_Waiter], fit: Fit | None, bells: dict[Bell, None]
     ) -> tuple[bool, bool]:
-        """Claim for polls that fit alike; says whether something was found, and whether to look once more."""
+        """Claim for polls that fit alike; says whether something was found, and whether to look once more.
+
+        What rings when a scope in the way may open is added to `bells`.
+        """
         verdicts = await claim(self._house, queue_id, [waiter.poll for waiter in waiters], fit)
         self._set_alarm(queue_id, verdicts)
+        bells |= dict.fromkeys(bell for each in verdicts for bell in each.bells)
         found = again = False
-        line = self._lines.get(queue_id)
-        if line is not None:
-            again = self._heed(queue_id, line, [bell for each in verdicts for bell in each.bells])
         for waiter, verdict in zip(waiters, verdicts, strict=True):
             misfit = fit is not None and verdict.fit is not None and verdict.fit != fit
             unsure = misfit or verdict.look_again
@@ -350,7 +352,7 @@ class Dispatcher:
             again = again or unsure
         return found, again
 
-    def _heed(self, queue_id: QueueId, line: _Line, bells: Sequence[Bell]) -> bool:
+    def _heed(self, queue_id: QueueId, line: _Line, bells: Iterable[Bell]) -> bool:
         """Listen to the scopes that are in the way and to no others; says whether to look once more.
 
         That is so for a bell that is new: it may have rung before anybody listened.

@@ -56,7 +56,7 @@ async def start(house: House, namespace: str, task_id: TaskId, report: Report) -
         keep(tx, queue, states, settled)
         return replace(permit, hold=hold)
 
-    return await house.store.transact(operation, key=f"queue:{queue_id or run_of(task_id)}", line=Line.CLAIM)
+    return await house.store.transact(operation, key=f"queue:{queue_id or run_of(task_id)}", line=Line.PERMIT)
 
 
 def _hold(

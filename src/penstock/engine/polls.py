@@ -217,9 +217,11 @@ async def _grant(house: House, tx: Tx, queue: Queue, polls: Sequence[Poll], fit:
         queue = unpermitted(queue)
     if queue.is_limited and not house.coordination.is_supported():
         return _Outcome(nobody, Hold(HoldReason.UNAVAILABLE))
-    running = await running_on(tx, queue)
+    running = 0 if polls[0].claim_lease_ms is not None else await running_on(tx, queue)
     allowed = dispatch.own_budget(queue, running, tx.now_ms)
     if isinstance(allowed, Hold):
+        if dispatch.owed_window(queue, tx.now_ms) != queue.window:
+            keep(tx, queue, *await counting(tx, queue))
         _record_debt(tx, queue)
         return _Outcome(nobody, allowed)
     asked = sum(poll.tasks_max for poll in polls)

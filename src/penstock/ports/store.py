@@ -63,6 +63,8 @@ class Line(StrEnum):
 
     WORK = "work"
     CLAIM = "claim"
+    PERMIT = "permit"
+    """For tasks that are started after they were handed out: they lock what claims lock, but not as late."""
     CHANGE = "change"
     """For changes that count what others do: never in one transaction with those."""
 
@@ -422,6 +424,10 @@ class Scopes(Protocol):
 
     async def counted(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:
         """How many leases of these lines the scope counts."""
+        ...
+
+    async def difference(self, scope_id: int) -> int:
+        """By how many the scope counts more than there are leases that say so; seen at one moment."""
         ...
 
     async def adopt(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:

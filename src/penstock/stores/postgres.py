@@ -91,9 +91,10 @@ class PostgresStore:
             _GroupLine(
                 url, node, self._statements, self._known, wakeups, statement_timeout_ms, on_moment, journals
             )
-            for _ in range(WORK_LINES + 2)
+            for _ in range(WORK_LINES + 3)
         ]
-        self._claims, self._changes, self._work = lines[0], lines[1], lines[2:]
+        self._lines = {Line.CLAIM: lines[0], Line.CHANGE: lines[1], Line.PERMIT: lines[2]}
+        self._work = lines[3:]
         self._closing = False
 
     @classmethod
@@ -124,9 +125,7 @@ class PostgresStore:
         return cast("T", await self._runner(key, line).submit(operation, key))
 
     def _runner(self, key: str, line: Line) -> _GroupLine:
-        if line is Line.CLAIM:
-            return self._claims
-        return self._changes if line is Line.CHANGE else self._work[zlib.crc32(key.encode()) % WORK_LINES]
+        return self._lines.get(line) or self._work[zlib.crc32(key.encode()) % WORK_LINES]
 
     async def read(self, operation: Operation[T]) -> T:
         try:
@@ -162,7 +161,7 @@ class PostgresStore:
 
     async def close(self) -> None:
         self._closing = True
-        await asyncio.gather(*(line.close() for line in (self._claims, self._changes, *self._work)))
+        await asyncio.gather(*(line.close() for line in (*self._lines.values(), *self._work)))
         await self._readers.close()
 
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from penstock.core import rates, windows
 from penstock.core.admission import LineLimits, ScopeRules, queue_scope
 from penstock.core.model import Queue
-from penstock.core.policies import Knob
+from penstock.core.policies import RUNNING_LIMIT_MAX, Knob, Setting
 from penstock.core.windows import NOTHING, Counts
 
 RAMP_S = 10
@@ -243,17 +243,18 @@ def cooled(until_ms: int | None, now_ms: int, retry_after_ms: int) -> int:
 
 
 def unpermitted(queue: Queue) -> Queue:
-    """The line as it looks to those who take tasks ahead of time: pauses hold them, limits wait for the start."""
+    """The line as it looks to those who take tasks ahead of time: pauses hold them, limits wait for the start.
+
+    What its keys run is counted where it was counted before: a key's limit looks at what is handed out.
+    """
     scopes = tuple(ScopeRules(each.name, paused=True) for each in queue.limits.scopes if each.paused)
     limits = replace(queue.limits, leases=None, dispatches=None, scopes=scopes)
-    policy = replace(
-        queue.policy,
-        settings={knob: each for knob, each in queue.policy.settings.items() if knob not in _PERMITS},
-    )
-    return replace(queue, limits=limits, policy=policy)
-
-
-_PERMITS = (Knob.RUNNING, Knob.DISPATCHES)
+    settings: dict[Knob, Setting] = {
+        knob: replace(each, value=RUNNING_LIMIT_MAX) if knob is Knob.RUNNING else each
+        for knob, each in queue.policy.settings.items()
+        if knob is not Knob.DISPATCHES
+    }
+    return replace(queue, limits=limits, policy=replace(queue.policy, settings=settings))
 
 
 def due(rules: ScopeRules, state: ScopeState, now_ms: int) -> ScopeState:

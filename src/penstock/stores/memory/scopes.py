@@ -64,6 +64,10 @@ class MemoryScopes:
             for task in counting.leases(self._tables, queue_id)
         )
 
+    async def difference(self, scope_id: int) -> int:
+        counted = await self.counted(scope_id, list(self._tables.queues))
+        return self._tables.scopes[scope_id].running - counted
+
     async def adopt(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:
         self._changes.allow()
         joining = [

@@ -41,7 +41,7 @@ class SqlQueues:
             return known
         rows = await self._session.ask("get_queue", namespace, name, kind)
         if not rows:
-            await self._session.ask("create_queue", namespace, name, kind)
+            await self._session.ask("create_queue", namespace, name, kind, await self._scopes.stamp_now())
             rows = await self._session.ask("get_queue", namespace, name, kind)
         queue = await self._scopes.line(rows[0])
         self._session.learned.queues[who] = queue
@@ -57,7 +57,7 @@ class SqlQueues:
 
     async def lock(self, queue_id: QueueId) -> Queue | None:
         rows = await self._session.ask("lock_queue", queue_id)
-        return await self._scopes.line(rows[0], locked=True) if rows else None
+        return await self._scopes.line(rows[0]) if rows else None
 
     async def lanes(
         self, queue_id: QueueId, fit: Fit, room: int, levels: tuple[int, int] = ALL_LEVELS

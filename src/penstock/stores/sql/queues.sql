@@ -19,7 +19,7 @@
 --          AND w.state = 'ready' LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0)
 
 -- name: create_queue
--- takes: namespace text, name text, kind text
+-- takes: namespace text, name text, kind text, stamp text
 INSERT INTO queues ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.namespace, q.name, q.kind
 ON CONFLICT (namespace, name, kind) DO NOTHING;
 

@@ -1,6 +1,6 @@
 -- name: hold_admission
 -- alone
-SELECT 1, t.version FROM admission t WHERE t.id = 1 FOR SHARE;
+SELECT 1, t.stamp FROM admission t WHERE t.id = 1 FOR SHARE;
 
 -- name: try_lock_scope
 -- takes: scope_id bigint

@@ -36,22 +36,19 @@ class SqlScopes:
         scopes = tuple(ScopeRow(row[6], row[7], policy_of(row[8])) for row in rows if row[6] is not None)
         return stamp, Admission(version, declaration_of(declared), scopes, by, at_ms)
 
-    async def admission_of(self, stamp: str | None) -> Admission:
+    async def admission_of(self, stamp: str) -> Admission:
         """The limits that a queue with this stamp goes by; the newest serve as well, for it would know of others."""
         learned = self._session.learned.admissions
-        known = None if stamp is None else self._known.admissions.get(stamp) or learned.get(stamp)
+        known = self._known.admissions.get(stamp) or learned.get(stamp)
         if known is not None:
             return known
         latest, admission = await self._read()
-        learned[latest if stamp is None else stamp] = learned[latest] = admission
+        learned[stamp] = learned[latest] = admission
         return admission
 
-    async def _stamped(self, queue_id: QueueId) -> Admission:
-        """The limits for a queue that knows no stamp yet: it is given one."""
-        await self._session.ask("hold_admission")
-        stamp, admission = await self._read()
-        self._session.record("stamp_queue", queue_id, stamp)
-        return admission
+    async def stamp_now(self) -> str:
+        """The stamp of the limits in force; they do not change before the commit."""
+        return str((await self._session.ask("hold_admission"))[0][1])
 
     async def lock_lines(self, namespace: str | None) -> Sequence[Queue]:
         """Each line is locked by the same words as for its own changes: so they never share a transaction."""
@@ -62,14 +59,9 @@ class SqlScopes:
         answers = await self._session.ask_each("lock_queue", ((row[1],) for row in found))
         return [await self.line(row) for rows in answers for row in rows]
 
-    async def line(self, row: Row, *, locked: bool = False) -> Queue:
+    async def line(self, row: Row) -> Queue:
         """A row of the table of queues with the limits that hold for it."""
-        stamp = row[13]
-        if stamp is None and locked:
-            admission = await self._stamped(row[1])
-        else:
-            admission = await self.admission_of(stamp)
-        return queue_of(row, admission, self._session.now_ms)
+        return queue_of(row, await self.admission_of(row[13]), self._session.now_ms)
 
     async def names(self, after: str, limit: int) -> Sequence[str]:
         return [row[1] for row in await self._session.ask("scope_names", after, limit)]
@@ -114,6 +106,9 @@ class SqlScopes:
     async def counted(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:
         asked = ((queue_id, str(scope_id)) for queue_id in queue_ids)
         return sum(int(rows[0][1]) for rows in await self._session.ask_each("count_adopted", asked))
+
+    async def difference(self, scope_id: int) -> int:
+        return int((await self._session.ask("scope_difference", scope_id, str(scope_id)))[0][1])
 
     async def adopt(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:
         asked = ((queue_id, str(scope_id)) for queue_id in queue_ids)

@@ -19,8 +19,8 @@ SELECT 1, t.version FROM admission t WHERE t.id = 1 {lock t};
 
 -- name: hold_admission
 -- alone
--- For a queue that knows no stamp: nobody changes limits until it has one.
-SELECT 1, t.version FROM admission t WHERE t.id = 1;
+-- For a queue that is made: nobody changes limits until it is there.
+SELECT 1, t.stamp FROM admission t WHERE t.id = 1;
 
 -- name: queue_ids_of
 -- alone
@@ -90,6 +90,15 @@ SELECT 1, {task}
  WHERE t.queue_id = :queue_id AND t.state = 'leased' AND instr(t.scopes, ' ' || :scope_id || ' ') > 0
  ORDER BY t.lease_expires_at_ms LIMIT :most;
 
+-- name: scope_difference
+-- alone
+-- takes: scope_id bigint, mark text
+-- In one statement, so that grants and ends are seen whole.
+SELECT 1, t.granted - {ended_in_scope} - (
+         SELECT count(*) FROM tasks w {index tasks_expiring}
+          WHERE w.state = 'leased' AND instr(w.scopes, ' ' || :mark || ' ') > 0)
+  FROM scopes t WHERE t.scope_id = :scope_id;
+
 -- name: scope_changes
 -- alone
 -- takes: name text, most bigint
@@ -146,8 +155,8 @@ INSERT INTO scope_changes ({columns}) SELECT {q.columns} FROM {rows} WHERE true;
 
 -- name: forget_scope_changes
 -- takes: name text, up_to_version bigint
-DELETE FROM scope_changes WHERE EXISTS (
-  SELECT 1 FROM {rows} WHERE q.name = scope_changes.name AND scope_changes.version <= q.up_to_version);
+DELETE FROM scope_changes WHERE name IN (SELECT q.name FROM {rows})
+   AND version <= (SELECT max(q.up_to_version) FROM {rows} WHERE q.name = scope_changes.name);
 
 -- name: save_declaration
 -- takes: declared text, declared_by text, declared_at_ms bigint

@@ -55,8 +55,8 @@ CREATE TABLE scope_changes (
 );
 
 ALTER TABLE queues ADD COLUMN dispatched TEXT COLLATE "C";
--- The stamp of the limits that its claims go by; written under its lock when they change. None: look it up.
-ALTER TABLE queues ADD COLUMN stamp TEXT COLLATE "C";
+-- The stamp of the limits that its claims go by; written under its lock when they change.
+ALTER TABLE queues ADD COLUMN stamp TEXT COLLATE "C" NOT NULL DEFAULT '';
 
 -- `claimed`: handed out ahead of time, its permit not yet taken. `scopes`: who counts the lease, as ' 3 7 '.
 ALTER TABLE tasks ADD COLUMN cost BIGINT NOT NULL DEFAULT 0;

@@ -55,8 +55,8 @@ CREATE TABLE scope_changes (
 ) WITHOUT ROWID;
 
 ALTER TABLE queues ADD COLUMN dispatched TEXT;
--- The stamp of the limits that its claims go by; written under its lock when they change. None: look it up.
-ALTER TABLE queues ADD COLUMN stamp TEXT;
+-- The stamp of the limits that its claims go by; written under its lock when they change.
+ALTER TABLE queues ADD COLUMN stamp TEXT NOT NULL DEFAULT '';
 
 -- `claimed`: handed out ahead of time, its permit not yet taken. `scopes`: who counts the lease, as ' 3 7 '.
 ALTER TABLE tasks ADD COLUMN cost INTEGER NOT NULL DEFAULT 0;
