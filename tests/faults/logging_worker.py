@@ -150,7 +150,8 @@ class Worker:
                 "lease": lease["activity_attempt_id"],
             }
             if answer is not None:
-                accepted = answer[0] == 200 and answer[1].get("started", True) is not False
+                heard = answer[1].get("started", True) and answer[1].get("heartbeat_recorded", True)
+                accepted = answer[0] == 200 and bool(heard)
                 verdict = "accepted" if accepted else "refused"
                 self.write(**said, t_ok=now_ms(), verdict=verdict, expires_in_ms=LEASE_MS)
                 return answer
