@@ -21,54 +21,11 @@ from tests.server.client import Client
 from tests.support import live
 from tests.support.builders import NOW_MS
 from tests.support.clock import ManualClock
+from tests.support.seed_admission import seed_environment
 
 Json = dict[str, Any]
-DEFAULTS = {
-    "DW_WORKFLOW_TASK_MAX_ACTIVE_LEASES_PER_QUEUE": "25",
-    "DW_ACTIVITY_TASK_MAX_ACTIVE_LEASES_PER_QUEUE": "100",
-    "DW_WORKFLOW_TASK_MAX_ACTIVE_LEASES_PER_NAMESPACE": "500",
-    "DW_ACTIVITY_TASK_MAX_ACTIVE_LEASES_PER_NAMESPACE": "2000",
-    "DW_WORKFLOW_TASK_MAX_DISPATCHES_PER_MINUTE": "600",
-    "DW_ACTIVITY_TASK_MAX_DISPATCHES_PER_MINUTE": "1200",
-    "DW_WORKFLOW_TASK_MAX_DISPATCHES_PER_MINUTE_PER_NAMESPACE": "12000",
-    "DW_ACTIVITY_TASK_MAX_DISPATCHES_PER_MINUTE_PER_NAMESPACE": "24000",
-    "DW_QUERY_TASK_MAX_PENDING_PER_QUEUE": "1024",
-}
-OVERRIDES = """{
-"production:payments": {
-"workflow_tasks": {
-"max_active_leases_per_queue": 8,
-"max_dispatches_per_minute": 120,
-"dispatch_budget_group": "downstream-openai",
-"max_dispatches_per_minute_per_budget_group": 600
-},
-"activity_tasks": {
-"max_active_leases_per_queue": 12,
-"max_dispatches_per_minute": 240
-}
-},
-"production:*": {
-"workflow_tasks": {
-"max_active_leases_per_namespace": 300,
-"max_dispatches_per_minute_per_namespace": 6000
-},
-"activity_tasks": {
-"max_active_leases_per_namespace": 1200,
-"max_dispatches_per_minute_per_namespace": 12000
-}
-},
-"email": {
-"activity_tasks": {
-"max_active_leases_per_queue": 4,
-"max_dispatches_per_minute": 60,
-"dispatch_budget_group": "downstream-sendgrid",
-"max_dispatches_per_minute_per_budget_group": 300
-}
-},
-"*": {
-"workflow_tasks": { "max_active_leases_per_queue": 50 }
-}
-}"""
+DEFAULTS = seed_environment()
+OVERRIDES = DEFAULTS.pop("DW_TASK_QUEUE_ADMISSION_OVERRIDES")
 WORKFLOWS = {
     "status": "throttled",
     "active_worker_count": 3,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -23,62 +22,9 @@ from penstock.core.windows import Window
 from penstock.errors import ConfigurationError
 from penstock.settings import Settings, describe, limits_of_queue, load
 from penstock.settings.admission import OVERRIDES
-
-SEED = """
-DW_WORKFLOW_TASK_MAX_ACTIVE_LEASES_PER_QUEUE=25
-DW_ACTIVITY_TASK_MAX_ACTIVE_LEASES_PER_QUEUE=100
-DW_WORKFLOW_TASK_MAX_ACTIVE_LEASES_PER_NAMESPACE=500
-DW_ACTIVITY_TASK_MAX_ACTIVE_LEASES_PER_NAMESPACE=2000
-DW_WORKFLOW_TASK_MAX_DISPATCHES_PER_MINUTE=600
-DW_ACTIVITY_TASK_MAX_DISPATCHES_PER_MINUTE=1200
-DW_WORKFLOW_TASK_MAX_DISPATCHES_PER_MINUTE_PER_NAMESPACE=12000
-DW_ACTIVITY_TASK_MAX_DISPATCHES_PER_MINUTE_PER_NAMESPACE=24000
-DW_QUERY_TASK_MAX_PENDING_PER_QUEUE=1024
-DW_TASK_QUEUE_ADMISSION_OVERRIDES='{
-"production:payments": {
-"workflow_tasks": {
-"max_active_leases_per_queue": 8,
-"max_dispatches_per_minute": 120,
-"dispatch_budget_group": "downstream-openai",
-"max_dispatches_per_minute_per_budget_group": 600
-},
-"activity_tasks": {
-"max_active_leases_per_queue": 12,
-"max_dispatches_per_minute": 240
-}
-},
-"production:*": {
-"workflow_tasks": {
-"max_active_leases_per_namespace": 300,
-"max_dispatches_per_minute_per_namespace": 6000
-},
-"activity_tasks": {
-"max_active_leases_per_namespace": 1200,
-"max_dispatches_per_minute_per_namespace": 12000
-}
-},
-"email": {
-"activity_tasks": {
-"max_active_leases_per_queue": 4,
-"max_dispatches_per_minute": 60,
-"dispatch_budget_group": "downstream-sendgrid",
-"max_dispatches_per_minute_per_budget_group": 300
-}
-},
-"*": {
-"workflow_tasks": { "max_active_leases_per_queue": 50 }
-}
-}'
-"""
-"""The settings of the documentation, letter by letter."""
+from tests.support.seed_admission import seed_environment
 
 OPEN = {"DW_AUTH_DRIVER": "none"}
-
-
-def seed() -> dict[str, str]:
-    """As a shell would read it."""
-    found = re.findall(r"^(DW_\w+)=(?:'([^']*)'|(.*))$", SEED, re.MULTILINE)
-    return {name: quoted or bare for name, quoted, bare in found}
 
 
 def declare(overrides: Any = None, **environ: str) -> Settings:
@@ -99,7 +45,7 @@ def test_nothing_given_limits_nothing():
 
 
 def test_the_block_of_the_documentation_loads_verbatim():
-    settings = load(OPEN | seed())
+    settings = load(OPEN | seed_environment())
     assert settings.warnings == ()
     assert settings.limits.pending_query_tasks_max == 1024
     assert settings.admission == Declaration(
@@ -147,7 +93,7 @@ def test_the_block_of_the_documentation_loads_verbatim():
 
 
 def test_what_is_declared_comes_back_from_a_store_as_it_went_in():
-    admission = load(OPEN | seed() | {"DW_MAX_ACTIVE_LEASES_PER_CLUSTER": "7"}).admission
+    admission = load(OPEN | seed_environment() | {"DW_MAX_ACTIVE_LEASES_PER_CLUSTER": "7"}).admission
     assert msgspec.json.decode(msgspec.json.encode(admission), type=Declaration) == admission
 
 
@@ -246,7 +192,7 @@ def test_a_star_inside_a_name_is_no_pattern_and_is_pointed_out():
 
 class TestShown:
     def test_each_limit_has_a_row_of_its_own(self):
-        rows = {row.name: row for row in describe(load(OPEN | seed()))}
+        rows = {row.name: row for row in describe(load(OPEN | seed_environment()))}
         assert rows[OVERRIDES].value == "4 keys"
         group = rows[f'{OVERRIDES}."production:payments".workflow_tasks.dispatch_budget_group']
         assert (group.value, group.source) == ("downstream-openai", "environment")
@@ -255,7 +201,7 @@ class TestShown:
     def test_a_queue_is_shown_with_every_limit_that_holds_for_it_and_where_it_was_said(self):
         found = [
             (each.kind, each.scope, each.limit, each.value, each.said and each.said.path)
-            for each in limits_of_queue(load(OPEN | seed()), "production", "payments")
+            for each in limits_of_queue(load(OPEN | seed_environment()), "production", "payments")
             if each.kind == "workflow"
         ]
         own, shared = (f'{OVERRIDES}."production:{queue}".workflow_tasks' for queue in ("payments", "*"))
@@ -298,7 +244,7 @@ class TestShown:
         ]
 
     def test_a_queue_without_an_override_is_shown_with_the_defaults(self):
-        found = limits_of_queue(load(OPEN | seed()), "staging", "refunds")
+        found = limits_of_queue(load(OPEN | seed_environment()), "staging", "refunds")
         assert {each.said.path for each in found if each.said is not None} >= {
             "DW_ACTIVITY_TASK_MAX_ACTIVE_LEASES_PER_QUEUE",
             "DW_WORKFLOW_TASK_MAX_DISPATCHES_PER_MINUTE_PER_NAMESPACE",
@@ -362,5 +308,5 @@ def test_any_json_is_either_taken_or_refused_line_by_line_with_its_path(value: A
 
 def test_the_same_text_in_the_file_means_the_same(tmp_path: Path):
     config = tmp_path / "penstock.toml"
-    config.write_text(f"task_queue_admission_overrides = '''{seed()[OVERRIDES]}'''\n")
-    assert load({}, config).admission.overrides == load(seed()).admission.overrides
+    config.write_text(f"task_queue_admission_overrides = '''{seed_environment()[OVERRIDES]}'''\n")
+    assert load({}, config).admission.overrides == load(seed_environment()).admission.overrides

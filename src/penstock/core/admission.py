@@ -122,6 +122,13 @@ def group_scope(namespace: str, group: str, kind: str | None = None) -> str:
     return _of_kind(f"group:{namespace}/{group}", kind)
 
 
+def namespace_of(scope: str) -> str | None:
+    """The namespace that a scope lies in; None: in all."""
+    kind, _, rest = scope.partition(":")
+    namespace = rest.partition("/")[0]
+    return None if kind.startswith("cluster") or namespace == EVERYWHERE else namespace
+
+
 def queue_scope(namespace: str, queue: str, kind: str) -> str:
     """A line has no row among the scopes; this is what it is called beside them."""
     return f"queue:{namespace}/{queue}/{kind}"

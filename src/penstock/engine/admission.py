@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from penstock.core.admission import EVERYWHERE, Admission, Declaration, LineLimits, ScopeRow
+from penstock.core.admission import Admission, Declaration, LineLimits, ScopeRow, namespace_of
 from penstock.core.model import Queue
 from penstock.core.policies import Knob, Policy, PolicyChange, Setting, changed
 from penstock.engine.adoption import adopt
@@ -68,7 +68,7 @@ async def configure(house: House, name: str, ask: ScopeAsk, author: str) -> None
         if not log:
             return
         policy = changed(policy, settings, ())
-        lines = await tx.scopes.lock_lines(_namespace(name))
+        lines = await tx.scopes.lock_lines(namespace_of(name))
         (scope_id,) = await tx.scopes.ids([name])
         rows = [each for each in before.rows if each.name != name]
         after = replace(before, rows=(*rows, ScopeRow(scope_id, name, policy)))
@@ -89,7 +89,7 @@ async def found(house: House, name: str) -> None:
         before = await tx.scopes.lock_admission()
         if before.row(name) is not None:
             return
-        lines = await tx.scopes.lock_lines(_namespace(name))
+        lines = await tx.scopes.lock_lines(namespace_of(name))
         (scope_id,) = await tx.scopes.ids([name])
         tx.scopes.save_policy(scope_id, Policy())
         after = replace(before, rows=(*before.rows, ScopeRow(scope_id, name, Policy())))
@@ -121,13 +121,6 @@ async def _take_effect(house: House, tx: Tx, lines: Sequence[Queue], after: Admi
 
 def _limits(admission: Admission, line: Queue, now_ms: int) -> LineLimits:
     return admission.of(line.namespace, line.name, line.kind, line.policy, now_ms)
-
-
-def _namespace(name: str) -> str | None:
-    """The namespace that a scope lies in; None: in all."""
-    kind, _, rest = name.partition(":")
-    namespace = rest.partition("/")[0]
-    return None if kind.startswith("cluster") or namespace == EVERYWHERE else namespace
 
 
 def _check_version(policy: Policy, if_version: int | None) -> None:
@@ -174,7 +167,7 @@ async def check(house: House, name: str) -> int:
         return not found or not await tx.scopes.difference(found[0].scope_id)
 
     async def operation(tx: Tx) -> int:
-        lines = await tx.scopes.lock_lines(_namespace(name))
+        lines = await tx.scopes.lock_lines(namespace_of(name))
         ids = await tx.scopes.ids([name])
         (state,) = await tx.scopes.lock(ids)
         held = await tx.scopes.hold(state.scope_id, [line.queue_id for line in lines])

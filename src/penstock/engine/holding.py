@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.core.admission import EVERYWHERE, queue_scope
+from penstock.core.admission import namespace_of, queue_scope
 from penstock.core.model import Queue, Task
 from penstock.core.scheduling.gates import ScopeState
 from penstock.ports.store import Tx
@@ -23,18 +23,22 @@ async def of_line(tx: Tx, queue: Queue) -> Sequence[Task]:
     return [each for each in await tx.tasks.leases_on(queue.queue_id, READ) if not each.claimed]
 
 
-async def of_scope(tx: Tx, state: ScopeState) -> Sequence[Task]:
+async def of_scope(tx: Tx, state: ScopeState, most: int = SHOWN) -> Sequence[Task]:
     """The leases that a scope counts, wherever they are."""
+    return await of_lines(tx, state, await lines_of(tx, state.name), most)
+
+
+async def of_lines(tx: Tx, state: ScopeState, lines: Sequence[Queue], most: int) -> Sequence[Task]:
+    """The leases of some lines that a scope counts, those that end first at the front."""
     found: list[Task] = []
-    for line in await _lines(tx, state.name):
-        found += await tx.scopes.holders(state.scope_id, line.queue_id, SHOWN)
-    return sorted(found, key=lambda task: task.lease_expires_at_ms or 0)
+    for line in lines:
+        found += await tx.scopes.holders(state.scope_id, line.queue_id, most)
+    return sorted(found, key=lambda task: task.lease_expires_at_ms or 0)[:most]
 
 
-async def _lines(tx: Tx, scope: str) -> Sequence[Queue]:
+async def lines_of(tx: Tx, scope: str) -> Sequence[Queue]:
     """Every line that a scope may count."""
-    word, _, rest = scope.partition(":")
-    namespace = rest.partition("/")[0]
-    if word.startswith("cluster") or namespace == EVERYWHERE:
-        return [line for each in await tx.namespaces.list() for line in await tx.queues.list(each.name)]
-    return await tx.queues.list(namespace)
+    namespace = namespace_of(scope)
+    if namespace is not None:
+        return await tx.queues.list(namespace)
+    return [line for each in await tx.namespaces.list() for line in await tx.queues.list(each.name)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.core import limits
-from penstock.core.admission import EVERYWHERE, LEASES_MAX
+from penstock.core.admission import LEASES_MAX
 from penstock.core.limits import LimitsView, Part, Parts, ScopeUse
 from penstock.core.model import Queue, RunId, Task, TaskKind
 from penstock.core.scheduling.gates import ScopeState
@@ -71,7 +71,7 @@ async def of_parts(house: House, parts: Parts) -> Mapping[Part, LimitsView]:
     """What the scopes of a namespace, or of the cluster, limit and count, with the first of their holders."""
 
     async def operation(tx: Tx) -> Mapping[Part, LimitsView]:
-        return await _parts(tx, parts, await _lines(tx, parts[Part.ALL]))
+        return await _parts(tx, parts, await holding.lines_of(tx, parts[Part.ALL]))
 
     return await house.store.read(operation)
 
@@ -81,7 +81,7 @@ async def of_group(house: House, namespace: str, group: str) -> GroupView:
 
     async def operation(tx: Tx) -> GroupView:
         parts = limits.group_parts(namespace, group)
-        lines = [each for each in await _lines(tx, parts[Part.ALL]) if each.limits.group == group]
+        lines = [each for each in await holding.lines_of(tx, parts[Part.ALL]) if each.limits.group == group]
         return GroupView(group, namespace, await _parts(tx, parts, lines), lines)
 
     return await house.store.read(operation)
@@ -120,30 +120,15 @@ async def _parts(tx: Tx, parts: Parts, lines: Sequence[Queue]) -> Mapping[Part, 
     for part, name in parts.items():
         state = states.get(name)
         view = limits.of_scope(admission, name, lines, state, tx.now_ms)
-        holders = await _holders(tx, state, lines) if state is not None and view.leases.used else []
+        holders: Sequence[Task] = ()
+        if state is not None and view.leases.used:
+            holders = await holding.of_lines(tx, state, lines, HOLDERS_SHOWN)
         views[part] = view.held_by(holders, await _workflows(tx, holders))
     return views
 
 
 async def _states(tx: Tx, names: Sequence[str]) -> Mapping[str, ScopeState]:
     return {state.name: state for state in await tx.scopes.find(names)} if names else {}
-
-
-async def _lines(tx: Tx, scope: str) -> Sequence[Queue]:
-    """Every line that a scope may count."""
-    word, _, rest = scope.partition(":")
-    namespace = rest.partition("/")[0]
-    if word == "cluster" or namespace == EVERYWHERE:
-        return [line for each in await tx.namespaces.list() for line in await tx.queues.list(each.name)]
-    return await tx.queues.list(namespace)
-
-
-async def _holders(tx: Tx, state: ScopeState, lines: Sequence[Queue]) -> Sequence[Task]:
-    """The leases that a scope counts, those that end first at the front."""
-    found: list[Task] = []
-    for line in lines:
-        found += await tx.scopes.holders(state.scope_id, line.queue_id, HOLDERS_SHOWN)
-    return sorted(found, key=lambda task: task.lease_expires_at_ms or 0)[:HOLDERS_SHOWN]
 
 
 async def _workflows(tx: Tx, holders: Sequence[Task]) -> Mapping[RunId, str]:

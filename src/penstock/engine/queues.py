@@ -13,7 +13,7 @@ from penstock.core.scheduling.backlog import LaneBacklog, LevelBacklog
 from penstock.core.scheduling.dispatch import StopReason, key_stop
 from penstock.core.scheduling.gates import Gate, gates
 from penstock.core.timers import MINUTE_MS
-from penstock.engine import policies
+from penstock.engine import holding, policies
 from penstock.engine.house import House
 from penstock.ports.store import Tx
 
@@ -177,15 +177,7 @@ async def _holders(tx: Tx, namespace: str, lines: Sequence[Queue]) -> Mapping[st
     names = list(dict.fromkeys(each.name for line in lines for each in line.limits.scopes))
     states = await tx.scopes.find(names) if names else ()
     others = await tx.queues.list(namespace) if states else ()
-    holders: dict[str, Sequence[Task]] = {}
-    for state in states:
-        found = [
-            task
-            for line in others
-            for task in await tx.scopes.holders(state.scope_id, line.queue_id, HOLDERS_SHOWN)
-        ]
-        holders[state.name] = sorted(found, key=lambda task: task.leased_at_ms or 0)[:HOLDERS_SHOWN]
-    return holders
+    return {state.name: await holding.of_lines(tx, state, others, HOLDERS_SHOWN) for state in states}
 
 
 async def _line(tx: Tx, queue: Queue) -> LineView:
