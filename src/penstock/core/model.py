@@ -212,6 +212,21 @@ class Run:
     buffered: int = 0
     task_failures: int = 0
     task_error: str | None = None
+    lineage: str = "{}"
+    """JSON text of where it comes from: a parent, a run that it continues or retries. Does not change."""
+    open_children: int = 0
+    open_updates: int = 0
+    unseen_signals: int = 0
+    """Signals since the workflow code last decided something."""
+    last_request: int = 0
+    """How many signals, updates and the like were accepted."""
+    owed: int = 0
+    """Whether a workflow task must follow the one that lives now."""
+    waits: str = "{}"
+    """JSON text of what the code waits for: a condition, groups, selections."""
+    blocked: str | None = None
+    """JSON text of where the code that workers have and the history part."""
+    archived_at_ms: int | None = None
 
     @property
     def is_open(self) -> bool:
@@ -313,6 +328,10 @@ class Task:
     started. 0: it is not."""
     granted_at_ms: int | None = None
     """When its lease began to count, whatever delivery of it this is."""
+    update_id: str | None = None
+    """The update that this workflow task is to apply; None: it takes the code as far as it goes."""
+    retry_due_at_ms: int | None = None
+    """When its next attempt was due, where the retry budget of its line gave it a later place; else None."""
     seq: int = 0
     """The place in line, given by the store on first insert: first come, first served inside a key."""
     ended_lease: str | None = field(default=None, compare=False)
@@ -371,6 +390,103 @@ class Activity:
     closed_at_ms: int | None = None
 
 
+class ClosePolicy(StrEnum):
+    """What becomes of a child that is open when its parent closes."""
+
+    ABANDON = "abandon"
+    REQUEST_CANCEL = "request_cancel"
+    TERMINATE = "terminate"
+    REQUEST_CANCELLATION = "request_cancellation"
+
+
+class ChildState(StrEnum):
+    OPEN = "open"
+    CLOSED = "closed"
+    CANCELLED = "cancelled"
+    """Given up by a selection: how it ends is of no concern any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A workflow that a run started and waits for."""
+
+    parent_run_id: RunId
+    step: int
+    namespace: str
+    workflow_id: str
+    run_id: RunId
+    """The first of its runs."""
+    workflow_type: str
+    policy: ClosePolicy
+    extra: str
+    """JSON text of what the command carried besides: copied into events."""
+    state: ChildState = ChildState.OPEN
+
+
+class LetterKind(StrEnum):
+    CHILD_ENDED = "child_ended"
+    CHILD_STARTED = "child_started"
+    """It is tried once more, or goes on in another run."""
+    CANCEL = "cancel"
+    TERMINATE = "terminate"
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What one run tells another: recorded with its cause, delivered once."""
+
+    letter_id: str
+    namespace: str
+    workflow_id: str
+    run_id: str
+    """Empty: whichever run of the workflow id is current."""
+    kind: LetterKind
+    payload: str
+    created_at_ms: int
+
+
+class UpdateStatus(StrEnum):
+    ACCEPTED = "accepted"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A change that a caller asked of a run, and what became of it."""
+
+    update_id: str
+    run_id: RunId
+    namespace: str
+    workflow_id: str
+    number: int
+    """In order of acceptance; they are applied one after the other."""
+    name: str
+    arguments: Blob
+    request_id: str | None
+    status: UpdateStatus
+    outcome: str | None
+    """JSON text: the result, or how it failed."""
+    accepted_at_ms: int
+    closed_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedRequest:
+    """A request that was accepted under its caller's id: sent again, it gets the same receipt."""
+
+    namespace: str
+    workflow_id: str
+    kind: str
+    request_id: str
+    run_id: RunId
+    number: int
+    name: str
+    digest: str
+    receipt: str
+    at_ms: int
+
+
 class TimerState(StrEnum):
     OPEN = "open"
     FIRED = "fired"
@@ -412,9 +528,14 @@ class Worker:
     registered_at_ms: int
     heartbeat_at_ms: int
     updated_at_ms: int
+    session_at_ms: int = 0
+    """When the process that it is now registered; leases from before it take none of its slots."""
 
     def types(self, kind: TaskKind) -> tuple[str, ...]:
         return self.workflow_types if kind is TaskKind.WORKFLOW else self.activity_types
+
+    def slots(self, kind: TaskKind) -> int:
+        return self.workflow_slots if kind is TaskKind.WORKFLOW else self.activity_slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,6 +552,14 @@ class Cohort:
     rolled_back_at_ms: int | None
     new_start_selected: int
     updated_at_ms: int
+
+
+class QueryKind(StrEnum):
+    """What replayed state is asked."""
+
+    QUERY = "query"
+    UPDATE_VALIDATION = "update_validation"
+    """Whether the code will take an update."""
 
 
 class QueryState(StrEnum):
@@ -460,6 +589,7 @@ class QueryTask:
     lease_expires_at_ms: int | None = None
     outcome: str | None = None
     """JSON text: the answer, or why there is none."""
+    kind: QueryKind = QueryKind.QUERY
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.core import journal
-from penstock.core.history.decide import activity_payload, closed
+from penstock.core.history.applying import closed
 from penstock.core.history.events import CODEC, EventType
+from penstock.core.history.payloads import activity_payload
 from penstock.core.model import (
     Activity,
     ActivityId,
@@ -30,6 +31,7 @@ from penstock.core.scheduling.leases import (
     answered,
     freed,
     lease_expired,
+    newest_details,
     renew,
     repeated,
     stop_details,
@@ -42,7 +44,7 @@ from penstock.core.scheduling.retries import (
     waiting_deadline_at_ms,
 )
 from penstock.core.timers import iso
-from penstock.engine import budgets
+from penstock.engine import budgets, retry_budget
 from penstock.engine.house import House
 from penstock.engine.recording import append, put_back, tell
 from penstock.errors import Conflict, LeaseLost, NotFound, PenstockError, Reason
@@ -171,12 +173,13 @@ async def heartbeat(
         run = await tx.runs.lock(run_of(task_id))
         task = await tx.tasks.lock(task_id)
         task, run, activity = await _known(tx, task, run, namespace, report)
-        refusal = _lease_refusal(task, run, report, tx.now_ms - house.standstill.excused_ms)
+        refusal = _lease_refusal(task, run, activity, report, tx.now_ms - house.standstill.excused_ms)
         if refusal is not None:
             return Heartbeat(task, run, activity, recorded=False, reason=refusal.reason.value)
         lease_ms = task.claimed or house.settings.leases.activity_lease_ms
         renewed = renew(task, tx.now_ms, lease_ms)
-        beat = replace(activity, heartbeat_at_ms=tx.now_ms, heartbeat_details=details)
+        before = None if activity.heartbeat_at_ms is None else activity.heartbeat_details
+        beat = replace(activity, heartbeat_at_ms=tx.now_ms, heartbeat_details=newest_details(before, details))
         if not task.claimed:
             beat = replace(beat, deadline_at_ms=running_deadline_at_ms(beat))
         tx.tasks.save(renewed, TaskState.LEASED)
@@ -285,7 +288,9 @@ async def held_by(house: House, tx: Tx, namespace: str, task_id: TaskId, report:
 
 
 def _checked(house: House, tx: Tx, held: Held, report: Report) -> Held:
-    refusal = _lease_refusal(held.task, held.run, report, tx.now_ms - house.standstill.excused_ms)
+    refusal = _lease_refusal(
+        held.task, held.run, held.activity, report, tx.now_ms - house.standstill.excused_ms
+    )
     if refusal is not None:
         raise refusal
     return held
@@ -317,7 +322,9 @@ def _is_attempt(task: Task, report: Report) -> bool:
     return not task.is_live or reported == report.token or attempt_number(reported) != task.attempt
 
 
-def _lease_refusal(task: Task, run: Run, report: Report, now_ms: int) -> PenstockError | None:
+def _lease_refusal(
+    task: Task, run: Run, activity: Activity, report: Report, now_ms: int
+) -> PenstockError | None:
     if task.lease_token == report.token and task.lease_owner != report.owner:
         return LeaseLost(
             Reason.LEASE_OWNER_MISMATCH,
@@ -328,6 +335,14 @@ def _lease_refusal(task: Task, run: Run, report: Report, now_ms: int) -> Penstoc
         reason = _CLOSED_REASONS.get(run.status, Reason.RUN_CLOSED)
         return LeaseLost(
             reason, f"The run is {run.status.value}; the report was not recorded.", **stop_details(task, run)
+        )
+    if activity.status is ActivityStatus.CANCELLED:
+        return LeaseLost(
+            Reason.ACTIVITY_CANCELLED,
+            "The workflow gave the activity up; the report was not recorded.",
+            cancel_requested=True,
+            can_continue=False,
+            task_status=task.state.value,
         )
     if attempt_number(report.token) != task.attempt or task.state is not TaskState.LEASED:
         return LeaseLost(
@@ -388,14 +403,17 @@ def _close_host(tx: Tx, run: Run, status: ActivityStatus, event: Event, output: 
 async def _retry(
     tx: Tx, held: Held, resting: Task, verdict: TryAgain, message: str, error_type: str | None
 ) -> Run:
+    if resting.state is TaskState.READY:
+        resting = await retry_budget.placed(tx, resting)
+    at_ms = resting.available_at_ms
     waiting = replace(held.activity, status=ActivityStatus.PENDING, started_at_ms=None, heartbeat_at_ms=None)
-    tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, verdict.at_ms)))
+    tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, at_ms)))
     put_back(tx, resting, held.task.state)
     event = Event(
         EventType.ACTIVITY_RETRY_SCHEDULED,
         activity_payload(held.activity)
         | {
-            "retry_available_at": iso(verdict.at_ms),
+            "retry_available_at": iso(at_ms),
             "retry_backoff_seconds": verdict.backoff_s,
             "retry_after_attempt": held.activity.attempt,
             "max_attempts": held.activity.retry.max_attempts,

@@ -1,4 +1,4 @@
-"""Closing a run: what was open around it ends with it."""
+"""Closing a run: what was open around it ends with it, and whoever waits for it is told."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from penstock.core.history.decide import activity_payload, closed, timer_payload
+from penstock.core.history import lineage
+from penstock.core.history.applying import closed
 from penstock.core.history.events import EventType
+from penstock.core.history.lineage import Successor
+from penstock.core.history.payloads import activity_payload, timer_payload
+from penstock.core.messages import Cursor
 from penstock.core.model import (
     ActivityStatus,
+    Blob,
     Event,
     Run,
     RunId,
@@ -17,12 +22,16 @@ from penstock.core.model import (
     TaskId,
     TaskState,
     TimerState,
+    UpdateStatus,
 )
 from penstock.core.scheduling.leases import freed
 from penstock.core.timers import iso_or_none
+from penstock.engine import letters
+from penstock.engine.addressing import Address, check_open, on_run
 from penstock.engine.house import House
-from penstock.engine.recording import append, release_buffer
-from penstock.errors import Conflict, NotFound, Reason
+from penstock.engine.recording import append_last, release_buffer, text
+from penstock.engine.requests import Request, retain, retained
+from penstock.engine.successors import begin, taken_along
 from penstock.ports.store import Tx
 
 
@@ -47,62 +56,43 @@ _ENDINGS = {
 
 
 async def end_run(
-    house: House, namespace: str, workflow_id: str, end: End, reason: str | None, run_id: RunId | None = None
+    house: House,
+    namespace: str,
+    workflow_id: str,
+    end: End,
+    reason: str | None,
+    run_id: RunId | None = None,
+    request_id: str | None = None,
 ) -> Run:
-    """Close the current run at once; no workflow code runs. Running activities learn at their next report."""
-    ending = _ENDINGS[end]
+    """Close the current run at once; no workflow code runs. Running activities learn at their next report.
 
-    async def find(tx: Tx) -> RunId:
-        instance = await tx.runs.instance(namespace, workflow_id)
-        if instance is None:
-            raise NotFound(
-                Reason.INSTANCE_NOT_FOUND, f"There is no workflow {workflow_id!r}.", workflow_id=workflow_id
-            )
-        if run_id is not None and run_id != instance.run_id:
-            named = await tx.runs.get(run_id)
-            if named is None or (named.namespace, named.workflow_id) != (namespace, workflow_id):
-                raise NotFound(
-                    Reason.RUN_NOT_FOUND,
-                    f"Workflow {workflow_id!r} has no run {run_id!r}.",
-                    workflow_id=workflow_id,
-                    run_id=run_id,
-                )
-            raise Conflict(
-                Reason.HISTORICAL_RUN_COMMAND_REJECTED,
-                f"{run_id} is not the current run of {workflow_id!r}.",
-                workflow_id=workflow_id,
-                run_id=instance.run_id,
-            )
-        return instance.run_id
+    A request that is sent again under its id is answered as the first time.
+    """
+    request = Request(end.value, "", Blob(""), request_id)
 
-    current = await house.store.read(find)
-
-    async def operation(tx: Tx) -> Run:
-        run = await tx.runs.lock(current)
-        assert run is not None
-        if not run.is_open:
-            raise Conflict(
-                Reason.RUN_NOT_ACTIVE,
-                f"The run is {run.status.value} already.",
-                workflow_id=workflow_id,
-                run_id=run.run_id,
-                status=run.status.value,
-                outcome="rejected_not_active",
-            )
-        run, _ = await release_buffer(tx, run)
-        told = reason or f"{end.value} requested"
-        around = await close_around(tx, run)
-        events = [
-            Event(ending.request, {"reason": told}),
-            *around,
-            Event(ending.event, {"reason": told, "message": told, "closed_reason": ending.status.value}),
-        ]
-        run = append(tx, run, events)
-        run = nothing_open(closed(run, ending.status, ending.status.value, tx.now_ms))
-        tx.runs.save(run)
+    async def act(tx: Tx, run: Run) -> Run:
+        if await retained(tx, namespace, workflow_id, request) is not None:
+            return run
+        check_open(run)
+        run = await end_now(house, tx, run, end, reason)
+        retain(tx, run, request, {"command_id": f"{run.run_id}-{end.value}", "outcome": run.status.value})
         return run
 
-    return await house.store.transact(operation, key=current)
+    return await on_run(house, Address(namespace, workflow_id, run_id), act)
+
+
+async def end_now(house: House, tx: Tx, run: Run, end: End, reason: str | None) -> Run:
+    """Close an open run that is locked."""
+    ending = _ENDINGS[end]
+    told = reason or f"{end.value} requested"
+    run, _ = await release_buffer(tx, run)
+    around = await close_around(tx, run)
+    last = Event(ending.event, {"reason": told, "message": told, "closed_reason": ending.status.value})
+    run = append_last(tx, run, [Event(ending.request, {"reason": told}), *around, last])
+    run = closed(run, ending.status, ending.status.value, tx.now_ms)
+    run = await settle(house, tx, run, last)
+    tx.runs.save(run)
+    return run
 
 
 async def expire_run(house: House, run_id: RunId) -> bool:
@@ -115,16 +105,21 @@ async def expire_run(house: House, run_id: RunId) -> bool:
         by_execution = run.execution_deadline_at_ms is not None and run.execution_deadline_at_ms <= tx.now_ms
         kind = "execution_timeout" if by_execution else "run_timeout"
         run, _ = await release_buffer(tx, run)
-        await close_around(tx, run)
-        payload = {
-            "timeout_kind": kind,
-            "message": f"The run exceeded its {kind.replace('_', ' ')}.",
-            "failure_category": "timeout",
-            "execution_deadline_at": iso_or_none(run.execution_deadline_at_ms),
-            "run_deadline_at": iso_or_none(run.run_deadline_at_ms),
-        }
-        run = append(tx, run, [Event(EventType.WORKFLOW_TIMED_OUT, payload)])
-        run = nothing_open(closed(run, RunStatus.FAILED, "timed_out", tx.now_ms))
+        around = await close_around(tx, run)
+        message = f"The run exceeded its {kind.replace('_', ' ')}."
+        last = Event(
+            EventType.WORKFLOW_TIMED_OUT,
+            {
+                "timeout_kind": kind,
+                "message": message,
+                "failure_category": "timeout",
+                "execution_deadline_at": iso_or_none(run.execution_deadline_at_ms),
+                "run_deadline_at": iso_or_none(run.run_deadline_at_ms),
+            },
+        )
+        run = append_last(tx, run, [*around, last])
+        run = closed(run, RunStatus.FAILED, "timed_out", tx.now_ms)
+        run = await settle(house, tx, run, last)
         tx.runs.save(run)
         return True
 
@@ -154,10 +149,64 @@ async def close_around(tx: Tx, run: Run, *, but: TaskId | None = None) -> Sequen
         for timer in await tx.timers.open_of(run.run_id):
             tx.timers.save(replace(timer, state=TimerState.CANCELLED))
             events.append(Event(EventType.TIMER_CANCELLED, timer_payload(timer)))
-    if run.buffered:
-        tx.histories.clear_buffer(run.run_id)
     return events
 
 
+async def settle(
+    house: House,
+    tx: Tx,
+    run: Run,
+    last: Event,
+    successor: Successor | None = None,
+    cursors: Sequence[Cursor] = (),
+) -> Run:
+    """Tell those who are concerned that a run has closed: its children, callers who wait for updates, its parent.
+
+    A child whose policy allows another attempt is tried again; its parent hears of the end only. `cursors` say
+    how far the last workflow task has read the streams that a run which goes on will read further.
+    """
+    await letters.tell_children(tx, run)
+    if successor is None and run.status is RunStatus.FAILED:
+        successor = _next_attempt(house, run, last, tx.now_ms)
+    if successor is None:
+        await _fail_updates(tx, run)
+        letters.tell_parent(tx, run, last)
+    else:
+        moved = await taken_along(tx, run, successor.run, cursors)
+        await begin(tx, run, successor, moved)
+    if run.buffered:
+        tx.histories.clear_buffer(run.run_id)
+    return nothing_open(run)
+
+
+def _next_attempt(house: House, run: Run, last: Event, now_ms: int) -> Successor | None:
+    if run.lineage == "{}":
+        return None
+    kinds = [last.payload.get(name) for name in ("exception_type", "exception_class")]
+    hopeless = bool(last.payload.get("non_retryable"))
+    run_id = RunId(house.entropy.new_id())
+    return lineage.retried(run, run_id, tuple(str(each) for each in kinds if each), hopeless, now_ms)
+
+
+async def _fail_updates(tx: Tx, run: Run) -> None:
+    if not run.open_updates:
+        return
+    outcome = text({"message": f"The run was {run.closed_reason} before the update was applied."})
+    for update in await tx.updates.accepted_of(run.run_id):
+        failed = replace(update, status=UpdateStatus.FAILED, outcome=outcome, closed_at_ms=tx.now_ms)
+        tx.updates.save(failed)
+
+
 def nothing_open(run: Run) -> Run:
-    return replace(run, open_activities=0, open_timers=0, buffered=0)
+    return replace(
+        run,
+        open_activities=0,
+        open_timers=0,
+        open_children=0,
+        open_updates=0,
+        buffered=0,
+        unseen_signals=0,
+        owed=0,
+        waits="{}",
+        blocked=None,
+    )

@@ -19,6 +19,7 @@ from penstock.core.explaining.position import (
 )
 from penstock.core.explaining.serving import Crew
 from penstock.core.explaining.values import Constraint, Explanation, Holder, Kind, Position
+from penstock.core.history import waits
 from penstock.core.model import (
     Activity,
     ActivityId,
@@ -39,7 +40,7 @@ from penstock.core.scheduling.dispatch import Fit
 from penstock.core.scheduling.fairness import PLACED_AT_ONCE_MAX, Clockwork, Lane, Place
 from penstock.core.scheduling.gates import ScopeState
 from penstock.core.timers import MINUTE_MS
-from penstock.engine import holding, policies
+from penstock.engine import holding, policies, slots
 from penstock.engine.house import House
 from penstock.errors import NotFound, Reason
 from penstock.ports.store import Tx
@@ -48,7 +49,6 @@ ACTIVITIES_EXPLAINED = 20
 LANES_READ = 1_000
 LANES_COUNTED = 5_000
 TASKS_COUNTED = 200_000
-LEASES_COUNTED = 5_000
 MOST = 2**62
 _ANY_FIT = Fit((), None)
 
@@ -156,11 +156,18 @@ class _Look:
         if parts:
             named = [(each.activity.activity_type, each.explanation) for each in parts if each.activity]
             why = runs.waits_for_activities(run, named, len(activities), timers, now_ms)
-        elif timers:
-            why = runs.waits_for_timers(run, timers, now_ms)
         else:
-            why = runs.waits_for_signal(run)
+            why = await self._idle(run, timers, now_ms)
         return Explained(run, why, now_ms, parts=parts, timers=timers)
+
+    async def _idle(self, run: Run, timers: Sequence[Timer], now_ms: int) -> Explanation:
+        """Why a run does nothing: its code waits for a condition, for children, for time, or for a word."""
+        condition = waits.parse(run.waits).condition
+        if condition is not None:
+            return runs.waits_for_condition(run, condition, now_ms)
+        if run.open_children:
+            return runs.waits_for_children(run, await self._tx.children.open_of(run.run_id))
+        return runs.waits_for_timers(run, timers, now_ms) if timers else runs.waits_for_signal(run)
 
     async def of_activity(self, run: Run, activity: Activity) -> Explained:
         found = await self._tx.tasks.get(activity.task_id)
@@ -226,8 +233,9 @@ class _Look:
         tx = self._tx
         workers = await tx.workers.list(queue.namespace, queue.name)
         cohorts = await tx.cohorts.list(queue.namespace, queue.name)
-        held = await tx.queues.held(queue.queue_id, LEASES_COUNTED) if workers else {}
-        return Crew(workers, cohorts, held, tx.now_ms, self._house.settings.polls.worker_stale_after_ms)
+        held = await slots.held(tx, workers, queue.kind)
+        running = {worker_id: each.running for worker_id, each in held.items()}
+        return Crew(workers, cohorts, running, tx.now_ms, self._house.settings.polls.worker_stale_after_ms)
 
     async def _place(
         self, queue: Queue, found: Task, own: LaneBacklog | None, sight: Sequence[LevelSight]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.core.history.decide import Bounds
+from penstock.core.history.bounds import Bounds
 from penstock.engine.answer_pace import AnswerPace
 from penstock.engine.standstill import Standstill
+from penstock.engine.upkeep import Upkeep
+from penstock.ports.archive import Archive
 from penstock.ports.coordination import Coordination, InProcess
 from penstock.ports.entropy import Entropy
 from penstock.ports.store import Store
@@ -23,6 +25,9 @@ class House:
     standstill: Standstill = field(default_factory=Standstill)
     coordination: Coordination = field(default_factory=InProcess)
     answer_pace: AnswerPace = field(default_factory=AnswerPace)
+    upkeep: Upkeep = field(default_factory=Upkeep)
+    archive: Archive | None = None
+    """Where histories go before they are deleted; None: nowhere."""
 
     @property
     def journals(self) -> bool:
@@ -32,4 +37,11 @@ class House:
     @property
     def bounds(self) -> Bounds:
         limits = self.settings.limits
-        return Bounds(limits.pending_activities_max, limits.pending_timers_max, limits.history_events_max)
+        return Bounds(
+            open_activities_max=limits.pending_activities_max,
+            open_timers_max=limits.pending_timers_max,
+            events_max=limits.history_events_max,
+            open_children_max=limits.pending_children_max,
+            open_updates_max=limits.pending_updates_max,
+            unseen_signals_max=limits.pending_signals_max,
+        )

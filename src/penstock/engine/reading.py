@@ -16,12 +16,14 @@ from penstock.core.model import (
     RecordedEvent,
     Run,
     RunId,
+    RunStatus,
     Task,
     TaskKind,
     TaskState,
     task_id,
 )
 from penstock.engine.house import House
+from penstock.engine.waiting import until
 from penstock.errors import NotFound, Reason
 from penstock.ports.store import PageStart, RunFilter, Tx
 from penstock.ports.wakeups import run_bell
@@ -110,29 +112,66 @@ async def history(
 
     if wait_ms <= 0:
         return await house.store.read(operation)
-    changed, draining = asyncio.Event(), draining or asyncio.Event()
-    silence = house.wakeups.listen(run_bell(run_id), changed.set)
+
+    async def look() -> tuple[HistoryPage, bool]:
+        found = await house.store.read(operation)
+        return found, bool(found.events) or not found.run.is_open
+
+    found, _ = await until(house, run_bell(run_id), look, wait_ms, draining or asyncio.Event())
+    return found
+
+
+async def history_back(
+    house: House, namespace: str, workflow_id: str, run_id: str, before: int | None, limit: int
+) -> HistoryPage:
+    """Events before a sequence, or the last ones, the newest first."""
+
+    async def operation(tx: Tx) -> HistoryPage:
+        run = await tx.runs.get(RunId(run_id))
+        if run is None or run.workflow_id != workflow_id or run.namespace != namespace:
+            raise _no_run(workflow_id, run_id)
+        upto = run.last_sequence + 1 if before is None else before
+        events = await tx.histories.page_back(run.run_id, upto, limit)
+        return HistoryPage(run, events, bool(events) and events[-1].sequence > 1)
+
+    return await house.store.read(operation)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a run ended, if it has."""
+
+    run: Run
+    failure: dict[str, Any] | None = None
+
+
+async def result(
+    house: House,
+    namespace: str,
+    workflow_id: str,
+    run_id: str | None,
+    wait_ms: int,
+    draining: asyncio.Event,
+) -> Result:
+    """How a workflow ended: the run that is named, or the last of those that continue each other."""
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + wait_ms / 1000
-    try:
-        while True:
-            changed.clear()
-            found = await house.store.read(operation)
-            left = ends_at - loop.time()
-            if found.events or not found.run.is_open or left <= 0 or draining.is_set():
-                return found
-            await _first_of(changed, draining, timeout_s=min(left, 1.0))
-    finally:
-        silence()
+    while True:
+        view = await describe(house, namespace, workflow_id, run_id)
+        named = view.run.run_id
 
+        async def look(named: RunId = named) -> tuple[Run, bool]:
+            seen = (await describe(house, namespace, workflow_id, named)).run
+            return seen, not seen.is_open
 
-async def _first_of(*events: asyncio.Event, timeout_s: float) -> None:
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in waits:
-            each.cancel()
+        left_ms = max(0, int((ends_at - loop.time()) * 1000))
+        run, closed = await until(house, run_bell(named), look, left_ms, draining)
+        if not closed:
+            return Result(run)
+        current = (await describe(house, namespace, workflow_id)).run
+        if run_id is not None or current.run_id == run.run_id:
+            failed = run.status is not RunStatus.COMPLETED
+            return Result(run, await closing_failure(house, run.run_id) if failed else None)
 
 
 async def task_history(house: House, run_id: RunId, after: int, limit: int) -> HistoryPage:

@@ -10,14 +10,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.core.history import groups
-from penstock.core.history.events import EventType, recorded
+from penstock.core.history import recording, waits
+from penstock.core.history.events import EventType
+from penstock.core.history.payloads import CONDITION_TIMEOUT
 from penstock.core.model import (
     Activity,
     Event,
     Run,
     Standing,
     Task,
+    TaskId,
     TaskKind,
     TaskState,
     task_id,
@@ -28,28 +30,54 @@ from penstock.ports.wakeups import queue_bell, run_bell
 DUE_BELL = "due"
 """Rung when a timer or a delayed task was recorded, so that the sweeper that waits for them looks again."""
 
-_SILENT = frozenset({EventType.ACTIVITY_RETRY_SCHEDULED})
-"""Events that tell a person something, and workflow code nothing."""
-
 
 def append(tx: Tx, run: Run, events: Sequence[Event], by: str | None = None) -> Run:
-    run, lines = recorded(run, events, tx.now_ms, by)
-    tx.histories.append(lines)
-    tx.wake(run_bell(run.run_id))
-    return run
+    """Record what a workflow task, or a caller, brought about."""
+    return _append(tx, recording.record(run, events, tx.now_ms, by))
 
 
-async def tell(tx: Tx, run: Run, events: Sequence[Event]) -> Run:
-    """Let something that happened outside the workflow code enter the run, and wake the code if it concerns it."""
+def append_last(tx: Tx, run: Run, events: Sequence[Event]) -> Run:
+    """Record how a run ends."""
+    return _append(tx, recording.record_last(run, events, tx.now_ms))
+
+
+def _append(tx: Tx, recorded: recording.Recorded) -> Run:
+    tx.histories.append(recorded.lines)
+    tx.wake(run_bell(recorded.run.run_id))
+    return recorded.run
+
+
+async def tell(tx: Tx, run: Run, events: Sequence[Event], *, update_id: str | None = None) -> Run:
+    """Let something that happened outside the workflow code enter the run, and wake the code if it concerns it.
+
+    `update_id` names an update that is recorded with these events.
+    """
     live = await tx.tasks.lock_workflow_task(run.run_id)
     if live is not None and live.state is TaskState.LEASED:
-        for offset, event in enumerate(events, 1):
-            tx.histories.buffer(run.run_id, run.buffered + offset, event)
-        return replace(run, buffered=run.buffered + len(events))
-    run = append(tx, run, events)
-    if live is None and await concerns_code(tx, run, events):
-        run = await line_up(tx, run)
-    return run
+        return _buffer(tx, run, events)
+    recorded = recording.record(run, events, tx.now_ms)
+    run = _append(tx, recorded)
+    if live is None:
+        return await follow_up(tx, run, wakes=recorded.wakes, newest_update=update_id)
+    return replace(run, owed=1) if recorded.wakes and live.update_id is not None else run
+
+
+def _buffer(tx: Tx, run: Run, events: Sequence[Event]) -> Run:
+    for offset, event in enumerate(events, 1):
+        tx.histories.buffer(run.run_id, run.buffered + offset, event)
+        run = _noted(run, event)
+    return replace(run, buffered=run.buffered + len(events))
+
+
+def _noted(run: Run, event: Event) -> Run:
+    """The run, which knows that the timer of its condition has fired, though its history does not say so yet."""
+    if event.type != EventType.TIMER_FIRED or event.payload.get("timer_kind") != CONDITION_TIMEOUT:
+        return run
+    waiting = waits.parse(run.waits)
+    if waiting.condition is None or waiting.condition.id != event.payload.get("condition_wait_id"):
+        return run
+    fired = replace(waiting, condition=replace(waiting.condition, fired=True))
+    return replace(run, waits=waits.text(fired))
 
 
 async def release_buffer(tx: Tx, run: Run) -> tuple[Run, bool]:
@@ -58,24 +86,38 @@ async def release_buffer(tx: Tx, run: Run) -> tuple[Run, bool]:
         return run, False
     events = await tx.histories.buffered(run.run_id)
     tx.histories.clear_buffer(run.run_id)
-    run = replace(run, buffered=0)
+    signals = sum(event.type == EventType.SIGNAL_RECEIVED for event in events)
+    run = replace(run, buffered=0, unseen_signals=max(run.unseen_signals, signals))
     if not run.is_open:
         return run, False
-    return append(tx, run, events), await concerns_code(tx, run, events)
+    recorded = recording.record(run, events, tx.now_ms)
+    return _append(tx, recorded), recorded.wakes
 
 
-async def concerns_code(tx: Tx, run: Run, events: Sequence[Event]) -> bool:
-    """Whether the workflow code must look at these events: one stands alone, or completes its group."""
-    telling = [event for event in events if event.type not in _SILENT]
-    if not any(groups.PATH in event.payload for event in telling):
-        return bool(telling)
-    open_steps = {activity.step for activity in await tx.activities.open_of(run.run_id)}
-    open_steps |= {timer.step for timer in await tx.timers.open_of(run.run_id)}
-    return any(groups.is_complete(event.payload, open_steps) for event in telling)
+async def follow_up(
+    tx: Tx, run: Run, *, wakes: bool, after_update: bool = False, newest_update: str | None = None
+) -> Run:
+    """Put the run's next workflow task in line, if there is something to do and no other task lives.
+
+    Updates and plain tasks take turns: after an update the code looks whether that is what it waited for.
+    """
+    owed = bool(run.owed) or wakes or after_update
+    if run.open_updates and not (after_update and owed):
+        waiting = await tx.updates.next_accepted(run.run_id)
+        update_id = newest_update if waiting is None else waiting.update_id
+        if update_id is not None:
+            return await line_up(tx, replace(run, owed=int(owed)), update_id=update_id)
+    return await line_up(tx, replace(run, owed=0)) if owed else run
 
 
-async def line_up(tx: Tx, run: Run) -> Run:
-    """Put the run's next workflow task in line."""
+def newest_task(run: Run) -> TaskId:
+    return task_id(run.run_id, run.last_task)
+
+
+async def line_up(tx: Tx, run: Run, *, update_id: str | None = None, at_ms: int | None = None) -> Run:
+    """Put the run's next workflow task in line, now or at a moment."""
+    at_ms = tx.now_ms if at_ms is None else at_ms
+    waits_long = at_ms > tx.now_ms
     queue = await tx.queues.ensure(run.namespace, run.task_queue, TaskKind.WORKFLOW)
     run = replace(run, last_task=run.last_task + 1)
     put_in_line(
@@ -92,9 +134,10 @@ async def line_up(tx: Tx, run: Run) -> Run:
             compatibility=run.compatibility,
             level=run.level,
             key=run.key,
-            state=TaskState.READY,
-            available_at_ms=tx.now_ms,
+            state=TaskState.DELAYED if waits_long else TaskState.READY,
+            available_at_ms=at_ms,
             enqueued_at_ms=tx.now_ms,
+            update_id=update_id,
         ),
         run.standing,
     )
@@ -129,7 +172,7 @@ async def line_up_activity(tx: Tx, run: Run, activity: Activity, standing: Stand
 
 def put_in_line(tx: Tx, task: Task, standing: Standing) -> None:
     tx.tasks.insert(task, standing)
-    tx.wake(queue_bell(task.queue_id))
+    tx.wake(queue_bell(task.queue_id) if task.state is TaskState.READY else DUE_BELL)
 
 
 def put_back(tx: Tx, task: Task, was: TaskState) -> None:

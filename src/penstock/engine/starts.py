@@ -6,13 +6,19 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from penstock.core.history.applying import schedule
 from penstock.core.history.commands import ScheduleActivity
-from penstock.core.history.decide import activity_payload, schedule
-from penstock.core.history.events import CODEC, EventType
+from penstock.core.history.events import EventType
+from penstock.core.history.payloads import activity_payload, started
 from penstock.core.model import Activity, ActivityId, Blob, Event, Host, Instance, Run, RunId, Standing
-from penstock.core.timers import earliest, iso_or_none
+from penstock.core.timers import earliest
+from penstock.engine.addressing import Address
 from penstock.engine.house import House
 from penstock.engine.recording import append, line_up, line_up_activity
+from penstock.engine.requests import retain
+from penstock.engine.search_attributes import check_start
+from penstock.engine.signals import Accepted, Signal, counted, receipt_of, received, send
+from penstock.engine.successors import pinned
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
 
@@ -59,23 +65,41 @@ class Started:
     """Of a standalone activity."""
 
 
-async def start_workflow(house: House, request: Start) -> Started:
-    """Record the run, its first event and its first workflow task, together."""
+async def start_workflow(house: House, request: Start, signal: Signal | None = None) -> Started:
+    """Record the run, its first event and its first workflow task, together; and a signal that comes with it."""
     run_id = RunId(house.entropy.new_id())
     workflow_id = request.workflow_id or _made_id("wf", request, run_id)
 
     async def operation(tx: Tx) -> Started:
+        await check_start(tx, request.namespace, request.search_attributes)
         compatibility = await _pin(tx, request)
         taken = await _take_id(tx, request, workflow_id, run_id, Host.WORKFLOW)
         if taken is not None:
             return taken
         run = _new_run(request, Host.WORKFLOW, workflow_id, run_id, compatibility, tx.now_ms)
-        run = append(tx, run, [_started(run)])
+        first = started(run)
+        if signal is not None:
+            run = counted(run)
+            run = append(tx, run, [first, received(run, signal)])
+            retain(tx, run, signal.request, receipt_of(run))
+        else:
+            run = append(tx, run, [first])
         run = await line_up(tx, run)
         tx.runs.insert(run)
         return Started(run, StartOutcome.STARTED_NEW)
 
     return await house.store.transact(operation, key=f"workflow:{request.namespace}:{workflow_id}")
+
+
+async def signal_with_start(house: House, request: Start, signal: Signal) -> tuple[Started, Accepted]:
+    """Start a workflow with a signal in its history, or send the signal to the open run that has its id."""
+    begun = await start_workflow(
+        house, replace(request, duplicate_policy=DuplicatePolicy.USE_EXISTING), signal
+    )
+    if begun.outcome is StartOutcome.STARTED_NEW and not begun.deduplicated:
+        return begun, Accepted(begun.run, receipt_of(begun.run))
+    address = Address(request.namespace, begun.run.workflow_id)
+    return begun, await send(house, replace(signal, address=address))
 
 
 async def start_activity(house: House, request: Start, command: ScheduleActivity) -> Started:
@@ -91,9 +115,7 @@ async def start_activity(house: House, request: Start, command: ScheduleActivity
         run = _new_run(request, Host.ACTIVITY, activity_id, run_id, request.build_id, tx.now_ms)
         run = replace(run, last_step=1, last_task=1, open_activities=1)
         activity = schedule(run, command, tx.now_ms)
-        run = append(
-            tx, run, [_started(run), Event(EventType.ACTIVITY_SCHEDULED, activity_payload(activity))]
-        )
+        run = append(tx, run, [started(run), Event(EventType.ACTIVITY_SCHEDULED, activity_payload(activity))])
         await line_up_activity(tx, run, activity, command.wish.over(run.standing))
         tx.runs.insert(run)
         return Started(run, StartOutcome.STARTED_NEW, activity=activity)
@@ -110,10 +132,7 @@ def _made_id(prefix: str, request: Start, run_id: RunId) -> str:
 
 async def _pin(tx: Tx, request: Start) -> str | None:
     """The build that the run belongs to: the one asked for, else the promoted cohort's, else none."""
-    if request.build_id is not None:
-        return request.build_id
-    promoted = await tx.cohorts.promoted(request.namespace, request.task_queue)
-    return (promoted.build_id or None) if promoted else None
+    return request.build_id or await pinned(tx, request.namespace, request.task_queue)
 
 
 async def _take_id(tx: Tx, request: Start, workflow_id: str, run_id: RunId, host: Host) -> Started | None:
@@ -181,22 +200,3 @@ def _new_run(
 
 def _after(now_ms: int, timeout_s: int | None) -> int | None:
     return None if timeout_s is None else now_ms + timeout_s * 1000
-
-
-def _started(run: Run) -> Event:
-    return Event(
-        EventType.WORKFLOW_STARTED,
-        {
-            "workflow_id": run.workflow_id,
-            "workflow_instance_id": run.workflow_id,
-            "workflow_run_id": run.run_id,
-            "workflow_type": run.workflow_type,
-            "business_key": run.business_key,
-            "task_queue": run.task_queue,
-            "payload_codec": CODEC,
-            "execution_timeout_seconds": run.execution_timeout_s,
-            "run_timeout_seconds": run.run_timeout_s,
-            "execution_deadline_at": iso_or_none(run.execution_deadline_at_ms),
-            "run_deadline_at": iso_or_none(run.run_deadline_at_ms),
-        },
-    )

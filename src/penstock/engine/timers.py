@@ -1,12 +1,14 @@
-"""Firing: a durable timer that is due becomes an event of its run."""
+"""Timers: one that is due becomes an event of its run; one that nobody waits for is cancelled."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.core.history.decide import timer_payload
+from penstock.core.history import groups
 from penstock.core.history.events import EventType
-from penstock.core.model import Event, TimerState, run_of
+from penstock.core.history.payloads import CONDITION_TIMEOUT, timer_payload
+from penstock.core.model import Event, Timer, TimerState, run_of
 from penstock.core.timers import iso
 from penstock.engine.house import House
 from penstock.engine.recording import tell
@@ -23,9 +25,23 @@ async def fire(house: House, timer_id: str) -> bool:
             return False
         tx.timers.save(replace(timer, state=TimerState.FIRED))
         run = replace(run, open_timers=run.open_timers - 1)
-        event = Event(EventType.TIMER_FIRED, timer_payload(timer) | {"fired_at": iso(tx.now_ms)})
-        run = await tell(tx, run, [event])
+        run = await tell(tx, run, _events(timer, tx.now_ms))
         tx.runs.save(run)
         return True
 
     return await house.store.transact(operation, key=run_of(timer_id))
+
+
+def _events(timer: Timer, now_ms: int) -> Sequence[Event]:
+    """What a history says of a timer that fires. That of a selected condition also says how the wait ended."""
+    said = timer_payload(timer) | {"fired_at": iso(now_ms)}
+    fired = Event(EventType.TIMER_FIRED, said)
+    if said.get("timer_kind") != CONDITION_TIMEOUT or groups.PATH not in said:
+        return [fired]
+    return [fired, Event(EventType.CONDITION_WAIT_TIMED_OUT, said)]
+
+
+async def cancel(tx: Tx, timer_id: str) -> None:
+    timer = await tx.timers.get(timer_id)
+    if timer is not None and timer.state is TimerState.OPEN:
+        tx.timers.save(replace(timer, state=TimerState.CANCELLED))

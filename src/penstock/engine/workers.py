@@ -10,6 +10,7 @@ from penstock.core.model import Cohort, TaskId, Worker, WorkerStatus
 from penstock.core.scheduling.cohorts import DRAINING
 from penstock.engine import activity_reports, policies, workflow_reports
 from penstock.engine.house import House
+from penstock.engine.unblocking import rouse
 from penstock.errors import Conflict, NotFound, Reason
 from penstock.ports.store import Tx
 
@@ -76,11 +77,27 @@ async def _register(house: House, request: Registration) -> Worker:
             registered_at_ms=before.registered_at_ms if before else tx.now_ms,
             heartbeat_at_ms=tx.now_ms,
             updated_at_ms=tx.now_ms,
+            session_at_ms=_session_at_ms(before, request, tx.now_ms),
         )
         tx.workers.save(worker)
         return worker
 
-    return await house.store.transact(operation, key=f"worker:{request.namespace}:{worker_id}")
+    worker = await house.store.transact(operation, key=f"worker:{request.namespace}:{worker_id}")
+    await rouse(house, worker)
+    return worker
+
+
+def _session_at_ms(before: Worker | None, request: Registration, now_ms: int) -> int:
+    """A process that registers again goes on; one that took the place of another begins with free slots."""
+    process = _process(request.process_metrics)
+    same = before is not None and process is not None and process == _process(before.process_metrics)
+    return before.session_at_ms if before is not None and same else now_ms
+
+
+def _process(metrics: Mapping[str, Any] | None) -> tuple[Any, ...] | None:
+    """What tells one process from another, if it says all of it."""
+    said = tuple((metrics or {}).get(name) for name in ("host", "process_id", "process_started_at"))
+    return None if None in said else said
 
 
 def _merged_fingerprints(before: Worker | None, request: Registration) -> dict[str, str]:

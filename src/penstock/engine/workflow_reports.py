@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from penstock.core import journal
-from penstock.core.history.commands import Command
+from penstock.core.history import divergence
+from penstock.core.history.applying import Advance
+from penstock.core.history.commands import Command, ContinueAsNew, StartChild
 from penstock.core.history.decide import advance
-from penstock.core.model import Run, RunId, Task, TaskId, TaskKind, TaskState, run_of
-from penstock.core.model import task_id as numbered
+from penstock.core.history.divergence import Divergence
+from penstock.core.messages import Cursor
+from penstock.core.model import RecordedEvent, Run, RunId, Task, TaskId, TaskKind, TaskState, run_of
 from penstock.core.scheduling.leases import (
     Report,
     answered,
@@ -19,20 +22,27 @@ from penstock.core.scheduling.leases import (
     renew,
     repeated,
 )
-from penstock.core.scheduling.retries import workflow_task_backoff_ms
-from penstock.engine.closing import close_around, nothing_open
+from penstock.core.scheduling.retries import blocked_backoff_ms, workflow_task_backoff_ms
+from penstock.engine import messages, streams
+from penstock.engine.children import give_up, start_children
+from penstock.engine.closing import close_around, settle
 from penstock.engine.house import House
 from penstock.engine.recording import (
     DUE_BELL,
     append,
-    line_up,
+    follow_up,
     line_up_activity,
+    newest_task,
     put_back,
     release_buffer,
+    text,
 )
+from penstock.engine.timers import cancel as cancel_timer
+from penstock.engine.upserts import check_upserts
 from penstock.errors import LeaseLost, Reason
 from penstock.ports.store import Tx
 
+HISTORY_PORTION = 1_000
 WAITING_FOR_HISTORY = "WorkflowTaskWaitingForHistory"
 """The failure type by which an SDK says that replay gave no new command: an acknowledgement, not a failure."""
 ERROR_CHARS_MAX = 4_000
@@ -56,9 +66,20 @@ class Receipt:
 
 
 async def complete(
-    house: House, namespace: str, task_id: TaskId, report: Report, commands: Sequence[Command]
+    house: House,
+    namespace: str,
+    task_id: TaskId,
+    report: Report,
+    commands: Sequence[Command],
+    cursors: Sequence[Cursor] = (),
 ) -> Receipt:
-    """Apply the commands of a workflow task: all of their events and tasks, or none."""
+    """Apply the commands of a workflow task: all of their events and tasks, or none.
+
+    `cursors` say how far the code has read the streams of messages that it is sent.
+    """
+    ids = tuple(
+        RunId(house.entropy.new_id()) for each in commands if isinstance(each, StartChild | ContinueAsNew)
+    )
 
     async def operation(tx: Tx) -> Receipt:
         task, run, before = await _open(house, tx, namespace, task_id, report)
@@ -68,24 +89,21 @@ async def complete(
             raise LeaseLost(
                 Reason.RUN_TIMED_OUT, "The run's deadline has passed.", run_status=run.status.value
             )
-        step = advance(run, commands, house.bounds, tx.now_ms)
+        await check_upserts(tx, namespace, commands)
+        update = await tx.updates.get(task.update_id) if task.update_id is not None else None
+        step = advance(run, commands, house.bounds, tx.now_ms, ids=ids, update=update)
+        await streams.apply(tx, run, step.streams)
         run = append(tx, step.run, step.events, task.task_id)
-        created = [activity.task_id for activity in step.activities]
+        if step.update is not None:
+            tx.updates.save(step.update)
+        if step.attributes_changed:
+            tx.runs.save_attributes(run)
         if run.is_open:
-            for activity, standing in zip(step.activities, step.standings, strict=True):
-                await line_up_activity(tx, run, activity, standing)
-            for timer in step.timers:
-                tx.timers.insert(timer)
-            if step.timers:
-                tx.wake(DUE_BELL)
-            run, woken = await release_buffer(tx, run)
-            if woken:
-                run = await line_up(tx, run)
-                created.append(numbered(run.run_id, run.last_task))
+            await messages.read_through(tx, run, cursors)
+            run, created = await _go_on(tx, run, step, after_update=update is not None)
         else:
             await close_around(tx, run, but=task.task_id)
-            run = nothing_open(run)
-            created = []
+            run, created = await settle(house, tx, run, step.events[-1], step.successor, cursors), []
         done = answered(task, report, TaskState.DONE, TaskOutcome.COMPLETED, task.available_at_ms)
         tx.tasks.save(done, TaskState.LEASED)
         tx.runs.save(run)
@@ -94,43 +112,93 @@ async def complete(
     return await house.store.transact(operation, key=run_of(task_id))
 
 
+async def _go_on(tx: Tx, run: Run, step: Advance, *, after_update: bool) -> tuple[Run, list[TaskId]]:
+    """Record what a run that stays open has started, and what it must look at next."""
+    created = [activity.task_id for activity in step.activities]
+    for activity, standing in zip(step.activities, step.standings, strict=True):
+        await line_up_activity(tx, run, activity, standing)
+    for timer in step.timers:
+        tx.timers.insert(timer)
+    if step.timers:
+        tx.wake(DUE_BELL)
+    for timer_id in step.ended_timers:
+        await cancel_timer(tx, timer_id)
+    run, refused = await start_children(tx, run, step.children)
+    run = await give_up(tx, run, step.cancelled)
+    run, wakes = await release_buffer(tx, run)
+    last_task = run.last_task
+    run = await follow_up(tx, run, wakes=wakes or refused or step.wakes, after_update=after_update)
+    if run.last_task != last_task:
+        created.append(newest_task(run))
+    return run, created
+
+
 async def fail(
     house: House, namespace: str, task_id: TaskId, report: Report, message: str, failure_type: str | None
 ) -> Receipt:
     """A workflow task that could not be decided rests and is tried again; the run stays open.
 
-    A failure that only says "nothing new" ends the task quietly.
+    A failure that only says "nothing new" ends the task quietly. One that says that the code no longer fits the
+    history marks the run as blocked, until a worker comes whose code does.
     """
+    parted = divergence.of(failure_type, message)
+    diverging = None if parted is None else await _first_diverging(house, run_of(task_id), parted)
 
     async def operation(tx: Tx) -> Receipt:
         task, run, before = await _open(house, tx, namespace, task_id, report)
         if before is not None:
             return before
         if failure_type == WAITING_FOR_HISTORY:
-            done = answered(
-                task, report, TaskState.DONE, TaskOutcome.WAITING_FOR_HISTORY, task.available_at_ms
-            )
-            tx.tasks.save(done, TaskState.LEASED)
-            run, woken = await release_buffer(tx, replace(run, task_failures=0, task_error=None))
-            if woken:
-                run = await line_up(tx, run)
-            tx.runs.save(run)
-            return Receipt(done, run, TaskOutcome.WAITING_FOR_HISTORY)
+            return await _wait_for_history(tx, task, run, report)
         failures = run.task_failures + 1
         told = f"{failure_type}: {message}" if failure_type else message
         at_ms = tx.now_ms + workflow_task_backoff_ms(failures)
+        blocked = None
+        if parted is not None:
+            worker = await tx.workers.get(namespace, report.owner)
+            blocked = text(divergence.account(parted, diverging, run, worker, tx.now_ms))
+            at_ms = tx.now_ms + blocked_backoff_ms(failures)
         resting = replace(
             answered(task, report, TaskState.DELAYED, TaskOutcome.FAILED, at_ms),
             last_error=told[:ERROR_CHARS_MAX],
         )
-        run, _ = await release_buffer(
-            tx, replace(run, task_failures=failures, task_error=told[:ERROR_CHARS_MAX])
-        )
+        run = replace(run, task_failures=failures, task_error=told[:ERROR_CHARS_MAX], blocked=blocked)
+        run = await _buffer_out(tx, run, task)
         put_back(tx, resting, TaskState.LEASED)
         tx.runs.save(run)
         return Receipt(resting, run, TaskOutcome.FAILED)
 
     return await house.store.transact(operation, key=run_of(task_id))
+
+
+async def _wait_for_history(tx: Tx, task: Task, run: Run, report: Report) -> Receipt:
+    done = answered(task, report, TaskState.DONE, TaskOutcome.WAITING_FOR_HISTORY, task.available_at_ms)
+    tx.tasks.save(done, TaskState.LEASED)
+    run, wakes = await release_buffer(tx, replace(run, task_failures=0, task_error=None, blocked=None))
+    run = await follow_up(tx, run, wakes=wakes, after_update=task.update_id is not None)
+    tx.runs.save(run)
+    return Receipt(done, run, TaskOutcome.WAITING_FOR_HISTORY)
+
+
+async def _buffer_out(tx: Tx, run: Run, task: Task) -> Run:
+    """Append what waited for a task that is tried again; an update's task will have a plain one follow it."""
+    run, wakes = await release_buffer(tx, run)
+    return replace(run, owed=1) if wakes and task.update_id is not None else run
+
+
+async def _first_diverging(house: House, run_id: RunId, parted: Divergence) -> RecordedEvent | None:
+    """The event at which the history and the code part."""
+
+    async def operation(tx: Tx) -> RecordedEvent | None:
+        after = 0
+        while events := await tx.histories.page(run_id, after, HISTORY_PORTION):
+            found = divergence.first(events, parted)
+            if found is not None:
+                return found
+            after = events[-1].sequence
+        return None
+
+    return await house.store.read(operation)
 
 
 async def heartbeat(house: House, namespace: str, task_id: TaskId, report: Report) -> Receipt:
@@ -175,7 +243,7 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
         assert task.lease_expires_at_ms is not None
         if expired_only and task.lease_expires_at_ms > tx.now_ms:
             return False
-        run, _ = await release_buffer(tx, run)
+        run = await _buffer_out(tx, run, task)
         again = freed(
             task,
             TaskState.READY,

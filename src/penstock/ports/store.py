@@ -27,15 +27,19 @@ from penstock.core.explaining.position import LevelSight
 from penstock.core.model import (
     Activity,
     ActivityId,
+    Child,
     Cohort,
     Event,
     Instance,
+    Letter,
     Namespace,
+    QueryKind,
     QueryTask,
     Queue,
     QueueId,
     QueueStats,
     RecordedEvent,
+    RetainedRequest,
     Run,
     RunId,
     Standing,
@@ -44,6 +48,7 @@ from penstock.core.model import (
     TaskKind,
     TaskState,
     Timer,
+    Update,
     Worker,
     WorkerStatus,
 )
@@ -52,7 +57,14 @@ from penstock.core.scheduling.backlog import Backlog, LaneBacklog
 from penstock.core.scheduling.dispatch import Blocked, Fit
 from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Clockwork, Lane, Place, Starving
 from penstock.core.scheduling.gates import ScopeState
+from penstock.core.scheduling.slots import Held
 from penstock.core.windows import Counts
+from penstock.ports.retention import Retention
+from penstock.ports.streams import Messages, Streams
+from penstock.ports.survey import Survey
+from penstock.ports.visibility import PageStart as PageStart
+from penstock.ports.visibility import Visibility
+from penstock.ports.retry_budgets import RetryBudgets
 from penstock.ports.wakeups import Bell
 
 T = TypeVar("T")
@@ -95,17 +107,13 @@ class RunFilter:
     """Part of the workflow id or business key."""
 
 
-@dataclass(frozen=True, slots=True)
-class PageStart:
-    """The last row seen: newest first, so the page goes on below it."""
-
-    started_at_ms: int
-    run_id: str
-
-
 class Runs(Protocol):
     async def reserve(self, instance: Instance) -> Instance:
         """Take the workflow id, or learn who has it: the returned row is the one that stands."""
+        ...
+
+    async def reserve_all(self, instances: Sequence[Instance]) -> Sequence[Instance]:
+        """The same for several workflow ids."""
         ...
 
     async def instance(self, namespace: str, workflow_id: str) -> Instance | None: ...
@@ -118,8 +126,22 @@ class Runs(Protocol):
 
     async def page(self, narrow: RunFilter, after: PageStart | None, limit: int) -> Sequence[Run]: ...
     async def overdue(self, now_ms: int, limit: int) -> Sequence[RunId]: ...
+    async def blocked(self, namespace: str, task_queue: str, limit: int) -> Sequence[RunId]:
+        """Open runs of a queue whose replay parts from their history."""
+        ...
+
     def insert(self, run: Run) -> None: ...
-    def save(self, run: Run) -> None: ...
+    def save(self, run: Run) -> None:
+        """Record what changes as a run goes on; not its memo and search attributes."""
+        ...
+
+    def save_attributes(self, run: Run) -> None:
+        """Record the memo and the search attributes, which change seldom."""
+        ...
+
+    def succeed(self, instance: Instance) -> None:
+        """Let a workflow id name its next run."""
+        ...
 
 
 class Histories(Protocol):
@@ -128,6 +150,10 @@ class Histories(Protocol):
         self, run_ids: Sequence[RunId], limits: Sequence[int]
     ) -> Sequence[Sequence[RecordedEvent]]:
         """The first page of several histories, each with its own limit."""
+        ...
+
+    async def page_back(self, run_id: RunId, before: int, limit: int) -> Sequence[RecordedEvent]:
+        """The last events before a sequence, the newest first."""
         ...
 
     async def last_of_type(self, run_id: RunId, types: Sequence[str]) -> RecordedEvent | None: ...
@@ -147,6 +173,46 @@ class Activities(Protocol):
     async def overdue(self, now_ms: int, limit: int) -> Sequence[ActivityId]: ...
     def insert(self, activity: Activity) -> None: ...
     def save(self, activity: Activity) -> None: ...
+
+
+class Children(Protocol):
+    async def get(self, parent_run_id: RunId, step: int) -> Child | None: ...
+    async def open_of(self, parent_run_id: RunId) -> Sequence[Child]: ...
+    async def all_of(self, parent_run_id: RunId) -> Sequence[Child]: ...
+    def insert(self, child: Child) -> None: ...
+    def save(self, child: Child) -> None: ...
+
+
+class Letters(Protocol):
+    async def get(self, letter_id: str) -> Letter | None: ...
+    async def waiting(self, limit: int) -> Sequence[str]:
+        """Letters that were not delivered yet, the oldest first."""
+        ...
+
+    def insert(self, letter: Letter) -> None: ...
+    def delete(self, letter_id: str) -> None: ...
+
+
+class Updates(Protocol):
+    async def get(self, update_id: str) -> Update | None: ...
+    async def next_accepted(self, run_id: RunId) -> Update | None:
+        """The update of a run that is to be applied next."""
+        ...
+
+    async def accepted_of(self, run_id: RunId) -> Sequence[Update]: ...
+    async def all_of(self, run_id: RunId) -> Sequence[Update]: ...
+    def insert(self, update: Update) -> None: ...
+    def save(self, update: Update) -> None:
+        """Record what became of an update; it may go on to the run that continues its own."""
+        ...
+
+
+class Requests(Protocol):
+    async def get(
+        self, namespace: str, workflow_id: str, kind: str, request_id: str
+    ) -> RetainedRequest | None: ...
+    async def all_of(self, run_id: RunId) -> Sequence[RetainedRequest]: ...
+    def insert(self, request: RetainedRequest) -> None: ...
 
 
 class Timers(Protocol):
@@ -174,6 +240,19 @@ class Tasks(Protocol):
         ...
 
     async def leased_by(self, namespace: str, worker_id: str) -> Sequence[TaskId]: ...
+    async def held(
+        self, namespace: str, kind: TaskKind, sessions: Sequence[tuple[str, int]]
+    ) -> Sequence[Held]:
+        """What each worker holds of what was granted to it since a moment: (worker id, since when)."""
+        ...
+
+    async def ring_at_ends(self, namespace: str, kind: TaskKind, worker_ids: Sequence[str]) -> None:
+        """From now on the queue's bell rings when a lease of these workers ends.
+
+        Except for leases that somebody reports on in this moment: `held` tells which are not told of.
+        """
+        ...
+
     async def leases_on(self, queue_id: QueueId, limit: int) -> Sequence[Task]: ...
     async def expired(self, now_ms: int, limit: int) -> Sequence[TaskId]: ...
     async def due(self, now_ms: int, limit: int) -> Sequence[TaskId]: ...
@@ -295,10 +374,6 @@ class Queues(Protocol):
 
     async def sight(self, queue_id: QueueId, to_level: int, now_ms: int, most: int) -> Sequence[LevelSight]:
         """What may go at each level down to one, and what went of late; of at most so many lanes a level."""
-        ...
-
-    async def held(self, queue_id: QueueId, most: int) -> Mapping[str, int]:
-        """How many tasks each worker leases of a line; not counted beyond `most`."""
         ...
 
     async def dispatched(self, queue_id: QueueId, minute: int) -> int:
@@ -479,9 +554,13 @@ class Journal(Protocol):
 class Queries(Protocol):
     async def get(self, query_id: str) -> QueryTask | None: ...
     async def lock(self, query_id: str) -> QueryTask | None: ...
-    async def count_pending(self, namespace: str, task_queue: str, now_ms: int) -> int: ...
-    async def lock_next(self, namespace: str, task_queue: str, fit: Fit, now_ms: int) -> QueryTask | None:
-        """The oldest pending query that fits and whose caller still waits, locked."""
+    async def count_pending(
+        self, namespace: str, task_queue: str, now_ms: int, kind: QueryKind = QueryKind.QUERY
+    ) -> int: ...
+    async def lock_next(
+        self, namespace: str, task_queue: str, fit: Fit, now_ms: int, kind: QueryKind = QueryKind.QUERY
+    ) -> QueryTask | None:
+        """The oldest pending query of a kind that fits and whose caller still waits, locked."""
         ...
 
     async def lapsed(self, now_ms: int, limit: int) -> Sequence[str]:
@@ -552,6 +631,18 @@ class Tx(Protocol):
     @property
     def timers(self) -> Timers: ...
     @property
+    def children(self) -> Children: ...
+    @property
+    def letters(self) -> Letters: ...
+    @property
+    def updates(self) -> Updates: ...
+    @property
+    def requests(self) -> Requests: ...
+    @property
+    def messages(self) -> Messages: ...
+    @property
+    def streams(self) -> Streams: ...
+    @property
     def tasks(self) -> Tasks: ...
     @property
     def queues(self) -> Queues: ...
@@ -562,6 +653,8 @@ class Tx(Protocol):
     @property
     def journal(self) -> Journal: ...
     @property
+    def retry_budgets(self) -> RetryBudgets: ...
+    @property
     def workers(self) -> Workers: ...
     @property
     def cohorts(self) -> Cohorts: ...
@@ -569,6 +662,12 @@ class Tx(Protocol):
     def queries(self) -> Queries: ...
     @property
     def nonces(self) -> Nonces: ...
+    @property
+    def visibility(self) -> Visibility: ...
+    @property
+    def retention(self) -> Retention: ...
+    @property
+    def survey(self) -> Survey: ...
 
     def wake(self, bell: Bell) -> None:
         """Ring after the commit, on every node that shares the store."""

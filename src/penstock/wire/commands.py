@@ -2,122 +2,273 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Meta
 
 from penstock.core.history.commands import (
+    CancelSelectionOperation,
     Command,
+    CompleteUpdate,
     CompleteWorkflow,
+    ContinueAsNew,
+    FailUpdate,
     FailWorkflow,
+    OpenConditionWait,
+    RecordLocalActivity,
+    RecordSideEffect,
+    RecordVersionMarker,
     ScheduleActivity,
+    StartChild,
     StartTimer,
+    Terminal,
+    UpsertMemo,
+    UpsertSearchAttributes,
 )
-from penstock.core.model import ActivityTimeouts, Blob, Wish
+from penstock.core.model import ActivityTimeouts, Blob, ClosePolicy, Wish
 from penstock.core.model import RetryPolicy as CoreRetryPolicy
-from penstock.errors import ValidationFailed
-from penstock.wire import payloads
-from penstock.wire.fields import FAIRNESS_KEY_BYTES_MAX, Cost, Delay, Message, Name, Seconds
+from penstock.errors import PenstockError, ValidationFailed
+from penstock.wire import payloads, streams
+from penstock.wire.command_shapes import (
+    CancelSelectionCommand,
+    CompleteUpdateCommand,
+    CompleteWorkflowCommand,
+    ConditionWaitCommand,
+    ContinueAsNewCommand,
+    FailUpdateCommand,
+    FailWorkflowCommand,
+    GroupPath,
+    LocalActivityCommand,
+    ScheduleActivityCommand,
+    SelectEntry,
+    SideEffectCommand,
+    StartChildCommand,
+    StartTimerCommand,
+    UpsertMemoCommand,
+    UpsertSearchAttributesCommand,
+    VersionMarkerCommand,
+)
+from penstock.wire.fields import FAIRNESS_KEY_BYTES_MAX
 from penstock.wire.numbers import thousandths
 from penstock.wire.parsing import parse
-from penstock.wire.requests import Anything, NestedPriority, Request, RetryPolicy, WithStanding
+from penstock.wire.requests import NestedPriority, RetryPolicy, WithStanding
 
 T = TypeVar("T")
-SUPPORTED = ("schedule_activity", "start_timer", "complete_workflow", "fail_workflow")
-_REPEATED = (
+MEMO_ENTRIES_MAX = 100
+MEMO_VALUE_BYTES_MAX = 10_240
+_MEMO_KEY = re.compile(r"(?!-?[0-9]+\Z)[A-Za-z0-9_.:-]{1,64}\Z")
+_ATTRIBUTE_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
+_GROUP = (
     "parallel_group_id",
     "parallel_group_kind",
+    "parallel_group_mode",
     "parallel_group_base_sequence",
     "parallel_group_size",
     "parallel_group_index",
     "parallel_group_path",
-    "cancellation_policy",
+    "selection_member_key",
+    "selection_member_index",
+    "selection_member_base_sequence",
+    "selection_member_size",
+    "selection_member_kind",
 )
+_REPEATED = (*_GROUP, "cancellation_policy")
 """What an event must repeat of the command that caused it."""
 
 
-class _ScheduleActivity(WithStanding, kw_only=True):
-    activity_type: Name
-    queue: Name | None = None
-    arguments: Anything = None
-    retry_policy: RetryPolicy | None = None
-    start_to_close_timeout: Seconds | None = None
-    schedule_to_start_timeout: Seconds | None = None
-    schedule_to_close_timeout: Seconds | None = None
-    heartbeat_timeout: Seconds | None = None
-    cost_estimate: Cost | None = None
+def parse_commands(bodies: Sequence[Mapping[str, Any]], namespace: str | None = None) -> list[Command]:
+    """All commands or a refusal that names the wrong ones: `commands.0.delay_seconds`.
 
-
-class _StartTimer(Request):
-    delay_seconds: Delay
-
-
-class _GroupEntry(Request):
-    parallel_group_id: Name
-    parallel_group_base_sequence: Annotated[int, Meta(ge=1, le=1_000_000)]
-    parallel_group_size: Annotated[int, Meta(ge=1, le=1000)]
-    parallel_group_index: Annotated[int, Meta(ge=0, le=999)]
-
-
-class _GroupPath(Request):
-    path: Annotated[list[_GroupEntry], Meta(min_length=1, max_length=20)] = msgspec.field(
-        name="parallel_group_path"
-    )
-
-
-class _CompleteWorkflow(Request):
-    result: Anything = None
-
-
-class _FailWorkflow(Request):
-    message: Message
-    exception_type: Annotated[str, Meta(max_length=1000)] | None = None
-    exception_class: Annotated[str, Meta(max_length=1000)] | None = None
-    exception: dict[str, Any] | None = None
-    non_retryable: bool | None = None
-    failed_step_sequence: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
-    failed_activity_execution_id: Name | None = None
-
-
-def parse_commands(bodies: Sequence[Mapping[str, Any]]) -> list[Command]:
-    """All commands or a refusal that names the wrong ones: `commands.0.delay_seconds`."""
+    A command speaks of its own namespace only.
+    """
     commands: list[Command] = []
     errors: dict[str, list[str]] = {}
     for index, body in enumerate(bodies):
         try:
-            commands.append(_command(dict(body)))
+            _check_namespace(body, namespace)
+            command = _command(dict(body))
         except ValidationFailed as refusal:
             for field, problems in refusal.details["errors"].items():
                 errors[f"commands.{index}.{field}"] = problems
             continue
-        if isinstance(commands[-1], CompleteWorkflow | FailWorkflow) and index < len(bodies) - 1:
+        commands.append(command)
+        if isinstance(command, Terminal) and index < len(bodies) - 1:
             errors[f"commands.{index}.type"] = ["ends the run, so it must be the last command"]
     if errors:
         raise ValidationFailed(errors)
     return commands
 
 
+def _check_namespace(body: Mapping[str, Any], namespace: str | None) -> None:
+    named = body.get("namespace")
+    if namespace is not None and named is not None and named != namespace:
+        raise ValidationFailed({"namespace": ["must be the run's own namespace, or left out"]})
+
+
 def _command(body: dict[str, Any]) -> Command:
     kind = body.get("type")
-    match kind:
-        case "schedule_activity":
-            return _schedule(parse(body, _ScheduleActivity), body)
-        case "start_timer":
-            return StartTimer(parse(body, _StartTimer).delay_seconds, _extra(body))
-        case "complete_workflow":
-            result = parse(body, _CompleteWorkflow).result
-            return CompleteWorkflow(Blob(payloads.parse_value(result, "result").blob))
-        case "fail_workflow":
-            return _fail(parse(body, _FailWorkflow))
-        case _:
-            known = ", ".join(SUPPORTED)
-            raise ValidationFailed({"type": [f"must be one of {known}; got {str(kind)[:60]!r}"]})
+    make = _MAKE.get(kind) if isinstance(kind, str) else None
+    if make is None:
+        known = ", ".join(SUPPORTED)
+        raise ValidationFailed({"type": [f"must be one of {known}; got {str(kind)[:60]!r}"]})
+    return make(body)
 
 
-def _schedule(request: _ScheduleActivity, body: dict[str, Any]) -> ScheduleActivity:
+def _timer(body: dict[str, Any]) -> StartTimer:
+    return StartTimer(parse(body, StartTimerCommand).delay_seconds, _extra(body))
+
+
+def _complete(body: dict[str, Any]) -> CompleteWorkflow:
+    return CompleteWorkflow(_value(parse(body, CompleteWorkflowCommand).result, "result"))
+
+
+def _continue(body: dict[str, Any]) -> ContinueAsNew:
+    request = parse(body, ContinueAsNewCommand)
+    return ContinueAsNew(_arguments(request.arguments), request.workflow_type, request.queue)
+
+
+def _local(body: dict[str, Any]) -> RecordLocalActivity:
+    request = parse(body, LocalActivityCommand)
+    if request.outcome != "completed" and request.message is None:
+        raise ValidationFailed({"message": ["must say how the activity ended"]})
+    told = {
+        "attempts": request.attempts,
+        "attempt_count": len(request.attempts or ()) or 1,
+        "message": request.message,
+        "exception_type": request.exception_type,
+        "exception_class": request.exception_type,
+        "non_retryable": None if request.outcome == "completed" else bool(request.non_retryable),
+        "timeout_kind": request.timeout_kind,
+    }
+    return RecordLocalActivity(
+        activity_type=request.activity_type,
+        outcome=request.outcome,
+        arguments=_arguments(request.arguments),
+        result=_value(request.result, "result") if request.outcome == "completed" else None,
+        told={name: value for name, value in told.items() if value is not None},
+        extra=_extra(body),
+    )
+
+
+def _child(body: dict[str, Any]) -> StartChild:
+    request = parse(body, StartChildCommand)
+    execution, run = request.execution_timeout_seconds, request.run_timeout_seconds
+    if execution is not None and run is not None and run > execution:
+        raise ValidationFailed(
+            {"run_timeout_seconds": [f"must not exceed execution_timeout_seconds ({execution})"]}
+        )
+    return StartChild(
+        workflow_type=request.workflow_type,
+        task_queue=request.queue,
+        arguments=_arguments(request.arguments),
+        workflow_id=request.workflow_id,
+        policy=request.parent_close_policy or ClosePolicy.ABANDON,
+        retry=retry_policy(request.retry_policy),
+        execution_timeout_s=execution,
+        run_timeout_s=run,
+        extra=_extra(body),
+        wish=wish(request),
+    )
+
+
+def _side_effect(body: dict[str, Any]) -> RecordSideEffect:
+    request = parse(body, SideEffectCommand)
+    return RecordSideEffect(_value(request.result, "result"), streams.directive(request.workflow_stream))
+
+
+def _version_marker(body: dict[str, Any]) -> RecordVersionMarker:
+    request = parse(body, VersionMarkerCommand)
+    if not request.min_supported <= request.version <= request.max_supported:
+        raise ValidationFailed({"version": ["must lie between min_supported and max_supported"]})
+    return RecordVersionMarker(
+        request.change_id, request.version, request.min_supported, request.max_supported
+    )
+
+
+def _search_attributes(body: dict[str, Any]) -> UpsertSearchAttributes:
+    attributes = parse(body, UpsertSearchAttributesCommand).attributes
+    wrong = [name for name in attributes if not _ATTRIBUTE_KEY.match(name) or len(name) > 128]
+    if wrong:
+        raise ValidationFailed({f"attributes.{wrong[0][:140]}": ["is not a name of a search attribute"]})
+    return UpsertSearchAttributes(attributes)
+
+
+def _memo(body: dict[str, Any]) -> UpsertMemo:
+    blob = _value(parse(body, UpsertMemoCommand).entries, "entries")
+    entries = _json_map(blob)
+    if len(entries) > MEMO_ENTRIES_MAX:
+        raise ValidationFailed({"entries": [f"must be at most {MEMO_ENTRIES_MAX}"]})
+    for name, value in entries.items():
+        if not _MEMO_KEY.match(name):
+            raise ValidationFailed({f"entries.{name[:80]}": ["is not a name that a memo can have"]})
+        if len(json.dumps(value).encode()) > MEMO_VALUE_BYTES_MAX:
+            raise ValidationFailed({f"entries.{name}": [f"must be at most {MEMO_VALUE_BYTES_MAX} bytes"]})
+    return UpsertMemo(entries, blob)
+
+
+def _json_map(blob: Blob) -> dict[str, Any]:
+    try:
+        entries = payloads.decode(blob)
+        if isinstance(entries, dict) and json.loads(json.dumps(entries, allow_nan=False)) == entries:
+            return entries
+    except (PenstockError, TypeError, ValueError):
+        pass
+    raise ValidationFailed({"entries": ["must be a map of JSON values"]})
+
+
+def _condition(body: dict[str, Any]) -> OpenConditionWait:
+    request = parse(body, ConditionWaitCommand)
+    extra = _extra(body)
+    return OpenConditionWait(
+        request.condition_key, request.condition_definition_fingerprint, request.timeout_seconds, extra
+    )
+
+
+def _complete_update(body: dict[str, Any]) -> CompleteUpdate:
+    request = parse(body, CompleteUpdateCommand)
+    return CompleteUpdate(request.update_id, _value(request.result, "result"))
+
+
+def _fail_update(body: dict[str, Any]) -> FailUpdate:
+    request = parse(body, FailUpdateCommand)
+    told = {
+        "exception_type": request.exception_type,
+        "exception_class": request.exception_class or request.exception_type,
+        "non_retryable": request.non_retryable,
+    }
+    return FailUpdate(
+        request.update_id, request.message, {name: value for name, value in told.items() if value is not None}
+    )
+
+
+def _cancel_selection(body: dict[str, Any]) -> CancelSelectionOperation:
+    request = parse(body, CancelSelectionCommand)
+    return CancelSelectionOperation(
+        request.selection_group_id, request.member_index, msgspec.to_builtins(request)
+    )
+
+
+def _value(value: object, field: str) -> Blob:
+    return Blob(payloads.parse_value(value, field).blob)
+
+
+def _arguments(value: object) -> Blob:
+    return Blob(payloads.parse(value, "arguments").blob)
+
+
+def _activity(body: dict[str, Any]) -> ScheduleActivity:
+    return _schedule(parse(body, ScheduleActivityCommand), body)
+
+
+def _failure(body: dict[str, Any]) -> FailWorkflow:
+    return _fail(parse(body, FailWorkflowCommand))
+
+
+def _schedule(request: ScheduleActivityCommand, body: dict[str, Any]) -> ScheduleActivity:
     timeouts = activity_timeouts(
         request.start_to_close_timeout,
         request.schedule_to_start_timeout,
@@ -188,7 +339,7 @@ def retry_policy(request: RetryPolicy | None) -> CoreRetryPolicy:
     )
 
 
-def _fail(request: _FailWorkflow) -> FailWorkflow:
+def _fail(request: FailWorkflowCommand) -> FailWorkflow:
     told = {
         "exception_type": request.exception_type,
         "exception_class": request.exception_class or request.exception_type,
@@ -203,11 +354,33 @@ def _fail(request: _FailWorkflow) -> FailWorkflow:
 def _extra(body: Mapping[str, Any]) -> dict[str, Any]:
     extra = {name: body[name] for name in _REPEATED if body.get(name) is not None}
     if "parallel_group_path" in extra:
-        for entry in parse(extra, _GroupPath).path:
+        for entry in parse(extra, GroupPath).path:
             if entry.parallel_group_index >= entry.parallel_group_size:
                 raise ValidationFailed({"parallel_group_path": ["has an index outside its group"]})
+        if extra["parallel_group_path"][0].get("parallel_group_mode") == "select":
+            parse(extra["parallel_group_path"][0], SelectEntry)
     return extra
 
 
 def _ms(seconds: int | None) -> int | None:
     return None if seconds is None else seconds * 1000
+
+
+_MAKE: dict[str, Callable[[dict[str, Any]], Command]] = {
+    "schedule_activity": _activity,
+    "record_local_activity": _local,
+    "start_timer": _timer,
+    "start_child_workflow": _child,
+    "record_side_effect": _side_effect,
+    "record_version_marker": _version_marker,
+    "upsert_search_attributes": _search_attributes,
+    "upsert_memo": _memo,
+    "open_condition_wait": _condition,
+    "complete_update": _complete_update,
+    "fail_update": _fail_update,
+    "cancel_selection_operation": _cancel_selection,
+    "complete_workflow": _complete,
+    "fail_workflow": _failure,
+    "continue_as_new": _continue,
+}
+SUPPORTED = tuple(_MAKE)

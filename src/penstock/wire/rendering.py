@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from penstock.core.history import lineage, waits
+from penstock.core.history.bounds import Bounds, pressures
 from penstock.core.history.events import CODEC
 from penstock.core.model import (
     Activity,
@@ -84,8 +86,8 @@ def run_summary(run: Run) -> Body:
     }
 
 
-def run_detail(run: Run, status: str, run_count: int, is_current: bool) -> Body:
-    open_ = run.is_open
+def run_detail(run: Run, status: str, run_count: int, is_current: bool, bounds: Bounds) -> Body:
+    open_ = run.is_open and is_current
     return run_summary(run) | {
         "status": status,
         "run_count": run_count,
@@ -103,39 +105,99 @@ def run_detail(run: Run, status: str, run_count: int, is_current: bool) -> Body:
         "wait_reason": _wait_reason(run),
         "open_activities": run.open_activities,
         "open_timers": run.open_timers,
+        "pending": {
+            "activities": run.open_activities,
+            "timers": run.open_timers,
+            "children": run.open_children,
+            "updates": run.open_updates,
+            "signals": run.unseen_signals,
+        },
         "history_length": run.last_sequence,
+        "warnings": warnings(run, bounds),
+        "blocked": json.loads(run.blocked) if run.blocked else None,
+        "archived_at": iso_or_none(run.archived_at_ms),
+        **_origin(run),
         "workflow_task_failures": run.task_failures,
         "last_workflow_task_error": run.task_error,
         "actions": {
-            "can_signal": False,
+            "can_signal": open_,
             "can_query": True,
-            "can_update": False,
-            "can_cancel": open_ and is_current,
-            "can_terminate": open_ and is_current,
-            "can_repair": False,
-            "can_archive": False,
+            "can_update": open_,
+            "can_cancel": open_,
+            "can_terminate": open_,
+            "can_repair": open_,
+            "can_archive": not run.is_open and run.archived_at_ms is None,
         },
+    }
+
+
+def warnings(run: Run, bounds: Bounds) -> list[Body]:
+    """Which bounds a run has nearly reached, and what to do about it."""
+    return [
+        {
+            "limit_kind": each.limit_kind,
+            "current_value": each.current_value,
+            "configured_limit": each.configured_limit,
+            "percent": each.percent,
+            "advice": each.advice,
+        }
+        for each in pressures(run, bounds)
+    ]
+
+
+def _origin(run: Run) -> Body:
+    origin = lineage.of(run)
+    parent = None
+    if origin.is_child:
+        parent = {
+            "workflow_id": origin.parent_workflow_id,
+            "run_id": origin.parent_run_id,
+            "sequence": origin.parent_step,
+            "parent_close_policy": origin.parent_close_policy.value,
+        }
+    return {
+        "parent": parent,
+        "continued_from_run_id": origin.continued_from,
+        "retried_from_run_id": origin.retried_from,
+        "attempt": origin.attempt,
     }
 
 
 def _wait_kind(run: Run) -> str | None:
     if not run.is_open:
         return None
-    if run.open_activities:
-        return "activity"
-    return "timer" if run.open_timers else "workflow_task"
+    if run.blocked is not None:
+        return "replay_blocked"
+    if waits.parse(run.waits).condition is not None:
+        return "condition"
+    for kind, count in (
+        ("activity", run.open_activities),
+        ("child", run.open_children),
+        ("timer", run.open_timers),
+        ("update", run.open_updates),
+    ):
+        if count:
+            return kind
+    return "workflow_task"
 
 
 def _wait_reason(run: Run) -> str | None:
     if not run.is_open:
         return None
+    if run.blocked is not None:
+        return f"The workers' code does not fit the history: {run.task_error}"
     if run.task_error is not None:
         return f"The workflow task failed {run.task_failures} times: {run.task_error}"
-    parts = []
-    if run.open_activities:
-        parts.append(f"{run.open_activities} open activities")
-    if run.open_timers:
-        parts.append(f"{run.open_timers} open timers")
+    condition = waits.parse(run.waits).condition
+    parts = [] if condition is None else [f"condition {condition.key}" if condition.key else "a condition"]
+    for count, what in (
+        (run.open_activities, "open activities"),
+        (run.open_children, "open children"),
+        (run.open_timers, "open timers"),
+        (run.open_updates, "updates to be applied"),
+    ):
+        if count:
+            parts.append(f"{count} {what}")
     return "Waiting for " + " and ".join(parts) if parts else "Waiting for a worker to take its workflow task"
 
 
@@ -143,11 +205,7 @@ def control_event(event: RecordedEvent, run: Run) -> Body:
     """An event for operators: the first one also shows what the run was started with."""
     payload: Any = msgspec.Raw(event.payload.encode())
     if event.sequence == 1:
-        payload = json.loads(event.payload) | {
-            "arguments": run.input,
-            "memo": json.loads(run.memo),
-            "search_attributes": json.loads(run.search_attributes),
-        }
+        payload = json.loads(event.payload) | {"arguments": run.input}
     return {
         "id": event.id,
         "sequence": event.sequence,

@@ -38,6 +38,7 @@ from penstock.wire.fields import (
     ReasonText,
     RequestId,
     RetentionDays,
+    RetryRate,
     RunningLimit,
     Seconds,
     Slots,
@@ -156,6 +157,31 @@ class AskQuery(Request):
     input: Anything = None
 
 
+class SendSignal(Request):
+    input: Anything = None
+    request_id: RequestId | None = None
+
+
+class AskUpdate(Request):
+    input: Anything = None
+    request_id: RequestId | None = None
+    wait_for: Literal["accepted", "completed"] | None = None
+    wait_timeout_seconds: Annotated[int, Meta(ge=1, le=600)] | None = None
+    wait_policy: Anything = None
+
+
+class SignalWithStart(StartWorkflow, kw_only=True):
+    """A start, and a signal that is recorded with it, or sent to the run that has the id."""
+
+    signal_name: Name
+    signal_input: Anything = None
+    signal_request_id: RequestId | None = None
+
+
+class ReadResult(Request):
+    wait_seconds: Annotated[int, Meta(ge=0, le=60)] = 0
+
+
 class QueryLease(Request):
     lease_owner: Name
     query_task_attempt: Attempt
@@ -183,14 +209,6 @@ class BatchOf(Request):
     items: Annotated[list[Object], Meta(min_length=1, max_length=100)]
 
 
-class ListWorkflows(Request):
-    workflow_type: Name | None = None
-    status: Literal["running", "completed", "failed"] | None = None
-    query: Name | None = None
-    page_size: Annotated[int, Meta(ge=1, le=200)] = 50
-    next_page_token: Annotated[str, Meta(max_length=1000)] | None = None
-
-
 class ListActivities(Request):
     status: Literal["running", "completed", "failed"] | None = None
     page_size: Annotated[int, Meta(ge=1, le=200)] = 50
@@ -201,6 +219,7 @@ class ReadHistory(Request):
     page_size: Annotated[int, Meta(ge=1, le=1000)] = 100
     next_page_token: Annotated[str, Meta(max_length=1000)] | None = None
     wait_new_event: bool = False
+    order: Literal["asc", "desc"] = "asc"
 
 
 class ListWorkers(Request):
@@ -249,6 +268,8 @@ class ConfigureQueue(Request, forbid_unknown_fields=True):
     clear_fairness_weight_overrides: bool | None = None
     fairness: Literal["on", "off", "default"] | UnsetType | None = UNSET
     fairness_counts: Literal["dispatches", "running", "default"] | UnsetType | None = UNSET
+    retry_rps_limit: RetryRate | Default | UnsetType = UNSET
+    """The retry budget: attempts after the first that may become ready in a second."""
     max_running: RunningLimit | Default | UnsetType = UNSET
     fairness_key_max_running_default: RunningLimit | Default | UnsetType = UNSET
     aging_wait_seconds: AgingWait | Default | UnsetType = UNSET
@@ -327,8 +348,15 @@ class ReadTaskHistory(TaskLease):
     history_page_size: HistoryPage | None = None
 
 
+class StreamCursor(Request):
+    stream_name: Name
+    through_position: Annotated[int, Meta(ge=0, le=INT_MAX)]
+
+
 class CompleteWorkflowTask(TaskLease):
     commands: Annotated[list[Object], Meta(min_length=1, max_length=1000)]
+    message_stream_cursors: Annotated[list[StreamCursor], Meta(max_length=1000)] | None = None
+    """How far the code has read the streams of messages that it is sent."""
 
 
 class WorkflowTaskFailure(Request):
@@ -382,6 +410,8 @@ class StartActivityTask(ActivityLease):
 
 
 class HeartbeatActivityTask(ActivityLease):
+    sequence: Annotated[int, Meta(ge=0, le=INT_MAX)] | None = None
+    """Counts the heartbeats of an attempt: one that was overtaken on the way does not undo what a later one told."""
     details: Anything = None
     message: Message | None = None
     current: Anything = None

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.core.history.decide import retry_snapshot
 from penstock.core.history.events import CODEC
+from penstock.core.history.payloads import retry_snapshot
 from penstock.core.model import Activity, RecordedEvent, Run, Task
 from penstock.core.timers import iso
 from penstock.wire.rendering import Body, envelope, page_token, worker_event
 
 _UNKNOWN_RESUME: dict[str, Any] = dict.fromkeys(
     (
-        "workflow_update_id",
         "workflow_wait_kind",
         "open_wait_id",
         "resume_source_kind",
@@ -49,6 +48,7 @@ def workflow_task(task: Task, run: Run, events: Sequence[RecordedEvent]) -> Body
         "cancel_requested": False,
         "priority": run.level,
         "fairness_key": run.key or None,
+        "workflow_update_id": task.update_id,
     } | _UNKNOWN_RESUME
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from penstock.core.admission import queue_scope
 from penstock.core.explaining import limits, serving
 from penstock.core.explaining.expectation import AT_ONCE_MS, NO_PACE, Pace, expectation
 from penstock.core.explaining.position import turns
@@ -20,9 +21,10 @@ from penstock.core.explaining.values import (
     Position,
     Remedy,
 )
-from penstock.core.explaining.words import sentence, span
+from penstock.core.explaining.words import scope_words, sentence, span
 from penstock.core.model import Queue, Task, TaskKind, TaskState
 from penstock.core.policies import KeyState, Order, Setting
+from penstock.core.rates import MICRO
 from penstock.core.scheduling.gates import Gate, ScopeState, gates
 
 
@@ -116,12 +118,36 @@ def _delayed(seen: Situation) -> Explanation:
     if task.kind is TaskKind.WORKFLOW and seen.run_failures:
         times = "once" if seen.run_failures == 1 else f"{seen.run_failures} times in a row"
         kind, message = Kind.BLOCKED_RUN, f"its workflow task failed {times}{error}; {soon}"
+    elif task.retry_due_at_ms is not None:
+        return _moved(seen, task.retry_due_at_ms, f"attempt {task.attempt} did not succeed{error}")
     else:
         kind, message = Kind.RETRY_BACKOFF, f"attempt {task.attempt} did not succeed{error}; {soon}"
     fix = (Remedy(Act.FIX),) if kind is Kind.BLOCKED_RUN else ()
     rest = Constraint(kind, message, opens_at_ms=at_ms, frees=(Remedy(Act.WAIT, at_ms=at_ms), *fix))
     closed = [rest, *_closed(seen)]
     return _answer(seen, closed, expected=_after_rest(seen, closed))
+
+
+def _moved(seen: Situation, due_at_ms: int, before: str) -> Explanation:
+    """A retry that was due already, or is soon, and has a place further on by the retry budget of its line."""
+    task, now_ms, rate = seen.task, seen.now_ms, seen.queue.rules.retry_rate
+    at_ms, scope = task.available_at_ms, queue_scope(task.namespace, task.task_queue, task.kind)
+    most = "" if rate is None else f" of {rate.micro / MICRO:g} retries a second"
+    raised = () if rate is None else (Remedy(Act.RAISE, scope, to=2 * rate.micro, is_rate=True),)
+    rest = Constraint(
+        Kind.RETRY_BUDGET,
+        f"{before}; its retry was due {_ago(now_ms - due_at_ms)}, and the retry budget{most} of "
+        f"{scope_words(scope)} moved it by {span(at_ms - due_at_ms)}: next attempt in {span(at_ms - now_ms)}",
+        scope,
+        opens_at_ms=at_ms,
+        frees=(Remedy(Act.WAIT, at_ms=at_ms), *raised),
+    )
+    closed = [rest, *_closed(seen)]
+    return _answer(seen, closed, expected=_after_rest(seen, closed))
+
+
+def _ago(ms: int) -> str:
+    return f"{span(ms)} ago" if ms > 0 else "now"
 
 
 def _after_rest(seen: Situation, closed: Sequence[Constraint]) -> Expectation:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from penstock.core.explaining.values import Act, Constraint, Expectation, Explanation, Kind, Remedy
 from penstock.core.explaining.words import counted, sentence, span
-from penstock.core.model import Run, Timer
+from penstock.core.history.waits import ConditionWait
+from penstock.core.model import Child, Run, Timer
 from penstock.core.timers import iso
 
 
@@ -53,6 +54,34 @@ def timer(timers: Sequence[Timer], now_ms: int) -> Constraint:
         opens_at_ms=at_ms,
         frees=(Remedy(Act.WAIT, at_ms=at_ms),),
     )
+
+
+def waits_for_condition(run: Run, wait: ConditionWait, now_ms: int) -> Explanation:
+    """Only the code knows when its condition holds; what it hears can make it so."""
+    what = f"the condition {wait.key}" if wait.key else "a condition of its code"
+    at_ms = wait.fire_at_ms
+    until = "" if at_ms is None else f", or until its timeout in {span(at_ms - now_ms)}"
+    frees = (Remedy(Act.SIGNAL), *(() if at_ms is None else (Remedy(Act.WAIT, at_ms=at_ms),)))
+    constraint = Constraint(
+        Kind.CONDITION, f"it waits until {what} holds{until}", opens_at_ms=at_ms, frees=frees
+    )
+    expected = Expectation(unknown_because="It goes on when a signal or an update makes the condition true.")
+    return Explanation(sentence(run.workflow_id, constraint), constraint, expected=expected)
+
+
+def waits_for_children(run: Run, children: Sequence[Child]) -> Explanation:
+    names = ", ".join(each.workflow_id for each in children[:3])
+    more = " and others" if len(children) > 3 else ""
+    count = len(children)
+    told = "1 child" if count == 1 else f"{count:,} children"
+    constraint = Constraint(
+        Kind.CHILD,
+        f"{told} must end first: {names}{more}. Ask why for each of them",
+        used=count,
+        frees=(Remedy(Act.REPORT, count=count),),
+    )
+    unknown = Expectation(unknown_because="It goes on when a child ends.")
+    return Explanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
 
 
 def waits_for_signal(run: Run) -> Explanation:

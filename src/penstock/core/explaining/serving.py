@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from penstock.core.explaining.values import Act, Constraint, Kind, Remedy
 from penstock.core.explaining.words import counted
-from penstock.core.model import Cohort, Task, TaskKind, Worker
+from penstock.core.model import Cohort, Task, Worker
 from penstock.core.scheduling.cohorts import DRAINING, is_stale
 from penstock.core.scheduling.dispatch import fit
 
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """The workers of a queue, with what they hold of one line."""
+    """The workers of a queue, with what they run of one line."""
 
     workers: Sequence[Worker]
     cohorts: Sequence[Cohort]
     held: Mapping[str, int]
-    """Leases of the line, by worker."""
+    """How many of their slots for its kind of task are taken, by worker."""
     now_ms: int
     stale_after_ms: int
 
@@ -99,8 +99,8 @@ def _draining(crew: Crew, task: Task, fitting: Sequence[Worker]) -> Constraint:
 def saturation(crew: Crew, task: Task) -> Constraint | None:
     """Whether every slot of those who could take the task is leased, or they have none."""
     serving = crew.serving(task)
-    slots = sum(_slots(worker, task.kind) for worker in serving)
-    held = sum(min(crew.held.get(worker.worker_id, 0), _slots(worker, task.kind)) for worker in serving)
+    slots = sum(worker.slots(task.kind) for worker in serving)
+    held = sum(min(crew.held.get(worker.worker_id, 0), worker.slots(task.kind)) for worker in serving)
     if not serving or held < slots:
         return None
     if not slots:
@@ -128,14 +128,10 @@ def _no_slots(task: Task, serving: Sequence[Worker]) -> Constraint:
 
 def _nearest_slot(crew: Crew, task: Task, serving: Sequence[Worker]) -> Remedy:
     """The worker that has to end the fewest leases; some hold more than they have slots."""
-    able = [each for each in serving if _slots(each, task.kind)]
-    over = {each.worker_id: crew.held.get(each.worker_id, 0) - _slots(each, task.kind) + 1 for each in able}
+    able = [each for each in serving if each.slots(task.kind)]
+    over = {each.worker_id: crew.held.get(each.worker_id, 0) - each.slots(task.kind) + 1 for each in able}
     worker = min(over, key=lambda each: (over[each], each))
     return Remedy(Act.END_LEASES, _line(task), count=over[worker], worker=worker)
-
-
-def _slots(worker: Worker, kind: TaskKind) -> int:
-    return worker.workflow_slots if kind is TaskKind.WORKFLOW else worker.activity_slots
 
 
 def _register(task: Task) -> Remedy:

@@ -13,6 +13,7 @@ class Kind(StrEnum):
     LEASED = "leased"
     PREFETCHED = "prefetched"
     RETRY_BACKOFF = "retry_backoff"
+    RETRY_BUDGET = "retry_budget"
     BLOCKED_RUN = "blocked_run"
     NO_WORKER = "no_worker_for_type"
     NO_POLLER = "no_poller"
@@ -34,6 +35,8 @@ class Kind(StrEnum):
     BEHIND_OWN_KEY = "behind_own_key"
     TIMER = "timer"
     ACTIVITY = "waiting_for_activity"
+    CHILD = "waiting_for_child"
+    CONDITION = "waiting_for_condition"
     SIGNAL = "waiting_for_signal"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.core.model import ActivityTimeouts, Blob, Json, RetryPolicy, Wish
+from penstock.core.model import ActivityTimeouts, Blob, ClosePolicy, Json, RetryPolicy, Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,97 @@ class ScheduleActivity:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordLocalActivity:
+    """An activity that the worker ran by itself, inside the workflow task, and how it ended."""
+
+    activity_type: str
+    outcome: str
+    """completed, failed, timed_out or cancelled"""
+    arguments: Blob
+    result: Blob | None = None
+    told: Json = field(default_factory=dict)
+    """Attempts, message, exception and the like, as the worker sent them."""
+    extra: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class StartTimer:
     delay_s: int
     extra: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StartChild:
+    workflow_type: str
+    task_queue: str | None
+    """None: the queue of the parent."""
+    arguments: Blob
+    workflow_id: str | None = None
+    """None: one is made from the parent's run and step."""
+    policy: ClosePolicy = ClosePolicy.ABANDON
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    execution_timeout_s: int | None = None
+    run_timeout_s: int | None = None
+    extra: Json = field(default_factory=dict)
+    wish: Wish = field(default_factory=Wish)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSideEffect:
+    result: Blob
+    stream: Json | None = None
+    """What it adds to, or says of, a stream that the run writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordVersionMarker:
+    change_id: str
+    version: int
+    min_supported: int
+    max_supported: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertSearchAttributes:
+    attributes: Json
+    """None as a value deletes."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertMemo:
+    entries: Json
+    blob: Blob
+    """The same, as the worker encoded it: replay compares it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenConditionWait:
+    key: str | None = None
+    fingerprint: str | None = None
+    timeout_s: int | None = None
+    extra: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteUpdate:
+    update_id: str
+    result: Blob
+
+
+@dataclass(frozen=True, slots=True)
+class FailUpdate:
+    update_id: str
+    message: str
+    extra: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CancelSelectionOperation:
+    """Give up one member of a selection; the seven fields are repeated in the event."""
+
+    group_id: str
+    member_index: int
+    echoed: Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,4 +127,28 @@ class FailWorkflow:
     """Exception type, class and the like, as the worker sent them."""
 
 
-Command = ScheduleActivity | StartTimer | CompleteWorkflow | FailWorkflow
+@dataclass(frozen=True, slots=True)
+class ContinueAsNew:
+    arguments: Blob
+    workflow_type: str | None = None
+    """None: the same as now."""
+    task_queue: str | None = None
+
+
+Terminal = CompleteWorkflow | FailWorkflow | ContinueAsNew
+OnUpdate = CompleteUpdate | FailUpdate
+Step = (
+    ScheduleActivity
+    | RecordLocalActivity
+    | StartTimer
+    | StartChild
+    | RecordSideEffect
+    | RecordVersionMarker
+    | UpsertSearchAttributes
+    | UpsertMemo
+    | OpenConditionWait
+)
+"""Each of these is numbered: a step of the run."""
+Command = Step | OnUpdate | CancelSelectionOperation | Terminal
+Grouped = ScheduleActivity | RecordLocalActivity | StartTimer | StartChild | OpenConditionWait
+"""What may be a member of a parallel group or of a selection."""

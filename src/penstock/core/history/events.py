@@ -1,15 +1,12 @@
-"""What happened: the types of events, and how they take their place in a history."""
+"""What happened: the types of events."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import replace
 from enum import StrEnum
 
-from penstock.core.model import Event, RecordedEvent, Run
-
 CODEC = "avro"
+MESSAGE_STREAM_SIGNAL = "__durable_workflow_message_stream"
+"""The name under which messages of streams reach workflow code."""
 
 
 class EventType(StrEnum):
@@ -19,6 +16,7 @@ class EventType(StrEnum):
     WORKFLOW_CANCELLED = "WorkflowCancelled"
     WORKFLOW_TERMINATED = "WorkflowTerminated"
     WORKFLOW_TIMED_OUT = "WorkflowTimedOut"
+    WORKFLOW_CONTINUED_AS_NEW = "WorkflowContinuedAsNew"
     CANCEL_REQUESTED = "CancelRequested"
     TERMINATE_REQUESTED = "TerminateRequested"
     ACTIVITY_SCHEDULED = "ActivityScheduled"
@@ -30,6 +28,26 @@ class EventType(StrEnum):
     TIMER_SCHEDULED = "TimerScheduled"
     TIMER_FIRED = "TimerFired"
     TIMER_CANCELLED = "TimerCancelled"
+    CHILD_WORKFLOW_SCHEDULED = "ChildWorkflowScheduled"
+    CHILD_RUN_STARTED = "ChildRunStarted"
+    CHILD_RUN_COMPLETED = "ChildRunCompleted"
+    CHILD_RUN_FAILED = "ChildRunFailed"
+    CHILD_RUN_CANCELLED = "ChildRunCancelled"
+    CHILD_RUN_TERMINATED = "ChildRunTerminated"
+    SIDE_EFFECT_RECORDED = "SideEffectRecorded"
+    VERSION_MARKER_RECORDED = "VersionMarkerRecorded"
+    SEARCH_ATTRIBUTES_UPSERTED = "SearchAttributesUpserted"
+    MEMO_UPSERTED = "MemoUpserted"
+    CONDITION_WAIT_OPENED = "ConditionWaitOpened"
+    CONDITION_WAIT_SATISFIED = "ConditionWaitSatisfied"
+    CONDITION_WAIT_TIMED_OUT = "ConditionWaitTimedOut"
+    SIGNAL_RECEIVED = "SignalReceived"
+    UPDATE_ACCEPTED = "UpdateAccepted"
+    UPDATE_APPLIED = "UpdateApplied"
+    UPDATE_COMPLETED = "UpdateCompleted"
+    SELECTION_RESOLVED = "SelectionResolved"
+    SELECTION_OPERATION_CANCELLED = "SelectionOperationCancelled"
+    PARENT_CLOSE_POLICY_APPLIED = "ParentClosePolicyApplied"
 
 
 CLOSING = (
@@ -38,19 +56,25 @@ CLOSING = (
     EventType.WORKFLOW_CANCELLED,
     EventType.WORKFLOW_TERMINATED,
     EventType.WORKFLOW_TIMED_OUT,
+    EventType.WORKFLOW_CONTINUED_AS_NEW,
 )
 
-
-def recorded(
-    run: Run, events: Sequence[Event], now_ms: int, task_id: str | None = None
-) -> tuple[Run, list[RecordedEvent]]:
-    """Give events the next places of the run's history: dense, from 1, `history-only-grows`."""
-    lines = [
-        RecordedEvent(run.run_id, run.last_sequence + offset, event.type, _text(event), now_ms, task_id)
-        for offset, event in enumerate(events, 1)
-    ]
-    return replace(run, last_sequence=run.last_sequence + len(lines), last_progress_at_ms=now_ms), lines
-
-
-def _text(event: Event) -> str:
-    return json.dumps(event.payload, ensure_ascii=False, separators=(",", ":"))
+SUCCEEDED = frozenset(
+    {
+        EventType.ACTIVITY_COMPLETED,
+        EventType.TIMER_FIRED,
+        EventType.CHILD_RUN_COMPLETED,
+        EventType.CONDITION_WAIT_SATISFIED,
+        EventType.CONDITION_WAIT_TIMED_OUT,
+    }
+)
+"""A step has ended as it should."""
+ENDED = SUCCEEDED | {
+    EventType.ACTIVITY_FAILED,
+    EventType.ACTIVITY_TIMED_OUT,
+    EventType.ACTIVITY_CANCELLED,
+    EventType.CHILD_RUN_FAILED,
+    EventType.CHILD_RUN_CANCELLED,
+    EventType.CHILD_RUN_TERMINATED,
+}
+"""A step has ended, one way or the other."""

@@ -1,40 +1,80 @@
-"""Parallel groups: steps that the code awaits together, and when it is worth waking it for them.
+"""Parallel groups: steps that the code awaits together, as commands name them.
 
-The code goes on when every leaf of the outermost group has ended, so it is woken once, then. A worker that looks
-earlier sends the whole group again; steps that were opened before are not opened twice.
+Each member carries a path from the outermost group to its own. In every entry the base and the index of the member
+add up to the member's step. The outermost entry says whether the code waits for all (a group) or for the first (a
+selection).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 PATH = "parallel_group_path"
+BASE = "parallel_group_base_sequence"
+_ID = "parallel_group_id"
+_INDEX = "parallel_group_index"
+_SIZE = "parallel_group_size"
+_MEMBER_BASE = "selection_member_base_sequence"
 
 
 def step_of(extra: Mapping[str, Any]) -> int | None:
     """The step that a member of a group must have; None outside groups."""
     path = extra.get(PATH)
-    if not path:
-        return None
-    inner = path[-1]
-    return int(inner["parallel_group_base_sequence"]) + int(inner["parallel_group_index"])
+    return None if not path else int(path[-1][BASE]) + int(path[-1][_INDEX])
 
 
-def outermost(extra: Mapping[str, Any]) -> range | None:
-    """The steps of the group that the code waits for as a whole."""
-    path = extra.get(PATH)
-    if not path:
-        return None
-    outer = path[0]
-    base = int(outer["parallel_group_base_sequence"])
-    return range(base, base + int(outer["parallel_group_size"]))
+def is_consistent(extra: Mapping[str, Any]) -> bool:
+    """Whether every entry of a member's path means the same step."""
+    return len({int(entry[BASE]) + int(entry[_INDEX]) for entry in extra.get(PATH, ())}) <= 1
 
 
-def is_complete(payload: Mapping[str, Any], open_steps: Collection[int]) -> bool:
-    """Whether the code must look at an ended step: it stands alone, or its whole group has ended."""
-    group = outermost(payload)
-    if group is None:
-        return True
-    ended = payload.get("sequence")
-    return not any(step in group and step != ended for step in open_steps)
+def outermost(payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    path = payload.get(PATH)
+    return path[0] if path else None
+
+
+def group_id(entry: Mapping[str, Any]) -> str:
+    return str(entry.get(_ID) or f"{entry[BASE]}:{entry[_SIZE]}")
+
+
+def base(entry: Mapping[str, Any]) -> int:
+    return int(entry[BASE])
+
+
+def size(entry: Mapping[str, Any]) -> int:
+    return int(entry[_SIZE])
+
+
+def index(entry: Mapping[str, Any]) -> int:
+    return int(entry[_INDEX])
+
+
+def is_selection(entry: Mapping[str, Any]) -> bool:
+    return entry.get("parallel_group_mode") == "select"
+
+
+def moved(extra: Mapping[str, Any], by: int) -> dict[str, Any]:
+    """The same member, where the run numbers its steps differently than the worker guessed."""
+    entry = _moved(extra, by)
+    if PATH in extra:
+        entry[PATH] = [_moved(each, by) for each in extra[PATH]]
+    return entry
+
+
+def _moved(entry: Mapping[str, Any], by: int) -> dict[str, Any]:
+    changed = dict(entry)
+    for name in (BASE, _MEMBER_BASE):
+        if name in changed:
+            changed[name] = int(changed[name]) + by
+    if isinstance(changed.get(_ID), str):
+        changed[_ID] = _moved_id(changed[_ID], by)
+    return changed
+
+
+def _moved_id(identifier: str, by: int) -> str:
+    """Ids of groups end in their base and their size."""
+    name, *numbers = identifier.rsplit(":", 2)
+    if len(numbers) != 2 or not numbers[0].isdigit():
+        return identifier
+    return f"{name}:{int(numbers[0]) + by}:{numbers[1]}"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from zlib import crc32
 
 from penstock.core.model import Activity, ActivityStatus
+from penstock.core.rates import NANO, NANO_PER_MS
 from penstock.core.timers import earliest
 
+JITTER_MAX_NS = NANO
 WORKFLOW_TASK_BACKOFF_MS = (1_000, 60_000)
+BLOCKED_BACKOFF_MS = (10_000, 60_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,34 @@ def after_failure(
     return TryAgain(at_ms, backoff_s)
 
 
+@dataclass(frozen=True, slots=True)
+class RetryPlace:
+    """A part of a line's time that one retry has for itself, given by the line's retry budget."""
+
+    from_ns: int
+    for_ns: int
+
+    def moment_ms(self, task_id: str, attempt: int) -> int:
+        """When the retry goes, somewhere in its place: the same whenever it is asked, another for each attempt.
+
+        Lines that lean on one downstream would else be in step with each other after an outage of it.
+        """
+        spread_ns = min(self.for_ns, JITTER_MAX_NS)
+        jitter_ns = crc32(f"{task_id}/{attempt}".encode()) * spread_ns >> 32
+        return -(-(self.from_ns + jitter_ns) // NANO_PER_MS)
+
+
 def workflow_task_backoff_ms(failures: int) -> int:
     """How long a workflow task rests after its n-th failure in a row: doubling from one second to a minute."""
-    first, most = WORKFLOW_TASK_BACKOFF_MS
+    return _doubling(failures, *WORKFLOW_TASK_BACKOFF_MS)
+
+
+def blocked_backoff_ms(failures: int) -> int:
+    """The same for a task whose code does not fit its history: that is not mended in a second."""
+    return _doubling(failures, *BLOCKED_BACKOFF_MS)
+
+
+def _doubling(failures: int, first: int, most: int) -> int:
     return min(most, first << min(failures - 1, 10))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock import __version__
+from penstock.core.history.bounds import WARN_FROM_PERCENT
 from penstock.core.timers import iso
 from penstock.engine import namespaces, workers
 from penstock.errors import PenstockError, Reason
@@ -85,11 +86,15 @@ async def cluster_info(call: Call) -> Answer:
         "limits": _limits(settings),
         "structural_limits": {
             "pending_activity_count": settings.limits.pending_activities_max,
+            "pending_child_count": settings.limits.pending_children_max,
             "pending_timer_count": settings.limits.pending_timers_max,
+            "pending_signal_count": settings.limits.pending_signals_max,
+            "pending_update_count": settings.limits.pending_updates_max,
             "command_batch_size": 1000,
             "payload_size_bytes": settings.limits.payload_bytes_max,
             "memo_size_bytes": settings.limits.memo_bytes_max,
             "history_event_count": settings.limits.history_events_max,
+            "warning_threshold_percent": WARN_FROM_PERCENT,
         },
         "client_compatibility": _COMPATIBILITY,
         "control_plane": _CONTROL_PLANE,
@@ -114,6 +119,7 @@ def _limits(settings: Settings) -> dict[str, int]:
         "max_search_attribute_value_bytes": limits.search_attribute_value_bytes_max,
         "max_operation_name_length": limits.operation_name_bytes_max,
         "max_pending_activities": limits.pending_activities_max,
+        "max_pending_children": limits.pending_children_max,
         "max_pending_timers": limits.pending_timers_max,
     }
 
@@ -130,15 +136,20 @@ _CAPABILITIES: dict[str, Any] = {
     "priority": True,
     "fairness": True,
     "task_queue_config": True,
-    "signals": False,
+    "signals": True,
     "queries": True,
-    "updates": False,
+    "updates": True,
     "schedules": False,
-    "search_attributes": False,
-    "history_export": False,
-    "continue_as_new": False,
-    "child_workflows": False,
-    "history_retention": False,
+    "search_attributes": True,
+    "history_export": True,
+    "continue_as_new": True,
+    "child_workflows": True,
+    "child_workflow_retry_policy": True,
+    "child_workflow_timeouts": True,
+    "parent_close_policy": True,
+    "message_streams": True,
+    "workflow_streams": True,
+    "history_retention": True,
     "payload_codecs": ["avro"],
     "response_compression": ["gzip", "deflate"],
 }

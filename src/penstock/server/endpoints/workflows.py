@@ -1,22 +1,22 @@
-"""Workflows: start, list, describe, runs, history, cancel, terminate."""
+"""Workflows: start, describe, runs, history, cancel, terminate."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from penstock.core.history.events import CODEC
-from penstock.core.model import Host, RunId
+from penstock.core.model import RunId
 from penstock.engine import closing, reading, starts
 from penstock.engine.closing import End
-from penstock.engine.starts import StartOutcome
-from penstock.ports.store import RunFilter
+from penstock.engine.reading import HistoryPage, RunView
+from penstock.engine.starts import Started, StartOutcome
 from penstock.server.endpoints import batches
-from penstock.server.endpoints.paging import after_sequence, next_start, start_token
+from penstock.server.endpoints.paging import after_sequence
 from penstock.server.endpoints.starting import workflow_start
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import rendering, strict_json
 from penstock.wire.parsing import parse, refuse
-from penstock.wire.requests import EndRun, ListWorkflows, ReadHistory, StartWorkflow
+from penstock.wire.requests import EndRun, ReadHistory, StartWorkflow
 
 IDEMPOTENCY_KEY_MAX = 255
 
@@ -38,7 +38,10 @@ async def start_batch(call: Call) -> Answer:
 async def _start(call: Call, request: StartWorkflow, body: object, key: str | None) -> Answer:
     limits = call.house.settings.limits
     asked = workflow_start(request, body if isinstance(body, dict) else {}, call.namespace, key, limits)
-    started = await starts.start_workflow(call.house, asked)
+    return started_body(await starts.start_workflow(call.house, asked))
+
+
+def started_body(started: Started) -> Answer:
     run = started.run
     answer = {
         "workflow_id": run.workflow_id,
@@ -72,28 +75,18 @@ def start_key(key: object, field: str) -> str | None:
     return key
 
 
-async def list_all(call: Call) -> Answer:
-    query: ListWorkflows = call.query
-    narrow = RunFilter(call.namespace, Host.WORKFLOW, query.workflow_type, query.status, query.query)
-    runs = await reading.page(call.house, narrow, next_start(query.next_page_token), query.page_size + 1)
-    page = runs[: query.page_size]
-    return Answer(
-        {
-            "workflows": [rendering.run_summary(run) for run in page],
-            "workflow_count": len(page),
-            "next_page_token": start_token(page[-1]) if len(runs) > len(page) else None,
-        }
-    )
-
-
 async def describe(call: Call) -> Answer:
     view = await reading.describe(call.house, call.namespace, _id(call))
-    return Answer(rendering.run_detail(view.run, view.status, view.run_count, view.is_current))
+    return Answer(_detail(call, view))
 
 
 async def describe_run(call: Call) -> Answer:
     view = await reading.describe(call.house, call.namespace, _id(call), text_path(call, "run_id"))
-    return Answer(rendering.run_detail(view.run, view.status, view.run_count, view.is_current))
+    return Answer(_detail(call, view))
+
+
+def _detail(call: Call, view: RunView) -> dict[str, Any]:
+    return rendering.run_detail(view.run, view.status, view.run_count, view.is_current, call.house.bounds)
 
 
 async def runs(call: Call) -> Answer:
@@ -108,18 +101,31 @@ async def runs(call: Call) -> Answer:
 
 
 async def history(call: Call) -> Answer:
+    """A page of the named run's history, or of the current one's: forwards from a place, or back from the end."""
     query: ReadHistory = call.query
+    named = text_path(call, "run_id") if "run_id" in call.path else None
+    run_id = named or (await reading.describe(call.house, call.namespace, _id(call))).run.run_id
+    if query.order == "desc":
+        before = after_sequence(query.next_page_token) if query.next_page_token is not None else None
+        page = await reading.history_back(
+            call.house, call.namespace, _id(call), run_id, before, query.page_size
+        )
+        return _history(page)
     wait_ms = call.house.settings.polls.poll_timeout_ms if query.wait_new_event else 0
     page = await reading.history(
         call.house,
         call.namespace,
         _id(call),
-        text_path(call, "run_id"),
+        run_id,
         after_sequence(query.next_page_token),
         query.page_size,
         wait_ms,
         call.dispatcher.draining,
     )
+    return _history(page)
+
+
+def _history(page: HistoryPage) -> Answer:
     return Answer(
         {
             "workflow_id": page.run.workflow_id,
@@ -141,7 +147,9 @@ async def terminate(call: Call) -> Answer:
 async def _end(call: Call, end: End, outcome: str) -> Answer:
     request: EndRun = call.body
     named = RunId(text_path(call, "run_id")) if "run_id" in call.path else None
-    run = await closing.end_run(call.house, call.namespace, _id(call), end, request.reason, named)
+    run = await closing.end_run(
+        call.house, call.namespace, _id(call), end, request.reason, named, request.request_id
+    )
     return Answer(
         {
             "workflow_id": run.workflow_id,

@@ -37,15 +37,25 @@ NOUNS = (
     "cohorts",
     "nonces",
     "runs",
+    "visibility",
     "histories",
     "activities",
     "timers",
+    "children",
+    "updates",
+    "requests",
+    "messages",
+    "streams",
+    "letters",
     "tasks",
     "scopes",
     "policies",
+    "retry_budgets",
     "queues",
     "queries",
     "journal",
+    "retention",
+    "survey",
 )
 """In this order writes are flushed, on every node: locks are taken in one order."""
 
@@ -92,6 +102,16 @@ def catalogue(dialect: Dialect) -> Mapping[str, Statement]:
                 raise ValueError(f"statement {name!r} is named twice")
             statements[name] = _render(name, block, dialect, len(statements))
     return statements
+
+
+def dialect_of(statements: Mapping[str, Statement]) -> Dialect:
+    """Whose words some statements are in."""
+    return next(dialect for dialect in Dialect if catalogue(dialect) is statements)
+
+
+def columns(named: str) -> str:
+    """The columns that a file lists under a name, of the table that is called `t`."""
+    return _named_texts()[named]
 
 
 @cache

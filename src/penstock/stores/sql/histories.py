@@ -21,6 +21,10 @@ class SqlHistories:
             RecordedEvent(*row[1:]) for row in await self._session.ask("page_history", run_id, after, limit)
         ]
 
+    async def page_back(self, run_id: RunId, before: int, limit: int) -> Sequence[RecordedEvent]:
+        rows = await self._session.ask("page_history_back", run_id, before, limit)
+        return [RecordedEvent(*row[1:]) for row in rows]
+
     async def first_pages(
         self, run_ids: Sequence[RunId], limits: Sequence[int]
     ) -> Sequence[Sequence[RecordedEvent]]:

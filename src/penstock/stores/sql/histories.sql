@@ -7,6 +7,12 @@
 SELECT 1, {event}
   FROM events t WHERE t.run_id = :run_id AND t.sequence > :after ORDER BY t.sequence LIMIT :most;
 
+-- name: page_history_back
+-- alone
+-- takes: run_id text, before bigint, most bigint
+SELECT 1, {event}
+  FROM events t WHERE t.run_id = :run_id AND t.sequence < :before ORDER BY t.sequence DESC LIMIT :most;
+
 -- name: last_event_of_type
 -- takes: run_id text, types text
 SELECT q.n, {event}

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.core.model import Host, Instance, Run, RunId, RunStatus
 from penstock.ports.store import PageStart, RunFilter
+from penstock.stores.sql.run_entries import record_entries, replace_entries
 from penstock.stores.sql.session import Row, Session
 
 _ALL = attrgetter(*Run.__dataclass_fields__)
@@ -27,6 +28,14 @@ _CHANGING = attrgetter(
     "buffered",
     "task_failures",
     "task_error",
+    "open_children",
+    "open_updates",
+    "unseen_signals",
+    "last_request",
+    "owed",
+    "waits",
+    "blocked",
+    "archived_at_ms",
 )
 
 
@@ -45,6 +54,17 @@ class SqlRuns:
         assert standing is not None, "a reserved workflow id has a row"
         return standing
 
+    async def reserve_all(self, instances: Sequence[Instance]) -> Sequence[Instance]:
+        if not instances:
+            return ()
+        ask = self._session.ask_each
+        await ask(
+            "reserve_instance",
+            ((each.namespace, each.workflow_id, each.run_id, each.run_count) for each in instances),
+        )
+        found = await ask("get_instance", ((each.namespace, each.workflow_id) for each in instances))
+        return [Instance(*rows[0][1:]) for rows in found]
+
     async def instance(self, namespace: str, workflow_id: str) -> Instance | None:
         rows = await self._session.ask("get_instance", namespace, workflow_id)
         return Instance(*rows[0][1:]) if rows else None
@@ -61,7 +81,7 @@ class SqlRuns:
         return _first(await self._session.ask("lock_run", run_id))
 
     async def of_instance(self, namespace: str, workflow_id: str) -> Sequence[Run]:
-        return [_run(row) for row in await self._session.ask("runs_of_instance", namespace, workflow_id)]
+        return [run_from(row) for row in await self._session.ask("runs_of_instance", namespace, workflow_id)]
 
     async def page(self, narrow: RunFilter, after: PageStart | None, limit: int) -> Sequence[Run]:
         rows = await self._session.ask(
@@ -75,23 +95,37 @@ class SqlRuns:
             after.run_id if after else None,
             limit,
         )
-        return [_run(row) for row in rows]
+        return [run_from(row) for row in rows]
 
     async def overdue(self, now_ms: int, limit: int) -> Sequence[RunId]:
         return [RunId(row[1]) for row in await self._session.ask("overdue_runs", now_ms, limit)]
 
+    async def blocked(self, namespace: str, task_queue: str, limit: int) -> Sequence[RunId]:
+        rows = await self._session.ask("blocked_runs", namespace, task_queue, limit)
+        return [RunId(row[1]) for row in rows]
+
     def insert(self, run: Run) -> None:
         self._session.record("insert_run", *_ALL(run))
+        record_entries(self._session, run)
 
     def save(self, run: Run) -> None:
         self._session.record("save_run", *_CHANGING(run))
 
+    def save_attributes(self, run: Run) -> None:
+        self._session.record("save_run_attributes", run.run_id, run.memo, run.search_attributes)
+        replace_entries(self._session, run)
+
+    def succeed(self, instance: Instance) -> None:
+        self._session.record(
+            "succeed_instance", instance.namespace, instance.workflow_id, instance.run_id, instance.run_count
+        )
+
 
 def _first(rows: Sequence[Row]) -> Run | None:
-    return _run(rows[0]) if rows else None
+    return run_from(rows[0]) if rows else None
 
 
-def _run(row: Row) -> Run:
+def run_from(row: Row) -> Run:
     values: list[Any] = [*row[1:]]
     values[4] = Host(values[4])
     values[21] = RunStatus(values[21])

@@ -3,7 +3,8 @@
 --   weight_milli, compatibility, input, memo, search_attributes, execution_timeout_s, run_timeout_s,
 --   execution_deadline_at_ms, run_deadline_at_ms, started_at_ms, start_key, status, closed_reason, output,
 --   closed_at_ms, last_progress_at_ms, deadline_at_ms, last_sequence, last_step, last_task,
---   open_activities, open_timers, buffered, task_failures, task_error
+--   open_activities, open_timers, buffered, task_failures, task_error, lineage, open_children, open_updates,
+--   unseen_signals, last_request, owed, waits, blocked, archived_at_ms
 
 -- name: reserve_instance
 -- takes: namespace text, workflow_id text, run_id text, run_count bigint
@@ -39,18 +40,36 @@ SELECT q.n, {run}
 SELECT 1, t.run_id FROM runs t WHERE t.deadline_at_ms <= :now_ms ORDER BY t.deadline_at_ms LIMIT :most;
 
 -- name: insert_run
--- takes: run_id text, namespace text, workflow_id text, run_number bigint, host text, workflow_type text, task_queue text, business_key text, level bigint, key text, weight_milli bigint, compatibility text, input text, memo text, search_attributes text, execution_timeout_s bigint, run_timeout_s bigint, execution_deadline_at_ms bigint, run_deadline_at_ms bigint, started_at_ms bigint, start_key text, status text, closed_reason text, output text, closed_at_ms bigint, last_progress_at_ms bigint, deadline_at_ms bigint, last_sequence bigint, last_step bigint, last_task bigint, open_activities bigint, open_timers bigint, buffered bigint, task_failures bigint, task_error text
+-- takes: run_id text, namespace text, workflow_id text, run_number bigint, host text, workflow_type text, task_queue text, business_key text, level bigint, key text, weight_milli bigint, compatibility text, input text, memo text, search_attributes text, execution_timeout_s bigint, run_timeout_s bigint, execution_deadline_at_ms bigint, run_deadline_at_ms bigint, started_at_ms bigint, start_key text, status text, closed_reason text, output text, closed_at_ms bigint, last_progress_at_ms bigint, deadline_at_ms bigint, last_sequence bigint, last_step bigint, last_task bigint, open_activities bigint, open_timers bigint, buffered bigint, task_failures bigint, task_error text, lineage text, open_children bigint, open_updates bigint, unseen_signals bigint, last_request bigint, owed bigint, waits text, blocked text, archived_at_ms bigint
 INSERT INTO runs ({columns}) SELECT {q.columns} FROM {rows};
 
 -- name: save_run
--- takes: run_id text, status text, closed_reason text, output text, closed_at_ms bigint, last_progress_at_ms bigint, deadline_at_ms bigint, last_sequence bigint, last_step bigint, last_task bigint, open_activities bigint, open_timers bigint, buffered bigint, task_failures bigint, task_error text
+-- takes: run_id text, status text, closed_reason text, output text, closed_at_ms bigint, last_progress_at_ms bigint, deadline_at_ms bigint, last_sequence bigint, last_step bigint, last_task bigint, open_activities bigint, open_timers bigint, buffered bigint, task_failures bigint, task_error text, open_children bigint, open_updates bigint, unseen_signals bigint, last_request bigint, owed bigint, waits text, blocked text, archived_at_ms bigint
 UPDATE runs
    SET status = q.status, closed_reason = q.closed_reason, output = q.output, closed_at_ms = q.closed_at_ms,
        last_progress_at_ms = q.last_progress_at_ms, deadline_at_ms = q.deadline_at_ms,
        last_sequence = q.last_sequence, last_step = q.last_step, last_task = q.last_task,
        open_activities = q.open_activities, open_timers = q.open_timers, buffered = q.buffered,
-       task_failures = q.task_failures, task_error = q.task_error
+       task_failures = q.task_failures, task_error = q.task_error, open_children = q.open_children,
+       open_updates = q.open_updates, unseen_signals = q.unseen_signals, last_request = q.last_request,
+       owed = q.owed, waits = q.waits, blocked = q.blocked, archived_at_ms = q.archived_at_ms
   FROM {rows} WHERE runs.run_id = q.run_id;
+
+-- name: save_run_attributes
+-- takes: run_id text, memo text, search_attributes text
+UPDATE runs SET memo = q.memo, search_attributes = q.search_attributes FROM {rows} WHERE runs.run_id = q.run_id;
+
+-- name: succeed_instance
+-- takes: namespace text, workflow_id text, run_id text, run_count bigint
+UPDATE instances SET run_id = q.run_id, run_count = q.run_count
+  FROM {rows} WHERE instances.namespace = q.namespace AND instances.workflow_id = q.workflow_id;
+
+-- name: blocked_runs
+-- alone
+-- takes: namespace text, task_queue text, most bigint
+SELECT 1, t.run_id FROM runs t
+ WHERE t.namespace = :namespace AND t.task_queue = :task_queue AND t.blocked IS NOT NULL
+ ORDER BY t.run_id LIMIT :most;
 
 -- name: page_runs
 -- alone

@@ -12,6 +12,7 @@ import msgspec
 from penstock.core import journal
 from penstock.core.model import QueueId, RunId, Standing, Task, TaskId, TaskKind, TaskState
 from penstock.core.scheduling.dispatch import Fit
+from penstock.core.scheduling.slots import Held
 from penstock.core.timers import MINUTE_MS
 from penstock.ports.wakeups import queue_bell, scope_bell
 from penstock.stores.sql.journal import SqlJournal
@@ -34,6 +35,7 @@ _NEW = attrgetter(
     "enqueued_at_ms",
     "attempt",
     "cost",
+    "update_id",
 )
 _CHANGING = attrgetter(
     "task_id",
@@ -53,6 +55,7 @@ _CHANGING = attrgetter(
     "scopes",
     "claimed",
     "granted_at_ms",
+    "retry_due_at_ms",
 )
 SEPARATOR = "\x1f"
 """Stands in no name."""
@@ -80,6 +83,16 @@ class SqlTasks:
 
     async def leased_by(self, namespace: str, worker_id: str) -> Sequence[TaskId]:
         return [TaskId(row[1]) for row in await self._session.ask("tasks_leased_by", namespace, worker_id)]
+
+    async def held(
+        self, namespace: str, kind: TaskKind, sessions: Sequence[tuple[str, int]]
+    ) -> Sequence[Held]:
+        asked = ((namespace, worker_id, kind, since_ms) for worker_id, since_ms in sessions)
+        answers = await self._session.ask_each("held_by_worker", asked)
+        return [Held(*rows[0][1:]) if rows else Held() for rows in answers]
+
+    async def ring_at_ends(self, namespace: str, kind: TaskKind, worker_ids: Sequence[str]) -> None:
+        await self._session.ask_each("ring_at_ends", ((namespace, each, kind) for each in worker_ids))
 
     async def leases_on(self, queue_id: QueueId, limit: int) -> Sequence[Task]:
         return [task_of(row) for row in await self._session.ask("leases_on_queue", queue_id, limit)]

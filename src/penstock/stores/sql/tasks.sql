@@ -2,7 +2,7 @@
 --   task_id, queue_id, namespace, task_queue, kind, run_id, activity_id, type, compatibility, level, key,
 --   state, available_at_ms, enqueued_at_ms, attempt, lease_owner, lease_token, lease_expires_at_ms,
 --   leased_at_ms, poll_request_id, done_token, done_digest, done_outcome, last_error, counted, cost, scopes, claimed, granted_at_ms,
---   seq
+--   update_id, retry_due_at_ms, seq
 
 -- name: get_task
 -- takes: task_id text
@@ -41,6 +41,24 @@ SELECT q.n, {task}
 SELECT q.n, t.task_id
   FROM {rows} JOIN tasks t ON t.namespace = q.namespace AND t.lease_owner = q.worker_id AND t.state = 'leased'
  ORDER BY t.task_id;
+
+-- name: held_by_worker
+-- What a worker of one session holds: tasks that it runs, and those that it fetched ahead.
+-- takes: namespace text, worker_id text, kind text, since_ms bigint
+SELECT q.n, count(CASE WHEN t.claimed = 0 THEN 1 END), count(CASE WHEN t.claimed > 0 THEN 1 END),
+       count(CASE WHEN t.counted = 0 THEN 1 END)
+  FROM {rows} JOIN tasks t
+    ON t.namespace = q.namespace AND t.lease_owner = q.worker_id AND t.state = 'leased'
+   AND t.kind = q.kind AND t.granted_at_ms >= q.since_ms
+ GROUP BY q.n;
+
+-- name: ring_at_ends
+-- takes: namespace text, worker_id text, kind text
+UPDATE tasks SET counted = 2
+  FROM (SELECT t.task_id FROM {rows} JOIN tasks t
+            ON t.namespace = q.namespace AND t.lease_owner = q.worker_id AND t.state = 'leased'
+           AND t.kind = q.kind AND t.counted = 0) AS held
+ WHERE tasks.task_id = held.task_id;
 
 -- name: leases_on_queue
 -- alone
@@ -81,16 +99,16 @@ SELECT 1, each_.value FROM {each :routes}
 
 -- name: save_task
 -- Before insert_task: a run's workflow task must have ended before its next one may live.
--- takes: task_id text, state text, available_at_ms bigint, attempt bigint, lease_owner text, lease_token text, lease_expires_at_ms bigint, leased_at_ms bigint, poll_request_id text, done_token text, done_digest text, done_outcome text, last_error text, counted bigint, scopes text, claimed bigint, granted_at_ms bigint
+-- takes: task_id text, state text, available_at_ms bigint, attempt bigint, lease_owner text, lease_token text, lease_expires_at_ms bigint, leased_at_ms bigint, poll_request_id text, done_token text, done_digest text, done_outcome text, last_error text, counted bigint, scopes text, claimed bigint, granted_at_ms bigint, retry_due_at_ms bigint
 UPDATE tasks
    SET state = q.state, available_at_ms = q.available_at_ms, attempt = q.attempt, lease_owner = q.lease_owner,
        lease_token = q.lease_token, lease_expires_at_ms = q.lease_expires_at_ms, leased_at_ms = q.leased_at_ms,
        poll_request_id = q.poll_request_id, done_token = q.done_token, done_digest = q.done_digest,
        done_outcome = q.done_outcome, last_error = q.last_error,
        counted = q.counted, scopes = q.scopes, claimed = q.claimed,
-       granted_at_ms = q.granted_at_ms
+       granted_at_ms = q.granted_at_ms, retry_due_at_ms = q.retry_due_at_ms
   FROM {rows} WHERE tasks.task_id = q.task_id;
 
 -- name: insert_task
--- takes: task_id text, queue_id bigint, namespace text, task_queue text, kind text, run_id text, activity_id text, type text, compatibility text, route text, level bigint, key text, state text, available_at_ms bigint, enqueued_at_ms bigint, attempt bigint, cost bigint
+-- takes: task_id text, queue_id bigint, namespace text, task_queue text, kind text, run_id text, activity_id text, type text, compatibility text, route text, level bigint, key text, state text, available_at_ms bigint, enqueued_at_ms bigint, attempt bigint, cost bigint, update_id text
 INSERT INTO tasks ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.n;

@@ -6,20 +6,30 @@ from functools import cached_property
 
 from penstock.ports.wakeups import Bell
 from penstock.stores.sql.activities import SqlActivities
+from penstock.stores.sql.children import SqlChildren
 from penstock.stores.sql.cohorts import SqlCohorts
 from penstock.stores.sql.histories import SqlHistories
 from penstock.stores.sql.journal import SqlJournal
 from penstock.stores.sql.known import Known
+from penstock.stores.sql.letters import SqlLetters
+from penstock.stores.sql.messages import SqlMessages
 from penstock.stores.sql.namespaces import SqlNamespaces
 from penstock.stores.sql.nonces import SqlNonces
 from penstock.stores.sql.policies import SqlPolicies
 from penstock.stores.sql.queries import SqlQueries
 from penstock.stores.sql.queues import SqlQueues
+from penstock.stores.sql.requests import SqlRequests
+from penstock.stores.sql.retention import SqlRetention
+from penstock.stores.sql.retry_budgets import SqlRetryBudgets
 from penstock.stores.sql.runs import SqlRuns
 from penstock.stores.sql.scopes import SqlScopes
 from penstock.stores.sql.session import Session
+from penstock.stores.sql.streams import SqlStreams
+from penstock.stores.sql.survey import SqlSurvey
 from penstock.stores.sql.tasks import SqlTasks
 from penstock.stores.sql.timers import SqlTimers
+from penstock.stores.sql.updates import SqlUpdates
+from penstock.stores.sql.visibility import SqlVisibility
 from penstock.stores.sql.workers import SqlWorkers
 
 
@@ -55,6 +65,30 @@ class SqlTx:
         return SqlTimers(self.session)
 
     @cached_property
+    def children(self) -> SqlChildren:
+        return SqlChildren(self.session)
+
+    @cached_property
+    def letters(self) -> SqlLetters:
+        return SqlLetters(self.session)
+
+    @cached_property
+    def updates(self) -> SqlUpdates:
+        return SqlUpdates(self.session)
+
+    @cached_property
+    def requests(self) -> SqlRequests:
+        return SqlRequests(self.session)
+
+    @cached_property
+    def messages(self) -> SqlMessages:
+        return SqlMessages(self.session)
+
+    @cached_property
+    def streams(self) -> SqlStreams:
+        return SqlStreams(self.session)
+
+    @cached_property
     def tasks(self) -> SqlTasks:
         return SqlTasks(self.session)
 
@@ -75,6 +109,10 @@ class SqlTx:
         return SqlPolicies(self.session)
 
     @cached_property
+    def retry_budgets(self) -> SqlRetryBudgets:
+        return SqlRetryBudgets(self.session)
+
+    @cached_property
     def workers(self) -> SqlWorkers:
         return SqlWorkers(self.session)
 
@@ -89,6 +127,18 @@ class SqlTx:
     @cached_property
     def nonces(self) -> SqlNonces:
         return SqlNonces(self.session)
+
+    @cached_property
+    def retention(self) -> SqlRetention:
+        return SqlRetention(self.session)
+
+    @cached_property
+    def survey(self) -> SqlSurvey:
+        return SqlSurvey(self.session)
+
+    @cached_property
+    def visibility(self) -> SqlVisibility:
+        return SqlVisibility(self.session)
 
     def wake(self, bell: Bell) -> None:
         self.session.wake(bell)

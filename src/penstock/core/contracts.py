@@ -1,0 +1,100 @@
+"""What workers say a workflow type can be told: names of signals, queries and updates, and their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.model import Worker
+
+_PLURAL = {"signal": "signals", "query": "queries", "update": "updates"}
+_FITS: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+    "array": (list, dict),
+    "null": (type(None),),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Contracts:
+    """The contracts of all workers that know a type; without any, everything is allowed."""
+
+    of_workers: Sequence[Mapping[str, Any]]
+
+    def names(self, kind: str) -> frozenset[str] | None:
+        """What may be sent, or None when nobody has said so."""
+        listed = [each.get(_PLURAL[kind]) for each in self.of_workers]
+        if not listed or any(not isinstance(each, list) for each in listed):
+            return None
+        return frozenset(str(name) for each in listed for name in each or ())
+
+    def validates(self, update: str) -> bool:
+        """Whether an update is to be approved by workflow code before it is accepted."""
+        return any(update in (each.get("update_validators") or ()) for each in self.of_workers)
+
+    def problem(self, kind: str, name: str, arguments: object) -> str | None:
+        """What is wrong with arguments, unless they fit one of the contracts."""
+        described = [
+            entry.get("parameters")
+            for each in self.of_workers
+            for entry in each.get(f"{kind}_contracts") or ()
+            if isinstance(entry, Mapping) and entry.get("name") == name
+        ]
+        values = arguments if isinstance(arguments, list) else [arguments]
+        problems = [_problem(each, values) for each in described if isinstance(each, list)]
+        return None if not problems or None in problems else problems[0]
+
+
+def of_type(workers: Sequence[Worker], workflow_type: str) -> Contracts:
+    found: list[Mapping[str, Any]] = []
+    for worker in workers:
+        said = worker.advertised.get("workflow_command_contracts")
+        contract = said.get(workflow_type) if isinstance(said, Mapping) else None
+        if isinstance(contract, Mapping):
+            found.append(contract)
+        elif not worker.workflow_types or workflow_type in worker.workflow_types:
+            return Contracts(())
+    return Contracts(found)
+
+
+def _problem(parameters: Sequence[Any], values: Sequence[object]) -> str | None:
+    named = [each for each in parameters if isinstance(each, Mapping)]
+    required = sum(bool(each.get("required")) for each in named)
+    variadic = any(each.get("variadic") for each in named)
+    if len(values) < required:
+        return f"takes at least {required} arguments, got {len(values)}"
+    if len(values) > len(named) and not variadic:
+        return f"takes at most {len(named)} arguments, got {len(values)}"
+    for place, (parameter, value) in enumerate(zip(named, values, strict=False)):
+        if not _fits(parameter, value):
+            label = parameter.get("name") or place
+            return f"argument {label!r} must be {parameter.get('type')}, got {_word(value)}"
+    return None
+
+
+def _fits(parameter: Mapping[str, Any], value: object) -> bool:
+    said = parameter.get("type")
+    if not isinstance(said, str) or parameter.get("variadic"):
+        return True
+    if value is None:
+        return bool(parameter.get("allows_null")) or bool({"null", "mixed"} & set(said.split("|")))
+    return any(_is(word.strip(), value) for word in said.split("|"))
+
+
+def _is(word: str, value: object) -> bool:
+    kinds = _FITS.get(word)
+    if kinds is None:
+        return True
+    if isinstance(value, bool) and word in ("int", "float"):
+        return False
+    return isinstance(value, kinds)
+
+
+def _word(value: object) -> str:
+    return next(
+        (word for word in ("bool", "null", "string", "int", "float", "array") if _is(word, value)), "bytes"
+    )

@@ -1,0 +1,522 @@
+"""What each command brings about. A stage collects it for one workflow task; nothing is recorded here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.core import payload_codec
+from penstock.core.history import groups, lineage, waits
+from penstock.core.history.bounds import MEMO_BYTES_MAX, SEARCH_ATTRIBUTE_BYTES_MAX, check_size
+from penstock.core.history.commands import (
+    CancelSelectionOperation,
+    Command,
+    CompleteUpdate,
+    CompleteWorkflow,
+    ContinueAsNew,
+    FailUpdate,
+    FailWorkflow,
+    OpenConditionWait,
+    RecordLocalActivity,
+    RecordSideEffect,
+    RecordVersionMarker,
+    ScheduleActivity,
+    StartChild,
+    StartTimer,
+    Step,
+    UpsertMemo,
+    UpsertSearchAttributes,
+)
+from penstock.core.history.events import CODEC, EventType
+from penstock.core.history.lineage import Lineage, Successor
+from penstock.core.history.payloads import (
+    CONDITION_TIMEOUT,
+    activity_payload,
+    child_payload,
+    timer_payload,
+    update_payload,
+    wait_payload,
+    wait_timer_payload,
+)
+from penstock.core.history.recording import opened
+from penstock.core.history.waits import ConditionWait
+from penstock.core.model import (
+    Activity,
+    ActivityId,
+    Blob,
+    Child,
+    Event,
+    Host,
+    Json,
+    Run,
+    RunId,
+    RunStatus,
+    Standing,
+    Timer,
+    TimerId,
+    Update,
+    UpdateStatus,
+    task_id,
+)
+from penstock.core.scheduling.retries import waiting_deadline_at_ms
+from penstock.core.timers import earliest, iso
+
+
+@dataclass(frozen=True, slots=True)
+class NewChild:
+    child: Child
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What a workflow task brought about: the run as it is now, and what is new around it."""
+
+    run: Run
+    events: tuple[Event, ...] = ()
+    activities: tuple[Activity, ...] = ()
+    standings: tuple[Standing, ...] = ()
+    """Where each activity stands in its queue, in the same order."""
+    timers: tuple[Timer, ...] = ()
+    ended_timers: tuple[str, ...] = ()
+    """Timers of conditions that were met."""
+    children: tuple[NewChild, ...] = ()
+    cancelled: tuple[range, ...] = ()
+    """Steps that the code gave up: whatever runs there ends."""
+    update: Update | None = None
+    """The update that was applied, with its outcome."""
+    streams: tuple[Json, ...] = ()
+    """What was added to, or said of, the streams that the run writes."""
+    attributes_changed: bool = False
+    successor: Successor | None = None
+    wakes: bool = False
+    """Whether the code must look again."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """One workflow task in the making."""
+
+    run: Run
+    now_ms: int
+    ids: tuple[RunId, ...] = ()
+    update: Update | None = None
+    waits: waits.Waits = field(init=False)
+    events: list[Event] = field(default_factory=list)
+    activities: list[Activity] = field(default_factory=list)
+    standings: list[Standing] = field(default_factory=list)
+    timers: list[Timer] = field(default_factory=list)
+    ended_timers: list[str] = field(default_factory=list)
+    children: list[NewChild] = field(default_factory=list)
+    cancelled: list[range] = field(default_factory=list)
+    streams: list[Json] = field(default_factory=list)
+    applied: Update | None = None
+    attributes_changed: bool = False
+    successor: Successor | None = None
+    wakes: bool = False
+    _used_ids: int = 0
+
+    def __post_init__(self) -> None:
+        self.waits = waits.parse(self.run.waits)
+        self.run = replace(self.run, task_failures=0, task_error=None, blocked=None)
+        if self.update is None:
+            self.run = replace(self.run, unseen_signals=0)
+
+    def apply(self, command: Command) -> None:
+        if isinstance(command, Step):
+            self.run = replace(self.run, last_step=self.run.last_step + 1)
+        _APPLY[type(command)](self, command)
+
+    def tell(self, event_type: EventType, payload: dict[str, Any]) -> None:
+        self.events.append(Event(event_type, payload))
+
+    def new_id(self) -> RunId:
+        self._used_ids += 1
+        return self.ids[self._used_ids - 1]
+
+    def done(self) -> Advance:
+        run = replace(self.run, waits=waits.text(self.waits))
+        if run.is_open:
+            run = replace(run, status=RunStatus.WAITING)
+        return Advance(
+            run=run,
+            events=tuple(self.events),
+            activities=tuple(self.activities),
+            standings=tuple(self.standings),
+            timers=tuple(self.timers),
+            ended_timers=tuple(self.ended_timers),
+            children=tuple(self.children),
+            cancelled=tuple(self.cancelled),
+            update=self.applied,
+            streams=tuple(self.streams),
+            attributes_changed=self.attributes_changed,
+            successor=self.successor,
+            wakes=self.wakes,
+        )
+
+
+def is_step(command: Command) -> bool:
+    return isinstance(command, Step)
+
+
+def satisfy(stage: Stage) -> None:
+    """The code went past its condition, or looked at it anew: the wait that was open is over."""
+    condition = stage.waits.condition
+    if condition is None:
+        return
+    stage.tell(EventType.CONDITION_WAIT_SATISFIED, wait_payload(condition) | {"timer_id": condition.timer_id})
+    if condition.timer_id is not None:
+        stage.tell(
+            EventType.TIMER_CANCELLED, wait_timer_payload(condition) | {"cancelled_at": iso(stage.now_ms)}
+        )
+        if not condition.fired:
+            stage.ended_timers.append(condition.timer_id)
+            stage.run = replace(stage.run, open_timers=stage.run.open_timers - 1)
+    stage.waits = replace(stage.waits, condition=None)
+
+
+def _schedule_activity(stage: Stage, command: ScheduleActivity) -> None:
+    stage.run = replace(
+        stage.run, last_task=stage.run.last_task + 1, open_activities=stage.run.open_activities + 1
+    )
+    activity = schedule(stage.run, command, stage.now_ms)
+    stage.activities.append(activity)
+    stage.standings.append(command.wish.over(stage.run.standing))
+    stage.waits = opened(stage.waits, dict(command.extra), activity.activity_id)
+    stage.tell(EventType.ACTIVITY_SCHEDULED, activity_payload(activity) | {"task_queue": activity.task_queue})
+
+
+def schedule(run: Run, command: ScheduleActivity, now_ms: int) -> Activity:
+    """An activity at the run's newest step, with the run's newest task number."""
+    activity = Activity(
+        activity_id=ActivityId(f"{run.run_id}-a{run.last_step}"),
+        run_id=run.run_id,
+        task_id=task_id(run.run_id, run.last_task),
+        step=run.last_step,
+        activity_type=command.activity_type,
+        task_queue=command.task_queue or run.task_queue,
+        arguments=command.arguments,
+        retry=command.retry,
+        timeouts=command.timeouts,
+        extra=json.dumps(command.extra),
+        scheduled_at_ms=now_ms,
+    )
+    return replace(activity, deadline_at_ms=waiting_deadline_at_ms(activity, now_ms))
+
+
+_LOCAL_ENDS = {
+    "completed": EventType.ACTIVITY_COMPLETED,
+    "failed": EventType.ACTIVITY_FAILED,
+    "timed_out": EventType.ACTIVITY_TIMED_OUT,
+    "cancelled": EventType.ACTIVITY_CANCELLED,
+}
+_CATEGORIES = {"failed": "activity", "timed_out": "timeout", "cancelled": "cancelled"}
+
+
+def _record_local_activity(stage: Stage, command: RecordLocalActivity) -> None:
+    run = stage.run
+    identity = f"{run.run_id}-a{run.last_step}"
+    said: dict[str, Any] = {
+        "activity_execution_id": identity,
+        "activity_type": command.activity_type,
+        "sequence": run.last_step,
+        "execution_mode": "local",
+        "local_activity": True,
+    } | dict(command.extra)
+    stage.tell(EventType.ACTIVITY_SCHEDULED, said | {"arguments": command.arguments, "payload_codec": CODEC})
+    ended = said | dict(command.told)
+    if command.outcome == "completed":
+        ended |= {"result": command.result, "payload_codec": CODEC}
+    else:
+        ended |= {
+            "failure_category": _CATEGORIES[command.outcome],
+            "failure_id": f"{identity}-f1",
+            "exception": {
+                "type": command.told.get("exception_type"),
+                "class": command.told.get("exception_type"),
+                "message": command.told.get("message"),
+                "non_retryable": command.told.get("non_retryable", False),
+            },
+        }
+    stage.tell(_LOCAL_ENDS[command.outcome], ended)
+
+
+def _start_timer(stage: Stage, command: StartTimer) -> None:
+    timer = _timer(stage, command.delay_s, dict(command.extra))
+    stage.waits = opened(stage.waits, dict(command.extra), timer.timer_id)
+    stage.tell(EventType.TIMER_SCHEDULED, timer_payload(timer))
+
+
+def _timer(stage: Stage, delay_s: int, extra: dict[str, Any]) -> Timer:
+    run = stage.run = replace(stage.run, open_timers=stage.run.open_timers + 1)
+    timer = Timer(
+        timer_id=TimerId(f"{run.run_id}-t{run.last_step}"),
+        run_id=run.run_id,
+        step=run.last_step,
+        delay_s=delay_s,
+        fire_at_ms=stage.now_ms + delay_s * 1000,
+        extra=json.dumps(extra),
+    )
+    stage.timers.append(timer)
+    return timer
+
+
+def _start_child(stage: Stage, command: StartChild) -> None:
+    run = stage.run = replace(stage.run, open_children=stage.run.open_children + 1)
+    child_run_id = stage.new_id()
+    child = Child(
+        parent_run_id=run.run_id,
+        step=run.last_step,
+        namespace=run.namespace,
+        workflow_id=command.workflow_id or f"{run.run_id}:{run.last_step}",
+        run_id=child_run_id,
+        workflow_type=command.workflow_type,
+        policy=command.policy,
+        extra=json.dumps(command.extra),
+    )
+    stage.children.append(NewChild(child, _child_run(run, command, child, stage.now_ms)))
+    stage.waits = opened(stage.waits, dict(command.extra), child_run_id)
+    said = child_payload(child) | {
+        "child_run_number": 1,
+        "retry_policy": _retry(command),
+        "timeout_policy": {
+            "execution_timeout_seconds": command.execution_timeout_s,
+            "run_timeout_seconds": command.run_timeout_s,
+        },
+    }
+    stage.tell(EventType.CHILD_WORKFLOW_SCHEDULED, said)
+    stage.tell(
+        EventType.CHILD_RUN_STARTED, child_payload(child) | {"child_status": "pending", "retry_attempt": 1}
+    )
+
+
+def _retry(command: StartChild) -> dict[str, Any] | None:
+    if not command.retry.given:
+        return None
+    return {
+        "max_attempts": command.retry.max_attempts,
+        "backoff_seconds": list(command.retry.backoff_s),
+        "non_retryable_error_types": list(command.retry.non_retryable_error_types),
+    }
+
+
+def _child_run(parent: Run, command: StartChild, child: Child, now_ms: int) -> Run:
+    standing = command.wish.over(parent.standing)
+    queue = command.task_queue or parent.task_queue
+    execution = _after(now_ms, command.execution_timeout_s)
+    deadline = _after(now_ms, command.run_timeout_s)
+    origin = Lineage(
+        parent_run_id=parent.run_id,
+        parent_workflow_id=parent.workflow_id,
+        parent_step=child.step,
+        parent_close_policy=child.policy,
+        retry=command.retry,
+    )
+    return Run(
+        run_id=child.run_id,
+        namespace=parent.namespace,
+        workflow_id=child.workflow_id,
+        run_number=1,
+        host=Host.WORKFLOW,
+        workflow_type=command.workflow_type,
+        task_queue=queue,
+        business_key=None,
+        level=standing.level,
+        key=standing.key,
+        weight_milli=standing.weight_milli,
+        compatibility=parent.compatibility if queue == parent.task_queue else None,
+        input=command.arguments,
+        memo="{}",
+        search_attributes="{}",
+        execution_timeout_s=command.execution_timeout_s,
+        run_timeout_s=command.run_timeout_s,
+        execution_deadline_at_ms=execution,
+        run_deadline_at_ms=deadline,
+        started_at_ms=now_ms,
+        last_progress_at_ms=now_ms,
+        deadline_at_ms=earliest(execution, deadline),
+        lineage=lineage.text(origin),
+    )
+
+
+def _after(now_ms: int, timeout_s: int | None) -> int | None:
+    return None if timeout_s is None else now_ms + timeout_s * 1000
+
+
+def _record_side_effect(stage: Stage, command: RecordSideEffect) -> None:
+    payload: dict[str, Any] = {
+        "sequence": stage.run.last_step,
+        "result": command.result,
+        "payload_codec": CODEC,
+    }
+    if command.stream is not None:
+        stage.streams.append(command.stream)
+        named = ("operation", "stream_name", "command_identity", "command_ordinal")
+        payload["workflow_stream"] = {name: command.stream.get(name) for name in named}
+    stage.tell(EventType.SIDE_EFFECT_RECORDED, payload)
+
+
+def _record_version_marker(stage: Stage, command: RecordVersionMarker) -> None:
+    stage.tell(
+        EventType.VERSION_MARKER_RECORDED,
+        {
+            "sequence": stage.run.last_step,
+            "change_id": command.change_id,
+            "version": command.version,
+            "min_supported": command.min_supported,
+            "max_supported": command.max_supported,
+        },
+    )
+
+
+def _upsert_search_attributes(stage: Stage, command: UpsertSearchAttributes) -> None:
+    merged = _merged(stage.run.search_attributes, command.attributes)
+    kept = _json(merged)
+    check_size("search_attribute_size", kept, SEARCH_ATTRIBUTE_BYTES_MAX)
+    stage.run = replace(stage.run, search_attributes=kept)
+    stage.attributes_changed = True
+    stage.tell(
+        EventType.SEARCH_ATTRIBUTES_UPSERTED,
+        {"sequence": stage.run.last_step, "attributes": dict(command.attributes), "merged": merged},
+    )
+
+
+def _upsert_memo(stage: Stage, command: UpsertMemo) -> None:
+    merged = _merged(stage.run.memo, command.entries)
+    kept = _json(merged)
+    check_size("memo_size", kept, max(MEMO_BYTES_MAX, len(stage.run.memo.encode())))
+    stage.run = replace(stage.run, memo=kept)
+    stage.attributes_changed = True
+    stage.tell(
+        EventType.MEMO_UPSERTED,
+        {
+            "sequence": stage.run.last_step,
+            "entries": _envelope(command.blob),
+            "merged": _envelope(payload_codec.encode(merged)),
+        },
+    )
+
+
+def _merged(before: str, changes: Json) -> dict[str, Any]:
+    """The entries with what was said over them; None deletes."""
+    merged: dict[str, Any] = json.loads(before) | dict(changes)
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _envelope(blob: Blob) -> dict[str, str]:
+    return {"codec": CODEC, "blob": blob}
+
+
+def _open_condition_wait(stage: Stage, command: OpenConditionWait) -> None:
+    run = stage.run
+    extra = dict(command.extra)
+    wait = ConditionWait(f"{run.run_id}-w{run.last_step}", run.last_step, command.key, command.fingerprint)
+    stage.tell(
+        EventType.CONDITION_WAIT_OPENED, wait_payload(wait) | {"timeout_seconds": command.timeout_s} | extra
+    )
+    if command.timeout_s is not None:
+        told = {"timer_kind": CONDITION_TIMEOUT, "condition_wait_id": wait.id, **extra}
+        told |= {"condition_key": wait.key, "condition_definition_fingerprint": wait.fingerprint}
+        timer = _timer(stage, command.timeout_s, told)
+        wait = replace(wait, timer_id=timer.timer_id, delay_s=timer.delay_s, fire_at_ms=timer.fire_at_ms)
+        stage.tell(EventType.TIMER_SCHEDULED, timer_payload(timer))
+    if groups.PATH in extra:
+        stage.waits = opened(stage.waits, extra, wait.id)
+    else:
+        stage.waits = replace(stage.waits, condition=wait)
+
+
+def _complete_update(stage: Stage, command: CompleteUpdate) -> None:
+    assert stage.update is not None
+    said = update_payload(stage.update)
+    stage.tell(
+        EventType.UPDATE_APPLIED,
+        said | {"arguments": stage.update.arguments, "payload_codec": CODEC},
+    )
+    stage.tell(EventType.UPDATE_COMPLETED, said | {"result": command.result, "payload_codec": CODEC})
+    _close_update(stage, UpdateStatus.COMPLETED, {"result": command.result})
+
+
+def _fail_update(stage: Stage, command: FailUpdate) -> None:
+    assert stage.update is not None
+    failure = {"message": command.message, "failure_id": f"{stage.update.update_id}-f1"} | dict(command.extra)
+    stage.tell(EventType.UPDATE_COMPLETED, update_payload(stage.update) | failure)
+    _close_update(stage, UpdateStatus.FAILED, failure)
+
+
+def _close_update(stage: Stage, status: UpdateStatus, outcome: dict[str, Any]) -> None:
+    assert stage.update is not None
+    stage.applied = replace(stage.update, status=status, outcome=_json(outcome), closed_at_ms=stage.now_ms)
+    stage.run = replace(stage.run, open_updates=stage.run.open_updates - 1)
+
+
+def _cancel_selection_operation(stage: Stage, command: CancelSelectionOperation) -> None:
+    selection = stage.waits.selection(command.group_id)
+    member = None if selection is None else selection.member(command.member_index)
+    if selection is None or member is None or member.done or member.cancelled:
+        return
+    stage.waits = stage.waits.with_selection(selection.with_member(replace(member, cancelled=True)))
+    stage.cancelled.append(range(member.base, member.base + member.size))
+    stage.tell(EventType.SELECTION_OPERATION_CANCELLED, dict(command.echoed))
+    stage.wakes = True
+
+
+def _complete_workflow(stage: Stage, command: CompleteWorkflow) -> None:
+    run = closed(stage.run, RunStatus.COMPLETED, "completed", stage.now_ms)
+    stage.run = replace(run, output=command.result)
+    stage.tell(EventType.WORKFLOW_COMPLETED, {"output": command.result, "payload_codec": CODEC})
+
+
+def _fail_workflow(stage: Stage, command: FailWorkflow) -> None:
+    stage.run = closed(stage.run, RunStatus.FAILED, "failed", stage.now_ms)
+    payload = {"message": command.message, "failure_category": "application"} | dict(command.extra)
+    stage.tell(EventType.WORKFLOW_FAILED, payload)
+
+
+def _continue_as_new(stage: Stage, command: ContinueAsNew) -> None:
+    stage.successor = lineage.continued(
+        stage.run, stage.new_id(), command.workflow_type, command.task_queue, command.arguments, stage.now_ms
+    )
+    after = stage.successor.run
+    stage.run = closed(stage.run, RunStatus.COMPLETED, "continued", stage.now_ms)
+    stage.tell(
+        EventType.WORKFLOW_CONTINUED_AS_NEW,
+        {
+            "continued_to_run_id": after.run_id,
+            "continued_to_run_number": after.run_number,
+            "closed_reason": "continued",
+            "workflow_type": after.workflow_type,
+            "task_queue": after.task_queue,
+            "arguments": command.arguments,
+            "payload_codec": CODEC,
+        },
+    )
+
+
+def closed(run: Run, status: RunStatus, reason: str, now_ms: int) -> Run:
+    return replace(run, status=status, closed_reason=reason, closed_at_ms=now_ms, deadline_at_ms=None)
+
+
+_APPLY: dict[type, Callable[[Stage, Any], None]] = {
+    ScheduleActivity: _schedule_activity,
+    RecordLocalActivity: _record_local_activity,
+    StartTimer: _start_timer,
+    StartChild: _start_child,
+    RecordSideEffect: _record_side_effect,
+    RecordVersionMarker: _record_version_marker,
+    UpsertSearchAttributes: _upsert_search_attributes,
+    UpsertMemo: _upsert_memo,
+    OpenConditionWait: _open_condition_wait,
+    CompleteUpdate: _complete_update,
+    FailUpdate: _fail_update,
+    CancelSelectionOperation: _cancel_selection_operation,
+    CompleteWorkflow: _complete_workflow,
+    FailWorkflow: _fail_workflow,
+    ContinueAsNew: _continue_as_new,
+}

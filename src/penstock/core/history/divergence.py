@@ -1,0 +1,82 @@
+"""Where workflow code and history part: both sides, for somebody who has to mend it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.model import RecordedEvent, Run, Worker
+from penstock.core.timers import iso
+
+_TYPES = frozenset({"NonDeterministicReplayError", "NonDeterminismError", "nondeterminism"})
+_SAID = re.compile(
+    r"at workflow sequence (?P<step>\d+) recorded (?P<recorded>\[.*?\]), "
+    r"but the current workflow yielded (?P<yielded>.+?)\.(?:\s|$)",
+    re.DOTALL,
+)
+CHARS_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    step: int | None
+    recorded: str | None
+    """What the history has at that step."""
+    yielded: str | None
+    """What the code did there instead."""
+    message: str
+
+
+def of(failure_type: str | None, message: str) -> Divergence | None:
+    """What a worker said of code that does not fit its history; None when its failure is another one."""
+    if failure_type not in _TYPES:
+        return None
+    said = _SAID.search(message)
+    if said is None:
+        return Divergence(None, None, None, message[:CHARS_MAX])
+    return Divergence(int(said["step"]), said["recorded"], said["yielded"][:CHARS_MAX], message[:CHARS_MAX])
+
+
+def first(events: Sequence[RecordedEvent], parted: Divergence) -> RecordedEvent | None:
+    """The first event of the step at which they part."""
+    if parted.step is None:
+        return None
+    wanted = f'"sequence":{parted.step}'
+    candidates = (event for event in events if wanted in event.payload)
+    return next(
+        (each for each in candidates if json.loads(each.payload).get("sequence") == parted.step), None
+    )
+
+
+def account(
+    parted: Divergence, event: RecordedEvent | None, run: Run, worker: Worker | None, now_ms: int
+) -> dict[str, Any]:
+    """What is kept with the run while it is blocked. It is blocked since the first time that this was said."""
+    before = json.loads(run.blocked) if run.blocked else {}
+    return {
+        "reason": "nondeterminism",
+        "sequence": parted.step,
+        "event_sequence": None if event is None else event.sequence,
+        "event_type": None if event is None else event.type,
+        "recorded": parted.recorded,
+        "yielded": parted.yielded,
+        "message": parted.message,
+        "worker_id": None if worker is None else worker.worker_id,
+        "build_id": None if worker is None else worker.build_id,
+        "fingerprint": None if worker is None else worker.fingerprints.get(run.workflow_type),
+        "since": before.get("since") or iso(now_ms),
+    }
+
+
+def may_fit(blocked: str, workflow_type: str, worker: Worker) -> bool:
+    """Whether a worker has other code than the one that did not fit."""
+    said = json.loads(blocked)
+    knows = not worker.workflow_types or workflow_type in worker.workflow_types
+    other = (said.get("build_id"), said.get("fingerprint")) != (
+        worker.build_id,
+        worker.fingerprints.get(workflow_type),
+    )
+    return knows and (other or not said.get("fingerprint"))

@@ -1,0 +1,151 @@
+"""Where a run comes from: a parent that waits for it, a run that it continues or tries once more."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.core.model import Blob, ClosePolicy, RetryPolicy, Run, RunId, RunStatus
+from penstock.core.timers import earliest
+
+NO_RETRY = RetryPolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    parent_run_id: RunId | None = None
+    parent_workflow_id: str | None = None
+    parent_step: int | None = None
+    parent_close_policy: ClosePolicy = ClosePolicy.ABANDON
+    continued_from: RunId | None = None
+    retried_from: RunId | None = None
+    attempt: int = 1
+    retry: RetryPolicy = NO_RETRY
+    """Of a child: how often it is tried before its parent hears of its failure."""
+
+    @property
+    def is_child(self) -> bool:
+        return self.parent_run_id is not None
+
+
+NONE = Lineage()
+
+
+def of(run: Run) -> Lineage:
+    if run.lineage == "{}":
+        return NONE
+    said = json.loads(run.lineage)
+    retry = said.pop("retry", None)
+    policy = ClosePolicy(said.pop("parent_close_policy", ClosePolicy.ABANDON))
+    return Lineage(**said, parent_close_policy=policy, retry=_policy(retry) if retry else NO_RETRY)
+
+
+def text(lineage: Lineage) -> str:
+    """JSON of what is known; `{}` for a run that was started by a caller."""
+    said: dict[str, Any] = {}
+    for name in ("parent_run_id", "parent_workflow_id", "parent_step", "continued_from", "retried_from"):
+        value = getattr(lineage, name)
+        if value is not None:
+            said[name] = value
+    if lineage.is_child:
+        said["parent_close_policy"] = lineage.parent_close_policy.value
+    if lineage.attempt != 1:
+        said["attempt"] = lineage.attempt
+    if lineage.retry.given:
+        said["retry"] = {
+            "max_attempts": lineage.retry.max_attempts,
+            "backoff_s": list(lineage.retry.backoff_s),
+            "non_retryable_error_types": list(lineage.retry.non_retryable_error_types),
+        }
+    return json.dumps(said, separators=(",", ":"))
+
+
+def _policy(said: dict[str, Any]) -> RetryPolicy:
+    return RetryPolicy(
+        max_attempts=said["max_attempts"],
+        given=True,
+        backoff_s=tuple(said["backoff_s"]),
+        non_retryable_error_types=tuple(said["non_retryable_error_types"]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """The run that goes on where another one ended, and when."""
+
+    run: Run
+    at_ms: int
+
+
+def continued(
+    run: Run, run_id: RunId, workflow_type: str | None, task_queue: str | None, arguments: Blob, now_ms: int
+) -> Successor:
+    """The next run of the same workflow id, with a history of its own."""
+    queue = task_queue or run.task_queue
+    lineage = replace(of(run), continued_from=run.run_id, retried_from=None, attempt=1)
+    return Successor(
+        _next(
+            replace(
+                run,
+                run_id=run_id,
+                workflow_type=workflow_type or run.workflow_type,
+                task_queue=queue,
+                compatibility=run.compatibility if queue == run.task_queue else None,
+                input=arguments,
+            ),
+            run,
+            lineage,
+            now_ms,
+            now_ms,
+        ),
+        now_ms,
+    )
+
+
+def retried(
+    run: Run, run_id: RunId, error_types: tuple[str, ...], non_retryable: bool, now_ms: int
+) -> Successor | None:
+    """The next attempt of a child that failed; None when this was its last one."""
+    lineage = of(run)
+    policy = lineage.retry
+    hopeless = non_retryable or any(each in policy.non_retryable_error_types for each in error_types)
+    if not lineage.is_child or not policy.given or hopeless or lineage.attempt >= policy.max_attempts:
+        return None
+    backoffs = policy.backoff_s
+    at_ms = now_ms + (backoffs[min(lineage.attempt - 1, len(backoffs) - 1)] * 1000 if backoffs else 0)
+    if run.execution_deadline_at_ms is not None and run.execution_deadline_at_ms <= at_ms:
+        return None
+    again = replace(lineage, retried_from=run.run_id, continued_from=None, attempt=lineage.attempt + 1)
+    return Successor(_next(replace(run, run_id=run_id), run, again, now_ms, at_ms), at_ms)
+
+
+def _next(run: Run, before: Run, lineage: Lineage, now_ms: int, at_ms: int) -> Run:
+    deadline = None if run.run_timeout_s is None else at_ms + run.run_timeout_s * 1000
+    return Run(
+        run_id=run.run_id,
+        namespace=run.namespace,
+        workflow_id=run.workflow_id,
+        run_number=before.run_number + 1,
+        host=run.host,
+        workflow_type=run.workflow_type,
+        task_queue=run.task_queue,
+        business_key=run.business_key,
+        level=run.level,
+        key=run.key,
+        weight_milli=run.weight_milli,
+        compatibility=run.compatibility,
+        input=run.input,
+        memo=run.memo,
+        search_attributes=run.search_attributes,
+        execution_timeout_s=run.execution_timeout_s,
+        run_timeout_s=run.run_timeout_s,
+        execution_deadline_at_ms=run.execution_deadline_at_ms,
+        run_deadline_at_ms=deadline,
+        started_at_ms=now_ms,
+        start_key=run.start_key,
+        status=RunStatus.PENDING,
+        last_progress_at_ms=now_ms,
+        deadline_at_ms=earliest(run.execution_deadline_at_ms, deadline),
+        lineage=text(lineage),
+    )

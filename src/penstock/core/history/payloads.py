@@ -1,0 +1,141 @@
+"""What events say: the fields that every event of a step repeats, and those of the first event of a run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from penstock.core.history import lineage
+from penstock.core.history.events import CODEC, EventType
+from penstock.core.history.waits import ConditionWait
+from penstock.core.model import Activity, ActivityTimeouts, Child, Event, RetryPolicy, Run, Timer, Update
+from penstock.core.timers import iso, iso_or_none
+
+CONDITION_TIMEOUT = "condition_timeout"
+
+
+def started(run: Run) -> Event:
+    """The first event of every history. What the run was given is added where it is read."""
+    origin = lineage.of(run)
+    payload: dict[str, Any] = {
+        "workflow_id": run.workflow_id,
+        "workflow_instance_id": run.workflow_id,
+        "workflow_run_id": run.run_id,
+        "workflow_type": run.workflow_type,
+        "business_key": run.business_key,
+        "task_queue": run.task_queue,
+        "payload_codec": CODEC,
+        "execution_timeout_seconds": run.execution_timeout_s,
+        "run_timeout_seconds": run.run_timeout_s,
+        "execution_deadline_at": iso_or_none(run.execution_deadline_at_ms),
+        "run_deadline_at": iso_or_none(run.run_deadline_at_ms),
+    }
+    for name, value in (("memo", run.memo), ("search_attributes", run.search_attributes)):
+        if value != "{}":
+            payload[name] = json.loads(value)
+    if origin.is_child:
+        payload |= {
+            "parent_workflow_instance_id": origin.parent_workflow_id,
+            "parent_workflow_run_id": origin.parent_run_id,
+            "parent_sequence": origin.parent_step,
+        }
+    if origin.continued_from is not None:
+        payload["continued_from_run_id"] = origin.continued_from
+    if origin.retried_from is not None:
+        payload |= {"retried_from_run_id": origin.retried_from, "retry_attempt": origin.attempt}
+    return Event(EventType.WORKFLOW_STARTED, payload)
+
+
+def activity_payload(activity: Activity) -> dict[str, Any]:
+    """What every event of an activity's step says."""
+    return {
+        "activity_execution_id": activity.activity_id,
+        "activity_type": activity.activity_type,
+        "sequence": activity.step,
+        "activity": {
+            "id": activity.activity_id,
+            "type": activity.activity_type,
+            "attempt_count": activity.attempt,
+            "retry_policy": retry_snapshot(activity.retry, activity.timeouts),
+        },
+    } | extra(activity.extra)
+
+
+def timer_payload(timer: Timer) -> dict[str, Any]:
+    return {
+        "timer_id": timer.timer_id,
+        "sequence": timer.step,
+        "delay_seconds": timer.delay_s,
+        "fire_at": iso(timer.fire_at_ms),
+    } | extra(timer.extra)
+
+
+def child_payload(child: Child) -> dict[str, Any]:
+    """What every event of a child's step says. The child is named by its first run throughout."""
+    return {
+        "sequence": child.step,
+        "child_workflow_type": child.workflow_type,
+        "workflow_type": child.workflow_type,
+        "child_workflow_instance_id": child.workflow_id,
+        "child_workflow_run_id": child.run_id,
+        "child_call_id": f"{child.parent_run_id}-c{child.step}",
+        "parent_close_policy": child.policy.value,
+    } | extra(child.extra)
+
+
+def wait_payload(wait: ConditionWait) -> dict[str, Any]:
+    return {
+        "condition_wait_id": wait.id,
+        "sequence": wait.step,
+        "condition_key": wait.key,
+        "condition_definition_fingerprint": wait.fingerprint,
+    }
+
+
+def wait_timer_payload(wait: ConditionWait) -> dict[str, Any]:
+    """What the events of a wait's own timer say."""
+    assert wait.fire_at_ms is not None
+    return {
+        "timer_id": wait.timer_id,
+        "sequence": wait.step,
+        "delay_seconds": wait.delay_s,
+        "fire_at": iso(wait.fire_at_ms),
+        "timer_kind": CONDITION_TIMEOUT,
+        "condition_wait_id": wait.id,
+    }
+
+
+def update_payload(update: Update) -> dict[str, Any]:
+    return {
+        "update_id": update.update_id,
+        "update_name": update.name,
+        "workflow_command_id": update.update_id,
+    }
+
+
+def update_accepted(update: Update) -> Event:
+    payload = update_payload(update) | {"arguments": update.arguments, "payload_codec": CODEC}
+    return Event(EventType.UPDATE_ACCEPTED, payload)
+
+
+def retry_snapshot(retry: RetryPolicy, timeouts: ActivityTimeouts) -> dict[str, Any]:
+    """The policy as it is delivered with a task."""
+    return {
+        "snapshot_version": 1,
+        "max_attempts": retry.max_attempts,
+        "backoff_seconds": list(retry.backoff_s),
+        "non_retryable_error_types": list(retry.non_retryable_error_types),
+        "start_to_close_timeout": _seconds(timeouts.start_to_close_ms),
+        "schedule_to_start_timeout": _seconds(timeouts.schedule_to_start_ms),
+        "schedule_to_close_timeout": _seconds(timeouts.schedule_to_close_ms),
+        "heartbeat_timeout": _seconds(timeouts.heartbeat_ms),
+    }
+
+
+def extra(text: str) -> dict[str, Any]:
+    """What a command carried besides, from its JSON text."""
+    return dict(json.loads(text)) if text != "{}" else {}
+
+
+def _seconds(value_ms: int | None) -> int | None:
+    return None if value_ms is None else value_ms // 1000

@@ -1,0 +1,200 @@
+"""How events take their place in a history, and what each of them changes in what the code waits for.
+
+Places are dense, from 1: `history-only-grows`. An event that tells of something which the code has given up (the timer
+of a condition that was met, a member of a selection that was cancelled) is left out: a step ends once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.core.history import groups, waits
+from penstock.core.history.events import ENDED, SUCCEEDED, EventType
+from penstock.core.history.payloads import CONDITION_TIMEOUT
+from penstock.core.history.waits import Member, Selection, Waits
+from penstock.core.model import Event, RecordedEvent, Run
+
+_HEARD = (EventType.SIGNAL_RECEIVED, EventType.UPDATE_APPLIED)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    run: Run
+    lines: tuple[RecordedEvent, ...]
+    wakes: bool
+    """Whether the workflow code must look."""
+
+
+def record(run: Run, events: Sequence[Event], now_ms: int, task_id: str | None = None) -> Recorded:
+    """Give events the next places of the run's history, and what follows from them right behind them."""
+    scribe = _Scribe(run, now_ms, task_id)
+    for event in events:
+        scribe.take(event)
+    return scribe.done()
+
+
+def record_last(run: Run, events: Sequence[Event], now_ms: int) -> Recorded:
+    """The same for the last events of a run: nothing follows from them, for nobody waits any more."""
+    scribe = _Scribe(run, now_ms, None)
+    for event in events:
+        scribe.write(event)
+    return scribe.done()
+
+
+class _Scribe:
+    """Writes events down one after the other, for one run."""
+
+    def __init__(self, run: Run, now_ms: int, task_id: str | None) -> None:
+        self._run = run
+        self._now_ms = now_ms
+        self._task_id = task_id
+        self._before = waits.parse(run.waits)
+        self._waits = self._before
+        self._lines: list[RecordedEvent] = []
+        self._wakes = False
+
+    def take(self, event: Event) -> None:
+        if event.type in _HEARD:
+            self._hear(event)
+        elif event.type == EventType.TIMER_FIRED and event.payload.get("timer_kind") == CONDITION_TIMEOUT:
+            self._time_out(event)
+        elif event.type in ENDED:
+            self._end_step(event)
+        else:
+            self.write(event)
+
+    def done(self) -> Recorded:
+        run = replace(
+            self._run,
+            last_sequence=self._run.last_sequence + len(self._lines),
+            last_progress_at_ms=self._now_ms,
+        )
+        if self._waits is not self._before:
+            run = replace(run, waits=waits.text(self._waits))
+        return Recorded(run, tuple(self._lines), self._wakes)
+
+    def write(self, event: Event) -> RecordedEvent:
+        place = self._run.last_sequence + len(self._lines) + 1
+        line = RecordedEvent(self._run.run_id, place, event.type, _text(event), self._now_ms, self._task_id)
+        self._lines.append(line)
+        return line
+
+    def _hear(self, event: Event) -> None:
+        """A signal or an update: it may be what an open condition waits for."""
+        self.write(event)
+        condition = self._waits.condition
+        if condition is not None:
+            self._waits = replace(self._waits, condition=replace(condition, heard=True))
+            self._wakes = True
+
+    def _time_out(self, event: Event) -> None:
+        """The timer of a condition: it ends the wait, unless that is over already."""
+        if groups.outermost(event.payload) is not None:
+            if not self._is_given_up(event):
+                self.write(event)
+            return
+        condition = self._waits.condition
+        if condition is not None and condition.id == event.payload.get("condition_wait_id"):
+            self.write(event)
+            self._waits = replace(self._waits, condition=None)
+            self._wakes = True
+
+    def _end_step(self, event: Event) -> None:
+        outer = groups.outermost(event.payload)
+        if outer is None:
+            self.write(event)
+            self._wakes = True
+        elif groups.is_selection(outer):
+            self._end_selected(event, groups.group_id(outer), int(outer["selection_member_index"]))
+        else:
+            self.write(event)
+            self._end_in_group(groups.group_id(outer))
+
+    def _end_in_group(self, group_id: str) -> None:
+        """The code goes on when the whole group has ended; a group that is not known may have."""
+        left = self._waits.groups.get(group_id, 1) - 1
+        others = {each: count for each, count in self._waits.groups.items() if each != group_id}
+        if left > 0:
+            others[group_id] = left
+        else:
+            self._wakes = True
+        self._waits = replace(self._waits, groups=others)
+
+    def _is_given_up(self, event: Event) -> bool:
+        outer = groups.outermost(event.payload)
+        if outer is None or not groups.is_selection(outer):
+            return False
+        selection = self._waits.selection(groups.group_id(outer))
+        member = None if selection is None else selection.member(int(outer["selection_member_index"]))
+        return member is None or member.cancelled
+
+    def _end_selected(self, event: Event, group_id: str, index: int) -> None:
+        selection = self._waits.selection(group_id)
+        member = None if selection is None else selection.member(index)
+        if selection is None or member is None or member.cancelled:
+            return
+        line = self.write(event)
+        failed = event.type not in SUCCEEDED
+        left = member.left - 1
+        decided = not member.done and (failed or left == 0)
+        member = replace(member, left=left, done=member.done or decided)
+        selection = selection.with_member(member)
+        if decided and not selection.resolved:
+            selection = replace(selection, resolved=True)
+            self.write(_resolved(selection, member, "failed" if failed else "completed", line))
+        self._wakes |= decided or left == 0
+        self._waits = self._waits.with_selection(selection)
+
+
+def _resolved(selection: Selection, member: Member, outcome: str, line: RecordedEvent) -> Event:
+    payload: dict[str, Any] = {
+        "selection_group_id": selection.id,
+        "selection_group_base_sequence": selection.base,
+        "selection_group_size": selection.size,
+        "member_key": member.key,
+        "member_index": member.index,
+        "member_base_sequence": member.base,
+        "member_size": member.size,
+        "operation_kind": member.kind,
+        "operation_identity": member.identity,
+        "outcome": outcome,
+        "resolution_event_id": line.id,
+        "resolution_event_type": line.type,
+    }
+    return Event(EventType.SELECTION_RESOLVED, payload)
+
+
+def opened(waiting: Waits, extra: dict[str, Any], identity: str) -> Waits:
+    """Remember that a member of a group or of a selection is open."""
+    outer = groups.outermost(extra)
+    if outer is None:
+        return waiting
+    group_id = groups.group_id(outer)
+    if not groups.is_selection(outer):
+        if group_id in waiting.groups:
+            return waiting
+        return replace(waiting, groups={**waiting.groups, group_id: groups.size(outer)})
+    selection = waiting.selection(group_id) or Selection(group_id, groups.base(outer), groups.size(outer))
+    index = int(outer["selection_member_index"])
+    if selection.member(index) is None:
+        size = int(outer["selection_member_size"])
+        base = int(outer["selection_member_base_sequence"])
+        kind = str(outer["selection_member_kind"])
+        member = Member(
+            key=outer["selection_member_key"],
+            index=index,
+            base=base,
+            size=size,
+            kind=kind,
+            identity=f"group:{base}:{size}" if kind == "group" else identity,
+            left=size,
+        )
+        selection = selection.with_member(member)
+    return waiting.with_selection(selection)
+
+
+def _text(event: Event) -> str:
+    return json.dumps(event.payload, ensure_ascii=False, separators=(",", ":"))

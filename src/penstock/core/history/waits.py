@@ -1,0 +1,123 @@
+"""What workflow code waits for, as far as the server must know it: one condition, groups, selections."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionWait:
+    """The condition that the code waits for. Only the code can tell whether it holds."""
+
+    id: str
+    step: int
+    key: str | None = None
+    fingerprint: str | None = None
+    timer_id: str | None = None
+    delay_s: int | None = None
+    fire_at_ms: int | None = None
+    fired: bool = False
+    """Whether its timer has fired, though the history does not say so yet."""
+    heard: bool = False
+    """Whether a signal or an update came since it opened."""
+
+    def is_same(self, key: str | None, fingerprint: str | None) -> bool:
+        return (self.key or "", self.fingerprint or "") == (key or "", fingerprint or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One of the things of which the code awaits the first: a step, or a group of steps."""
+
+    key: str | int
+    index: int
+    base: int
+    size: int
+    kind: str
+    identity: str
+    left: int
+    """How many of its steps have not ended."""
+    done: bool = False
+    cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    id: str
+    base: int
+    size: int
+    members: tuple[Member, ...] = ()
+    resolved: bool = False
+
+    def member(self, index: int) -> Member | None:
+        return next((each for each in self.members if each.index == index), None)
+
+    def with_member(self, member: Member) -> Selection:
+        others = [each for each in self.members if each.index != member.index]
+        return replace(self, members=tuple(sorted([*others, member], key=lambda each: each.index)))
+
+    @property
+    def is_over(self) -> bool:
+        opened = sum(each.size for each in self.members)
+        return opened >= self.size and all(each.cancelled or not each.left for each in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    condition: ConditionWait | None = None
+    groups: Mapping[str, int] = field(default_factory=dict)
+    """How many members of each open group have not ended."""
+    selections: tuple[Selection, ...] = ()
+    selected: bool = False
+    """Whether there ever was a selection: workers may then guess numbers of steps wrong."""
+    old: bool = False
+    """Whether the run is from a time when groups were not kept: members are told by their numbers."""
+
+    def selection(self, identifier: str) -> Selection | None:
+        return next((each for each in self.selections if each.id == identifier), None)
+
+    def with_selection(self, selection: Selection) -> Waits:
+        others = [each for each in self.selections if each.id != selection.id]
+        kept = others if selection.is_over else [*others, selection]
+        return replace(self, selections=tuple(sorted(kept, key=lambda each: each.base)), selected=True)
+
+
+NOTHING = Waits()
+
+
+def parse(text: str) -> Waits:
+    if text == "{}":
+        return NOTHING
+    said: dict[str, Any] = json.loads(text)
+    condition = said.get("condition")
+    return Waits(
+        condition=ConditionWait(**condition) if condition else None,
+        groups=said.get("groups", {}),
+        selections=tuple(_selection(each) for each in said.get("selections", ())),
+        selected=said.get("selected", False),
+        old=said.get("old", False),
+    )
+
+
+def text(waits: Waits) -> str:
+    if waits == NOTHING:
+        return "{}"
+    said: dict[str, Any] = {}
+    if waits.condition is not None:
+        told = asdict(waits.condition)
+        said["condition"] = {name: value for name, value in told.items() if value is not None and value is not False}
+    if waits.groups:
+        said["groups"] = dict(waits.groups)
+    if waits.selections:
+        said["selections"] = [asdict(each) for each in waits.selections]
+    for name in ("selected", "old"):
+        if getattr(waits, name):
+            said[name] = True
+    return json.dumps(said, separators=(",", ":"))
+
+
+def _selection(said: dict[str, Any]) -> Selection:
+    return Selection(**{**said, "members": tuple(Member(**each) for each in said["members"])})

@@ -1,0 +1,115 @@
+"""Which run a caller means: the one that is named, or whichever a workflow id names now."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from penstock.core.model import Host, Run, RunId
+from penstock.engine.house import House
+from penstock.errors import Conflict, NotFound, Reason
+from penstock.ports.store import Tx
+
+T = TypeVar("T")
+TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    namespace: str
+    workflow_id: str
+    run_id: RunId | None = None
+    """None: the current run."""
+
+
+async def on_run(house: House, address: Address, act: Callable[[Tx, Run], Awaitable[T]]) -> T:
+    """Do something with the run that is meant, locked. It may be closed.
+
+    A run that has continued as new meanwhile is not the one that is meant, unless it was named.
+    """
+    for _ in range(TRIES):
+        run_id = await _find(house, address)
+
+        async def operation(tx: Tx, run_id: RunId = run_id) -> list[T]:
+            run = await tx.runs.lock(run_id)
+            if run is None or (not run.is_open and await _has_moved(tx, run, address)):
+                return []
+            return [await act(tx, run)]
+
+        done = await house.store.transact(operation, key=run_id)
+        if done:
+            return done[0]
+    raise Conflict(
+        Reason.RUN_NOT_ACTIVE,
+        f"{address.workflow_id!r} goes on in a new run too fast to be reached. Try again.",
+        workflow_id=address.workflow_id,
+    )
+
+
+async def _has_moved(tx: Tx, run: Run, address: Address) -> bool:
+    """Whether the workflow id names another run by now."""
+    if address.run_id is not None:
+        return False
+    instance = await tx.runs.instance(address.namespace, address.workflow_id)
+    return instance is None or instance.run_id != run.run_id
+
+
+async def _find(house: House, address: Address) -> RunId:
+    async def operation(tx: Tx) -> RunId:
+        return (await find(tx, address)).run_id
+
+    return await house.store.read(operation)
+
+
+async def find(tx: Tx, address: Address) -> Run:
+    """The run that is meant; refuses one that is not the current run of its workflow id."""
+    instance = await tx.runs.instance(address.namespace, address.workflow_id)
+    run = await tx.runs.get(instance.run_id) if instance is not None else None
+    if instance is None or run is None:
+        raise no_instance(address.workflow_id)
+    if address.run_id is None or address.run_id == instance.run_id:
+        return run
+    named = await tx.runs.get(address.run_id)
+    if named is None or (named.namespace, named.workflow_id) != (address.namespace, address.workflow_id):
+        raise no_run(address.workflow_id, address.run_id)
+    raise Conflict(
+        Reason.HISTORICAL_RUN_COMMAND_REJECTED,
+        f"{address.run_id} is not the current run of {address.workflow_id!r}.",
+        workflow_id=address.workflow_id,
+        run_id=instance.run_id,
+        outcome="rejected_not_current",
+    )
+
+
+def check_open(run: Run) -> None:
+    if not run.is_open:
+        raise Conflict(
+            Reason.RUN_NOT_ACTIVE,
+            f"The run is {run.status.value} already.",
+            workflow_id=run.workflow_id,
+            run_id=run.run_id,
+            status=run.status.value,
+            outcome="rejected_not_active",
+        )
+
+
+def check_workflow(run: Run) -> None:
+    """Standalone activities can be ended, but nobody can talk to them."""
+    if run.host is not Host.WORKFLOW:
+        raise no_instance(run.workflow_id)
+
+
+def no_instance(workflow_id: str) -> NotFound:
+    return NotFound(
+        Reason.INSTANCE_NOT_FOUND, f"There is no workflow {workflow_id!r}.", workflow_id=workflow_id
+    )
+
+
+def no_run(workflow_id: str, run_id: str) -> NotFound:
+    return NotFound(
+        Reason.RUN_NOT_FOUND,
+        f"Workflow {workflow_id!r} has no run {run_id!r}.",
+        workflow_id=workflow_id,
+        run_id=run_id,
+    )

@@ -1,0 +1,101 @@
+"""Children of a run: starting them, and giving up what the code no longer waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from penstock.core.history.applying import NewChild
+from penstock.core.history.events import EventType
+from penstock.core.history.payloads import child_payload, started
+from penstock.core.model import (
+    ActivityStatus,
+    ChildState,
+    Event,
+    Instance,
+    LetterKind,
+    Run,
+    TaskState,
+    TimerState,
+)
+from penstock.core.scheduling.leases import freed
+from penstock.engine import letters
+from penstock.engine.recording import append, line_up
+from penstock.engine.successors import pinned
+from penstock.ports.store import Tx
+
+
+async def start_children(tx: Tx, parent: Run, children: Sequence[NewChild]) -> tuple[Run, bool]:
+    """Record new children with their first events and tasks; True when one could not be started.
+
+    A child that was given an id which is in use fails at once, as an event of its parent.
+    """
+    refused: list[Event] = []
+    instances = [Instance(new.run.namespace, new.run.workflow_id, new.run.run_id, 1) for new in children]
+    for new, standing in zip(children, await tx.runs.reserve_all(instances), strict=True):
+        if standing.run_id != new.run.run_id:
+            tx.children.insert(replace(new.child, state=ChildState.CLOSED))
+            refused.append(_in_use(new))
+            continue
+        tx.children.insert(new.child)
+        await _start(tx, parent, new.run)
+    if refused:
+        parent = replace(parent, open_children=parent.open_children - len(refused))
+        parent = append(tx, parent, refused)
+    return parent, bool(refused)
+
+
+async def _start(tx: Tx, parent: Run, run: Run) -> None:
+    if run.compatibility is None and run.task_queue != parent.task_queue:
+        run = replace(run, compatibility=await pinned(tx, run.namespace, run.task_queue))
+    run = append(tx, run, [started(run)])
+    tx.runs.insert(await line_up(tx, run))
+
+
+def _in_use(new: NewChild) -> Event:
+    message = f"The workflow id {new.child.workflow_id!r} is in use."
+    return Event(
+        EventType.CHILD_RUN_FAILED,
+        child_payload(new.child)
+        | {
+            "message": message,
+            "exception_type": "WorkflowAlreadyStarted",
+            "exception_class": "WorkflowAlreadyStarted",
+            "failure_category": "child_workflow",
+            "failure_id": f"{new.child.run_id}-f1",
+        },
+    )
+
+
+async def give_up(tx: Tx, run: Run, ranges: Sequence[range]) -> Run:
+    """End whatever runs at steps that the code gave up; their events are of no concern any more."""
+    if not ranges:
+        return run
+    steps = {step for each in ranges for step in each}
+    run = await _give_up_activities(tx, run, steps)
+    timers = [timer for timer in await tx.timers.open_of(run.run_id) if timer.step in steps]
+    for timer in timers:
+        tx.timers.save(replace(timer, state=TimerState.CANCELLED))
+    children = [child for child in await tx.children.open_of(run.run_id) if child.step in steps]
+    for child in children:
+        tx.children.save(replace(child, state=ChildState.CANCELLED))
+        letters.to_child(tx, child, LetterKind.CANCEL, f"given up by parent {run.workflow_id}")
+    return replace(
+        run,
+        open_timers=run.open_timers - len(timers),
+        open_children=run.open_children - len(children),
+    )
+
+
+async def _give_up_activities(tx: Tx, run: Run, steps: set[int]) -> Run:
+    """Cancel activities; their workers learn at the next heartbeat or report."""
+    given_up = [each for each in await tx.activities.open_of(run.run_id) if each.step in steps]
+    live = {task.task_id: task for task in await tx.tasks.lock_live_of(run.run_id)} if given_up else {}
+    for activity in given_up:
+        tx.activities.save(
+            replace(activity, status=ActivityStatus.CANCELLED, closed_at_ms=tx.now_ms, deadline_at_ms=None)
+        )
+        task = live.get(activity.task_id)
+        if task is not None:
+            tx.tasks.save(freed(task, TaskState.CANCELLED, available_at_ms=task.available_at_ms), task.state)
+    return replace(run, open_activities=run.open_activities - len(given_up))

@@ -1,0 +1,155 @@
+"""Letters: how runs tell each other what happened.
+
+One operation changes one run. What concerns another run is recorded as a letter in the same transaction, and delivered
+in a transaction of the receiver, which deletes it: once, whatever fails in between.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from penstock.core.history import lineage
+from penstock.core.history.events import CODEC, EventType
+from penstock.core.history.payloads import child_payload
+from penstock.core.model import (
+    Child,
+    ChildState,
+    ClosePolicy,
+    Event,
+    Letter,
+    LetterKind,
+    Run,
+    RunId,
+    RunStatus,
+)
+from penstock.engine.recording import text
+from penstock.ports.store import Tx
+
+LETTERS_BELL = "letters"
+_POLICIES = {
+    ClosePolicy.REQUEST_CANCEL: LetterKind.CANCEL,
+    ClosePolicy.REQUEST_CANCELLATION: LetterKind.CANCEL,
+    ClosePolicy.TERMINATE: LetterKind.TERMINATE,
+}
+_ENDS = {
+    RunStatus.COMPLETED: EventType.CHILD_RUN_COMPLETED,
+    RunStatus.FAILED: EventType.CHILD_RUN_FAILED,
+    RunStatus.CANCELLED: EventType.CHILD_RUN_CANCELLED,
+    RunStatus.TERMINATED: EventType.CHILD_RUN_TERMINATED,
+}
+_REPEATED = (
+    "message",
+    "exception_type",
+    "exception_class",
+    "exception",
+    "non_retryable",
+    "failure_category",
+    "timeout_kind",
+    "reason",
+)
+"""What a parent hears of how its child ended."""
+
+
+def post(tx: Tx, letter: Letter) -> None:
+    tx.letters.insert(letter)
+    tx.wake(LETTERS_BELL)
+
+
+def tell_parent(tx: Tx, run: Run, last: Event) -> None:
+    """Say how a child ended, to the run that waits for it."""
+    origin = lineage.of(run)
+    if origin.parent_run_id is None:
+        return
+    payload: dict[str, Any] = {
+        "child_closing_run_id": run.run_id,
+        "child_run_number": run.run_number,
+        "closed_reason": run.closed_reason,
+    }
+    if run.status is RunStatus.COMPLETED:
+        payload |= {"result": run.output, "output": run.output, "payload_codec": CODEC}
+    else:
+        payload |= {name: last.payload[name] for name in _REPEATED if last.payload.get(name) is not None}
+        payload.setdefault("message", f"The child was {run.status.value}.")
+        payload["failure_id"] = f"{run.run_id}-f1"
+        payload["failure_category"] = "child_workflow"
+    _to_parent(tx, run, LetterKind.CHILD_ENDED, _ENDS[run.status], payload)
+
+
+def tell_parent_of_attempt(tx: Tx, run: Run) -> None:
+    """Say that a child is tried once more; the parent's code does not look at it."""
+    origin = lineage.of(run)
+    payload = {
+        "child_closing_run_id": None,
+        "child_attempt_run_id": run.run_id,
+        "child_run_number": run.run_number,
+        "child_status": run.status.value,
+        "retry_attempt": origin.attempt,
+    }
+    _to_parent(tx, run, LetterKind.CHILD_STARTED, EventType.CHILD_RUN_STARTED, payload)
+
+
+def _to_parent(tx: Tx, run: Run, kind: LetterKind, event: EventType, payload: dict[str, Any]) -> None:
+    origin = lineage.of(run)
+    assert origin.parent_run_id is not None
+    assert origin.parent_workflow_id is not None
+    said = {"step": origin.parent_step, "type": event.value, "payload": payload}
+    post(
+        tx,
+        Letter(
+            letter_id=f"{run.run_id}-{kind.value}",
+            namespace=run.namespace,
+            workflow_id=origin.parent_workflow_id,
+            run_id=origin.parent_run_id,
+            kind=kind,
+            payload=text(said),
+            created_at_ms=tx.now_ms,
+        ),
+    )
+
+
+async def tell_children(tx: Tx, run: Run) -> None:
+    """Apply the close policy of each child that is open when its parent closes."""
+    if not run.open_children:
+        return
+    for child in await tx.children.open_of(run.run_id):
+        kind = _POLICIES.get(child.policy)
+        tx.children.save(replace(child, state=ChildState.CLOSED))
+        if kind is not None:
+            to_child(tx, child, kind, f"parent {run.workflow_id} was {run.closed_reason}")
+
+
+def to_child(tx: Tx, child: Child, kind: LetterKind, reason: str) -> None:
+    """Ask a child to end."""
+    post(
+        tx,
+        Letter(
+            letter_id=f"{child.parent_run_id}-c{child.step}-{kind.value}",
+            namespace=child.namespace,
+            workflow_id=child.workflow_id,
+            run_id="",
+            kind=kind,
+            payload=text({"reason": reason, "parent_run_id": child.parent_run_id}),
+            created_at_ms=tx.now_ms,
+        ),
+    )
+
+
+def news(child: Child, letter: Letter) -> Event:
+    """What a letter from a child says, as an event of its parent."""
+    said = json.loads(letter.payload)
+    return Event(said["type"], child_payload(child) | said["payload"])
+
+
+def step_of(letter: Letter) -> int:
+    return int(json.loads(letter.payload)["step"])
+
+
+def is_for(letter: Letter, run: Run) -> bool:
+    """Whether the child that is asked to end is the one that was meant, and not a later one under its id."""
+    return lineage.of(run).parent_run_id == RunId(json.loads(letter.payload)["parent_run_id"])
+
+
+def reason_of(letter: Letter) -> str:
+    return str(json.loads(letter.payload)["reason"])

@@ -1,0 +1,115 @@
+"""Requests under their callers' ids: one that is sent again gets the receipt of the first, and has no second effect."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core import contracts, payload_codec
+from penstock.core.contracts import Contracts
+from penstock.core.model import Blob, RetainedRequest, Run, WorkerStatus
+from penstock.core.scheduling.cohorts import status_now
+from penstock.engine.house import House
+from penstock.engine.recording import text
+from penstock.errors import Conflict, InvalidInput, NotFound, PenstockError, Reason
+from penstock.ports.store import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a caller says to a run."""
+
+    kind: str
+    name: str
+    arguments: Blob
+    request_id: str | None = None
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(f"{self.name}\x1f{self.arguments}".encode()).hexdigest()
+
+
+async def retained(tx: Tx, namespace: str, workflow_id: str, request: Request) -> dict[str, Any] | None:
+    """The receipt of the same request, if it was accepted before; another one under its id is refused."""
+    if request.request_id is None:
+        return None
+    before = await tx.requests.get(namespace, workflow_id, request.kind, request.request_id)
+    if before is None:
+        return None
+    receipt: dict[str, Any] = json.loads(before.receipt)
+    if before.digest != request.digest:
+        raise Conflict(
+            Reason.REQUEST_ID_CONFLICT,
+            f"The request id {request.request_id!r} was used for another {request.kind}. Use a new id.",
+            workflow_id=workflow_id,
+            retained_command_type=request.kind,
+            retained_command_id=receipt.get("command_id"),
+            retained_outcome=receipt.get("outcome"),
+            conflict=["name" if before.name != request.name else "input"],
+        )
+    return receipt
+
+
+def retain(tx: Tx, run: Run, request: Request, receipt: dict[str, Any]) -> None:
+    if request.request_id is not None:
+        tx.requests.insert(
+            RetainedRequest(
+                namespace=run.namespace,
+                workflow_id=run.workflow_id,
+                kind=request.kind,
+                request_id=request.request_id,
+                run_id=run.run_id,
+                number=run.last_request,
+                name=request.name,
+                digest=request.digest,
+                receipt=text(receipt),
+                at_ms=tx.now_ms,
+            )
+        )
+
+
+async def contracts_of(house: House, tx: Tx, run: Run) -> Contracts:
+    """What the workers that are there now say of the run's type."""
+    stale_after_ms = house.settings.polls.worker_stale_after_ms
+    workers = await tx.workers.list(run.namespace, run.task_queue)
+    present = [each for each in workers if status_now(each, tx.now_ms, stale_after_ms) is WorkerStatus.ACTIVE]
+    return contracts.of_type(present, run.workflow_type)
+
+
+_UNKNOWN = {"signal": Reason.UNKNOWN_SIGNAL, "update": Reason.UNKNOWN_UPDATE}
+_UNFIT = {"signal": Reason.INVALID_SIGNAL_ARGUMENTS, "update": Reason.INVALID_UPDATE_ARGUMENTS}
+
+
+def check_contract(found: Contracts, run: Run, request: Request) -> None:
+    """Refuse what the workflow's code does not know, where that is known."""
+    names = found.names(request.kind)
+    if names is not None and request.name not in names:
+        listed = ", ".join(sorted(names)) or "none"
+        raise NotFound(
+            _UNKNOWN[request.kind],
+            f"{run.workflow_type!r} has no {request.kind} {request.name!r}. It has: {listed}.",
+            workflow_id=run.workflow_id,
+            run_id=run.run_id,
+            outcome=f"rejected_unknown_{request.kind}",
+        )
+    problem = _problem(found, request) if names is not None else None
+    if problem is not None:
+        raise InvalidInput(
+            _UNFIT[request.kind],
+            f"{request.kind} {request.name!r} {problem}.",
+            workflow_id=run.workflow_id,
+            run_id=run.run_id,
+            outcome="rejected_invalid_arguments",
+            errors={"input": [problem]},
+            validation_errors={"input": [problem]},
+        )
+
+
+def _problem(found: Contracts, request: Request) -> str | None:
+    try:
+        values = payload_codec.decode(request.arguments)
+    except PenstockError:
+        return "has arguments that cannot be read"
+    return found.problem(request.kind, request.name, values)

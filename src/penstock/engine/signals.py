@@ -1,0 +1,85 @@
+"""Signals: what callers tell a run, in order of arrival."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.core.history import bounds
+from penstock.core.history.events import CODEC, EventType
+from penstock.core.model import Blob, Event, Run
+from penstock.engine.addressing import Address, check_open, check_workflow, on_run
+from penstock.engine.house import House
+from penstock.engine.recording import tell
+from penstock.engine.requests import Request, check_contract, contracts_of, retain, retained
+from penstock.ports.store import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    address: Address
+    name: str
+    arguments: Blob
+    request_id: str | None = None
+
+    @property
+    def request(self) -> Request:
+        return Request("signal", self.name, self.arguments, self.request_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The receipt of something that a run was told."""
+
+    run: Run
+    receipt: dict[str, Any]
+    retained: bool = False
+    """Whether it was accepted before, under the same request id."""
+
+
+async def send(house: House, signal: Signal) -> Accepted:
+    """Record a signal, once for each request id, and wake the code if it waits for a condition."""
+
+    async def act(tx: Tx, run: Run) -> Accepted:
+        before = await retained(tx, run.namespace, run.workflow_id, signal.request)
+        if before is not None:
+            return Accepted(run, before, retained=True)
+        check_workflow(run)
+        check_open(run)
+        check_contract(await contracts_of(house, tx, run), run, signal.request)
+        bounds.check_signal(run, house.bounds)
+        run = counted(run)
+        run = await tell(tx, run, [received(run, signal)])
+        tx.runs.save(run)
+        receipt = receipt_of(run)
+        retain(tx, run, signal.request, receipt)
+        return Accepted(run, receipt)
+
+    return await on_run(house, signal.address, act)
+
+
+def counted(run: Run) -> Run:
+    return replace(run, last_request=run.last_request + 1, unseen_signals=run.unseen_signals + 1)
+
+
+def received(run: Run, signal: Signal) -> Event:
+    """The event of the run's newest request, which is this signal."""
+    return Event(
+        EventType.SIGNAL_RECEIVED,
+        {
+            "signal_name": signal.name,
+            "arguments": signal.arguments,
+            "payload_codec": CODEC,
+            "signal_id": f"{run.run_id}-s{run.last_request}",
+            "workflow_command_id": f"{run.run_id}-s{run.last_request}",
+        },
+    )
+
+
+def receipt_of(run: Run) -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "command_id": f"{run.run_id}-s{run.last_request}",
+        "command_sequence": run.last_request,
+        "outcome": "signal_received",
+    }

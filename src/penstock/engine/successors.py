@@ -1,0 +1,50 @@
+"""The run that goes on where another ended: it continues as new, or is a child's next attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from penstock.core.history import lineage
+from penstock.core.history.events import EventType
+from penstock.core.history.lineage import Successor
+from penstock.core.history.payloads import started, update_accepted
+from penstock.core.messages import Cursor, is_delivery
+from penstock.core.model import Event, Instance, Run
+from penstock.engine import letters, messages
+from penstock.engine.recording import append, line_up
+from penstock.ports.store import Tx
+
+
+async def begin(tx: Tx, before: Run, successor: Successor, events: Sequence[Event]) -> Run:
+    """Record the successor, and let the workflow id name it. It takes along what the one before had not seen."""
+    signals = sum(event.type == EventType.SIGNAL_RECEIVED for event in events)
+    updates = sum(event.type == EventType.UPDATE_ACCEPTED for event in events)
+    run = successor.run
+    if run.compatibility is None and run.task_queue != before.task_queue:
+        run = replace(run, compatibility=await pinned(tx, run.namespace, run.task_queue))
+    run = replace(run, unseen_signals=signals, open_updates=updates, last_request=before.last_request)
+    run = append(tx, run, [started(run), *events])
+    run = await line_up(tx, run, at_ms=successor.at_ms)
+    tx.runs.insert(run)
+    tx.runs.succeed(Instance(run.namespace, run.workflow_id, run.run_id, run.run_number))
+    if lineage.of(run).retried_from is not None:
+        letters.tell_parent_of_attempt(tx, run)
+    return run
+
+
+async def taken_along(tx: Tx, run: Run, successor: Run, cursors: Sequence[Cursor]) -> Sequence[Event]:
+    """Signals and updates that came while the last workflow task was decided, and updates that are not applied."""
+    waiting = await tx.histories.buffered(run.run_id) if run.buffered else ()
+    signals = [each for each in waiting if each.type == EventType.SIGNAL_RECEIVED and not is_delivery(each)]
+    updates = await tx.updates.accepted_of(run.run_id) if run.open_updates else ()
+    for update in updates:
+        tx.updates.save(replace(update, run_id=successor.run_id))
+    of_streams = await messages.carried_over(tx, run, successor, cursors)
+    return [*of_streams, *signals, *(update_accepted(update) for update in updates)]
+
+
+async def pinned(tx: Tx, namespace: str, task_queue: str) -> str | None:
+    """The build that new runs of a queue belong to: the promoted cohort's, if there is one."""
+    promoted = await tx.cohorts.promoted(namespace, task_queue)
+    return (promoted.build_id or None) if promoted else None

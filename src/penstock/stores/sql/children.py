@@ -1,0 +1,44 @@
+"""Children of runs in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple
+
+from penstock.core.model import Child, ChildState, ClosePolicy, RunId
+from penstock.stores.sql.session import Row, Session
+
+
+class SqlChildren:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def get(self, parent_run_id: RunId, step: int) -> Child | None:
+        rows = await self._session.ask("get_child", parent_run_id, step)
+        return _child(rows[0]) if rows else None
+
+    async def open_of(self, parent_run_id: RunId) -> Sequence[Child]:
+        return [_child(row) for row in await self._session.ask("open_children", parent_run_id)]
+
+    async def all_of(self, parent_run_id: RunId) -> Sequence[Child]:
+        return [_child(row) for row in await self._session.ask("all_children", parent_run_id)]
+
+    def insert(self, child: Child) -> None:
+        self._session.record("insert_child", *astuple(child))
+
+    def save(self, child: Child) -> None:
+        self._session.record("save_child", child.parent_run_id, child.step, child.state)
+
+
+def _child(row: Row) -> Child:
+    return Child(
+        row[1],
+        row[2],
+        row[3],
+        row[4],
+        row[5],
+        row[6],
+        ClosePolicy(row[7]),
+        row[8],
+        ChildState(row[9]),
+    )

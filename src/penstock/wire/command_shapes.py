@@ -1,0 +1,143 @@
+"""Commands as workers send them, field by field."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from penstock.core.model import ClosePolicy
+from penstock.wire.fields import INT_MAX, Cost, Delay, Message, Name, Object, RequestId, Seconds, WorkflowId
+from penstock.wire.requests import Anything, Request, RetryPolicy, WithStanding
+
+
+class ScheduleActivityCommand(WithStanding, kw_only=True):
+    activity_type: Name
+    queue: Name | None = None
+    arguments: Anything = None
+    retry_policy: RetryPolicy | None = None
+    start_to_close_timeout: Seconds | None = None
+    schedule_to_start_timeout: Seconds | None = None
+    schedule_to_close_timeout: Seconds | None = None
+    heartbeat_timeout: Seconds | None = None
+    cost_estimate: Cost | None = None
+
+
+class StartTimerCommand(Request):
+    delay_seconds: Delay
+
+
+class GroupEntry(Request):
+    parallel_group_id: Name
+    parallel_group_base_sequence: Annotated[int, Meta(ge=1, le=1_000_000)]
+    parallel_group_size: Annotated[int, Meta(ge=1, le=1000)]
+    parallel_group_index: Annotated[int, Meta(ge=0, le=999)]
+    parallel_group_mode: Name | None = None
+
+
+class SelectEntry(GroupEntry, kw_only=True):
+    selection_member_key: Name | Annotated[int, Meta(ge=0, le=INT_MAX)]
+    selection_member_index: Annotated[int, Meta(ge=0, le=999)]
+    selection_member_base_sequence: Annotated[int, Meta(ge=1, le=1_000_000)]
+    selection_member_size: Annotated[int, Meta(ge=1, le=1000)]
+    selection_member_kind: Literal["activity", "timer", "child", "condition", "group"]
+
+
+class GroupPath(Request):
+    path: Annotated[list[GroupEntry], Meta(min_length=1, max_length=20)] = msgspec.field(
+        name="parallel_group_path"
+    )
+
+
+class CompleteWorkflowCommand(Request):
+    result: Anything = None
+
+
+class FailWorkflowCommand(Request):
+    message: Message
+    exception_type: Annotated[str, Meta(max_length=1000)] | None = None
+    exception_class: Annotated[str, Meta(max_length=1000)] | None = None
+    exception: dict[str, Any] | None = None
+    non_retryable: bool | None = None
+    failed_step_sequence: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
+    failed_activity_execution_id: Name | None = None
+
+
+class ContinueAsNewCommand(Request):
+    arguments: Anything = None
+    queue: Name | None = None
+    workflow_type: Name | None = None
+
+
+class LocalActivityCommand(Request):
+    activity_type: Name
+    outcome: Literal["completed", "failed", "timed_out", "cancelled"]
+    arguments: Anything = None
+    result: Anything = None
+    attempts: Annotated[list[Object], Meta(max_length=1000)] | None = None
+    message: Message | None = None
+    exception_type: Annotated[str, Meta(max_length=1000)] | None = None
+    non_retryable: bool | None = None
+    timeout_kind: Name | None = None
+    retry_policy: RetryPolicy | None = None
+
+
+class StartChildCommand(WithStanding, kw_only=True):
+    workflow_type: Name
+    queue: Name | None = None
+    arguments: Anything = None
+    workflow_id: WorkflowId | None = None
+    parent_close_policy: ClosePolicy | None = None
+    retry_policy: RetryPolicy | None = None
+    execution_timeout_seconds: Seconds | None = None
+    run_timeout_seconds: Seconds | None = None
+
+
+class SideEffectCommand(Request):
+    result: Anything = None
+    workflow_stream: Object | None = None
+
+
+class VersionMarkerCommand(Request):
+    change_id: Name
+    version: Annotated[int, Meta(ge=-INT_MAX, le=INT_MAX)]
+    min_supported: Annotated[int, Meta(ge=-INT_MAX, le=INT_MAX)]
+    max_supported: Annotated[int, Meta(ge=-INT_MAX, le=INT_MAX)]
+
+
+class UpsertSearchAttributesCommand(Request):
+    attributes: Object
+
+
+class UpsertMemoCommand(Request):
+    entries: Anything
+
+
+class ConditionWaitCommand(Request):
+    condition_key: Annotated[str, Meta(max_length=1000)] | None = None
+    condition_definition_fingerprint: Annotated[str, Meta(max_length=1000)] | None = None
+    timeout_seconds: Delay | None = None
+
+
+class CompleteUpdateCommand(Request):
+    update_id: RequestId
+    result: Anything = None
+
+
+class FailUpdateCommand(Request):
+    update_id: RequestId
+    message: Message
+    exception_type: Annotated[str, Meta(max_length=1000)] | None = None
+    exception_class: Annotated[str, Meta(max_length=1000)] | None = None
+    non_retryable: bool | None = None
+
+
+class CancelSelectionCommand(Request):
+    selection_group_id: Name
+    member_key: Name | Annotated[int, Meta(ge=0, le=INT_MAX)]
+    member_index: Annotated[int, Meta(ge=0, le=999)]
+    member_base_sequence: Annotated[int, Meta(ge=1, le=1_000_000)]
+    member_size: Annotated[int, Meta(ge=1, le=1000)]
+    operation_kind: Name
+    operation_identity: Name
