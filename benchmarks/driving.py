@@ -19,6 +19,7 @@ LOOPS = 32
 BATCH_LOOPS = 4
 CONNECTIONS_OF_REQUESTS = 64
 POLL_SECONDS = 5
+SLOTS = 1_000
 WORKFLOW_TYPE = "bench.one-activity"
 ACTIVITY_TYPE = "bench.nothing"
 
@@ -284,6 +285,8 @@ class _Drive:
                 "runtime": "external",
                 "supported_workflow_types": [WORKFLOW_TYPE],
                 "supported_activity_types": [ACTIVITY_TYPE],
+                "max_concurrent_workflow_tasks": SLOTS,
+                "max_concurrent_activity_tasks": SLOTS,
             }
             await self._post("/api/worker/register", msgspec.json.encode(body), WORKER_HEADERS)
 

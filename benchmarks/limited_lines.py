@@ -23,6 +23,8 @@ from penstock.engine.polls import Poll
 from penstock.ports.store import Tx
 
 GROUP = "downstream"
+SLOTS = 1_000_000
+"""What is compared are the limits of the server."""
 MANY_LEASES, MANY_DISPATCHES, MUCH = 1_000_000, 100_000_000, 1_000_000_000
 """Limits that are looked at and never reached."""
 ESTIMATE, ACTUAL = 100, 90
@@ -167,7 +169,12 @@ async def limited_lines(
             await workers.register(
                 house,
                 workers.Registration(
-                    NAMESPACE, worker_of(name), name, "external", activity_types=(ACTIVITY_TYPE,)
+                    NAMESPACE,
+                    worker_of(name),
+                    name,
+                    "external",
+                    activity_types=(ACTIVITY_TYPE,),
+                    activity_slots=SLOTS,
                 ),
             )
         yield LimitedLines(house, [(name, await _queue_id(house, name)) for name in names])

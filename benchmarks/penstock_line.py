@@ -37,6 +37,7 @@ class PenstockLine:
             "task_queue": self._queue,
             "runtime": "external",
             "supported_activity_types": [ACTIVITY_TYPE],
+            "max_concurrent_activity_tasks": 1_000_000,
         }
         self._send("POST", "/api/worker/register", registration, WORKER_HEADERS)
 

@@ -34,6 +34,7 @@ NAMESPACE, QUEUE, WORKER, KEY = "default", "bench", "bench-worker", "key"
 STARTS_TOGETHER = 100
 CLAIMS_BETWEEN_LOOKS = 8
 SETTINGS = {"DW_AUTH_DRIVER": "none", "DW_ACTIVITY_TASK_TIMEOUT": "86400"}
+SLOTS = 200
 FIT = Fit((ACTIVITY_TYPE,), None)
 
 _numbers = itertools.count(1)
@@ -68,6 +69,7 @@ class WaitingLine:
         self.case = case
         self.house = house
         self._queue_id = queue_id
+        self._given = 0
 
     async def claim(self, batch: int, dispatches: int) -> list[Task]:
         """Take so many tasks, at most `batch` in a claim."""
@@ -77,6 +79,11 @@ class WaitingLine:
         return taken
 
     async def _claim_once(self, most: int) -> list[Task]:
+        """What is taken is not ended; when the worker is full, another process of it goes on."""
+        self._given += most
+        if self._given > SLOTS:
+            await register(self.house)
+            self._given = most
         poll = Poll(NAMESPACE, WORKER, QUEUE, TaskKind.ACTIVITY, tasks_max=most)
         [verdict] = await polls.claim(self.house, self._queue_id, [poll], FIT)
         assert verdict.leased or verdict.look_again, f"nothing to claim in {self.case.name}: {verdict}"
@@ -128,6 +135,13 @@ async def _start(house: House, key: str) -> None:
     await starts.start_activity(house, request, command)
 
 
+async def register(house: House) -> None:
+    registration = workers.Registration(
+        NAMESPACE, WORKER, QUEUE, "external", activity_types=(ACTIVITY_TYPE,), activity_slots=SLOTS
+    )
+    await workers.register(house, registration)
+
+
 @contextlib.asynccontextmanager
 async def waiting_line(store: StoreName, ground: Ground, case: Case) -> AsyncIterator[WaitingLine]:
     """A database of its own with the case's backlog: one task that was started, and copies of it."""
@@ -138,10 +152,7 @@ async def waiting_line(store: StoreName, ground: Ground, case: Case) -> AsyncIte
     await asyncio.to_thread(_grow, store, url, case)
     async with house_on(store, url) as house:
         queue = await _queue(house)
-        registration = workers.Registration(
-            NAMESPACE, WORKER, QUEUE, "external", activity_types=(ACTIVITY_TYPE,)
-        )
-        await workers.register(house, registration)
+        await register(house)
         yield WaitingLine(case, house, queue)
 
 

@@ -24,6 +24,8 @@ from penstock.engine.house import House
 from penstock.engine.sweepers.due_tasks import due_tasks
 from penstock.engine.sweepers.due_timers import due_timers
 from penstock.engine.sweepers.expired_leases import expired_leases
+from penstock.engine.sweepers.expired_runs import expired_runs
+from penstock.engine.sweepers.expired_streams import expired_streams
 from penstock.engine.sweepers.idle_keys import idle_keys
 from penstock.engine.sweepers.idle_lanes import idle_lanes
 from penstock.engine.sweepers.lapsed_queries import lapsed_queries
@@ -33,7 +35,10 @@ from penstock.engine.sweepers.overdue_runs import overdue_runs
 from penstock.engine.sweepers.scope_counts import scope_counts
 from penstock.engine.sweepers.silent_workers import silent_workers
 from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.engine.sweepers.unindexed_runs import unindexed_runs
+from penstock.engine.sweepers.waiting_letters import waiting_letters
 from penstock.errors import ConfigurationError
+from penstock.ports.archive import Archive
 from penstock.ports.coordination import Coordination, InProcess
 from penstock.ports.store import Store, Tx
 from penstock.ports.wakeups import Wakeups
@@ -44,7 +49,7 @@ from penstock.server.metrics import Metrics
 from penstock.server.namespace_check import NamespaceCheck
 from penstock.server.protocol import BoundedProtocol
 from penstock.settings import CoordinationKind, LogFormat, LogPolicy, Settings, StoreKind
-from penstock.stores import migrating, postgres, sqlite
+from penstock.stores import archive, migrating, postgres, sqlite
 from penstock.stores.driving import OnMoment, undisturbed
 from penstock.stores.memory import MemoryStore
 from penstock.stores.sql.catalogue import Dialect
@@ -78,7 +83,9 @@ async def assembled(settings: Settings, *, on_moment: OnMoment = undisturbed) ->
             listener = PostgresListener(_postgres_url(settings), postgres.CHANNEL, node, local)
             listener.start()
             stack.push_async_callback(listener.close)
-        house = House(store, wakeups, SystemEntropy(), settings, coordination=coordination)
+        house = House(
+            store, wakeups, SystemEntropy(), settings, coordination=coordination, archive=_archive(settings)
+        )
         await namespaces.ensure(house, settings.default_namespace)
         before = await admission.declare(house, settings.admission, settings.server_id)
         if before is not None and before.declared_by is not None:
@@ -166,6 +173,20 @@ async def _open_store(
             )
 
 
+def _archive(settings: Settings) -> Archive | None:
+    if settings.archive_dir is None:
+        return None
+    try:
+        archive.check(settings.archive_dir)
+    except OSError as error:
+        raise ConfigurationError(
+            f"Cannot write into the directory of DW_ARCHIVE_DIR ({error.strerror}). Make it, or give this server "
+            "the right to write there."
+        ) from error
+    key = settings.export_key
+    return archive.DirectoryArchive(settings.archive_dir, None if key is None else key.reveal())
+
+
 def _postgres_url(settings: Settings) -> str:
     assert settings.store.url is not None
     return settings.store.url.reveal()
@@ -179,11 +200,15 @@ def _sweepers(house: House) -> list[Sweeper[Any]]:
         overdue_activities,
         overdue_runs,
         lapsed_queries,
+        waiting_letters,
         silent_workers,
         idle_keys,
         idle_lanes,
         scope_counts,
         old_records,
+        expired_runs,
+        expired_streams,
+        unindexed_runs,
     )
     return [make(house) for make in makers]
 

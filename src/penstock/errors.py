@@ -53,10 +53,45 @@ class Reason(StrEnum):
     RUN_NOT_FOUND = "run_not_found"
     INSTANCE_ALREADY_STARTED = "instance_already_started"
     RUN_NOT_ACTIVE = "run_not_active"
+    RUN_NOT_CLOSED = "run_not_closed"
     HISTORICAL_RUN_COMMAND_REJECTED = "historical_run_command_rejected"
     ACTIVITY_NOT_FOUND = "activity_not_found"
     INVALID_PAGE_TOKEN = "invalid_page_token"
+    INVALID_QUERY = "invalid_query"
     STRUCTURAL_LIMIT_EXCEEDED = "structural_limit_exceeded"
+
+    # Talking to a run
+    UNKNOWN_SIGNAL = "unknown_signal"
+    INVALID_SIGNAL_ARGUMENTS = "invalid_signal_arguments"
+    UNKNOWN_UPDATE = "unknown_update"
+    INVALID_UPDATE_ARGUMENTS = "invalid_update_arguments"
+    UPDATE_FAILED = "update_failed"
+    REQUEST_ID_CONFLICT = "request_id_conflict"
+
+    # Streams
+    WORKFLOW_STREAM_NOT_FOUND = "workflow_stream_not_found"
+    WORKFLOW_STREAM_CLOSED = "workflow_stream_closed"
+    WORKFLOW_STREAM_FULL = "workflow_stream_full"
+
+    # Validation of updates
+    UPDATE_VALIDATOR_REJECTED = "update_validator_rejected"
+    UPDATE_VALIDATOR_WORKER_UNAVAILABLE = "update_validator_worker_unavailable"
+    UPDATE_VALIDATOR_WORKER_INCOMPATIBLE = "update_validator_worker_incompatible"
+    UPDATE_VALIDATION_CAPABILITY_UNSUPPORTED = "update_validation_capability_unsupported"
+    UPDATE_VALIDATION_TASK_NOT_CLAIMED = "update_validation_task_not_claimed"
+    UPDATE_VALIDATION_EXECUTION_TIMEOUT = "update_validation_execution_timeout"
+    UPDATE_VALIDATION_WORKER_FAILED = "update_validation_worker_failed"
+    UPDATE_VALIDATION_TASK_NOT_FOUND = "update_validation_task_not_found"
+    UPDATE_VALIDATION_TASK_NOT_LEASED = "update_validation_task_not_leased"
+    UPDATE_VALIDATION_LEASE_EXPIRED = "update_validation_lease_expired"
+    STALE_UPDATE_VALIDATION_COMPLETION = "stale_update_validation_completion"
+
+    # Search attributes
+    NAME_RESERVED = "name_reserved"
+    ATTRIBUTE_ALREADY_EXISTS = "attribute_already_exists"
+    SYSTEM_ATTRIBUTE = "system_attribute"
+    ATTRIBUTE_NOT_FOUND = "attribute_not_found"
+    SEARCH_ATTRIBUTE_LIMIT_REACHED = "search_attribute_limit_reached"
 
     # Settings of task queues
     CONFIG_VERSION_CONFLICT = "config_version_conflict"
@@ -111,6 +146,7 @@ class Reason(StrEnum):
     COORDINATION_UNAVAILABLE = "coordination_unavailable"
     OUTCOME_UNKNOWN = "outcome_unknown"
     STORAGE_FULL = "storage_full"
+    ARCHIVE_UNAVAILABLE = "archive_unavailable"
     JOURNAL_OFF = "journal_off"
 
     # Start-up (the command line shows these; they never cross HTTP)

@@ -18,6 +18,7 @@ from tests.support.live import LiveServer, headers
 Json = dict[str, Any]
 ANSWER_SECONDS_MAX = 45.0
 TASKS_PER_REQUEST_MAX = 100
+SLOTS = {"max_concurrent_workflow_tasks": 100_000, "max_concurrent_activity_tasks": 100_000}
 any_or_named_types = pytest.mark.parametrize(
     "types", [{}, {"supported_activity_types": ["greet", "paint", "print"]}], ids=["any-type", "named-types"]
 )
@@ -166,8 +167,8 @@ class Cluster:
         return found
 
     async def worker(self, worker_id: str, task_queue: str = "q", **fields: Any) -> Hand:
-        """A registered worker."""
-        body = {"worker_id": worker_id, "task_queue": task_queue, "runtime": "python"} | fields
+        """A registered worker; it has slots enough, unless they are given."""
+        body = {"worker_id": worker_id, "task_queue": task_queue, "runtime": "python"} | SLOTS | fields
         (await self.post("/api/worker/register", body, role="worker")).expect(201)
         return Hand(self, worker_id, task_queue)
 

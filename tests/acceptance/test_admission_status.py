@@ -55,13 +55,13 @@ async def test_free_slots_and_no_full_limit_are_accepting(scene: Cluster):
     assert (await status(scene), await polled(hand)) == ("accepting", "empty")
 
 
-async def test_slots_that_are_all_leased_are_saturated_and_informative(scene: Cluster):
+async def test_slots_that_are_all_leased_are_saturated_and_their_worker_gets_nothing_more(scene: Cluster):
     hand = await scene.worker("w1", max_concurrent_activity_tasks=2)
     await scene.queue_up(standing("", 5))
     await hand.drain(2)
     assert await status(scene) == "saturated"
     assert (await section(scene))["available_slot_count"] == 0
-    assert await polled(hand) == "leased", "slots inform; only limits hold back"
+    assert await polled(hand) == "empty", "no limit of the server holds back"
 
 
 async def test_workers_that_offer_no_more_slots_of_a_kind_leave_none(scene: Cluster):

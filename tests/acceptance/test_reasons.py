@@ -19,6 +19,7 @@ from tests.acceptance.cluster import Cluster, Hand, Json, Reply, stranger
 SETTINGS = {
     "DW_MAX_PAYLOAD_BYTES": "20000",
     "DW_MAX_PENDING_TIMERS": "3",
+    "DW_MAX_SEARCH_ATTRIBUTES": "5",
     "DW_WORKFLOW_TASK_TIMEOUT": "2",
 }
 TRIES_MAX = 10
@@ -48,6 +49,16 @@ ELSEWHERE = {
     Reason.COORDINATION_UNAVAILABLE: "the tests with faults: readiness without Redis",
     Reason.OUTCOME_UNKNOWN: "the tests with faults",
     Reason.STORAGE_FULL: "the tests with faults",
+    Reason.UPDATE_VALIDATOR_REJECTED: "test_update_validation",
+    Reason.UPDATE_VALIDATOR_WORKER_UNAVAILABLE: "test_update_validation",
+    Reason.UPDATE_VALIDATOR_WORKER_INCOMPATIBLE: "test_update_validation",
+    Reason.UPDATE_VALIDATION_CAPABILITY_UNSUPPORTED: "test_update_validation",
+    Reason.UPDATE_VALIDATION_TASK_NOT_CLAIMED: "test_update_validation",
+    Reason.UPDATE_VALIDATION_EXECUTION_TIMEOUT: "test_update_validation",
+    Reason.UPDATE_VALIDATION_WORKER_FAILED: "test_update_validation",
+    Reason.STALE_UPDATE_VALIDATION_COMPLETION: "test_update_validation",
+    Reason.UPDATE_VALIDATION_TASK_NOT_LEASED: "the tests of the engine: it is so for a moment only",
+    Reason.UPDATE_VALIDATION_LEASE_EXPIRED: "the tests of the engine: it is so for a moment only",
 }
 
 
@@ -80,6 +91,41 @@ async def test_a_reason_comes_with_its_status_and_prose_for_people(scene: Cluste
     reply.expect(STATUS[reason], reason.value)
     assert isinstance(reply["message"], str)
     assert reply["message"]
+
+
+# --- streams ---
+
+
+async def a_stream(scene: Cluster) -> str:
+    """Where the streams of a new run are."""
+    begun = (await scene.start("writer")).expect(201)
+    return f"/api/workflows/writer/runs/{begun['run_id']}/streams"
+
+
+@provokes(Reason.WORKFLOW_STREAM_NOT_FOUND)
+async def stream_that_nobody_wrote(scene: Cluster) -> Reply:
+    return await scene.get(await a_stream(scene) + "/log")
+
+
+@provokes(Reason.WORKFLOW_STREAM_CLOSED)
+async def item_after_the_end(scene: Cluster) -> Reply:
+    streams = await a_stream(scene)
+    (await scene.post(f"{streams}/log/close", {})).expect(200)
+    return await scene.post(f"{streams}/log/items", {"items": [{"payload": 1}]})
+
+
+@provokes(Reason.WORKFLOW_STREAM_FULL)
+async def items_that_nobody_reads(scene: Cluster) -> Reply:
+    items = [{"payload": 1}, {"payload": 2}]
+    reply = await scene.post(await a_stream(scene) + "/log/items", {"items": items, "max_pending_items": 1})
+    assert reply.headers["Retry-After"] == "1"
+    return reply
+
+
+@provokes(Reason.UPDATE_VALIDATION_TASK_NOT_FOUND)
+async def approval_that_nobody_waits_for(scene: Cluster) -> Reply:
+    body = {"lease_owner": "w1", "update_validation_attempt": 1}
+    return await scene.post("/api/worker/update-validation-tasks/nothing/approve", body, role="worker")
 
 
 # --- settings of task queues ---
@@ -256,6 +302,51 @@ async def no_activity(scene: Cluster) -> Reply:
 @provokes(Reason.INVALID_PAGE_TOKEN)
 async def bad_token(scene: Cluster) -> Reply:
     return await scene.get("/api/workflows?next_page_token=%21")
+
+
+@provokes(Reason.INVALID_QUERY)
+async def query_with_a_mistake(scene: Cluster) -> Reply:
+    reply = await scene.get("/api/workflows?query=WorkflowType+%3D")
+    assert (reply["position"], reply["expected"]) == (
+        15,
+        "a value: a text in quotes, a number, true or false",
+    )
+    return reply
+
+
+# --- search attributes ---
+
+
+@provokes(Reason.NAME_RESERVED)
+async def attribute_that_every_run_has(scene: Cluster) -> Reply:
+    return await scene.post("/api/search-attributes", {"name": "Status", "type": "keyword"})
+
+
+@provokes(Reason.ATTRIBUTE_ALREADY_EXISTS)
+async def attribute_twice(scene: Cluster) -> Reply:
+    (await scene.post("/api/search-attributes", {"name": "Customer", "type": "keyword"})).expect(201)
+    return await scene.post("/api/search-attributes", {"name": "Customer", "type": "int"})
+
+
+@provokes(Reason.SYSTEM_ATTRIBUTE)
+async def attribute_that_stays(scene: Cluster) -> Reply:
+    return await scene.ask("DELETE", "/api/search-attributes/Status")
+
+
+@provokes(Reason.ATTRIBUTE_NOT_FOUND)
+async def no_attribute(scene: Cluster) -> Reply:
+    return await scene.ask("DELETE", "/api/search-attributes/Nobody")
+
+
+@provokes(Reason.SEARCH_ATTRIBUTE_LIMIT_REACHED)
+async def too_many_attributes(scene: Cluster) -> Reply:
+    for number in range(5):
+        body = {"name": f"A{number}", "type": "int"}
+        (await scene.post("/api/search-attributes", body)).expect(201)
+    return await scene.post("/api/search-attributes", {"name": "A5", "type": "int"})
+
+
+# --- limits of a run ---
 
 
 @provokes(Reason.STRUCTURAL_LIMIT_EXCEEDED)

@@ -40,6 +40,10 @@ class RecordedServer:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.answers.setdefault((method, f"/api{path}"), []).append((status, raw))
 
+    def drop(self, method: str, path: str) -> None:
+        """Record that the connection breaks without an answer, as of a server that is restarted."""
+        self.answers.setdefault((method, f"/api{path}"), []).append((0, b""))
+
     def take(self, request: Request) -> tuple[int, bytes]:
         self.requests.append(request)
         waiting = self.answers.get((request.method, request.raw_path))
@@ -66,6 +70,9 @@ def _handler(recorded: RecordedServer) -> type[BaseHTTPRequestHandler]:
                 body=json.loads(content) if content else None,
             )
             status, raw = recorded.take(request)
+            if not status:
+                self.close_connection = True
+                return
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(raw)))

@@ -79,7 +79,7 @@ def test_a_result_is_waited_for_and_opened(ask: Run, server: RecordedServer) -> 
 def test_without_waiting_a_running_activity_has_no_result(ask: Run, server: RecordedServer) -> None:
     server.answer("GET", "/activities/render-1", RUNNING)
     result = ask("activity", "result", "render-1", "--no-wait")
-    assert result.exit_code == 1
+    assert result.exit_code == 124
     assert "activity_not_closed" in result.stderr
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from penstock.cli.advice import ADVICE
+from penstock.errors import Reason
 from tests.cli.recorded_server import TOKEN, RecordedServer, Run
 
 
@@ -28,6 +30,10 @@ def test_advice_is_given_where_the_server_gives_none(ask: Run, server: RecordedS
     assert TOKEN not in result.output
 
 
+def test_all_advice_is_for_reasons_that_there_are() -> None:
+    assert set(ADVICE) <= {reason.value for reason in Reason}
+
+
 def test_a_wrong_role_is_told_which_role_is_needed(ask: Run, server: RecordedServer) -> None:
     body = {"message": "No.", "reason": "forbidden", "role": "worker", "allowed_roles": ["operator", "admin"]}
     server.answer("GET", "/workers", body, status=403)
@@ -49,6 +55,13 @@ def test_every_field_error_gets_its_own_line(ask: Run, server: RecordedServer) -
         "  name: is too long",
         "  retention_days: must be at most 365",
     ]
+
+
+def test_a_field_error_that_the_message_has_said_is_not_repeated(ask: Run, server: RecordedServer) -> None:
+    errors = {"query": ["At 1: no such field."]}
+    body = {"message": "Bad query. At 1: no such field.", "reason": "invalid_query", "errors": errors}
+    server.answer("GET", "/workflows", body, status=422)
+    assert len(ask("workflow", "list", "--query", "x =").stderr.splitlines()) == 1
 
 
 def test_with_json_a_refusal_is_data_too(ask: Run, server: RecordedServer) -> None:

@@ -152,28 +152,6 @@ def test_a_duplicate_start_is_told_about_the_policy(ask: Run, server: RecordedSe
     assert "--duplicate-policy use-existing" in result.stderr
 
 
-def test_waiting_prints_the_result_and_only_the_result(ask: Run, server: RecordedServer) -> None:
-    server.answer("POST", "/workflows", STARTED, status=201)
-    server.answer("GET", "/workflows/order-1001", bodies.workflow())
-    server.answer("GET", "/workflows/order-1001", bodies.completed({"shipped": True}))
-    result = ask("workflow", "start", "--type", "t", "--wait")
-    assert result.exit_code == 0
-    assert json.loads(result.stdout) == {"shipped": True}
-
-
-def test_waiting_for_a_workflow_that_fails_is_exit_code_1_with_its_last_words(
-    ask: Run, server: RecordedServer
-) -> None:
-    server.answer("POST", "/workflows", STARTED, status=201)
-    failed = bodies.workflow(status="failed", is_terminal=True, closed_reason="failed")
-    server.answer("GET", "/workflows/order-1001", failed)
-    server.answer("GET", HISTORY_PATH, {"events": bodies.HISTORY, "next_page_token": None})
-    result = ask("workflow", "start", "--type", "t", "--wait")
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert "workflow_failed: CardDeclined: card declined" in result.stderr
-
-
 def test_a_list_sends_its_filters(ask: Run, server: RecordedServer) -> None:
     server.answer("GET", "/workflows", {"workflows": [], "workflow_count": 0, "next_page_token": None})
     ask("workflow", "list", "--type", "t", "--status", "failed", "--query", "a b", "--limit", "7")
@@ -248,26 +226,6 @@ def test_a_description_shows_times_relative_to_now_and_payloads_opened(
 def test_one_run_can_be_described(ask: Run, server: RecordedServer) -> None:
     server.answer("GET", "/workflows/order-1001/runs/01RUN", bodies.workflow())
     assert ask("workflow", "describe", "order-1001", "--run-id", "01RUN").exit_code == 0
-
-
-def test_a_history_is_a_timeline(ask: Run, server: RecordedServer) -> None:
-    server.answer("GET", "/workflows/order-1001", bodies.workflow())
-    server.answer("GET", HISTORY_PATH, {"events": bodies.HISTORY, "next_page_token": None})
-    lines = ask("workflow", "history", "order-1001").stdout.splitlines()
-    assert [line.split(maxsplit=1)[0] for line in lines] == ["#", "1", "2", "3", "4"]
-    assert 'arguments ["order-1001"]' in lines[1]
-    assert "+0.012 s" in lines[2]
-    assert "+1 m 06 s" in lines[3]
-    assert "attempt 3  CardDeclined: card declined" in lines[3]
-    assert "+2 h 03 m" in lines[4]
-
-
-def test_a_history_of_many_pages_is_shown_whole(ask: Run, server: RecordedServer) -> None:
-    server.answer("GET", HISTORY_PATH, {"events": bodies.HISTORY[:2], "next_page_token": "Mg=="})
-    server.answer("GET", HISTORY_PATH, {"events": bodies.HISTORY[2:], "next_page_token": None})
-    lines = ask("workflow", "history", "order-1001", "--run-id", "01RUN").stdout.splitlines()
-    assert len(lines) == 5
-    assert server.requests[1].query["next_page_token"] == "Mg=="
 
 
 ENDED = {
@@ -368,7 +326,7 @@ def test_what_to_type_next_stays_in_the_namespace_that_was_given(ask: Run, serve
     missing = {"message": "No.", "reason": "instance_not_found"}
     server.answer("GET", "/workflows/x", missing, status=404)
     for args, hint in (
-        (["start", "--type", "t"], "`penstock workflow history order-1001 --namespace orders`"),
+        (["start", "--type", "t"], "`penstock workflow history order-1001 --follow --namespace orders`"),
         (["list"], "`penstock workflow start --type TYPE --task-queue QUEUE --namespace orders`"),
         (["describe", "x"], "`penstock workflow list --namespace orders`"),
     ):
@@ -379,7 +337,7 @@ def test_what_to_type_next_stays_in_the_namespace_that_was_given(ask: Run, serve
 
 def test_a_hint_quotes_an_id_that_a_shell_would_obey(ask: Run, server: RecordedServer) -> None:
     server.answer("POST", "/workflows", STARTED | {"workflow_id": "a$(b) c"}, status=201)
-    assert "`penstock workflow history 'a$(b) c'`" in ask("workflow", "start", "--type", "t").stderr
+    assert "`penstock workflow history 'a$(b) c' --follow`" in ask("workflow", "start", "--type", "t").stderr
 
 
 def test_hostile_ids_and_payloads_cannot_drive_the_terminal(ask: Run, server: RecordedServer) -> None:
@@ -388,14 +346,21 @@ def test_hostile_ids_and_payloads_cannot_drive_the_terminal(ask: Run, server: Re
         "sequence": 1,
         "event_type": evil,
         "timestamp": evil,
-        "payload": {"workflow_type": evil, "output": encode(evil).envelope(), "message": evil},
+        "payload": {
+            "workflow_type": evil,
+            "output": encode(evil).envelope(),
+            "message": evil,
+            "exception": {"stack_trace": f"{evil}\n{evil}", "cause": {"type": evil, "message": evil}},
+        },
     }
     server.answer("GET", "/workflows", {"workflows": [bodies.workflow(workflow_id=evil, status=evil)]})
     server.answer("GET", HISTORY_PATH, {"events": [event], "next_page_token": None})
     server.answer(
         "GET", "/workflows/x", bodies.workflow(workflow_id=evil, memo={evil: evil}, started_at=evil)
     )
-    for args in (["list"], ["history", "order-1001", "--run-id", "01RUN"], ["describe", "x"]):
+    server.answer("GET", "/workflows/order-1001/runs/01RUN", bodies.workflow(wait_reason=evil))
+    history = ["history", "order-1001", "--run-id", "01RUN"]
+    for args in (["list"], history, [*history, "--payloads", "full"], ["describe", "x"]):
         for env in ({}, {"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}):
             output = ask("workflow", *args, env=env).output
             assert "\x1b]" not in output

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.history.bounds import Bounds
 from penstock.core.history.commands import (
     Command,
     CompleteWorkflow,
@@ -15,8 +16,9 @@ from penstock.core.history.commands import (
     ScheduleActivity,
     StartTimer,
 )
-from penstock.core.history.decide import Bounds, advance
-from penstock.core.history.events import EventType, recorded
+from penstock.core.history.decide import advance
+from penstock.core.history.events import EventType
+from penstock.core.history.recording import record
 from penstock.core.model import (
     Activity,
     ActivityStatus,
@@ -66,7 +68,8 @@ def test_steps_are_dense_over_all_tasks_of_a_run_whatever_its_history_holds(
     for batch in batches:
         step = advance(run, batch, Bounds(10_000, 10_000, 10_000), NOW_MS)
         told += [event.payload["sequence"] for event in step.events]
-        run, lines = recorded(step.run, step.events, NOW_MS)
+        recorded = record(step.run, step.events, NOW_MS)
+        run, lines = recorded.run, recorded.lines
         assert [line.sequence for line in lines] == [
             run.last_sequence - len(lines) + place for place in range(1, len(lines) + 1)
         ]
@@ -257,9 +260,8 @@ def test_a_limit_of_nothing_closes_the_gate():
 
 
 def test_recorded_events_take_the_next_places_and_are_kept_as_text():
-    run, lines = recorded(
-        a_run(last_sequence=4), [Event("A", {"name": "Zoë"}), Event("B", {})], NOW_MS, "r1-2"
-    )
+    recorded = record(a_run(last_sequence=4), [Event("A", {"name": "Zoë"}), Event("B", {})], NOW_MS, "r1-2")
+    run, lines = recorded.run, recorded.lines
     assert [(line.sequence, line.type, line.id) for line in lines] == [(5, "A", "r1-5"), (6, "B", "r1-6")]
     assert json.loads(lines[0].payload) == {"name": "Zoë"}
     assert all((line.recorded_at_ms, line.task_id) == (NOW_MS, "r1-2") for line in lines)

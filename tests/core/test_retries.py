@@ -7,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model import Activity, ActivityStatus, ActivityTimeouts, RetryPolicy
+from penstock.core.rates import NANO, NANO_PER_MS
 from penstock.core.scheduling.retries import (
+    JITTER_MAX_NS,
     GiveUp,
+    RetryPlace,
     TryAgain,
     after_failure,
     expired_clock,
@@ -188,3 +191,24 @@ def test_a_clock_has_run_out_exactly_when_the_deadline_has_passed(limits: dict[s
         (active := running(**limits), running_deadline_at_ms(active)),
     ):
         assert (expired_clock(activity, NOW_MS, at) is not None) == (deadline is not None and deadline <= at)
+
+
+@pytest.mark.fault("F74")
+@given(
+    start_ns=st.integers(0, 2**61),
+    for_ns=st.integers(1, 10**12),
+    task_id=st.text(max_size=20),
+    attempt=st.integers(0, 1000),
+)
+def test_a_retry_goes_inside_its_own_place_and_soon(
+    start_ns: int, for_ns: int, task_id: str, attempt: int
+) -> None:
+    moment_ms = RetryPlace(start_ns, for_ns).moment_ms(task_id, attempt)
+    assert start_ns <= moment_ms * NANO_PER_MS < start_ns + min(for_ns, JITTER_MAX_NS) + NANO_PER_MS
+    assert moment_ms == RetryPlace(start_ns, for_ns).moment_ms(task_id, attempt)
+
+
+def test_the_retries_of_many_tasks_are_spread_over_their_places() -> None:
+    place = RetryPlace(0, NANO)
+    moments = {place.moment_ms(f"r{number}-2", 1) // 100 for number in range(200)}
+    assert moments == set(range(10)) | (moments & {10})

@@ -45,6 +45,8 @@ from tests.support.entropy import CountingEntropy
 T = TypeVar("T")
 WORKFLOW, ACTIVITY = TaskKind.WORKFLOW, TaskKind.ACTIVITY
 NOTHING = Blob("")
+SLOTS = 100_000
+"""Enough for whatever a worker is given, where a test says nothing of slots."""
 DONE = CompleteWorkflow(Blob("AQ=="))
 
 
@@ -90,7 +92,8 @@ class Scene:
     # ── Workers ─────────────────────────────────────────────────────────────────────────────────────────
 
     async def register(self, worker_id: str = "w1", **changes: Any) -> Worker:
-        said: dict[str, Any] = {"task_queue": "orders", "runtime": "python"} | changes
+        slots = {"workflow_slots": SLOTS, "activity_slots": SLOTS}
+        said: dict[str, Any] = {"task_queue": "orders", "runtime": "python"} | slots | changes
         return await workers.register(self.house, Registration("default", worker_id, **said))
 
     async def queue(self, kind: TaskKind, name: str = "orders") -> Queue:

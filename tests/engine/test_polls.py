@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.model import ActivityStatus, Standing, TaskState
 from penstock.core.scheduling.dispatch import Fit, HoldReason
-from penstock.engine import cohorts, polls
+from penstock.engine import cohorts
 from penstock.engine.polls import claim, hand_back
 from penstock.errors import Reason
 from tests.engine.scene import ACTIVITY, DONE, WORKFLOW, Scene, a_poll, charge, of, tries
@@ -298,11 +298,6 @@ async def test_what_happened_while_a_workflow_task_was_away_is_in_the_history_wh
     assert scene.run(run.run_id).buffered == 0
     again = await scene.take(WORKFLOW)
     assert len(again.events) == again.run.last_sequence == 7
-
-
-def test_tasks_are_dealt_round_by_round_within_the_room_of_each_poll():
-    assert polls._shares([1, 3, 2], 6) == [0, 1, 2, 1, 2, 1]
-    assert polls._shares([2, 2], 3) == [0, 1, 0]
 
 
 async def test_the_report_of_a_lease_is_known_by_its_attempt(scene: Scene):

@@ -11,8 +11,9 @@ import pytest
 from penstock.core.history.commands import StartTimer
 from penstock.core.model import Blob, QueryState
 from penstock.engine import queries
+from penstock.engine.desk import LeasedQuery, hand_back
 from penstock.engine.house import House
-from penstock.engine.queries import LeasedQuery, QueryAnswer, Question
+from penstock.engine.queries import QueryAnswer, Question
 from penstock.ports.store import Line
 from tests.engine.gated_store import GatedStore
 from tests.engine.scene import WORKFLOW, Scene, a_poll
@@ -86,7 +87,7 @@ async def test_a_query_that_is_given_back_wakes_a_poll_that_waits(desk: Desk):
     for _ in range(50):
         await asyncio.sleep(0)
     assert not waiting.done()
-    await queries.hand_back(desk.house, first)
+    await hand_back(desk.house, first)
     again = await waiting
     assert again is not None
     assert again.query.query_id == first.query.query_id
@@ -95,8 +96,8 @@ async def test_a_query_that_is_given_back_wakes_a_poll_that_waits(desk: Desk):
 async def test_a_query_that_somebody_else_holds_by_now_is_not_given_back(desk: Desk, scene: Scene):
     first = await desk.poll()
     assert first is not None
-    await queries.hand_back(desk.house, first)
+    await hand_back(desk.house, first)
     second = await desk.poll()
     assert second is not None
-    await queries.hand_back(desk.house, first)
+    await hand_back(desk.house, first)
     assert scene.tables.queries[second.query.query_id] == second.query

@@ -889,6 +889,36 @@ async def lease(client: Client, workflow_id: str, namespace: str = "quiet") -> L
 
 SCHEDULE = {"type": "schedule_activity", "activity_type": "charge", "queue": "orders"}
 END = {"type": "complete_workflow", "result": None}
+CHILD = {"type": "start_child_workflow", "workflow_type": "Kid", "queue": "orders"}
+
+
+SELECTED = {
+    "parallel_group_mode": "select",
+    "selection_member_index": 0,
+    "selection_member_base_sequence": 1,
+    "selection_member_size": 1,
+    "selection_member_kind": "activity",
+}
+GIVE_UP = {
+    "type": "cancel_selection_operation",
+    "selection_group_id": "select-calls:1:1",
+    "member_index": 0,
+    "member_base_sequence": 1,
+    "member_size": 1,
+    "operation_kind": "activity",
+    "operation_identity": "a-1",
+}
+
+
+def group_entry(base: int, size: int, index: int) -> dict[str, Any]:
+    return {
+        "parallel_group_id": f"parallel-activities:{base}:{size}",
+        "parallel_group_base_sequence": base,
+        "parallel_group_size": size,
+        "parallel_group_index": index,
+    }
+
+
 BAD_COMMANDS: dict[str, tuple[object, str]] = {
     "no commands": ([], "commands"),
     "no list": ({}, "commands"),
@@ -916,6 +946,102 @@ BAD_COMMANDS: dict[str, tuple[object, str]] = {
     ),
     "a damaged payload": ([END | {"result": {"codec": "avro", "blob": "x"}}], "commands.0.result.blob"),
     "a failure without a message": ([{"type": "fail_workflow"}], "commands.0.message"),
+    "a continuation that is not last": ([{"type": "continue_as_new"}, SCHEDULE], "commands.0.type"),
+    "a child without a type": ([{"type": "start_child_workflow"}], "commands.0.workflow_type"),
+    "a child with an unknown policy": (
+        [CHILD | {"parent_close_policy": "adopt"}],
+        "commands.0.parent_close_policy",
+    ),
+    "a child that outlasts itself": (
+        [CHILD | {"execution_timeout_seconds": 5, "run_timeout_seconds": 6}],
+        "commands.0.run_timeout_seconds",
+    ),
+    "a child with an id of odd characters": ([CHILD | {"workflow_id": "a/b"}], "commands.0.workflow_id"),
+    "a marker out of range": (
+        [
+            {
+                "type": "record_version_marker",
+                "change_id": "c",
+                "version": 3,
+                "min_supported": 1,
+                "max_supported": 2,
+            }
+        ],
+        "commands.0.version",
+    ),
+    "a marker that is no number": (
+        [
+            {
+                "type": "record_version_marker",
+                "change_id": "c",
+                "version": "1",
+                "min_supported": 1,
+                "max_supported": 2,
+            }
+        ],
+        "commands.0.version",
+    ),
+    "attributes under odd names": (
+        [{"type": "upsert_search_attributes", "attributes": {"1; DROP TABLE runs": 1}}],
+        "commands.0.attributes.1; DROP TABLE runs",
+    ),
+    "attributes that are no object": (
+        [{"type": "upsert_search_attributes", "attributes": []}],
+        "commands.0.attributes",
+    ),
+    "a memo that is no map": ([{"type": "upsert_memo", "entries": [1]}], "commands.0.entries"),
+    "a memo with a number for a name": (
+        [{"type": "upsert_memo", "entries": {"12": 1}}],
+        "commands.0.entries.12",
+    ),
+    "a memo with too large a value": (
+        [{"type": "upsert_memo", "entries": {"big": "x" * 10_241}}],
+        "commands.0.entries.big",
+    ),
+    "a wait that ends before it begins": (
+        [{"type": "open_condition_wait", "timeout_seconds": -1}],
+        "commands.0.timeout_seconds",
+    ),
+    "a local activity with an unknown outcome": (
+        [{"type": "record_local_activity", "activity_type": "a", "outcome": "maybe"}],
+        "commands.0.outcome",
+    ),
+    "a local failure without a message": (
+        [{"type": "record_local_activity", "activity_type": "a", "outcome": "failed"}],
+        "commands.0.message",
+    ),
+    "an update without an id": ([{"type": "complete_update"}], "commands.0.update_id"),
+    "an update that fails without a message": (
+        [{"type": "fail_update", "update_id": "u"}],
+        "commands.0.message",
+    ),
+    "a member outside its group": (
+        [SCHEDULE | {"parallel_group_path": [group_entry(1, 2, 2)]}],
+        "commands.0.parallel_group_path",
+    ),
+    "a selection without its member": (
+        [SCHEDULE | {"parallel_group_path": [group_entry(1, 1, 0) | SELECTED]}],
+        "commands.0.selection_member_key",
+    ),
+    "a member of a selection that is not named": (
+        [GIVE_UP],
+        "commands.0.member_key",
+    ),
+}
+WRONG_STEPS: dict[str, list[dict[str, Any]]] = {
+    "a member far ahead of the run": [SCHEDULE | {"parallel_group_path": [group_entry(99, 1, 0)]}],
+    "a member behind the run": [
+        {"type": "record_side_effect", "result": 1},
+        SCHEDULE | {"parallel_group_path": [group_entry(1, 1, 0)]},
+    ],
+    "members out of order": [
+        SCHEDULE | {"parallel_group_path": [group_entry(1, 2, 1)]},
+        SCHEDULE | {"parallel_group_path": [group_entry(1, 2, 0)]},
+    ],
+    "a path whose entries disagree": [
+        SCHEDULE | {"parallel_group_path": [group_entry(2, 2, 0), group_entry(1, 1, 0)]}
+    ],
+    "an update that the task is not for": [{"type": "complete_update", "update_id": "u", "result": 1}],
 }
 
 
@@ -929,6 +1055,16 @@ class TestCommands:
         reply.refused(422, "validation_failed")
         assert [key.replace("...", "0") for key in reply.json["errors"]] == [field]
         assert len(reply.raw) < 5000
+        assert await leased.history() == before
+        (await leased.complete([END])).expect(200)
+
+    @pytest.mark.parametrize("name", WRONG_STEPS)
+    async def test_wrong_numbers_of_steps_are_refused_and_nothing_is_written(
+        self, penstock: Client, name: str
+    ) -> None:
+        leased = await lease(penstock, re.sub(r"\W", "-", f"steps-{name}"))
+        before = await leased.history()
+        (await leased.complete(WRONG_STEPS[name])).refused(409, "invalid_commands")
         assert await leased.history() == before
         (await leased.complete([END])).expect(200)
 
@@ -1044,16 +1180,25 @@ class TestOtherNamespaces:
                 )
                 reply.refused(404, "run_not_found")
 
-    async def test_a_namespace_named_in_a_body_or_a_command_reaches_nothing_there(
-        self, everywhere: Client
-    ) -> None:
+    async def test_a_namespace_named_in_a_body_reaches_nothing_there(self, everywhere: Client) -> None:
         body = START | {"workflow_id": "stays-here", "namespace": "elsewhere"}
         async with everywhere.unchanged("elsewhere"):
             reply = await everywhere.post("/api/workflows", body, namespace="quiet")
             assert reply.expect(201).json["namespace"] == "quiet"
-            leased = await lease(everywhere, "commands-stay-here")
-            command = SCHEDULE | {"queue": "reached", "namespace": "elsewhere"}
-            (await leased.complete([command])).expect(200)
+
+    async def test_a_command_that_names_another_namespace_is_refused_and_nothing_is_written(
+        self, everywhere: Client
+    ) -> None:
+        child = {"type": "start_child_workflow", "workflow_type": "Kid", "queue": "orders"}
+        for number, command in enumerate((SCHEDULE, child)):
+            leased = await lease(everywhere, f"commands-stay-here-{number}")
+            before = await leased.history()
+            async with everywhere.unchanged("elsewhere"):
+                refused = await leased.complete([command | {"namespace": "elsewhere"}])
+                refused.refused(422, "validation_failed")
+                assert "commands.0.namespace" in refused.json["errors"]
+            assert await leased.history() == before
+            (await leased.complete([command | {"namespace": leased.namespace}])).expect(200)
 
     async def test_a_page_token_of_another_namespace_shows_nothing_of_it(self, everywhere: Client) -> None:
         for number in range(2):

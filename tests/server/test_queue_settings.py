@@ -17,6 +17,7 @@ UNSET_SETTINGS = dict.fromkeys(
         *("fairness_key_rps_burst_seconds", "fairness", "fairness_counts", "max_running"),
         *("fairness_key_max_running_default", "aging_wait_seconds", "aging_every", "worker_rps_limit"),
         *("max_dispatches_per_minute", "dispatch_window", "dispatch_budget_group", "paused"),
+        "retry_rps_limit",
     )
 )
 

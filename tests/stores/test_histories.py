@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from penstock.core.history.events import CLOSING, EventType
 from penstock.core.model import RunId
 from penstock.ports.store import Store, Tx
 from tests.stores.working import look, record
@@ -18,6 +21,31 @@ async def test_a_history_is_read_page_by_page_in_order(store: Store):
     assert await look(store, lambda tx: tx.histories.page(R1, 3, 3)) == events[3:]
     assert await look(store, lambda tx: tx.histories.page(R1, 5, 3)) == []
     assert await look(store, lambda tx: tx.histories.page(RunId("r2"), 0, 3)) == [an_event("r2", 1)]
+
+
+async def test_a_history_is_read_backwards_page_by_page(store: Store):
+    events = [an_event("r1", n, payload=f'{{"n":{n}}}') for n in range(1, 6)]
+    await record(store, lambda tx: tx.histories.append([*events, an_event("r2", 1)]))
+    assert await look(store, lambda tx: tx.histories.page_back(R1, 6, 2)) == [events[4], events[3]]
+    assert await look(store, lambda tx: tx.histories.page_back(R1, 4, 2)) == [events[2], events[1]]
+    assert await look(store, lambda tx: tx.histories.page_back(R1, 2, 2)) == [events[0]]
+    assert await look(store, lambda tx: tx.histories.page_back(R1, 1, 2)) == []
+
+
+async def test_a_history_is_read_backwards_from_beyond_its_end(store: Store):
+    events = [an_event("r1", n) for n in range(1, 4)]
+    await record(store, lambda tx: tx.histories.append(events))
+    assert await look(store, lambda tx: tx.histories.page_back(R1, 1_000_000, 2)) == [events[2], events[1]]
+    assert await look(store, lambda tx: tx.histories.page_back(R1, 1_000_000, 9)) == events[::-1]
+    assert await look(store, lambda tx: tx.histories.page_back(RunId("nobody"), 9, 9)) == []
+
+
+@pytest.mark.parametrize("end", CLOSING)
+async def test_a_run_ends_once(store: Store, end: EventType):
+    await record(store, lambda tx: tx.histories.append([an_event("r1", 1, end), an_event("r2", 1, end)]))
+    with pytest.raises(Exception, match=r"(?i)unique|duplicate|ends once"):
+        await record(store, lambda tx: tx.histories.append([an_event("r1", 2, EventType.WORKFLOW_FAILED)]))
+    assert await look(store, lambda tx: tx.histories.page(R1, 0, 9)) == [an_event("r1", 1, end)]
 
 
 async def test_the_first_pages_of_several_histories_come_each_with_its_own_limit(store: Store):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -65,12 +66,15 @@ async def test_a_run_is_found_with_every_field_it_was_started_with(store: Store)
         compatibility="build-1",
         input=Blob("wwE="),
         memo='{"note":"ä"}',
+        search_attributes='{"Region":"ö"}',
         execution_timeout_s=5,
         run_timeout_s=4,
         execution_deadline_at_ms=NOW_MS + 5000,
         run_deadline_at_ms=NOW_MS + 4000,
         deadline_at_ms=NOW_MS + 4000,
         start_key="idempotent",
+        lineage='{"parent_run_id":"r0","parent_step":3}',
+        waits='{"old":true}',
     )
     await insert(store, run)
     assert await look(store, lambda tx: tx.runs.get(RunId("r1"))) == run
@@ -104,6 +108,13 @@ async def test_a_saved_run_shows_what_changed(store: Store):
         buffered=2,
         task_failures=1,
         task_error="boom",
+        open_children=2,
+        open_updates=3,
+        unseen_signals=4,
+        last_request=5,
+        owed=1,
+        waits='{"condition":{"step":6}}',
+        archived_at_ms=NOW_MS + 10,
     )
 
     async def operation(tx: Tx) -> None:
@@ -112,6 +123,94 @@ async def test_a_saved_run_shows_what_changed(store: Store):
 
     await store.transact(operation, key="r1")
     assert await look(store, lambda tx: tx.runs.get(RunId("r1"))) == changed
+
+
+async def find(store: Store, run_id: str = "r1") -> Run:
+    run = await look(store, lambda tx: tx.runs.get(RunId(run_id)))
+    assert run is not None
+    return run
+
+
+async def test_saving_a_run_leaves_its_memo_and_search_attributes_as_they_are(store: Store):
+    run = a_run(memo='{"note":"old"}', search_attributes='{"Region":"eu"}')
+    await insert(store, run)
+    await record(store, lambda tx: tx.runs.save(replace(run, last_step=3, memo="{}", search_attributes="{}")))
+    assert await find(store) == replace(run, last_step=3)
+
+
+async def test_memo_and_search_attributes_are_saved_without_anything_else(store: Store):
+    run = a_run(memo='{"note":"old"}')
+    await insert(store, run, a_run("r2"))
+    changed = replace(run, memo='{"note":"ü"}', search_attributes='{"Region":"eu"}')
+    await record(store, lambda tx: tx.runs.save_attributes(replace(changed, last_step=9)))
+    assert await find(store) == changed
+    assert await find(store, "r2") == a_run("r2")
+
+
+async def test_a_run_and_its_attributes_are_saved_in_one_operation_in_either_order(store: Store):
+    run, other = a_run("r1"), a_run("r2")
+    await insert(store, run, other)
+
+    def write(tx: Tx) -> None:
+        tx.runs.save_attributes(replace(run, memo='{"n":1}'))
+        tx.runs.save(replace(run, last_step=1))
+        tx.runs.save(replace(other, last_step=2))
+        tx.runs.save_attributes(replace(other, memo='{"n":2}'))
+
+    await record(store, write)
+    assert await find(store, "r1") == replace(run, last_step=1, memo='{"n":1}')
+    assert await find(store, "r2") == replace(other, last_step=2, memo='{"n":2}')
+
+
+async def test_a_workflow_id_names_its_next_run_and_no_other_id_does(store: Store):
+    here, there = an_instance("order-1", "r1"), an_instance("order-1", "r9", namespace="other")
+    await reserve(store, here)
+    await reserve(store, there)
+    following = replace(here, run_id=RunId("r2"), run_count=2)
+    await record(store, lambda tx: tx.runs.succeed(following))
+    assert await look(store, lambda tx: tx.runs.instance("default", "order-1")) == following
+    assert await look(store, lambda tx: tx.runs.instance("other", "order-1")) == there
+    assert await reserve(store, an_instance("order-1", "r3")) == following
+
+
+async def test_blocked_runs_are_found_by_queue_in_the_order_of_their_ids(store: Store):
+    block = '{"sequence":5,"recorded":"ActivityScheduled","yielded":"TimerScheduled"}'
+    await insert(
+        store,
+        a_run("r3", blocked=block),
+        a_run("r1", blocked=block),
+        a_run("r2", blocked=block),
+        a_run("going"),
+        a_run("elsewhere", blocked=block, namespace="other"),
+        a_run("refund", blocked=block, task_queue="refunds"),
+    )
+    assert await look(store, lambda tx: tx.runs.blocked("default", "orders", 10)) == ["r1", "r2", "r3"]
+    assert await look(store, lambda tx: tx.runs.blocked("default", "orders", 2)) == ["r1", "r2"]
+    assert await look(store, lambda tx: tx.runs.blocked("other", "orders", 10)) == ["elsewhere"]
+    assert await look(store, lambda tx: tx.runs.blocked("default", "nobody", 10)) == []
+
+
+async def test_a_run_is_blocked_from_one_save_to_another(store: Store):
+    run = a_run()
+    await insert(store, run)
+    await record(store, lambda tx: tx.runs.save(replace(run, blocked='{"sequence":5}')))
+    assert await look(store, lambda tx: tx.runs.blocked("default", "orders", 10)) == ["r1"]
+    assert (await find(store)).blocked == '{"sequence":5}'
+    await record(store, lambda tx: tx.runs.save(run))
+    assert await look(store, lambda tx: tx.runs.blocked("default", "orders", 10)) == []
+    assert await find(store) == run
+
+
+@pytest.mark.parametrize(
+    "count",
+    ["open_activities", "open_timers", "open_children", "open_updates", "unseen_signals", "buffered"],
+)
+async def test_no_more_can_end_than_is_open(store: Store, count: str):
+    await insert(store, a_run())
+    too_few: dict[str, Any] = {count: -1}
+    with pytest.raises(Exception, match=r"(?i)check constraint|more ended"):
+        await record(store, lambda tx: tx.runs.save(a_run(**too_few)))
+    assert await find(store) == a_run()
 
 
 async def test_the_runs_of_a_workflow_id_come_by_run_number(store: Store):

@@ -94,12 +94,6 @@ async def test_the_lanes_of_a_level_that_are_to_be_placed(store: Store):
     assert (await fresh(1), await fresh(3)) == (["a"], [])
 
 
-async def test_what_each_worker_holds(store: Store):
-    queue_id = await filled(store)
-    held = await look(store, lambda tx: tx.queues.held(queue_id, 10))
-    assert list(held.values()) == [1]
-
-
 async def test_a_level_with_more_lanes_than_are_counted_is_not_exact(store: Store):
     queue_id = await filled(store)
     found = await look(store, lambda tx: tx.queues.sight(queue_id, 3, NOW_MS, 1))

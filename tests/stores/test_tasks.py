@@ -34,6 +34,18 @@ async def test_a_task_is_found_as_it_was_put_in_line_with_its_place(store: Store
     assert await look(store, lambda tx: tx.tasks.get(TaskId("nobody"))) is None
 
 
+async def test_a_task_keeps_the_update_that_it_is_to_apply(store: Store):
+    queue = await a_queue(store, TaskKind.WORKFLOW)
+    await enqueue(store, a_task(queue, "r1-1", update_id="u1"), a_task(queue, "r2-1"))
+    assert (await stored(store, "r1-1")).update_id == "u1"
+    assert (await stored(store, "r2-1")).update_id is None
+    granted = {task.task_id: task for task in await claim(store, queue.queue_id, 2)}
+    assert granted[TaskId("r1-1")].update_id == "u1"
+    again = released(granted[TaskId("r1-1")], TaskState.READY)
+    await record(store, lambda tx: tx.tasks.save(again, TaskState.LEASED))
+    assert (await stored(store, "r1-1")).update_id == "u1"
+
+
 async def test_later_tasks_get_later_places(store: Store):
     queue = await a_queue(store)
     await enqueue(store, a_task(queue, "r1-1"), a_task(queue, "r1-2"))

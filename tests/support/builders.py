@@ -10,13 +10,18 @@ from penstock.core.model import (
     ActivityId,
     ActivityTimeouts,
     Blob,
+    Child,
+    ClosePolicy,
     Cohort,
     Event,
     Host,
     Instance,
+    Letter,
+    LetterKind,
     Namespace,
     Queue,
     RecordedEvent,
+    RetainedRequest,
     RetryPolicy,
     Run,
     RunId,
@@ -27,6 +32,8 @@ from penstock.core.model import (
     TaskState,
     Timer,
     TimerId,
+    Update,
+    UpdateStatus,
     Worker,
     WorkerStatus,
 )
@@ -154,6 +161,59 @@ def an_activity(activity_id: str = "r1-a1", run_id: str = "r1", **changes: Any) 
 def a_timer(timer_id: str = "r1-t1", run_id: str = "r1", **changes: Any) -> Timer:
     plain = Timer(
         TimerId(timer_id), RunId(run_id), step=1, delay_s=60, fire_at_ms=NOW_MS + 60_000, extra="{}"
+    )
+    return replace(plain, **changes)
+
+
+def a_child(parent_run_id: str = "r1", step: int = 1, **changes: Any) -> Child:
+    plain = Child(
+        parent_run_id=RunId(parent_run_id),
+        step=step,
+        namespace="default",
+        workflow_id=f"{parent_run_id}-child-{step}",
+        run_id=RunId(f"{parent_run_id}-child-{step}-run"),
+        workflow_type="Shipment",
+        policy=ClosePolicy.ABANDON,
+        extra="{}",
+    )
+    return replace(plain, **changes)
+
+
+def a_letter(letter_id: str = "letter-1", **changes: Any) -> Letter:
+    plain = Letter(letter_id, "default", "order-1", "r1", LetterKind.CHILD_ENDED, "{}", created_at_ms=NOW_MS)
+    return replace(plain, **changes)
+
+
+def an_update(update_id: str = "u1", run_id: str = "r1", **changes: Any) -> Update:
+    """An accepted one, the first of its run."""
+    plain = Update(
+        update_id=update_id,
+        run_id=RunId(run_id),
+        namespace="default",
+        workflow_id="order-1",
+        number=1,
+        name="approve",
+        arguments=Blob(""),
+        request_id=None,
+        status=UpdateStatus.ACCEPTED,
+        outcome=None,
+        accepted_at_ms=NOW_MS,
+    )
+    return replace(plain, **changes)
+
+
+def a_request(request_id: str = "request-1", **changes: Any) -> RetainedRequest:
+    plain = RetainedRequest(
+        namespace="default",
+        workflow_id="order-1",
+        kind="signal",
+        request_id=request_id,
+        run_id=RunId("r1"),
+        number=1,
+        name="approve",
+        digest="f00d",
+        receipt="{}",
+        at_ms=NOW_MS,
     )
     return replace(plain, **changes)
 

@@ -35,6 +35,7 @@ KEPT: dict[Knob, int | str] = {
     Knob.WINDOW: "sliding",
     Knob.GROUP: "stripe",
     Knob.PAUSED: "on",
+    Knob.RETRY_RATE: 2_500_000,
 }
 
 
@@ -62,6 +63,7 @@ def test_every_setting_is_shown_in_its_public_unit() -> None:
         "dispatch_window": "sliding",
         "dispatch_budget_group": "stripe",
         "paused": True,
+        "retry_rps_limit": 2.5,
     }
     told = {"reason": "why", "updated_by": "operator", "updated_at": iso(NOW_MS), "ends_at": None}
     assert body["max_running"] == {"value": 5} | told

@@ -7,15 +7,15 @@ from typing import Any
 import click
 
 from penstock.cli.contents import opened
-from penstock.cli.exits import Ended, say
+from penstock.cli.exits import Ended, StillOpen, say
 from penstock.cli.grammar import noun
 from penstock.cli.hints import to_type
 from penstock.cli.inputs import Json, Seconds, arguments, given
-from penstock.cli.paging import read_pages
+from penstock.cli.paging import LIST_PAGE_MAX, read_pages
 from penstock.cli.screen import Screen, data, name, nothing_yet, plain, status
 from penstock.cli.session import Session
 from penstock.cli.standing import standing_options
-from penstock.cli.workflow import LIST_PAGE_MAX, is_closed, wait_until_closed
+from penstock.cli.waiting import interruptible, is_closed, wait_until_closed
 
 
 @noun("activity", example="penstock activity start --type reports.render --task-queue reports")
@@ -122,7 +122,7 @@ def show_result(session: Session, activity_id: str, no_wait: bool) -> None:
         body = session.connect().get("activities", activity_id).body
         if not is_closed(body):
             state = str(body.get("status"))
-            raise Ended(
+            raise StillOpen(
                 "activity_not_closed", f"{activity_id} is {state}.", "Leave out --no-wait to wait for it."
             )
     _show_result(session, activity_id)
@@ -160,7 +160,9 @@ def list_activities(session: Session, bucket: str | None, limit: int) -> None:
 
 def _show_result(session: Session, activity_id: str) -> None:
     connection = session.connect()
-    closed = wait_until_closed(connection, "activities", activity_id, "result")
+    again = f"Wait again with {to_type('activity', 'result', activity_id)}."
+    with interruptible("Stopped waiting; the activity goes on.", lambda: again):
+        closed = wait_until_closed(connection, "activities", activity_id, "result")
     session.show(closed, _draw_result)
     if closed.body.get("status") != "completed":
         described = connection.get("activities", activity_id).body

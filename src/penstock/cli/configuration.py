@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cli.exits import ADVICE, Ended, Misconfigured, warn
+from penstock.cli.advice import ADVICE
+from penstock.cli.exits import Ended, Misconfigured, warn
 from penstock.errors import ConfigurationError, PenstockError
 
 if TYPE_CHECKING:

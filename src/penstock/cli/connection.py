@@ -141,7 +141,7 @@ class Connection:
         if status >= 300 and status not in accept:
             if self.on_refusal is not None:
                 self.on_refusal(answer.text)
-            raise Refused(status, answer.body)
+            raise Refused(status, answer.body, answer.text)
         return answer
 
     def _headers(self, plane: str, content: bytes | None) -> dict[str, str]:

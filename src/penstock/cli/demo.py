@@ -21,7 +21,7 @@ from penstock.cli.dev import TOKEN_FILE, address, dev_overrides, prepare
 from penstock.cli.exits import Ended, Unreachable, say
 from penstock.cli.grammar import Reach, Verb
 from penstock.cli.session import Session
-from penstock.cli.workflow import draw_history, read_history
+from penstock.cli.workflow.history import draw_history, read_history
 
 QUEUE = "demo"
 WORKFLOW_TYPE = "demo.greeting"
@@ -55,7 +55,8 @@ def greet(session: Session, connection: Connection, greeted: str) -> None:
     if described.get("status") != "completed":
         raise Ended("demo_failed", f"The workflow is {described.get('status')} and should be completed.")
     say("Done. This is its history:")
-    session.show(read_history(connection, started["workflow_id"], started["run_id"], None), draw_history)
+    history = read_history(connection, started["workflow_id"], started["run_id"], None)
+    session.show(history, lambda screen, body: draw_history(screen, body, described))
 
 
 def work(connection: Connection) -> None:

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 import click
 
+from penstock.cli.advice import ADVICE
 from penstock.cli.escaping import shown
 from penstock.cli.hints import to_type
 
@@ -22,28 +23,11 @@ class Exit(enum.IntEnum):
     USAGE = 2
     UNREACHABLE = 3
     CONFIGURATION = 78
+    STILL_OPEN = 124
+    INTERRUPTED = 130
 
 
-ADVICE = {
-    "unauthorized": "Pass --token or set DURABLE_WORKFLOW_AUTH_TOKEN to a token this server knows.",
-    "forbidden": "Use a token whose role opens this command.",
-    "too_many_auth_failures": "Wait a minute, then try again with the right token.",
-    "namespace_not_found": "Create it with `penstock namespace create`, or pass another --namespace.",
-    "namespace_already_exists": "Reuse it, or choose another name.",
-    "namespace_not_empty": "Finish or cancel what runs there first.",
-    "run_not_found": "Leave out --run-id to mean the newest run.",
-    "run_not_active": "It has ended; there is nothing left to stop.",
-    "historical_run_command_rejected": "Leave out --run-id to mean the newest run.",
-    "instance_already_started": "Choose another --id, or pass --duplicate-policy use-existing.",
-    "config_version_conflict": "See them with `penstock task-queue config get`, or the `get` of what you change.",
-    "unsupported_control_plane_version": "Use a server and a command line of the same release.",
-    "backend_unavailable": "The server cannot reach its database; nothing was written. Try again soon.",
-    "outcome_unknown": "The request may have been carried out. Look before you repeat it.",
-    "server_draining": "The server is shutting down. Try again soon, or ask another one.",
-    "schema_outdated": "Run `penstock db migrate`.",
-    "schema_too_new": "Use the newer release that wrote this database.",
-    "store_in_use": "Stop the other server that has this database open, or use another data directory.",
-}
+_MESSAGE_FIELDS = ("message", "failure_message", "error")
 
 _LISTED_BY = {
     "instance_not_found": "workflow",
@@ -76,14 +60,15 @@ class Ended(click.ClickException):
 class Refused(Ended):
     """The server understood and said no (exit code 1)."""
 
-    def __init__(self, status: int, body: Mapping[str, Any]) -> None:
-        reason = str(body.get("reason") or f"http_{status}")
-        message = str(
-            body.get("message") or body.get("error") or f"The server answered with status {status}."
-        )
-        super().__init__(reason, message, _advice(reason, body), _field_notes(body))
+    def __init__(self, status: int, body: Mapping[str, Any], text: str = "") -> None:
+        reason = str(body.get("reason") or body.get("outcome") or f"http_{status}")
+        said = next((body[field] for field in _MESSAGE_FIELDS if body.get(field)), None)
+        message = str(said or f"The server answered with status {status}.")
+        notes = [note for note in _field_notes(body) if note.partition(": ")[2] not in message]
+        super().__init__(reason, message, _advice(reason, body), notes)
         self.status = status
         self.body = body
+        self.text = text
 
 
 class Unreachable(Ended):
@@ -93,6 +78,26 @@ class Unreachable(Ended):
 
     def __init__(self, message: str, advice: str) -> None:
         super().__init__("server_unreachable", message, advice)
+
+
+class StillOpen(Ended):
+    """What was waited for has not ended (exit code 124, as of `timeout`)."""
+
+    exit_code = int(Exit.STILL_OPEN)
+
+
+class Interrupted(Ended):
+    """The person stopped the command (exit code 130, as of any program that Ctrl-C ends)."""
+
+    exit_code = int(Exit.INTERRUPTED)
+
+    def __init__(self, message: str, advice: str = "") -> None:
+        super().__init__("interrupted", message, advice)
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """One plain line: it was asked for, so it is no error."""
+        _talk("", file)
+        _talk(shown(f"{self.message} {self.advice}".rstrip()), file)
 
 
 class Misconfigured(Ended):

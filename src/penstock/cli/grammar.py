@@ -48,7 +48,7 @@ class Noun(click.Group):
         """Register a function as the command `name` of this noun."""
 
         def register(function: Callable[..., Any]) -> click.Command:
-            command = click.command(name, cls=Verb, example=example, reach=reach)(function)
+            command = verb(name, example=example, reach=reach)(function)
             self.add_command(command)
             return command
 
@@ -76,6 +76,13 @@ class Noun(click.Group):
 def noun(name: str, *, example: str, hidden: bool = False) -> Callable[[Callable[..., Any]], Noun]:
     """Turn a function, whose docstring is the help, into a noun."""
     return click.group(name, cls=Noun, example=example, hidden=hidden)
+
+
+def verb(
+    name: str, *, example: str, reach: Reach = Reach.SERVER
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Turn a function, whose docstring is the help, into a command that a noun can take in."""
+    return click.command(name, cls=Verb, example=example, reach=reach)
 
 
 def _shared_options(reach: Reach) -> list[click.Parameter]:

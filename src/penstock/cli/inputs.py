@@ -44,13 +44,19 @@ class Seconds(click.ParamType[int]):
 
     name = "duration"
 
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         match = re.fullmatch(r"([0-9]{1,12})([smhd]?)", str(value))
         if match is None or int(match[1]) < 1:
             self.fail(
                 f"{value!r} is not a length of time of at least a second, such as 90s, 15m or 2h.", param, ctx
             )
-        return int(match[1]) * _UNIT_SECONDS[match[2]]
+        seconds = int(match[1]) * _UNIT_SECONDS[match[2]]
+        if self._most is not None and seconds > self._most:
+            self.fail(f"{value!r} is more than {self._most} seconds.", param, ctx)
+        return seconds
 
 
 class KeyValue(click.ParamType[Pair]):
@@ -108,8 +114,8 @@ class Weight(Measure):
 class Limit(Measure):
     """Dispatches per second."""
 
-    def __init__(self) -> None:
-        super().__init__(0, 1_000_000)
+    def __init__(self, least: float = 0) -> None:
+        super().__init__(least, 1_000_000)
 
 
 class WholeLimit(Measure):

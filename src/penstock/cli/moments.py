@@ -28,6 +28,23 @@ def span(seconds: float) -> str:
     return f"{round(seconds * 1000)} ms"
 
 
+def length(seconds: float) -> str:
+    """Phrase a measured length of time with the two units that matter, to the millisecond below a minute."""
+    return f"{seconds:.3f} s" if seconds < 60 else setting(seconds)
+
+
+def setting(seconds: float) -> str:
+    """Phrase a length of time that somebody chose: 30 s, 1 m 30 s, 2 h 05 m."""
+    if seconds < 60:
+        return f"{seconds:g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours:02} h"
+    return f"{hours} h {minutes:02} m" if hours else f"{minutes} m {rest:02} s"
+
+
 def parsed(stamp: object) -> datetime | None:
     """Read an ISO-8601 instant with its zone, or return None."""
     if not isinstance(stamp, str):

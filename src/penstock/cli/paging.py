@@ -9,6 +9,9 @@ from typing import Any
 from penstock.cli.connection import Answer, Connection
 from penstock.cli.exits import Ended
 
+LIST_PAGE_MAX = 200
+"""Most rows that the server puts on a page of a list."""
+
 
 def read_pages(
     connection: Connection,

@@ -17,10 +17,13 @@ from penstock.cli.session import Session
 _BURST_SECONDS_MAX = 3_600
 _AGING_SECONDS_MAX = 604_800
 KINDS = click.Choice(["activity", "workflow"])
-_PER_SECOND = ("queue_rps_limit", "fairness_key_rps_limit_default", "rps_limit", "worker_rps_limit")
+_PER_SECOND = (
+    *("queue_rps_limit", "fairness_key_rps_limit_default", "retry_rps_limit"),
+    *("rps_limit", "worker_rps_limit"),
+)
 _SECONDS = ("queue_rps_burst_seconds", "fairness_key_rps_burst_seconds", "aging_wait_seconds")
 _SETTINGS = (
-    *_PER_SECOND[:2],
+    *_PER_SECOND[:3],
     *_SECONDS,
     *("fairness", "fairness_counts", "max_running", "fairness_key_max_running_default", "aging_every"),
     *("max_dispatches_per_minute", "dispatch_window", "dispatch_budget_group", "paused"),
@@ -100,6 +103,11 @@ def get_config(session: Session, queue: str, kind: str) -> None:
 )
 @click.option("--pause-key", "paused", multiple=True, metavar="KEY", help="Hold a key back; repeatable.")
 @click.option("--resume-key", "resumed", multiple=True, metavar="KEY", help="Let it go on; repeatable.")
+@click.option(
+    "--retry-rps-limit",
+    type=Limit(least=0.001),
+    help="Most retries per second; those beyond it wait for the next free place.",
+)
 @click.option("--max-running", type=WholeLimit(), help="Most running tasks of the whole queue.")
 @click.option(
     "--fairness-key-max-running-default", type=WholeLimit(), help="Most running tasks of each fairness key."

@@ -27,6 +27,8 @@ Data goes to stdout, talk to stderr. `--json` prints the server's answer as it c
 | 2 | usage: the command line was not understood; nothing was sent |
 | 3 | no usable answer from the server |
 | 78 | the configuration is not valid |
+| 124 | it has not ended yet: the waiting is over, the workflow, activity or update is not |
+| 130 | stopped with Ctrl-C |
 
 These flags may stand before the noun or after the verb. A token is sent over plain http only to this machine,
 unless `--insecure` is given.

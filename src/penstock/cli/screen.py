@@ -19,17 +19,23 @@ if TYPE_CHECKING:
 
 _PIPE_COLUMNS = 100_000
 _PANEL_COLUMNS = 100
+_NARROWEST_TEXT = 20
 
 _STYLES = {
-    "green": ("completed", "active", "accepting", "serving", "ready", "ok", "leased", "up_to_date"),
+    "green": (
+        "completed", "active", "accepting", "serving", "ready", "ok", "leased", "up_to_date", "archived",
+        "repair_dispatched", "signal_received", "update_completed", "created", "enforced", "pruned",
+    ),
     "cyan": ("running", "pending", "started_new", "returned_existing_active"),
     "yellow": (
         "waiting", "draining", "active_with_draining", "throttled", "saturated", "stale_only", "full",
-        "rate_limited", "at_running_limit", "paused",
+        "rate_limited", "at_running_limit", "paused", "needs_attention", "pending_work", "queue_backlog",
+        "warning",
     ),
     "red": (
         "failed", "timed_out", "cancelled", "terminated", "stale", "no_active_workers", "no_slots",
-        "unavailable", "degraded", "not_ready", "no_workers", "deleted", "expired",
+        "unavailable", "degraded", "not_ready", "no_workers", "deleted", "expired", "error",
+        "update_failed", "blocked",
     ),
 }  # fmt: skip
 _STYLE_OF = {status: style for style, statuses in _STYLES.items() for status in statuses}
@@ -90,6 +96,11 @@ class Screen:
             )
         self.now = datetime.now(UTC)
 
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person watches, and lines end where the terminal does."""
+        return self._console.is_terminal
+
     def when(self, stamp: object) -> Cell:
         """An instant, relative to now."""
         return NOTHING if stamp in (None, "") else Cell(relative(stamp, self.now))
@@ -133,6 +144,35 @@ class Screen:
         from rich.text import Text
 
         self._console.print(Text(" ").join([_text(cell) for cell in cells]), soft_wrap=True)
+
+    def row(self, cells: Sequence[Cell], widths: Sequence[int]) -> None:
+        """Draw cells in columns; the last has no width and is cut where a terminal ends."""
+        from rich.text import Text
+
+        line = Text()
+        for cell, width in zip(cells[:-1], widths, strict=True):
+            text = _text(cell)
+            text.align("left", max(width, text.cell_len))
+            line.append_text(text)
+            line.append("  ")
+        line.append_text(_text(cells[-1]))
+        line.rstrip()
+        if self.is_terminal:
+            line.truncate(self._console.width, overflow="ellipsis")
+        self._console.print(line, soft_wrap=True)
+
+    def below(self, cell: Cell, indent: int) -> None:
+        """Draw a line to the right of a margin; a terminal shows it whole, on as many lines as it needs."""
+        from rich.text import Text
+
+        margin = " " * indent
+        text = _text(cell)
+        room = max(_NARROWEST_TEXT, self._console.width - indent)
+        lines = text.wrap(self._console, room, overflow="fold") if self.is_terminal else [text]
+        for line in lines:
+            whole = Text(margin).append_text(line)
+            whole.rstrip()
+            self._console.print(whole, soft_wrap=True)
 
     def value(self, value: object) -> None:
         """Draw a result as JSON, the form in which a script can read it."""

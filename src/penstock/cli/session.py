@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,11 @@ class Session:
 def show_json(text: str) -> None:
     """Print a JSON document on stdout."""
     click.echo(shown_json(text.rstrip("\n")))
+
+
+def show_json_line(value: Mapping[str, Any]) -> None:
+    """Print a value as one line of JSON on stdout, at once."""
+    click.echo(shown_json(json.dumps(value, ensure_ascii=False)))
 
 
 class ConnectionOption(click.Option):

@@ -17,6 +17,8 @@ KEYS_WITH_SETTINGS_MAX = 100_000
 KEYS_PER_CHANGE_MAX = 5_000
 RUNNING_LIMIT_MAX = 1_000_000
 AGING_WAIT_MAX_MS = 7 * 24 * 3_600_000
+RETRY_RATE_MIN_MICRO = 1_000
+"""One in a thousand seconds: places of retries lie in a future that can be counted in nanoseconds."""
 AGING_EVERY_MIN = 2
 AGING_EVERY_MAX = 1_000
 
@@ -39,9 +41,10 @@ class Knob(StrEnum):
     GROUP = "dispatch_budget_group"
     PAUSED = "paused"
     COST = "max_cost_per_minute"
+    RETRY_RATE = "retry_rps_limit"
 
 
-RATE_KNOBS = frozenset({Knob.QUEUE_RATE, Knob.QUEUE_BURST, Knob.KEY_RATE, Knob.KEY_BURST})
+RATE_KNOBS = frozenset({Knob.QUEUE_RATE, Knob.QUEUE_BURST, Knob.KEY_RATE, Knob.KEY_BURST, Knob.RETRY_RATE})
 """Not for workflow tasks: a run that is under way must be able to go on."""
 
 
@@ -199,6 +202,8 @@ class Rules:
     counts_leases: bool = False
     """Whether what runs is counted by key, and the end of a lease may let others go."""
     paused: bool = False
+    retry_rate: Rate | None = None
+    """How many attempts after the first may become ready."""
 
     @property
     def looks_at_keys(self) -> bool:
@@ -263,6 +268,7 @@ def rules(
             counts_running or key_running is not None or running is not None or policy.capped_keys > 0
         ),
         paused=policy.word(Knob.PAUSED) == PAUSED,
+        retry_rate=_retry_rate(policy),
     )
 
 
@@ -272,6 +278,11 @@ def _queue_rate(policy: Policy, worker_rate: WorkerRate | None) -> Rate | None:
     if micro is None and worker_rate is not None:
         micro = worker_rate.micro
     return None if micro is None else Rate(micro, burst_ms)
+
+
+def _retry_rate(policy: Policy) -> Rate | None:
+    micro = policy.number(Knob.RETRY_RATE)
+    return None if micro is None else Rate(micro, burst_ms=0)
 
 
 def _aging(policy: Policy) -> Aging | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 MINUTE_MS = 60_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_INSTANT = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?", re.ASCII
+)
 
 
 def iso(at_ms: int) -> str:
@@ -22,3 +26,15 @@ def earliest(*instants: int | None) -> int | None:
     """The first of some deadlines, of which each may be unset."""
     set_ones = [each for each in instants if each is not None]
     return min(set_ones) if set_ones else None
+
+
+def instant(text: str) -> int | None:
+    """The instant that ISO-8601 text names, in milliseconds; without a zone it is UTC. None: it names none."""
+    if len(text) > 40 or not _INSTANT.fullmatch(text):
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    zoned = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return (zoned - _EPOCH) // timedelta(milliseconds=1)

@@ -28,8 +28,10 @@ from penstock.ports.store import Tx
 async def start_children(tx: Tx, parent: Run, children: Sequence[NewChild]) -> tuple[Run, bool]:
     """Record new children with their first events and tasks; True when one could not be started.
 
-    A child that was given an id which is in use fails at once, as an event of its parent.
+    A child that was given an id which is in use fails at once, as an event of its parent. One whose parent closes
+    in the same breath is treated as its close policy says.
     """
+    state = ChildState.OPEN if parent.is_open else ChildState.CLOSED
     refused: list[Event] = []
     instances = [Instance(new.run.namespace, new.run.workflow_id, new.run.run_id, 1) for new in children]
     for new, standing in zip(children, await tx.runs.reserve_all(instances), strict=True):
@@ -37,9 +39,11 @@ async def start_children(tx: Tx, parent: Run, children: Sequence[NewChild]) -> t
             tx.children.insert(replace(new.child, state=ChildState.CLOSED))
             refused.append(_in_use(new))
             continue
-        tx.children.insert(new.child)
+        tx.children.insert(replace(new.child, state=state))
         await _start(tx, parent, new.run)
-    if refused:
+        if not parent.is_open:
+            letters.part_from(tx, parent, new.child)
+    if refused and parent.is_open:
         parent = replace(parent, open_children=parent.open_children - len(refused))
         parent = append(tx, parent, refused)
     return parent, bool(refused)

@@ -18,6 +18,7 @@ from penstock.core.model import Queue, QueueId, TaskKind
 from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.cohorts import check_may_poll
 from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, PollStatus
+from penstock.engine import validation
 from penstock.engine.house import House
 from penstock.engine.policies import convey
 from penstock.engine.polls import Leased, Poll, Verdict, claim, hand_back
@@ -130,6 +131,12 @@ class Dispatcher:
         When the caller goes away (this coroutine is cancelled), it gets no task; one that was leased to it in
         that instant waits again.
         """
+        async with self.turn(poll):
+            return await self.attend(poll, wait_ms)
+
+    @contextlib.asynccontextmanager
+    async def turn(self, poll: Poll) -> AsyncIterator[None]:
+        """The time in which a poll is open, and no other one with its request id is attended to."""
         if self.open_polls >= self._house.settings.polls.long_polls_max:
             raise Exhausted(
                 Reason.LONG_POLL_CAPACITY_EXHAUSTED,
@@ -145,7 +152,7 @@ class Dispatcher:
         self._open[who] = self._open.get(who, 0) + 1
         try:
             async with self._alone(poll):
-                return await self._attend(poll, wait_ms)
+                yield
         finally:
             self._open[who] -= 1
             if not self._open[who]:
@@ -168,7 +175,8 @@ class Dispatcher:
             if not turn.waiting:
                 self._turns.pop(name, None)
 
-    async def _attend(self, poll: Poll, wait_ms: int) -> PollAnswer:
+    async def attend(self, poll: Poll, wait_ms: int) -> PollAnswer:
+        """What a poll gets whose turn it is."""
         queue = await self._queue(poll)
         if poll.activities_per_second_micro is not None and poll.kind is TaskKind.ACTIVITY:
             rate = poll.activities_per_second_micro
@@ -228,7 +236,7 @@ class Dispatcher:
             for queue in queues:
                 if queue.kind is other and await tx.tasks.any_ready(queue.queue_id, fit):
                     return True
-            return False
+            return other is TaskKind.WORKFLOW and await validation.waits_for(tx, worker)
 
         try:
             return await self._house.store.read(operation)
@@ -336,7 +344,7 @@ class Dispatcher:
     async def _claim_for(
         self, queue_id: QueueId, waiters: list[_Waiter], fit: Fit | None, bells: dict[Bell, None]
     ) -> tuple[bool, bool]:
-        """Claim for polls that fit alike; says whether something was found, and whether to look once more.
+        """Claim for polls that fit alike; says whether others may find something, and whether to look once more.
 
         What rings when a scope in the way may open is added to `bells`.
         """
@@ -348,7 +356,7 @@ class Dispatcher:
             misfit = fit is not None and verdict.fit is not None and verdict.fit != fit
             unsure = misfit or verdict.look_again
             self._deliver(waiter, verdict, final=not unsure)
-            found = found or bool(verdict.leased) or verdict.refusal is not None
+            found = found or _says_nothing_of_others(verdict)
             again = again or unsure
         return found, again
 
@@ -424,6 +432,12 @@ class Dispatcher:
             await asyncio.sleep(LOOK_AGAIN_S)
             for queue_id in list(self._lines):
                 self._look(queue_id)
+
+
+def _says_nothing_of_others(verdict: Verdict) -> bool:
+    """Whether polls behind this one may be given something: it was, or it was refused, or its worker is full."""
+    is_full = verdict.hold is not None and verdict.hold.reason is HoldReason.SLOTS
+    return bool(verdict.leased) or verdict.refusal is not None or is_full
 
 
 def _tell_impatient(waiters: Sequence[_Waiter]) -> None:

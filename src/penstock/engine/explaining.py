@@ -117,7 +117,8 @@ async def task(house: House, namespace: str, named: str) -> Explained:
         if found is None or found.namespace != namespace:
             raise NotFound(Reason.TASK_NOT_FOUND, f"There is no task {named!r}.", task_id=named)
         run = await tx.runs.get(found.run_id)
-        assert run is not None, "a task has a run"
+        if run is None:  # deleted; its tasks follow it
+            raise NotFound(Reason.TASK_NOT_FOUND, f"There is no task {named!r}.", task_id=named)
         doing = None if found.activity_id is None else await tx.activities.get(found.activity_id)
         return await _Look(house, tx).of_task(run, found, doing)
 

@@ -114,10 +114,15 @@ async def tell_children(tx: Tx, run: Run) -> None:
     if not run.open_children:
         return
     for child in await tx.children.open_of(run.run_id):
-        kind = _POLICIES.get(child.policy)
         tx.children.save(replace(child, state=ChildState.CLOSED))
-        if kind is not None:
-            to_child(tx, child, kind, f"parent {run.workflow_id} was {run.closed_reason}")
+        part_from(tx, run, child)
+
+
+def part_from(tx: Tx, run: Run, child: Child) -> None:
+    """What a child's policy asks for when its parent has closed."""
+    kind = _POLICIES.get(child.policy)
+    if kind is not None:
+        to_child(tx, child, kind, f"parent {run.workflow_id} was {run.closed_reason}")
 
 
 def to_child(tx: Tx, child: Child, kind: LetterKind, reason: str) -> None:

@@ -127,6 +127,7 @@ async def delete(house: House, name: str) -> Namespace:
                 namespace=name,
             )
         tx.namespaces.delete(name)
+        tx.visibility.unregister_all(name)
         return replace(found, status="deleted", updated_at_ms=tx.now_ms)
 
     return await house.store.transact(operation, key=f"namespace:{name}")

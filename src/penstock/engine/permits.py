@@ -14,6 +14,7 @@ from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.dispatch import Hold, HoldReason
 from penstock.core.scheduling.gates import ScopeState, charged, counted_by
 from penstock.core.scheduling.leases import Report
+from penstock.engine import slots
 from penstock.engine.activity_reports import held_by
 from penstock.engine.house import House
 from penstock.engine.polls import begun, counting, keep, running_on
@@ -50,13 +51,24 @@ async def start(house: House, namespace: str, task_id: TaskId, report: Report) -
         if not held.task.claimed:
             keep(tx, queue, states, settled)
             return permit
-        hold = _hold(house, queue, running, states, held.task, tx.now_ms)
+        hold = await _at_its_slots(tx, held.task) or _hold(
+            house, queue, running, states, held.task, tx.now_ms
+        )
         if hold is None:
             return _begin(house, tx, queue, states, permit)
         keep(tx, queue, states, settled)
         return replace(permit, hold=hold)
 
     return await house.store.transact(operation, key=f"queue:{queue_id or run_of(task_id)}", line=Line.PERMIT)
+
+
+async def _at_its_slots(tx: Tx, task: Task) -> Hold | None:
+    """Whether the worker runs as many tasks as it has slots already."""
+    worker = await tx.workers.get(task.namespace, task.lease_owner or "")
+    if worker is None:
+        return None
+    free = await slots.free(tx, [worker], task.kind, ahead=False)
+    return None if free[worker.worker_id] else Hold(HoldReason.SLOTS)
 
 
 def _hold(

@@ -21,6 +21,7 @@ from penstock.core.policies import (
 from penstock.core.scheduling.fairness import Place
 from penstock.engine.adoption import adopt
 from penstock.engine.house import House
+from penstock.engine.recording import DUE_BELL
 from penstock.errors import Conflict, InvalidInput, Reason, ValidationFailed
 from penstock.ports.store import Line, Tx
 from penstock.ports.wakeups import queue_bell
@@ -277,6 +278,9 @@ class _Change:
             await self._tx.policies.count_leases(queue_id)
         if new.counts_running != old.counts_running:
             await self._tx.policies.rank_lanes(queue_id, by_running=new.counts_running)
+        if new.retry_rate != old.retry_rate:
+            await self._tx.retry_budgets.change(queue_id, new.retry_rate)
+            self._tx.wake(DUE_BELL)
         if old.looks_at_keys and old.of_keys != new.of_keys:
             self._tx.policies.stir(queue_id, _looked_at(after))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,10 +27,12 @@ from penstock.core.scheduling.fairness import PLACED_AT_ONCE_MAX, Slot
 from penstock.core.scheduling.gates import ScopeState, corrected, counted_by, due, unpermitted
 from penstock.core.scheduling.leases import freed, grant
 from penstock.core.scheduling.retries import running_deadline_at_ms, waiting_deadline_at_ms
+from penstock.core.scheduling.slots import Room
 from penstock.core.timers import MINUTE_MS
+from penstock.engine import slots
 from penstock.engine.activity_reports import attempt_id
 from penstock.engine.house import House
-from penstock.engine.recording import put_back, release_buffer
+from penstock.engine.recording import is_hushed, put_back, release_buffer
 from penstock.engine.sight import look
 from penstock.errors import PenstockError
 from penstock.ports.store import Line, Tx
@@ -109,13 +112,41 @@ async def _claim(
     await _redeliver(tx, polls, matching, verdicts, fits)
     open_ = [index for index in matching if index not in verdicts]
     if open_ and ready is not None and queue is not None:
-        outcome = await _grant(house, tx, queue, [polls[index] for index in open_], ready)
+        crew = [workers[index] for index in open_]
+        served = await _serve(house, tx, queue, [polls[index] for index in open_], crew, ready)
         for place, index in enumerate(open_):
-            verdicts[index] = _verdict(outcome, place, fits[index], tx.now_ms)
+            verdicts[index] = replace(served[place], fit=fits[index])
     return [
         verdicts.get(index, Verdict(hold=Hold(HoldReason.EMPTY), fit=fits.get(index)))
         for index in range(len(polls))
     ]
+
+
+async def _serve(
+    house: House, tx: Tx, queue: Queue, polls: Sequence[Poll], crew: Sequence[Worker], fit: Fit
+) -> list[Verdict]:
+    """Grant what the slots of the workers leave room for; whoever is full learns that."""
+    ahead = polls[0].claim_lease_ms is not None
+    free = await slots.free(tx, crew, queue.kind, ahead=ahead)
+    room = Room([poll.tasks_max for poll in polls], [poll.worker_id for poll in polls], free)
+    nothing = _Outcome([()] * len(polls), Hold(HoldReason.SLOTS))
+    outcome = await _grant(house, tx, queue, polls, fit, room) if room.total else nothing
+    full = {worker.worker_id: worker for worker in crew if not free[worker.worker_id]}
+    again = await slots.heed(tx, list(full.values()), queue.kind, ahead=ahead)
+    given = Counter(poll.worker_id for poll, tasks in zip(polls, outcome.shares, strict=True) for _ in tasks)
+    verdicts = []
+    for place, poll in enumerate(polls):
+        verdict = _verdict(outcome, place, tx.now_ms)
+        if not verdict.leased and given[poll.worker_id] >= free[poll.worker_id]:
+            verdict = _at_its_slots(again.get(poll.worker_id, 0))
+        verdicts.append(verdict)
+    return verdicts
+
+
+def _at_its_slots(again_in_ms: int | None) -> Verdict:
+    return Verdict(
+        hold=Hold(HoldReason.SLOTS), look_again=again_in_ms == 0, look_again_in_ms=again_in_ms or None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +159,12 @@ class _Outcome:
     bells: tuple[Bell, ...] = ()
 
 
-def _verdict(outcome: _Outcome, place: int, fit: Fit, now_ms: int) -> Verdict:
+def _verdict(outcome: _Outcome, place: int, now_ms: int) -> Verdict:
     tasks, hold = tuple(outcome.shares[place]), outcome.hold
     if tasks:
-        return Verdict(tasks, fit=fit)
+        return Verdict(tasks)
     bells = outcome.bells if hold.scope is not None else ()
-    return Verdict((), hold, None, fit, outcome.look_again, _in_ms(hold, now_ms), bells)
+    return Verdict((), hold, None, None, outcome.look_again, _in_ms(hold, now_ms), bells)
 
 
 def _in_ms(hold: Hold, now_ms: int) -> int | None:
@@ -206,7 +237,9 @@ def _next_delivery(task: Task, now_ms: int) -> int:
     return max(now_ms, (task.leased_at_ms or 0) + 1)
 
 
-async def _grant(house: House, tx: Tx, queue: Queue, polls: Sequence[Poll], fit: Fit) -> _Outcome:
+async def _grant(
+    house: House, tx: Tx, queue: Queue, polls: Sequence[Poll], fit: Fit, asking: Room
+) -> _Outcome:
     """Ask the core who runs next, and record it.
 
     One looks again when something was taken, but less than planned; or when lanes were seen that do not fit or
@@ -224,7 +257,7 @@ async def _grant(house: House, tx: Tx, queue: Queue, polls: Sequence[Poll], fit:
             keep(tx, queue, *await counting(tx, queue))
         _record_debt(tx, queue)
         return _Outcome(nobody, allowed)
-    asked = sum(poll.tasks_max for poll in polls)
+    asked = asking.total
     room = asked if allowed is None else min(asked, allowed)
     sight = await look(tx, queue, fit, room, running)
     scopes, settled_costs = await counting(tx, queue)
@@ -245,7 +278,7 @@ async def _grant(house: House, tx: Tx, queue: Queue, polls: Sequence[Poll], fit:
     tasks = [next(heads[slot]) for slot in settled.order]
     given = len(settled.order)
     short = 0 < given < len(order) or (given < room and (put_aside > 0 or sight.is_partial))
-    shares = await _lease(house, tx, queue, polls, tasks, settled.scopes)
+    shares = await _lease(house, tx, queue, polls, asking.shares(given), tasks, settled.scopes)
     return _Outcome(shares, unaffordable or decision.hold, short and unaffordable is None, bells)
 
 
@@ -356,11 +389,11 @@ async def _lease(
     tx: Tx,
     queue: Queue,
     polls: Sequence[Poll],
+    holders: Sequence[int],
     tasks: Sequence[Task],
     scopes: Sequence[ScopeState],
 ) -> list[list[Leased]]:
     leases = house.settings.leases
-    holders = _shares([poll.tasks_max for poll in polls], len(tasks))
     granted: list[Task] = []
     pages: list[int] = []
     for task, holder in zip(tasks, holders, strict=True):
@@ -388,18 +421,6 @@ def counted(rules: Rules) -> int:
     if rules.counts_leases:
         return 1
     return 0 if rules.running_limit is None else 2
-
-
-def _shares(rooms: Sequence[int], count: int) -> list[int]:
-    """Which poll gets the n-th task: one each in order of arrival, then round again where there is room."""
-    holders: list[int] = []
-    left = list(rooms)
-    while len(holders) < count:
-        for index, room in enumerate(left):
-            if room > 0 and len(holders) < count:
-                holders.append(index)
-                left[index] -= 1
-    return holders
 
 
 async def _equip(
@@ -447,9 +468,10 @@ async def hand_back(house: House, leased: Leased) -> None:
         task = await tx.tasks.lock(task_id)
         if run is None or task is None or (task.lease_token, task.leased_at_ms) != (token, delivered):
             return
-        if run.buffered and task.kind is TaskKind.WORKFLOW:
-            run, _ = await release_buffer(tx, run)
-            tx.runs.save(run)
+        if run.buffered and task.kind is TaskKind.WORKFLOW and not is_hushed(run):
+            run, wakes = await release_buffer(tx, run)
+            owed = wakes and task.update_id is not None
+            tx.runs.save(replace(run, owed=1) if owed else run)
         uncharged = task if task.kind is TaskKind.WORKFLOW else replace(task, attempt=task.attempt - 1)
         again = freed(uncharged, TaskState.READY, available_at_ms=tx.now_ms, how="handed_back")
         if task.activity_id is not None:

@@ -24,6 +24,7 @@ from penstock.core.model import (
     TaskState,
     task_id,
 )
+from penstock.core.scheduling.leases import freed
 from penstock.ports.store import Tx
 from penstock.ports.wakeups import queue_bell, run_bell
 
@@ -53,25 +54,53 @@ async def tell(tx: Tx, run: Run, events: Sequence[Event], *, update_id: str | No
     `update_id` names an update that is recorded with these events.
     """
     live = await tx.tasks.lock_workflow_task(run.run_id)
-    if live is not None and live.state is TaskState.LEASED:
-        return _buffer(tx, run, events)
+    if (live is not None and live.state is TaskState.LEASED) or (is_hushed(run) and _are_signals(events)):
+        return hold_back(tx, run, events)
     recorded = recording.record(run, events, tx.now_ms)
     run = _append(tx, recorded)
     if live is None:
         return await follow_up(tx, run, wakes=recorded.wakes, newest_update=update_id)
-    return replace(run, owed=1) if recorded.wakes and live.update_id is not None else run
+    if recorded.wakes and live.update_id is not None:
+        return await _go_first(tx, run, live)
+    return run
 
 
-def _buffer(tx: Tx, run: Run, events: Sequence[Event]) -> Run:
+def is_hushed(run: Run) -> bool:
+    """Whether signals wait until the code has looked."""
+    return run.waits != "{}" and waits.parse(run.waits).hushed
+
+
+def listening(run: Run) -> Run:
+    """The run, whose code has looked: signals reach it again."""
+    return replace(run, waits=waits.text(replace(waits.parse(run.waits), hushed=False)))
+
+
+def _are_signals(events: Sequence[Event]) -> bool:
+    return all(event.type == EventType.SIGNAL_RECEIVED for event in events)
+
+
+async def _go_first(tx: Tx, run: Run, live: Task) -> Run:
+    """A plain task is owed beside an update's. It goes first where the update might be taken for something else."""
+    if not is_hushed(run):
+        return replace(run, owed=1)
+    tx.tasks.save(freed(live, TaskState.CANCELLED, available_at_ms=live.available_at_ms), live.state)
+    return await line_up(tx, replace(run, owed=0))
+
+
+def hold_back(tx: Tx, run: Run, events: Sequence[Event]) -> Run:
     for offset, event in enumerate(events, 1):
         tx.histories.buffer(run.run_id, run.buffered + offset, event)
         run = _noted(run, event)
     return replace(run, buffered=run.buffered + len(events))
 
 
+def _is_timeout(event: Event) -> bool:
+    return event.type == EventType.TIMER_FIRED and event.payload.get("timer_kind") == CONDITION_TIMEOUT
+
+
 def _noted(run: Run, event: Event) -> Run:
     """The run, which knows that the timer of its condition has fired, though its history does not say so yet."""
-    if event.type != EventType.TIMER_FIRED or event.payload.get("timer_kind") != CONDITION_TIMEOUT:
+    if not _is_timeout(event):
         return run
     waiting = waits.parse(run.waits)
     if waiting.condition is None or waiting.condition.id != event.payload.get("condition_wait_id"):
@@ -81,10 +110,13 @@ def _noted(run: Run, event: Event) -> Run:
 
 
 async def release_buffer(tx: Tx, run: Run) -> tuple[Run, bool]:
-    """Append what waited; True when the code must look at it."""
+    """Append what waited, the timeout of a condition last: no signal comes between it and the code's next look.
+
+    True when the code must look at it.
+    """
     if not run.buffered:
         return run, False
-    events = await tx.histories.buffered(run.run_id)
+    events = sorted(await tx.histories.buffered(run.run_id), key=_is_timeout)
     tx.histories.clear_buffer(run.run_id)
     signals = sum(event.type == EventType.SIGNAL_RECEIVED for event in events)
     run = replace(run, buffered=0, unseen_signals=max(run.unseen_signals, signals))

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from penstock.core.history import waits
 from penstock.core.history.applying import schedule
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.history.events import EventType
@@ -14,12 +15,12 @@ from penstock.core.model import Activity, ActivityId, Blob, Event, Host, Instanc
 from penstock.core.timers import earliest
 from penstock.engine.addressing import Address
 from penstock.engine.house import House
-from penstock.engine.recording import append, line_up, line_up_activity
+from penstock.engine.recording import append, hold_back, line_up, line_up_activity
 from penstock.engine.requests import retain
 from penstock.engine.search_attributes import check_start
 from penstock.engine.signals import Accepted, Signal, counted, receipt_of, received, send
 from penstock.engine.successors import pinned
-from penstock.errors import Conflict, Reason
+from penstock.errors import Conflict, Reason, Unavailable
 from penstock.ports.store import Tx
 
 STANDALONE_TYPE = "penstock.activity"
@@ -78,12 +79,11 @@ async def start_workflow(house: House, request: Start, signal: Signal | None = N
             return taken
         run = _new_run(request, Host.WORKFLOW, workflow_id, run_id, compatibility, tx.now_ms)
         first = started(run)
+        run = append(tx, run, [first])
         if signal is not None:
             run = counted(run)
-            run = append(tx, run, [first, received(run, signal)])
+            run = hold_back(tx, run, [received(run, signal)])
             retain(tx, run, signal.request, receipt_of(run))
-        else:
-            run = append(tx, run, [first])
         run = await line_up(tx, run)
         tx.runs.insert(run)
         return Started(run, StartOutcome.STARTED_NEW)
@@ -144,7 +144,13 @@ async def _take_id(tx: Tx, request: Start, workflow_id: str, run_id: RunId, host
     if standing.run_id == run_id:
         return None
     existing = await tx.runs.get(standing.run_id)
-    assert existing is not None, "a workflow id names a run that exists"
+    if existing is None:  # deleted between two questions, on another server
+        raise Unavailable(
+            Reason.STORE_UNAVAILABLE,
+            f"The last run of {workflow_id!r} was deleted just now. Start it again.",
+            outcome="none",
+            retryable=True,
+        )
     if existing.host is not host:
         raise _in_use(existing)
     if request.start_key is not None and existing.start_key == request.start_key:
@@ -194,6 +200,7 @@ def _new_run(
         started_at_ms=now_ms,
         start_key=request.start_key,
         last_progress_at_ms=now_ms,
+        waits=waits.FRESH if host is Host.WORKFLOW else "{}",
         deadline_at_ms=earliest(execution_deadline, run_deadline),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from penstock.core.history import lineage
 from penstock.core.history.events import EventType
@@ -12,19 +12,34 @@ from penstock.core.history.payloads import started, update_accepted
 from penstock.core.messages import Cursor, is_delivery
 from penstock.core.model import Event, Instance, Run
 from penstock.engine import letters, messages
-from penstock.engine.recording import append, line_up
+from penstock.engine.recording import append, hold_back, line_up
 from penstock.ports.store import Tx
 
 
-async def begin(tx: Tx, before: Run, successor: Successor, events: Sequence[Event]) -> Run:
+@dataclass(frozen=True, slots=True)
+class TakenAlong:
+    """What a run hands on to its successor."""
+
+    events: Sequence[Event] = ()
+    """What stands at the beginning of its history."""
+    signals: Sequence[Event] = ()
+    """What its code is told once it has looked."""
+    updates: int = 0
+
+
+async def begin(tx: Tx, before: Run, successor: Successor, along: TakenAlong) -> Run:
     """Record the successor, and let the workflow id name it. It takes along what the one before had not seen."""
-    signals = sum(event.type == EventType.SIGNAL_RECEIVED for event in events)
-    updates = sum(event.type == EventType.UPDATE_ACCEPTED for event in events)
     run = successor.run
     if run.compatibility is None and run.task_queue != before.task_queue:
         run = replace(run, compatibility=await pinned(tx, run.namespace, run.task_queue))
-    run = replace(run, unseen_signals=signals, open_updates=updates, last_request=before.last_request)
-    run = append(tx, run, [started(run), *events])
+    run = replace(
+        run,
+        unseen_signals=len(along.signals),
+        open_updates=along.updates,
+        last_request=before.last_request,
+    )
+    run = append(tx, run, [started(run), *along.events])
+    run = hold_back(tx, run, along.signals)
     run = await line_up(tx, run, at_ms=successor.at_ms)
     tx.runs.insert(run)
     tx.runs.succeed(Instance(run.namespace, run.workflow_id, run.run_id, run.run_number))
@@ -33,7 +48,7 @@ async def begin(tx: Tx, before: Run, successor: Successor, events: Sequence[Even
     return run
 
 
-async def taken_along(tx: Tx, run: Run, successor: Run, cursors: Sequence[Cursor]) -> Sequence[Event]:
+async def taken_along(tx: Tx, run: Run, successor: Run, cursors: Sequence[Cursor]) -> TakenAlong:
     """Signals and updates that came while the last workflow task was decided, and updates that are not applied."""
     waiting = await tx.histories.buffered(run.run_id) if run.buffered else ()
     signals = [each for each in waiting if each.type == EventType.SIGNAL_RECEIVED and not is_delivery(each)]
@@ -41,7 +56,8 @@ async def taken_along(tx: Tx, run: Run, successor: Run, cursors: Sequence[Cursor
     for update in updates:
         tx.updates.save(replace(update, run_id=successor.run_id))
     of_streams = await messages.carried_over(tx, run, successor, cursors)
-    return [*of_streams, *signals, *(update_accepted(update) for update in updates)]
+    accepted = [update_accepted(update) for update in updates]
+    return TakenAlong([*of_streams, *accepted], signals, len(accepted))
 
 
 async def pinned(tx: Tx, namespace: str, task_queue: str) -> str | None:

@@ -31,7 +31,9 @@ from penstock.engine.recording import (
     DUE_BELL,
     append,
     follow_up,
+    is_hushed,
     line_up_activity,
+    listening,
     newest_task,
     put_back,
     release_buffer,
@@ -99,10 +101,10 @@ async def complete(
         if step.attributes_changed:
             tx.runs.save_attributes(run)
         if run.is_open:
-            await messages.read_through(tx, run, cursors)
-            run, created = await _go_on(tx, run, step, after_update=update is not None)
+            run, created = await _go_on(tx, run, step, cursors, after_update=update is not None)
         else:
             await close_around(tx, run, but=task.task_id)
+            await start_children(tx, run, step.children)
             run, created = await settle(house, tx, run, step.events[-1], step.successor, cursors), []
         done = answered(task, report, TaskState.DONE, TaskOutcome.COMPLETED, task.available_at_ms)
         tx.tasks.save(done, TaskState.LEASED)
@@ -112,7 +114,9 @@ async def complete(
     return await house.store.transact(operation, key=run_of(task_id))
 
 
-async def _go_on(tx: Tx, run: Run, step: Advance, *, after_update: bool) -> tuple[Run, list[TaskId]]:
+async def _go_on(
+    tx: Tx, run: Run, step: Advance, cursors: Sequence[Cursor], *, after_update: bool
+) -> tuple[Run, list[TaskId]]:
     """Record what a run that stays open has started, and what it must look at next."""
     created = [activity.task_id for activity in step.activities]
     for activity, standing in zip(step.activities, step.standings, strict=True):
@@ -126,8 +130,9 @@ async def _go_on(tx: Tx, run: Run, step: Advance, *, after_update: bool) -> tupl
     run, refused = await start_children(tx, run, step.children)
     run = await give_up(tx, run, step.cancelled)
     run, wakes = await release_buffer(tx, run)
+    run, told = await messages.after_task(tx, run, cursors)
     last_task = run.last_task
-    run = await follow_up(tx, run, wakes=wakes or refused or step.wakes, after_update=after_update)
+    run = await follow_up(tx, run, wakes=wakes or told or refused or step.wakes, after_update=after_update)
     if run.last_task != last_task:
         created.append(newest_task(run))
     return run, created
@@ -174,14 +179,20 @@ async def fail(
 async def _wait_for_history(tx: Tx, task: Task, run: Run, report: Report) -> Receipt:
     done = answered(task, report, TaskState.DONE, TaskOutcome.WAITING_FOR_HISTORY, task.available_at_ms)
     tx.tasks.save(done, TaskState.LEASED)
-    run, wakes = await release_buffer(tx, replace(run, task_failures=0, task_error=None, blocked=None))
+    run = replace(listening(run), task_failures=0, task_error=None, blocked=None)
+    run, wakes = await release_buffer(tx, run)
     run = await follow_up(tx, run, wakes=wakes, after_update=task.update_id is not None)
     tx.runs.save(run)
     return Receipt(done, run, TaskOutcome.WAITING_FOR_HISTORY)
 
 
 async def _buffer_out(tx: Tx, run: Run, task: Task) -> Run:
-    """Append what waited for a task that is tried again; an update's task will have a plain one follow it."""
+    """Append what waited for a task that is tried again; an update's task will have a plain one follow it.
+
+    What waits until the code has looked waits on: it has not.
+    """
+    if is_hushed(run):
+        return run
     run, wakes = await release_buffer(tx, run)
     return replace(run, owed=1) if wakes and task.update_id is not None else run
 

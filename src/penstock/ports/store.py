@@ -60,11 +60,11 @@ from penstock.core.scheduling.gates import ScopeState
 from penstock.core.scheduling.slots import Held
 from penstock.core.windows import Counts
 from penstock.ports.retention import Retention
+from penstock.ports.retry_budgets import RetryBudgets
 from penstock.ports.streams import Messages, Streams
 from penstock.ports.survey import Survey
 from penstock.ports.visibility import PageStart as PageStart
 from penstock.ports.visibility import Visibility
-from penstock.ports.retry_budgets import RetryBudgets
 from penstock.ports.wakeups import Bell
 
 T = TypeVar("T")

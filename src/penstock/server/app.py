@@ -107,6 +107,7 @@ class _MetricsPage:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._edge.metrics.open_polls.set(self._edge.dispatcher.open_polls)
+        self._edge.metrics.keep_house(self._edge.house.upkeep)
         raw = await asyncio.to_thread(self._edge.metrics.render)
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8", "Cache-Control": "no-store"}
         await respond(send, 200, headers, raw)

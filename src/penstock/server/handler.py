@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -23,7 +23,7 @@ from penstock.engine.house import House
 from penstock.errors import InvalidInput, PenstockError, Reason, ValidationFailed
 from penstock.ports.clock import Clock
 from penstock.server.auth import Authenticator, Evidence, fold_headers
-from penstock.server.compression import compressed
+from penstock.server.compression import compressed, compressing
 from penstock.server.envelopes import control_body, plane_headers, worker_body
 from penstock.server.metrics import Metrics
 from penstock.server.namespace_check import NamespaceCheck, could_be_name
@@ -219,8 +219,11 @@ class Endpoint:
                 body = worker_body(body)
             elif self._operation.control is not None:
                 body = control_body(self._operation.control, body, dict(scope.get("path_params", {})))
-        raw = body if isinstance(body, bytes) else _ENCODER.encode(body)
         headers = COMMON_HEADERS | plane_headers(self._access.plane) | dict(answer.headers)
+        if isinstance(body, AsyncIterator):
+            await self._stream(body, answer.status, headers, scope, send)
+            return
+        raw = body if isinstance(body, bytes) else _ENCODER.encode(body)
         if self._edge.house.settings.listen.compression_enabled:
             raw, headers = compressed(raw, headers, scope)
         try:
@@ -230,12 +233,27 @@ class Endpoint:
                 answer.undelivered()
             raise
 
+    async def _stream(
+        self, parts: AsyncIterator[bytes], status: int, headers: dict[str, str], scope: Scope, send: Send
+    ) -> None:
+        """A body that is made while it is sent. What fails halfway breaks the connection: half is not all."""
+        if self._edge.house.settings.listen.compression_enabled:
+            parts, headers = compressing(parts, headers, scope)
+        await send({"type": "http.response.start", "status": status, "headers": _lines(headers)})
+        async for part in parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
 
 async def respond(send: Send, status: int, headers: dict[str, str], raw: bytes) -> None:
-    lines = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    lines = _lines(headers)
     lines.append((b"Content-Length", str(len(raw)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": lines})
     await send({"type": "http.response.body", "body": raw})
+
+
+def _lines(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
 
 
 async def _unless_gone(work: Awaitable[Answer], receive: Receive) -> Answer:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from penstock.core.model import TaskKind
+from penstock.engine.upkeep import Upkeep
 
 
 @dataclass(slots=True)
@@ -48,6 +49,23 @@ class Metrics:
         self.open_polls = Gauge(
             "penstock_open_polls", "Polls that wait on this server.", registry=self.registry
         )
+
+        self.runs_pruned = Gauge(
+            "penstock_runs_pruned",
+            "Runs that this server has deleted, for nobody keeps them.",
+            registry=self.registry,
+        )
+        self.runs_archived = Gauge(
+            "penstock_runs_archived", "Runs whose history this server has archived.", registry=self.registry
+        )
+        self.archive_failures = Gauge(
+            "penstock_archive_failures", "Histories that could not be archived.", registry=self.registry
+        )
+
+    def keep_house(self, upkeep: Upkeep) -> None:
+        self.runs_pruned.set(upkeep.runs_pruned)
+        self.runs_archived.set(upkeep.runs_archived)
+        self.archive_failures.set(upkeep.archive_failures)
 
     @contextlib.contextmanager
     def request(self, operation: str) -> Iterator[Outcome]:

@@ -176,8 +176,10 @@ def _responses(operation: Operation, problem: Body) -> Body:
         statuses |= {415, 507}
     body = {"content": {"application/json": {"schema": {"type": "object"}}}}
     responses: Body = {str(operation.status): {"description": operation.summary, **body}}
-    if operation.status == 201:
-        responses["200"] = {"description": "It was there already", **body}
+    if operation.status in (201, 202):
+        responses["200"] = {"description": "It was there already, or is done by now", **body}
+    if operation.in_parts:
+        responses["207"] = {"description": "Some of it failed; each result says which", **body}
     for status in sorted(statuses - {operation.status}):
         responses[str(status)] = {
             "description": _MEANINGS[status],

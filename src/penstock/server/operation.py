@@ -73,6 +73,8 @@ class Operation:
     """Whether it may be held open, so that a caller's hang-up must be noticed."""
     refusals: tuple[int, ...] = ()
     """Statuses beyond the common ones that it may answer with."""
+    in_parts: bool = False
+    """Whether some of what it does may fail while the rest is done (207)."""
 
 
 def text_path(call: Call, name: str, most: int = 255) -> str:

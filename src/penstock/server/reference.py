@@ -64,12 +64,69 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
                 "A run has this id, open or ended. `duplicate_policy: use-existing` is answered with an open one."
             ),
             Reason.RUN_NOT_ACTIVE: "The run has ended.",
+            Reason.RUN_NOT_CLOSED: "The run is open; only a closed one is archived.",
             Reason.HISTORICAL_RUN_COMMAND_REJECTED: "The run named is not the workflow's current one.",
             Reason.ACTIVITY_NOT_FOUND: "No standalone activity has this id in the namespace.",
             Reason.INVALID_PAGE_TOKEN: "Not a token that this server gave out. Begin with the first page.",
+            Reason.INVALID_QUERY: (
+                "The query cannot be read or answered. `position` says where, `expected` what would be right there."
+            ),
             Reason.STRUCTURAL_LIMIT_EXCEEDED: (
                 "The run would have too much open at once, or too long a history. `limit_kind` says what."
             ),
+        },
+        "Talking to a run": {
+            Reason.UNKNOWN_SIGNAL: "The workers that are there say that the workflow type has no such signal.",
+            Reason.INVALID_SIGNAL_ARGUMENTS: "The arguments do not fit what the workflow's code takes.",
+            Reason.UNKNOWN_UPDATE: "The workers that are there say that the workflow type has no such update.",
+            Reason.INVALID_UPDATE_ARGUMENTS: "The arguments do not fit what the workflow's code takes.",
+            Reason.UPDATE_FAILED: "The workflow's code took the update and failed; `failure_message` says how.",
+            Reason.REQUEST_ID_CONFLICT: (
+                "The request id was used for something else already; `conflict` says what differs. Use a new id."
+            ),
+        },
+        "Streams": {
+            Reason.WORKFLOW_STREAM_NOT_FOUND: "The run has no stream of this name, and writes no more.",
+            Reason.WORKFLOW_STREAM_CLOSED: "The stream has ended; nothing can be added to it.",
+            Reason.WORKFLOW_STREAM_FULL: "More items are not read than the writer allows. Wait as told.",
+        },
+        "Validation of updates": {
+            Reason.UPDATE_VALIDATOR_REJECTED: (
+                "The workflow's code does not take the update; `validation_errors` says why, where it knows."
+            ),
+            Reason.UPDATE_VALIDATOR_WORKER_UNAVAILABLE: (
+                "No live worker on the queue can be asked, or too many updates wait. Try again later."
+            ),
+            Reason.UPDATE_VALIDATOR_WORKER_INCOMPATIBLE: (
+                "The live workers on the queue are of another build than the run."
+            ),
+            Reason.UPDATE_VALIDATION_CAPABILITY_UNSUPPORTED: (
+                "The live workers on the queue cannot validate updates."
+            ),
+            Reason.UPDATE_VALIDATION_TASK_NOT_CLAIMED: (
+                "No worker took the update to validate it in time. Try again."
+            ),
+            Reason.UPDATE_VALIDATION_EXECUTION_TIMEOUT: (
+                "A worker took the update and did not answer in time. Try again."
+            ),
+            Reason.UPDATE_VALIDATION_WORKER_FAILED: (
+                "The worker could not validate the update; `worker_reason` says what it said."
+            ),
+            Reason.UPDATE_VALIDATION_TASK_NOT_FOUND: "Nobody waits for this answer any more.",
+            Reason.UPDATE_VALIDATION_TASK_NOT_LEASED: "The validation is not leased to anybody.",
+            Reason.UPDATE_VALIDATION_LEASE_EXPIRED: (
+                "The lease of the validation ended before the answer came."
+            ),
+            Reason.STALE_UPDATE_VALIDATION_COMPLETION: (
+                "The validation is at another attempt, or another worker has it."
+            ),
+        },
+        "Search attributes": {
+            Reason.NAME_RESERVED: "The name means something of its own in queries.",
+            Reason.ATTRIBUTE_ALREADY_EXISTS: "The search attribute is registered; `type` says as what.",
+            Reason.SYSTEM_ATTRIBUTE: "Every run has this one. It cannot be deleted.",
+            Reason.ATTRIBUTE_NOT_FOUND: "No such search attribute is registered in the namespace.",
+            Reason.SEARCH_ATTRIBUTE_LIMIT_REACHED: "The namespace has as many search attributes as `limit` allows.",
         },
         "Settings of task queues": {
             Reason.CONFIG_VERSION_CONFLICT: (
@@ -131,6 +188,7 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
             Reason.COORDINATION_UNAVAILABLE: "Redis cannot lend the locks between servers. Nothing was written.",
             Reason.OUTCOME_UNKNOWN: "The connection to the database broke during a commit. Send the same again.",
             Reason.STORAGE_FULL: "The disk is full. Nothing was written.",
+            Reason.ARCHIVE_UNAVAILABLE: "The archive cannot be written. Nothing was deleted.",
             Reason.JOURNAL_OFF: "The server keeps no journal. Start it with `DW_JOURNAL=true`.",
         },
         "Start-up": {

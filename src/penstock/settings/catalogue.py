@@ -11,6 +11,7 @@ from penstock.core.windows import PER_MINUTE_MAX, Window
 from penstock.settings.kinds import (
     Choice,
     DatabaseUrl,
+    Directory,
     FilePath,
     Flag,
     Host,
@@ -114,6 +115,21 @@ CATALOGUE: tuple[Setting, ...] = (
         Whole(1, 365, "days"),
         "30",
         "How long closed runs are kept in a namespace that does not say otherwise.",
+        Group.SERVER,
+    ),
+    Setting(
+        "DW_ARCHIVE_DIR",
+        Directory(),
+        None,
+        "Where the histories of runs are written before they are deleted; without it they are deleted only.",
+        Group.SERVER,
+        default_note="no archive",
+    ),
+    Setting(
+        "DW_EXPORT_SIGNATURE_KEY",
+        SigningKey(),
+        None,
+        "HMAC key that exported histories are signed with; without it they carry a checksum only.",
         Group.SERVER,
     ),
     # Where it listens
@@ -311,6 +327,27 @@ CATALOGUE: tuple[Setting, ...] = (
         Whole(0, 1_000_000),
         "2000",
         "Timers that one run may have open; 0 allows none.",
+        Group.LIMITS,
+    ),
+    Setting(
+        "DW_MAX_PENDING_CHILDREN",
+        Whole(0, 1_000_000),
+        "2000",
+        "Children that one run may wait for; 0 allows none.",
+        Group.LIMITS,
+    ),
+    Setting(
+        "DW_MAX_PENDING_SIGNALS",
+        Whole(1, 1_000_000),
+        "5000",
+        "Signals that a run's code has not seen yet; more are refused.",
+        Group.LIMITS,
+    ),
+    Setting(
+        "DW_MAX_PENDING_UPDATES",
+        Whole(1, 1_000_000),
+        "500",
+        "Updates that a run has accepted and not applied yet; more are refused.",
         Group.LIMITS,
     ),
     Setting(

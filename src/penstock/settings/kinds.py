@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import ClassVar
 
 from penstock.settings.addresses import Network, parse_host, parse_network
@@ -142,6 +143,23 @@ class FilePath(Kind):
         if not text.isprintable() or len(text) > _TEXT_LENGTH_MAX:
             raise self.refuse(text)
         return text
+
+
+@dataclass(frozen=True, slots=True)
+class Directory(Kind):
+    """A directory of this machine, by its whole path."""
+
+    @property
+    def expects(self) -> str:
+        return (
+            "the whole path of a directory, also written as file:///path; nothing else can be written to yet"
+        )
+
+    def parse(self, text: str) -> Path:
+        path = text.removeprefix("file://")
+        if not path.startswith("/") or not path.isprintable() or len(path) > _TEXT_LENGTH_MAX:
+            raise self.refuse(text)
+        return Path(path)
 
 
 @dataclass(frozen=True, slots=True)

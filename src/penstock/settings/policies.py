@@ -137,6 +137,9 @@ class LimitPolicy:
     operation_name_bytes_max: int
     pending_activities_max: int
     pending_timers_max: int
+    pending_children_max: int
+    pending_signals_max: int
+    pending_updates_max: int
     pending_query_tasks_max: int
     history_events_max: int
 
@@ -216,6 +219,8 @@ class Settings:
     admission: Declaration = NOTHING_DECLARED
     journal: bool = False
     journal_hours: int = 24
+    archive_dir: Path | None = None
+    export_key: Secret | None = None
     warnings: tuple[str, ...] = ()
     readings: tuple[Reading, ...] = field(default=(), repr=False)
     declared: DeclaredLimits = field(default=NOTHING_SAID, repr=False)

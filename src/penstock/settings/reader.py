@@ -167,6 +167,8 @@ def _settings(values: Values, limits: DeclaredLimits, warnings: tuple[str, ...])
         admission=limits.declaration(values.of("DW_DISPATCH_WINDOW", Window)),
         journal=values.of("DW_JOURNAL", bool),
         journal_hours=values.of("DW_JOURNAL_HOURS", int),
+        archive_dir=values.maybe("DW_ARCHIVE_DIR", Path),
+        export_key=values.maybe("DW_EXPORT_SIGNATURE_KEY", Secret),
         declared=limits,
         warnings=warnings,
         readings=tuple(_reading(values, setting) for setting in CATALOGUE),
@@ -223,6 +225,9 @@ def _limits(values: Values) -> LimitPolicy:
         operation_name_bytes_max=values.of("DW_MAX_OPERATION_NAME_LENGTH", int),
         pending_activities_max=values.of("DW_MAX_PENDING_ACTIVITIES", int),
         pending_timers_max=values.of("DW_MAX_PENDING_TIMERS", int),
+        pending_children_max=values.of("DW_MAX_PENDING_CHILDREN", int),
+        pending_signals_max=values.of("DW_MAX_PENDING_SIGNALS", int),
+        pending_updates_max=values.of("DW_MAX_PENDING_UPDATES", int),
         pending_query_tasks_max=values.of("DW_QUERY_TASK_MAX_PENDING_PER_QUEUE", int),
         history_events_max=values.of("DW_MAX_HISTORY_EVENTS", int),
     )

@@ -13,6 +13,7 @@ from penstock.core.policies import (
     AGING_WAIT_MAX_MS,
     KEYS_PER_CHANGE_MAX,
     REASON_MAX,
+    RETRY_RATE_MIN_MICRO,
     RUNNING_LIMIT_MAX,
 )
 from penstock.core.rates import BURST_MAX_MS, RATE_MAX_MICRO
@@ -66,6 +67,7 @@ RATE_MIN = 1 / MICRO
 Rate = Annotated[float, Meta(ge=0, le=RATE_MAX_MICRO // MICRO)]
 """Dispatches per second. 0 closes; what is more must not be less than a millionth."""
 
+RetryRate = Annotated[float, Meta(ge=RETRY_RATE_MIN_MICRO / MICRO, le=RATE_MAX_MICRO // MICRO)]
 ConveyedRate = Annotated[float, Meta(ge=RATE_MIN, le=RATE_MAX_MICRO // MICRO)]
 BurstSeconds = Annotated[float, Meta(ge=0, le=BURST_MAX_MS // MILLI)]
 RunningLimit = Annotated[int, Meta(ge=0, le=RUNNING_LIMIT_MAX)]

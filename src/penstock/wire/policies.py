@@ -44,6 +44,7 @@ _UNITS: Final[Mapping[str, Callable[[int | str], Shown]]] = MappingProxyType(
         Knob.GROUP: _same,
         Knob.PAUSED: bool,
         Knob.COST: int,
+        Knob.RETRY_RATE: _rate,
         "worker_rps_limit": _rate,
         "rps_limit": _rate,
         "fairness_weight_override": _milli,

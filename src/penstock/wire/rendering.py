@@ -190,14 +190,14 @@ def _wait_reason(run: Run) -> str | None:
         return f"The workflow task failed {run.task_failures} times: {run.task_error}"
     condition = waits.parse(run.waits).condition
     parts = [] if condition is None else [f"condition {condition.key}" if condition.key else "a condition"]
-    for count, what in (
-        (run.open_activities, "open activities"),
-        (run.open_children, "open children"),
-        (run.open_timers, "open timers"),
-        (run.open_updates, "updates to be applied"),
+    for count, one, several in (
+        (run.open_activities, "open activity", "open activities"),
+        (run.open_children, "open child", "open children"),
+        (run.open_timers, "open timer", "open timers"),
+        (run.open_updates, "update to be applied", "updates to be applied"),
     ):
         if count:
-            parts.append(f"{count} {what}")
+            parts.append(f"{count} {one if count == 1 else several}")
     return "Waiting for " + " and ".join(parts) if parts else "Waiting for a worker to take its workflow task"
 
 
@@ -255,6 +255,7 @@ def standalone_activity(run: Run, activity: Activity) -> Body:
         "closed_at": iso_or_none(run.closed_at_ms),
         "last_progress_at": iso(run.last_progress_at_ms),
         "last_heartbeat_at": iso_or_none(activity.heartbeat_at_ms),
+        "last_heartbeat": json.loads(activity.heartbeat_details) if activity.heartbeat_details else None,
         "schedule_to_start_deadline_at": _deadline(activity.scheduled_at_ms, limits.schedule_to_start_ms),
         "schedule_to_close_deadline_at": _deadline(activity.scheduled_at_ms, limits.schedule_to_close_ms),
         "attempt_count": activity.attempt,

@@ -122,6 +122,7 @@ class Stage:
         self.waits = waits.parse(self.run.waits)
         self.run = replace(self.run, task_failures=0, task_error=None, blocked=None)
         if self.update is None:
+            self.waits = replace(self.waits, hushed=False)
             self.run = replace(self.run, unseen_signals=0)
 
     def apply(self, command: Command) -> None:
@@ -338,6 +339,7 @@ def _child_run(parent: Run, command: StartChild, child: Child, now_ms: int) -> R
         last_progress_at_ms=now_ms,
         deadline_at_ms=earliest(execution, deadline),
         lineage=lineage.text(origin),
+        waits=waits.FRESH,
     )
 
 

@@ -82,19 +82,18 @@ def check_commands(run: Run, commands: Sequence[Command], bounds: Bounds) -> Non
 
     Raises `structural_limit_exceeded` before anything is decided.
     """
-    activities = run.open_activities + sum(isinstance(each, ScheduleActivity) for each in commands)
-    timers = run.open_timers + sum(_needs_timer(each) for each in commands)
-    children = run.open_children + sum(isinstance(each, StartChild) for each in commands)
+    activities = sum(isinstance(each, ScheduleActivity) for each in commands)
+    timers = sum(_needs_timer(each) for each in commands)
+    children = sum(isinstance(each, StartChild) for each in commands)
     ends = any(isinstance(each, CompleteWorkflow | FailWorkflow | ContinueAsNew) for each in commands)
-    events = 0 if ends else run.last_sequence + len(commands)
-    for kind, value, most in (
-        ("pending_activity_count", activities, bounds.open_activities_max),
-        ("pending_timer_count", timers, bounds.open_timers_max),
-        ("pending_child_count", children, bounds.open_children_max),
-        ("history_event_count", events, bounds.events_max),
+    for kind, held, more, most in (
+        ("pending_activity_count", run.open_activities, activities, bounds.open_activities_max),
+        ("pending_timer_count", run.open_timers, timers, bounds.open_timers_max),
+        ("pending_child_count", run.open_children, children, bounds.open_children_max),
+        ("history_event_count", run.last_sequence, 0 if ends else len(commands), bounds.events_max),
     ):
-        if value > most:
-            raise exceeded(kind, value, most)
+        if more and held + more > most:
+            raise exceeded(kind, held + more, most)
 
 
 def check_signal(run: Run, bounds: Bounds) -> None:

@@ -23,8 +23,8 @@ CHARS_MAX = 2_000
 @dataclass(frozen=True, slots=True)
 class Divergence:
     step: int | None
-    recorded: str | None
-    """What the history has at that step."""
+    recorded: tuple[str, ...]
+    """Types of the events that the history has at that step."""
     yielded: str | None
     """What the code did there instead."""
     message: str
@@ -36,8 +36,9 @@ def of(failure_type: str | None, message: str) -> Divergence | None:
         return None
     said = _SAID.search(message)
     if said is None:
-        return Divergence(None, None, None, message[:CHARS_MAX])
-    return Divergence(int(said["step"]), said["recorded"], said["yielded"][:CHARS_MAX], message[:CHARS_MAX])
+        return Divergence(None, (), None, message[:CHARS_MAX])
+    types = tuple(re.findall(r"\w+", said["recorded"]))
+    return Divergence(int(said["step"]), types, said["yielded"][:CHARS_MAX], message[:CHARS_MAX])
 
 
 def first(events: Sequence[RecordedEvent], parted: Divergence) -> RecordedEvent | None:
@@ -61,7 +62,7 @@ def account(
         "sequence": parted.step,
         "event_sequence": None if event is None else event.sequence,
         "event_type": None if event is None else event.type,
-        "recorded": parted.recorded,
+        "recorded": list(parted.recorded),
         "yielded": parted.yielded,
         "message": parted.message,
         "worker_id": None if worker is None else worker.worker_id,

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock.core.history import waits
 from penstock.core.model import Blob, ClosePolicy, RetryPolicy, Run, RunId, RunStatus
 from penstock.core.timers import earliest
 
@@ -148,4 +149,5 @@ def _next(run: Run, before: Run, lineage: Lineage, now_ms: int, at_ms: int) -> R
         last_progress_at_ms=now_ms,
         deadline_at_ms=earliest(run.execution_deadline_at_ms, deadline),
         lineage=text(lineage),
+        waits=waits.FRESH,
     )

@@ -95,11 +95,12 @@ class _Scribe:
         if groups.outermost(event.payload) is not None:
             if not self._is_given_up(event):
                 self.write(event)
+                self._waits = replace(self._waits, hushed=True)
             return
         condition = self._waits.condition
         if condition is not None and condition.id == event.payload.get("condition_wait_id"):
             self.write(event)
-            self._waits = replace(self._waits, condition=None)
+            self._waits = replace(self._waits, condition=None, hushed=True)
             self._wakes = True
 
     def _end_step(self, event: Event) -> None:

@@ -73,6 +73,12 @@ class Waits:
     selections: tuple[Selection, ...] = ()
     selected: bool = False
     """Whether there ever was a selection: workers may then guess numbers of steps wrong."""
+    hushed: bool = False
+    """Whether signals wait until the code has looked: at the beginning, and after the timeout of a condition.
+
+    Workers take a signal that stands there for one that the next condition heard, though it may have been meant,
+    and met, by an earlier one that never was recorded.
+    """
     old: bool = False
     """Whether the run is from a time when groups were not kept: members are told by their numbers."""
 
@@ -86,6 +92,8 @@ class Waits:
 
 
 NOTHING = Waits()
+FRESH = '{"hushed":true}'
+"""Of a run whose code has not looked at anything yet."""
 
 
 def parse(text: str) -> Waits:
@@ -98,6 +106,7 @@ def parse(text: str) -> Waits:
         groups=said.get("groups", {}),
         selections=tuple(_selection(each) for each in said.get("selections", ())),
         selected=said.get("selected", False),
+        hushed=said.get("hushed", False),
         old=said.get("old", False),
     )
 
@@ -108,12 +117,14 @@ def text(waits: Waits) -> str:
     said: dict[str, Any] = {}
     if waits.condition is not None:
         told = asdict(waits.condition)
-        said["condition"] = {name: value for name, value in told.items() if value is not None and value is not False}
+        said["condition"] = {
+            name: value for name, value in told.items() if value is not None and value is not False
+        }
     if waits.groups:
         said["groups"] = dict(waits.groups)
     if waits.selections:
         said["selections"] = [asdict(each) for each in waits.selections]
-    for name in ("selected", "old"):
+    for name in ("selected", "hushed", "old"):
         if getattr(waits, name):
             said[name] = True
     return json.dumps(said, separators=(",", ":"))

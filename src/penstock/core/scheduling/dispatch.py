@@ -39,6 +39,8 @@ class HoldReason(StrEnum):
     SCOPE_DISPATCHES = "scope_dispatches"
     SCOPE_COST = "scope_cost"
     COOLING = "cooling"
+    SLOTS = "slots"
+    """The worker holds as many tasks as it has slots: for it there is nothing, whatever waits."""
     UNAVAILABLE = "unavailable"
     """Servers are to agree through a cache that cannot be reached."""
 
@@ -67,7 +69,11 @@ class Hold:
         return _STATUSES.get(self.reason, PollStatus.THROTTLED)
 
 
-_STATUSES = {HoldReason.EMPTY: PollStatus.EMPTY, HoldReason.UNAVAILABLE: PollStatus.UNAVAILABLE}
+_STATUSES = {
+    HoldReason.EMPTY: PollStatus.EMPTY,
+    HoldReason.SLOTS: PollStatus.EMPTY,
+    HoldReason.UNAVAILABLE: PollStatus.UNAVAILABLE,
+}
 
 
 @dataclass(frozen=True, slots=True)

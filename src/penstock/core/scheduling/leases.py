@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 
 from penstock.core.model import Run, RunStatus, Task, TaskKind, TaskState
@@ -43,6 +44,19 @@ def renew(task: Task, now_ms: int, lease_ms: int) -> Task:
     """A lease only ever grows, whichever heartbeat arrives last."""
     assert task.lease_expires_at_ms is not None
     return replace(task, lease_expires_at_ms=max(task.lease_expires_at_ms, now_ms + lease_ms))
+
+
+def newest_details(before: str | None, told: str | None) -> str | None:
+    """What is known of the progress after a heartbeat: what it tells, unless a later one was heard before it."""
+    known, heard = _sequence(before), _sequence(told)
+    overtaken = known is not None and heard is not None and heard < known
+    return before if overtaken else told
+
+
+def _sequence(details: str | None) -> int | None:
+    told = json.loads(details) if details is not None else None
+    sequence = told.get("sequence") if isinstance(told, dict) else None
+    return sequence if isinstance(sequence, int) else None
 
 
 def freed(

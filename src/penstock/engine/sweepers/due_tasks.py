@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from penstock.core.model import TaskId, TaskState, run_of
+from penstock.engine import retry_budget
 from penstock.engine.house import House
 from penstock.engine.recording import DUE_BELL, put_back
 from penstock.engine.sweepers.sweeper import Sweeper
@@ -36,7 +36,9 @@ async def _mend(house: House, task_id: TaskId) -> bool:
         task = await tx.tasks.lock(task_id)
         if task is None or task.state is not TaskState.DELAYED or task.available_at_ms > tx.now_ms:
             return False
-        put_back(tx, replace(task, state=TaskState.READY), TaskState.DELAYED)
+        again = await retry_budget.placed(tx, task)
+        await retry_budget.move_deadline(tx, again)
+        put_back(tx, again, TaskState.DELAYED)
         return True
 
     return await house.store.transact(operation, key=run_of(task_id))

@@ -1,17 +1,17 @@
-"""Queries whose caller or worker has gone."""
+"""Questions whose caller or worker has gone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.engine import queries
+from penstock.engine import desk
 from penstock.engine.house import House
 from penstock.engine.sweepers.sweeper import Sweeper
 from penstock.ports.store import Tx
 
 
 def lapsed_queries(house: House) -> Sweeper[str]:
-    return Sweeper("lapsed_queries", house, _find, queries.mend)
+    return Sweeper("lapsed_queries", house, _find, desk.mend)
 
 
 async def _find(house: House, limit: int) -> Sequence[str]:

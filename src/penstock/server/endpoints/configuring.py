@@ -15,7 +15,7 @@ from penstock.wire.fields import FAIRNESS_KEY_BYTES_MAX, RATE_MIN
 from penstock.wire.numbers import millionths, thousandths
 from penstock.wire.requests import ConfigureKey, ConfigureQueue
 
-_RATES = (Knob.QUEUE_RATE, Knob.KEY_RATE)
+_RATES = (Knob.QUEUE_RATE, Knob.KEY_RATE, Knob.RETRY_RATE)
 _TIMES = (Knob.QUEUE_BURST, Knob.KEY_BURST, Knob.AGING_WAIT)
 _REASONS = {
     Knob.QUEUE_RATE: "queue_rps_limit_reason",

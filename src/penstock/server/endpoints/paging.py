@@ -22,7 +22,11 @@ def next_start(token: str | None) -> PageStart | None:
 
 
 def start_token(run: Run) -> str:
-    return page_token(f"{run.started_at_ms}:{run.run_id}")
+    return place_token(PageStart(run.started_at_ms, run.run_id))
+
+
+def place_token(place: PageStart) -> str:
+    return page_token(f"{place.started_at_ms}:{place.run_id}")
 
 
 def after_sequence(token: str | None) -> int:

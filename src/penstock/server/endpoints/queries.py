@@ -7,9 +7,10 @@ from typing import Any
 from penstock.core.history.events import CODEC
 from penstock.core.model import Blob, QueryState, RunId, TaskKind
 from penstock.core.timers import iso
-from penstock.engine import queries
+from penstock.engine import desk, queries
+from penstock.engine.desk import LeasedQuery
 from penstock.engine.polls import Poll
-from penstock.engine.queries import LeasedQuery, Question
+from penstock.engine.queries import Question
 from penstock.errors import Reason, Unavailable
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import payloads
@@ -66,7 +67,7 @@ async def poll(call: Call) -> Answer:
     found = leased
 
     def give_back() -> None:
-        call.dispatcher.undo(queries.hand_back(call.house, found))
+        call.dispatcher.undo(desk.hand_back(call.house, found))
 
     return Answer({"task": _task(leased), "poll_status": "leased"}, undelivered=give_back)
 

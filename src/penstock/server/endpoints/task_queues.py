@@ -23,7 +23,11 @@ async def list_all(call: Call) -> Answer:
 
 
 async def describe(call: Call) -> Answer:
-    view = await queues.describe(call.house, call.namespace, text_path(call, "name"))
+    return Answer(described(call, await queues.describe(call.house, call.namespace, text_path(call, "name"))))
+
+
+def described(call: Call, view: QueueView) -> dict[str, Any]:
+    """One queue, whole."""
     stale_after_ms = call.house.settings.polls.worker_stale_after_ms
     fresh_first = sorted(
         view.workers, key=lambda each: (is_stale(each, view.now_ms, stale_after_ms), -each.heartbeat_at_ms)
@@ -32,16 +36,11 @@ async def describe(call: Call) -> Answer:
     summary = _summary(call, view)
     for kind in TaskKind:
         summary["stats"][f"{kind.value}_tasks"] |= backlog(view, kind)
-    return Answer(
-        summary
-        | {
-            "namespace": call.namespace,
-            "pollers": [rendering.poller(each, view.now_ms, stale_after_ms) for each in fresh_first],
-            "current_leases": [
-                rendering.lease(task, runs.get(task.run_id), view.now_ms) for task in view.leases
-            ],
-        }
-    )
+    return summary | {
+        "namespace": call.namespace,
+        "pollers": [rendering.poller(each, view.now_ms, stale_after_ms) for each in fresh_first],
+        "current_leases": [rendering.lease(task, runs.get(task.run_id), view.now_ms) for task in view.leases],
+    }
 
 
 def _summary(call: Call, view: QueueView) -> dict[str, Any]:

@@ -9,24 +9,27 @@ from typing import Any
 
 import msgspec
 
+from penstock.core.messages import Cursor
 from penstock.core.model import Blob, TaskId, TaskKind
 from penstock.core.scheduling.leases import Report
 from penstock.core.timers import iso, iso_or_none
-from penstock.engine import activity_reports, permits, reading, workers, workflow_reports
+from penstock.engine import activity_reports, multiplexing, permits, reading, workers, workflow_reports
 from penstock.engine.activity_reports import ActivityReceipt, Failure
+from penstock.engine.desk import LeasedQuery
 from penstock.engine.dispatcher import PollAnswer
 from penstock.engine.polls import HISTORY_PAGE_DEFAULT, Leased, Poll
 from penstock.engine.workers import Registration
 from penstock.engine.workflow_reports import Receipt
 from penstock.errors import PenstockError, Reason, Unavailable, ValidationFailed
-from penstock.server.endpoints import batches
+from penstock.server import report_audit
+from penstock.server.endpoints import batches, validation
 from penstock.server.endpoints.paging import after_sequence
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import payloads, strict_json
 from penstock.wire.commands import parse_commands
 from penstock.wire.numbers import millionths
 from penstock.wire.parsing import parse
-from penstock.wire.rendering import page_token, worker_event
+from penstock.wire.rendering import page_token, warnings, worker_event
 from penstock.wire.requests import (
     ActivityFailure,
     ActivityLease,
@@ -43,6 +46,7 @@ from penstock.wire.requests import (
     TaskLease,
 )
 from penstock.wire.tasks import activity_task, workflow_task
+from penstock.wire.validation import TASK_KIND as UPDATE_VALIDATION
 
 SLOTS_DEFAULT = 100
 RETRY_AFTER_DEFAULT_MS = 5_000
@@ -141,14 +145,21 @@ async def _poll(call: Call, kind: TaskKind) -> Answer:
         activities_per_second_micro=_conveyed(request) if kind is TaskKind.ACTIVITY else None,
         claim_lease_ms=request.claim_lease_ms if kind is TaskKind.ACTIVITY else None,
     )
+    wait_ms = min(wait_ms, polls.poll_timeout_ms_max)
+    batch = request.max_tasks is not None
     try:
-        answer = await call.dispatcher.poll(poll, min(wait_ms, polls.poll_timeout_ms_max))
+        if kind is TaskKind.WORKFLOW and UPDATE_VALIDATION in (request.task_kinds or ()):
+            answer = await multiplexing.poll(call.house, call.dispatcher, poll, wait_ms)
+        else:
+            answer = await call.dispatcher.poll(poll, wait_ms)
     except Unavailable as refusal:
         raise refusal.with_details(task=None, poll_status="unavailable") from refusal
+    if isinstance(answer, LeasedQuery):
+        return validation.given(call, answer, batch=batch)
     outcome = answer.status.value if answer.hold is None else answer.hold.value
     call.metrics.polled(kind, outcome, [leased.task.level for leased in answer.leased])
     return Answer(
-        _polled(answer, batch=request.max_tasks is not None),
+        _polled(answer, batch=batch),
         undelivered=_give_back(call, answer) if answer.leased else None,
     )
 
@@ -172,7 +183,7 @@ def _give_back(call: Call, answer: PollAnswer) -> Callable[[], None]:
 async def read_task_history(call: Call) -> Answer:
     request: ReadTaskHistory = call.body
     task_id = _task_id(call)
-    with _about_task(task_id, workflow_task_attempt=request.workflow_task_attempt):
+    with _about_task(call, request, task_id, workflow_task_attempt=request.workflow_task_attempt):
         held = await workflow_reports.hold(call.house, call.namespace, task_id, _report(request))
     after = after_sequence(request.next_history_page_token)
     limit = request.history_page_size or HISTORY_PAGE_DEFAULT
@@ -191,7 +202,7 @@ async def read_task_history(call: Call) -> Answer:
 async def heartbeat_workflow_task(call: Call) -> Answer:
     request: TaskLease = call.body
     task_id = _task_id(call)
-    with _about_task(task_id, workflow_task_attempt=request.workflow_task_attempt):
+    with _about_task(call, request, task_id, workflow_task_attempt=request.workflow_task_attempt):
         receipt = await workflow_reports.heartbeat(call.house, call.namespace, task_id, _report(request))
     assert receipt.task.lease_expires_at_ms is not None
     return Answer(
@@ -229,10 +240,10 @@ async def report_workflow_tasks(call: Call) -> Answer:
 async def _complete_workflow(
     call: Call, task_id: TaskId, request: CompleteWorkflowTask, digest: str
 ) -> Answer:
-    commands = parse_commands(request.commands)
-    with _about_task(task_id, workflow_task_attempt=request.workflow_task_attempt):
+    commands = parse_commands(request.commands, call.namespace)
+    with _about_task(call, request, task_id, workflow_task_attempt=request.workflow_task_attempt):
         receipt = await workflow_reports.complete(
-            call.house, call.namespace, task_id, _report(request, digest), commands
+            call.house, call.namespace, task_id, _report(request, digest), commands, _cursors(request)
         )
     return Answer(
         _workflow_receipt(receipt, request.workflow_task_attempt)
@@ -240,13 +251,18 @@ async def _complete_workflow(
             "run_id": receipt.run.run_id,
             "run_status": receipt.run.status.value,
             "created_task_ids": list(receipt.created),
+            "warnings": warnings(receipt.run, call.house.bounds),
         }
     )
 
 
+def _cursors(request: CompleteWorkflowTask) -> list[Cursor]:
+    return [Cursor(each.stream_name, each.through_position) for each in request.message_stream_cursors or ()]
+
+
 async def _fail_workflow(call: Call, task_id: TaskId, request: FailWorkflowTask, digest: str) -> Answer:
     failure = request.failure
-    with _about_task(task_id, workflow_task_attempt=request.workflow_task_attempt):
+    with _about_task(call, request, task_id, workflow_task_attempt=request.workflow_task_attempt):
         receipt = await workflow_reports.fail(
             call.house,
             call.namespace,
@@ -293,7 +309,12 @@ async def _complete_activity(
 ) -> Answer:
     result = Blob(payloads.parse_value(request.result, "result").blob)
     with _about_task(
-        task_id, activity_attempt_id=request.activity_attempt_id, outcome="ignored", recorded=False
+        call,
+        request,
+        task_id,
+        activity_attempt_id=request.activity_attempt_id,
+        outcome="ignored",
+        recorded=False,
     ):
         receipt = await activity_reports.complete(
             call.house, call.namespace, task_id, _attempt(request, digest), result, request.cost
@@ -325,7 +346,12 @@ async def _fail_activity(call: Call, task_id: TaskId, request: FailActivityTask,
         throttled_ms=_throttled_ms(failure),
     )
     with _about_task(
-        task_id, activity_attempt_id=request.activity_attempt_id, outcome="ignored", recorded=False
+        call,
+        request,
+        task_id,
+        activity_attempt_id=request.activity_attempt_id,
+        outcome="ignored",
+        recorded=False,
     ):
         receipt = await activity_reports.fail(
             call.house, call.namespace, task_id, _attempt(request, digest), told, request.cost
@@ -347,7 +373,7 @@ async def start_activity_task(call: Call) -> Answer:
     """Take the permit of a task that was handed out ahead of time, or learn what is in the way."""
     request: StartActivityTask = call.body
     task_id = _task_id(call)
-    with _about_task(task_id, activity_attempt_id=request.activity_attempt_id, started=False):
+    with _about_task(call, request, task_id, activity_attempt_id=request.activity_attempt_id, started=False):
         permit = await permits.start(call.house, call.namespace, task_id, _attempt(request, ""))
     hold = permit.hold
     again_ms = None if hold is None else hold.look_again_at_ms
@@ -387,7 +413,7 @@ async def heartbeat_activity_task(call: Call) -> Answer:
         for name, value in msgspec.to_builtins(request).items()
         if name not in ("activity_attempt_id", "lease_owner") and value is not None
     }
-    with _about_task(task_id, activity_attempt_id=request.activity_attempt_id):
+    with _about_task(call, request, task_id, activity_attempt_id=request.activity_attempt_id):
         beat = await activity_reports.heartbeat(
             call.house,
             call.namespace,
@@ -395,7 +421,7 @@ async def heartbeat_activity_task(call: Call) -> Answer:
             _attempt(request, ""),
             json.dumps(details) if details else None,
         )
-    stopped = beat.run.status.value in ("cancelled", "terminated")
+    stopped = beat.reason == Reason.ACTIVITY_CANCELLED.value or not beat.run.is_open
     return Answer(
         {
             "task_id": task_id,
@@ -414,9 +440,10 @@ async def heartbeat_activity_task(call: Call) -> Answer:
 
 
 class _about_task:  # noqa: N801 - reads as a clause: with _about_task(…)
-    """Adds to a refusal what it is about, as the contract asks."""
+    """Adds to a refusal what it is about, as the contract asks, and notes it if no honest worker meets it."""
 
-    def __init__(self, task_id: TaskId, **facts: Any) -> None:
+    def __init__(self, call: Call, lease: TaskLease | ActivityLease, task_id: TaskId, **facts: Any) -> None:
+        self._namespace, self._owner = call.namespace, lease.lease_owner
         self._facts = {"task_id": task_id, **facts}
 
     def __enter__(self) -> None:
@@ -424,7 +451,9 @@ class _about_task:  # noqa: N801 - reads as a clause: with _about_task(…)
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if isinstance(error, PenstockError):
-            raise error.with_details(**self._facts) from error
+            refusal = error.with_details(**self._facts)
+            report_audit.note(refusal, self._namespace, self._owner)
+            raise refusal from error
 
 
 def _task_id(call: Call) -> TaskId:

@@ -57,7 +57,7 @@ class MemoryActivities:
             assert _what_stays(activity) == _what_stays(before), "what was scheduled does not change"
             self._put(activity)
 
-        self._changes.record(write)
+        self._changes.save("activity", activity.activity_id, write)
 
     def _put(self, activity: Activity) -> None:
         tables, changes = self._tables, self._changes

@@ -51,6 +51,7 @@ class Changes:
         self._records: list[tuple[Phase, _Step]] = []
         self._laws: list[_Step] = []
         self._opposites: list[_Step] = []
+        self._saved: set[tuple[str, object]] = set()
 
     def allow(self) -> None:
         """Raise unless this operation may change something."""
@@ -61,6 +62,12 @@ class Changes:
         """Keep a write until the operation has ended."""
         self.allow()
         self._records.append((phase, write))
+
+    def save(self, what: str, key: object, write: _Step) -> None:
+        """Keep the write of a row, once in an operation: of two, PostgreSQL keeps the first and SQLite the last."""
+        assert (what, key) not in self._saved, f"{what} {key} is written twice in one operation"
+        self._saved.add((what, key))
+        self.record(write)
 
     def insist(self, law: _Step) -> None:
         """Check an invariant when all writes of the operation are in place."""

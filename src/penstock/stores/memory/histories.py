@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.core.history.events import CLOSING
 from penstock.core.model import Event, RecordedEvent, RunId
 from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.tables import Tables
@@ -17,6 +18,10 @@ class MemoryHistories:
     async def page(self, run_id: RunId, after: int, limit: int) -> Sequence[RecordedEvent]:
         last = min(self._tables.last_event.get(run_id, 0), after + limit)
         return [self._tables.events[run_id, sequence] for sequence in range(after + 1, last + 1)]
+
+    async def page_back(self, run_id: RunId, before: int, limit: int) -> Sequence[RecordedEvent]:
+        last = min(self._tables.last_event.get(run_id, 0), before - 1)
+        return [self._tables.events[run_id, sequence] for sequence in range(last, max(last - limit, 0), -1)]
 
     async def first_pages(
         self, run_ids: Sequence[RunId], limits: Sequence[int]
@@ -41,6 +46,7 @@ class MemoryHistories:
                 assert event.sequence == last + 1, f"{event.run_id}: event {event.sequence} after {last}"
                 self._changes.put(self._tables.events, (event.run_id, event.sequence), event)
                 self._changes.put(self._tables.last_event, event.run_id, event.sequence)
+                self._note_end(event)
 
         self._changes.record(write)
 
@@ -57,3 +63,8 @@ class MemoryHistories:
                 self._changes.drop(self._tables.buffers.groups, run_id)
 
         self._changes.record(write)
+
+    def _note_end(self, event: RecordedEvent) -> None:
+        if event.type in CLOSING:
+            assert event.run_id not in self._tables.ends, f"{event.run_id} ends once"
+            self._changes.put(self._tables.ends, event.run_id, event.sequence)

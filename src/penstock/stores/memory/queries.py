@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.core.model import QueryState, QueryTask
+from penstock.core.model import QueryKind, QueryState, QueryTask
 from penstock.core.scheduling.dispatch import Fit
 from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.tables import Tables
@@ -21,13 +21,17 @@ class MemoryQueries:
     async def lock(self, query_id: str) -> QueryTask | None:
         return self._tables.queries.get(query_id)
 
-    async def count_pending(self, namespace: str, task_queue: str, now_ms: int) -> int:
-        return len(self._pending(namespace, task_queue, now_ms))
+    async def count_pending(
+        self, namespace: str, task_queue: str, now_ms: int, kind: QueryKind = QueryKind.QUERY
+    ) -> int:
+        return len(self._pending(namespace, task_queue, now_ms, kind))
 
-    async def lock_next(self, namespace: str, task_queue: str, fit: Fit, now_ms: int) -> QueryTask | None:
+    async def lock_next(
+        self, namespace: str, task_queue: str, fit: Fit, now_ms: int, kind: QueryKind = QueryKind.QUERY
+    ) -> QueryTask | None:
         fitting = [
             query
-            for query in self._pending(namespace, task_queue, now_ms)
+            for query in self._pending(namespace, task_queue, now_ms, kind)
             if (not fit.types or query.workflow_type in fit.types)
             and query.compatibility in (None, fit.build_id)
         ]
@@ -59,12 +63,13 @@ class MemoryQueries:
 
         self._changes.record(write)
 
-    def _pending(self, namespace: str, task_queue: str, now_ms: int) -> list[QueryTask]:
+    def _pending(self, namespace: str, task_queue: str, now_ms: int, kind: QueryKind) -> list[QueryTask]:
         return [
             query
             for query in self._tables.queries.values()
             if query.namespace == namespace
             and query.task_queue == task_queue
+            and query.kind is kind
             and query.state is QueryState.PENDING
             and query.expires_at_ms > now_ms
         ]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -182,10 +181,6 @@ class MemoryQueues:
     async def sight(self, queue_id: QueueId, to_level: int, now_ms: int, most: int) -> Sequence[LevelSight]:
         levels = range(ALL_LEVELS[0], to_level + 1)
         return [standing.sight(self._tables, queue_id, level, now_ms) for level in levels]
-
-    async def held(self, queue_id: QueueId, most: int) -> Mapping[str, int]:
-        leases = counting.leases(self._tables, queue_id)
-        return Counter(task.lease_owner for task in leases if task.lease_owner is not None)
 
     async def dispatched(self, queue_id: QueueId, minute: int) -> int:
         return self._tables.meters.get((queue_id, minute), Meter()).dispatched

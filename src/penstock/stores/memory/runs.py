@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import replace
 
 from penstock.core.model import Instance, Run, RunId
 from penstock.ports.store import PageStart, RunFilter
@@ -28,6 +29,16 @@ _what_stays = what_stays(
         "buffered",
         "task_failures",
         "task_error",
+        "open_children",
+        "open_updates",
+        "unseen_signals",
+        "last_request",
+        "owed",
+        "waits",
+        "blocked",
+        "archived_at_ms",
+        "memo",
+        "search_attributes",
     ),
 )
 
@@ -45,6 +56,9 @@ class MemoryRuns:
             return standing
         self._changes.put(self._tables.instances, name, instance)
         return instance
+
+    async def reserve_all(self, instances: Sequence[Instance]) -> Sequence[Instance]:
+        return [await self.reserve(each) for each in instances]
 
     async def instance(self, namespace: str, workflow_id: str) -> Instance | None:
         return self._tables.instances.get((namespace, workflow_id))
@@ -71,6 +85,9 @@ class MemoryRuns:
         due = [(at_ms, run_id) for run_id, at_ms in deadlines.items() if at_ms <= now_ms]
         return [run_id for _, run_id in heapq.nsmallest(limit, due)]
 
+    async def blocked(self, namespace: str, task_queue: str, limit: int) -> Sequence[RunId]:
+        return heapq.nsmallest(limit, self._tables.runs_blocked.of((namespace, task_queue)))
+
     def insert(self, run: Run) -> None:
         def write() -> None:
             assert run.run_id not in self._tables.runs, f"run {run.run_id} exists"
@@ -83,18 +100,59 @@ class MemoryRuns:
         def write() -> None:
             before = self._tables.runs[run.run_id]
             assert _what_stays(run) == _what_stays(before), "what a run was started with does not change"
-            self._put(run)
+            self._put(replace(run, memo=before.memo, search_attributes=before.search_attributes))
 
-        self._changes.record(write)
+        self._changes.save("run", run.run_id, write)
+
+    def save_attributes(self, run: Run) -> None:
+        def write() -> None:
+            before = self._tables.runs[run.run_id]
+            self._put(replace(before, memo=run.memo, search_attributes=run.search_attributes))
+
+        self._changes.save("attributes", run.run_id, write)
+
+    def succeed(self, instance: Instance) -> None:
+        def write() -> None:
+            name = (instance.namespace, instance.workflow_id)
+            before = self._tables.instances[name]
+            assert instance.run_count == before.run_count + 1, "one run follows the other"
+            self._changes.put(self._tables.instances, name, instance)
+
+        self._changes.save("instance", (instance.namespace, instance.workflow_id), write)
 
     def _put(self, run: Run) -> None:
         assert run.is_open or run.deadline_at_ms is None, "a closed run has no deadline to miss"
+        assert run.is_open or run.blocked is None, "a closed run waits for no other code"
+        assert min(_counts(run)) >= 0, "more ended than was open"
         self._changes.put(self._tables.runs, run.run_id, run)
+        self._note_deadline(run)
+        self._note_block(run)
+
+    def _note_deadline(self, run: Run) -> None:
         deadlines = self._tables.runs_with_deadline
         if run.deadline_at_ms is not None:
             self._changes.put(deadlines, run.run_id, run.deadline_at_ms)
         elif run.run_id in deadlines:
             self._changes.drop(deadlines, run.run_id)
+
+    def _note_block(self, run: Run) -> None:
+        queue, blocked = (run.namespace, run.task_queue), self._tables.runs_blocked
+        if run.blocked is not None:
+            self._changes.add(blocked, queue, run.run_id, None)
+        elif run.run_id in blocked.of(queue):
+            self._changes.remove(blocked, queue, run.run_id)
+
+
+def _counts(run: Run) -> tuple[int, ...]:
+    """What the databases check, too."""
+    return (
+        run.open_activities,
+        run.open_timers,
+        run.open_children,
+        run.open_updates,
+        run.unseen_signals,
+        run.buffered,
+    )
 
 
 def _age(run: Run) -> tuple[int, str]:

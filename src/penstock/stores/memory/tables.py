@@ -7,31 +7,42 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.core.admission import Admission
+from penstock.core.messages import Message, MessageStream
 from penstock.core.model import (
     Activity,
     ActivityId,
+    Child,
     Cohort,
     Event,
     Instance,
+    Letter,
     Namespace,
     QueryTask,
     Queue,
     QueueId,
     RecordedEvent,
+    RetainedRequest,
     Run,
     RunId,
     Task,
     TaskId,
     TaskKind,
     Timer,
+    Update,
     Worker,
 )
 from penstock.core.policies import KeySettings, PolicyChange
 from penstock.core.scheduling.fairness import Clockwork, Lane
 from penstock.core.scheduling.gates import ScopeState
+from penstock.core.scheduling.retries import RetryPlace
+from penstock.core.streams import StreamItem, WorkflowStream
 from penstock.stores.memory.changes import Index
 
 LaneId = tuple[QueueId, int, str]
+RequestName = tuple[str, str, str, str]
+"""Namespace, workflow id, kind and the caller's id."""
+StreamName = tuple[str, str, str]
+"""Namespace, workflow id and the name of a stream of messages."""
 IN_FORCE = "in force"
 """Where the one admission stands."""
 
@@ -77,9 +88,13 @@ class Tables:
     runs_of: Index[tuple[str, str], RunId, None] = field(default_factory=Index)
     runs_with_deadline: dict[RunId, int] = field(default_factory=dict)
     """Open runs only."""
+    runs_blocked: Index[tuple[str, str], RunId, None] = field(default_factory=Index)
+    """By namespace and task queue."""
 
     events: dict[tuple[RunId, int], RecordedEvent] = field(default_factory=dict)
     last_event: dict[RunId, int] = field(default_factory=dict)
+    ends: dict[RunId, int] = field(default_factory=dict)
+    """Which event has closed a run."""
     buffers: Index[RunId, int, Event] = field(default_factory=Index)
 
     activities: dict[ActivityId, Activity] = field(default_factory=dict)
@@ -90,6 +105,25 @@ class Tables:
     timers: dict[str, Timer] = field(default_factory=dict)
     timers_open: Index[RunId, str, int] = field(default_factory=Index)
     """When each open timer fires, by run."""
+
+    children: Index[RunId, int, Child] = field(default_factory=Index)
+    """By the parent's run and step."""
+    letters: dict[str, Letter] = field(default_factory=dict)
+    updates: dict[str, Update] = field(default_factory=dict)
+    updates_of: Index[RunId, int, str] = field(default_factory=Index)
+    """By number."""
+    requests: dict[RequestName, RetainedRequest] = field(default_factory=dict)
+    requests_of: Index[RunId, RequestName, None] = field(default_factory=Index)
+
+    message_streams: dict[StreamName, MessageStream] = field(default_factory=dict)
+    messages: Index[StreamName, int, Message] = field(default_factory=Index)
+    """By position."""
+    message_ids: Index[StreamName, str, int] = field(default_factory=Index)
+    streams: Index[RunId, str, WorkflowStream] = field(default_factory=Index)
+    """By the run that writes them, and name."""
+    stream_items: Index[tuple[RunId, str], int, StreamItem] = field(default_factory=Index)
+    """By offset."""
+    stream_keys: Index[tuple[RunId, str], str, int] = field(default_factory=Index)
 
     tasks: dict[TaskId, Task] = field(default_factory=dict)
     tasks_live: Index[RunId, TaskId, None] = field(default_factory=Index)
@@ -114,6 +148,9 @@ class Tables:
     policy_changes: Index[QueueId, tuple[int, int], PolicyChange] = field(default_factory=Index)
     """By version and place in the change."""
 
+    retry_budgets: dict[QueueId, RetryPlace] = field(default_factory=dict)
+    """The next free place of each line that has a budget."""
+
     admission: dict[str, Admission] = field(default_factory=lambda: {IN_FORCE: Admission()})
     scopes: dict[int, ScopeState] = field(default_factory=dict)
     scope_names: dict[str, int] = field(default_factory=dict)
@@ -134,3 +171,7 @@ class Tables:
     cohorts: dict[tuple[str, str, str], Cohort] = field(default_factory=dict)
     nonces: dict[tuple[str, str], int] = field(default_factory=dict)
     queries: dict[str, QueryTask] = field(default_factory=dict)
+    search_attributes: Index[str, str, str] = field(default_factory=Index)
+    """The type of each, by namespace and name."""
+    remains: dict[RunId, int] = field(default_factory=dict)
+    """Runs that are gone and have rows left, with their last event."""

@@ -10,6 +10,7 @@ from functools import partial
 from penstock.core import journal as lines
 from penstock.core.model import QueueId, RunId, Standing, Task, TaskId, TaskKind, TaskState
 from penstock.core.scheduling.dispatch import Fit
+from penstock.core.scheduling.slots import Held
 from penstock.core.timers import MINUTE_MS
 from penstock.ports.wakeups import Bell, queue_bell, scope_bell
 from penstock.stores.memory import counting, keys, lanes
@@ -38,6 +39,7 @@ _what_stays = what_stays(
         "scopes",
         "claimed",
         "granted_at_ms",
+        "retry_due_at_ms",
         "ended_lease",
         "ended_how",
         "ended_cost",
@@ -80,6 +82,18 @@ class MemoryTasks:
     async def leased_by(self, namespace: str, worker_id: str) -> Sequence[TaskId]:
         return sorted(task.task_id for task in self._held_by(namespace, worker_id))
 
+    async def held(
+        self, namespace: str, kind: TaskKind, sessions: Sequence[tuple[str, int]]
+    ) -> Sequence[Held]:
+        return [self._count_held(namespace, kind, worker_id, since_ms) for worker_id, since_ms in sessions]
+
+    async def ring_at_ends(self, namespace: str, kind: TaskKind, worker_ids: Sequence[str]) -> None:
+        self._changes.allow()
+        for worker_id in worker_ids:
+            for task in [*self._held_by(namespace, worker_id)]:
+                if task.kind is kind and not task.counted:
+                    self._changes.put(self._tables.tasks, task.task_id, replace(task, counted=2))
+
     async def leases_on(self, queue_id: QueueId, limit: int) -> Sequence[Task]:
         leases = [(at_ms, task_id) for task_id, at_ms in self._tables.tasks_leased.of(queue_id).items()]
         return [self._tables.tasks[task_id] for _, task_id in heapq.nsmallest(limit, leases)]
@@ -115,7 +129,7 @@ class MemoryTasks:
             self._put(replace(task, seq=next(self._tables.task_numbers)))
             self._count_added(task.queue_id)
 
-        self._changes.record(write)
+        self._changes.save("task", task.task_id, write)
         if task.state is TaskState.READY:
             join = partial(lanes.enter, self._tables, self._changes, _lane_of(task), standing.weight_milli)
             self._changes.record(join, Phase.JOIN_LANES)
@@ -129,7 +143,7 @@ class MemoryTasks:
             assert was is not TaskState.READY or task.state is not TaskState.LEASED, "a grant is a `lease`"
             self._replace(before, replace(task, counted=0, scopes="", claimed=0) if ended else task)
 
-        self._changes.record(write)
+        self._changes.save("task", task.task_id, write)
         if ended:
             self._uncount(task)
         if (was is TaskState.READY) == (task.state is TaskState.READY):
@@ -148,7 +162,7 @@ class MemoryTasks:
             assert task.state is TaskState.LEASED
             self._replace(before, task)
 
-        self._changes.record(write)
+        self._changes.save("task", task.task_id, write)
 
     def _uncount(self, task: Task) -> None:
         """Tell whoever counts the lease that it has ended."""
@@ -219,6 +233,15 @@ class MemoryTasks:
                 task = self._tables.tasks[task_id]
                 if task.namespace == namespace and task.lease_owner == worker_id:
                     yield task
+
+    def _count_held(self, namespace: str, kind: TaskKind, worker_id: str, since_ms: int) -> Held:
+        held = [
+            task
+            for task in self._held_by(namespace, worker_id)
+            if task.kind is kind and task.granted_at_ms is not None and task.granted_at_ms >= since_ms
+        ]
+        ahead = sum(task.claimed > 0 for task in held)
+        return Held(len(held) - ahead, ahead, sum(not task.counted for task in held))
 
     def _held_by_poll(self, namespace: str, worker_id: str, poll_request_id: str) -> Sequence[Task]:
         held = self._held_by(namespace, worker_id)

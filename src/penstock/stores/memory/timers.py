@@ -45,7 +45,7 @@ class MemoryTimers:
             assert _what_stays(timer) == _what_stays(before), "only the state of a timer changes"
             self._put(timer)
 
-        self._changes.record(write)
+        self._changes.save("timer", timer.timer_id, write)
 
     def _put(self, timer: Timer) -> None:
         self._changes.put(self._tables.timers, timer.timer_id, timer)

@@ -89,8 +89,8 @@ INSERT INTO policy_changes ({columns}) SELECT {q.columns} FROM {rows} WHERE true
 
 -- name: forget_policy_changes
 -- takes: queue_id bigint, up_to_version bigint
-DELETE FROM policy_changes WHERE EXISTS (
-  SELECT 1 FROM {rows} WHERE q.queue_id = policy_changes.queue_id AND policy_changes.version <= q.up_to_version);
+DELETE FROM policy_changes WHERE queue_id IN (SELECT q.queue_id FROM {rows})
+   AND version <= (SELECT max(q.up_to_version) FROM {rows} WHERE q.queue_id = policy_changes.queue_id);
 
 -- name: uncount_key
 -- takes: queue_id bigint, key text

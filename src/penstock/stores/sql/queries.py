@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from typing import Any
 
-from penstock.core.model import QueryState, QueryTask
+from penstock.core.model import QueryKind, QueryState, QueryTask
 from penstock.core.scheduling.dispatch import Fit
 from penstock.stores.sql.session import Row, Session
 from penstock.stores.sql.tasks import types_of
@@ -22,14 +22,18 @@ class SqlQueries:
     async def lock(self, query_id: str) -> QueryTask | None:
         return _first(await self._session.ask("lock_query", query_id))
 
-    async def count_pending(self, namespace: str, task_queue: str, now_ms: int) -> int:
-        rows = await self._session.ask("count_pending_queries", namespace, task_queue, now_ms)
+    async def count_pending(
+        self, namespace: str, task_queue: str, now_ms: int, kind: QueryKind = QueryKind.QUERY
+    ) -> int:
+        rows = await self._session.ask("count_pending_queries", namespace, task_queue, kind, now_ms)
         return int(rows[0][1])
 
-    async def lock_next(self, namespace: str, task_queue: str, fit: Fit, now_ms: int) -> QueryTask | None:
+    async def lock_next(
+        self, namespace: str, task_queue: str, fit: Fit, now_ms: int, kind: QueryKind = QueryKind.QUERY
+    ) -> QueryTask | None:
         return _first(
             await self._session.ask(
-                "lock_next_query", namespace, task_queue, types_of(fit), fit.build_id, now_ms
+                "lock_next_query", namespace, task_queue, kind, types_of(fit), fit.build_id, now_ms
             )
         )
 
@@ -58,5 +62,5 @@ def _first(rows: Sequence[Row]) -> QueryTask | None:
     if not rows:
         return None
     values: list[Any] = [*rows[0][1:]]
-    values[10] = QueryState(values[10])
+    values[10], values[15] = QueryState(values[10]), QueryKind(values[15])
     return QueryTask(*values)

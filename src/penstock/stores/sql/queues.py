@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from penstock.core.explaining.position import LevelSight
 from penstock.core.model import Queue, QueueId, QueueStats, Task, TaskKind
@@ -219,9 +219,6 @@ class SqlQueues:
         asked = [(queue_id, level, now_ms // MINUTE_MS, now_ms, most) for level in levels]
         answers = await self._session.ask_each("sight_of_level", asked)
         return [_sight(level, rows[0], most) for level, rows in zip(levels, answers, strict=True)]
-
-    async def held(self, queue_id: QueueId, most: int) -> Mapping[str, int]:
-        return {row[1]: int(row[2]) for row in await self._session.ask("held_by_workers", queue_id, most)}
 
     async def dispatched(self, queue_id: QueueId, minute: int) -> int:
         rows = await self._session.ask("get_meter", queue_id, minute)

@@ -328,14 +328,6 @@ SELECT 1, {task}
  WHERE t.queue_id = :queue_id AND t.level = :level AND t.key BETWEEN :key AND :key AND t.state = 'ready'
  ORDER BY t.key, t.seq LIMIT 1;
 
--- name: held_by_workers
--- alone
--- takes: queue_id bigint, most bigint
-SELECT 1, w.lease_owner, count(*)
-  FROM (SELECT t.lease_owner FROM tasks t {index tasks_leased_on}
-         WHERE t.queue_id = :queue_id AND t.state = 'leased' LIMIT :most) w
- GROUP BY w.lease_owner;
-
 -- name: sight_of_level
 -- alone
 -- takes: queue_id bigint, level bigint, minute bigint, now_ms bigint, most bigint

@@ -49,6 +49,7 @@ class SqlWorkers:
             worker.registered_at_ms,
             worker.heartbeat_at_ms,
             worker.updated_at_ms,
+            worker.session_at_ms,
         )
 
     def mark(self, namespace: str, worker_id: str, status: WorkerStatus) -> None:

@@ -1,7 +1,7 @@
 -- columns: worker
 --   namespace, worker_id, task_queue, runtime, sdk_version, build_id, workflow_types, activity_types,
 --   fingerprints, workflow_slots, activity_slots, status, advertised, task_slots, process_metrics,
---   heartbeat_interval_s, registered_at_ms, heartbeat_at_ms, updated_at_ms
+--   heartbeat_interval_s, registered_at_ms, heartbeat_at_ms, updated_at_ms, session_at_ms
 
 -- name: get_worker
 -- takes: namespace text, worker_id text
@@ -17,7 +17,7 @@ SELECT q.n, {worker}
  ORDER BY t.heartbeat_at_ms DESC, t.worker_id;
 
 -- name: save_worker
--- takes: namespace text, worker_id text, task_queue text, runtime text, sdk_version text, build_id text, workflow_types text, activity_types text, fingerprints text, workflow_slots bigint, activity_slots bigint, status text, advertised text, task_slots text, process_metrics text, heartbeat_interval_s bigint, registered_at_ms bigint, heartbeat_at_ms bigint, updated_at_ms bigint
+-- takes: namespace text, worker_id text, task_queue text, runtime text, sdk_version text, build_id text, workflow_types text, activity_types text, fingerprints text, workflow_slots bigint, activity_slots bigint, status text, advertised text, task_slots text, process_metrics text, heartbeat_interval_s bigint, registered_at_ms bigint, heartbeat_at_ms bigint, updated_at_ms bigint, session_at_ms bigint
 INSERT INTO workers ({columns})
 SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.namespace, q.worker_id
 ON CONFLICT (namespace, worker_id) DO UPDATE
@@ -28,7 +28,7 @@ ON CONFLICT (namespace, worker_id) DO UPDATE
        status = excluded.status, advertised = excluded.advertised, task_slots = excluded.task_slots,
        process_metrics = excluded.process_metrics, heartbeat_interval_s = excluded.heartbeat_interval_s,
        registered_at_ms = excluded.registered_at_ms, heartbeat_at_ms = excluded.heartbeat_at_ms,
-       updated_at_ms = excluded.updated_at_ms;
+       updated_at_ms = excluded.updated_at_ms, session_at_ms = excluded.session_at_ms;
 
 -- name: touch_worker
 -- takes: namespace text, worker_id text, heartbeat_at_ms bigint

@@ -1,0 +1,143 @@
+"""Closes a timeline with where the run stands: its status, how long it took, what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from penstock.cli.exits import say
+from penstock.cli.hints import to_type
+from penstock.cli.moments import length, parsed
+from penstock.cli.screen import Cell, Screen, plain, status
+from penstock.cli.timeline.steps import instant
+from penstock.cli.timeline.telling import kind_of
+
+_CLOSINGS = {
+    "WorkflowCompleted": "completed",
+    "WorkflowFailed": "failed",
+    "WorkflowCancelled": "cancelled",
+    "WorkflowTerminated": "terminated",
+    "WorkflowTimedOut": "timed_out",
+    "WorkflowContinuedAsNew": "continued",
+}
+
+
+_SINGULARS = {
+    "activities": "activity",
+    "timers": "timer",
+    "children": "child",
+    "updates": "update",
+    "signals": "signal",
+}
+
+
+def closing_of(event: Mapping[str, Any]) -> str | None:
+    """How a run ended with this event; None if it did not."""
+    return _CLOSINGS.get(kind_of(event))
+
+
+def draw_footer(
+    screen: Screen, described: Mapping[str, Any], events: Sequence[Mapping[str, Any]], count: int | None
+) -> None:
+    """Draw where the run stands, from its description and the events that were read after it.
+
+    `count` is how many events the history has; None if not all of it was read.
+    """
+    ended = next(
+        ((closing, event) for event in reversed(events) if (closing := closing_of(event)) is not None), None
+    )
+    whole = bool(events) and events[0].get("sequence") == 1
+    started_at = instant(events[0]) if whole else parsed(described.get("started_at"))
+    screen.heading("Where it stands")
+    if ended is not None:
+        closing, last = ended
+        _draw_closed(screen, described, closing, last, _between(started_at, instant(last)), count)
+    else:
+        until = parsed(described.get("closed_at")) or screen.now
+        _draw_open(screen, described, _between(started_at, until), count)
+
+
+def _draw_closed(
+    screen: Screen,
+    described: Mapping[str, Any],
+    closing: str,
+    event: Mapping[str, Any],
+    took: Cell,
+    count: int | None,
+) -> None:
+    successor = (event.get("payload") or {}).get("continued_to_run_id")
+    screen.facts(
+        [
+            ("Status", status(closing)),
+            ("Took", took),
+            ("Events", plain(count or described.get("history_length"))),
+            ("Goes on as", plain(successor)),
+        ]
+    )
+    if successor:
+        workflow_id = str(described.get("workflow_id"))
+        say(f"Read on with {to_type('workflow', 'history', workflow_id, '--run', str(successor))}.")
+
+
+def _draw_open(screen: Screen, described: Mapping[str, Any], open_for: Cell, count: int | None) -> None:
+    over = bool(described.get("is_terminal"))
+    screen.facts(
+        [
+            ("Status", status(described.get("closed_reason") or described.get("status"))),
+            ("Took" if over else "For", open_for),
+            ("Events", plain(count or described.get("history_length"))),
+            *([] if over else standing(described)),
+        ]
+    )
+
+
+def standing(described: Mapping[str, Any]) -> list[tuple[str, Cell]]:
+    """What a run waits for, and what keeps it from going on."""
+    pending = described.get("pending")
+    work = ("Pending", plain(_pending(pending) if isinstance(pending, Mapping) else None))
+    blocked = described.get("blocked")
+    if isinstance(blocked, Mapping):
+        return [*_blocked(blocked), work]
+    waits = ("Waits for", plain(described.get("wait_reason") or described.get("wait_kind")))
+    return [waits, work, ("Workflow task", _task_problem(described))]
+
+
+def _pending(pending: Mapping[str, Any]) -> str:
+    counts = [(what, count) for what, count in pending.items() if isinstance(count, int) and count > 0]
+    return ", ".join(
+        f"{count} {_SINGULARS.get(what, what) if count == 1 else what}" for what, count in counts
+    )
+
+
+def _blocked(blocked: Mapping[str, Any]) -> list[tuple[str, Cell]]:
+    """Where the code and the history part, and what each of them says there."""
+    step = blocked.get("sequence")
+    where = "the code does not fit the history" + (f" at step {step}" if step is not None else "")
+    if blocked.get("event_sequence") is not None:
+        where = f"{where}, event {blocked['event_sequence']}"
+    recorded, yielded = blocked.get("recorded"), blocked.get("yielded")
+    said = blocked.get("message") if recorded is None and yielded is None else None
+    return [
+        ("Blocked", Cell(where, "red")),
+        ("History has", plain(recorded)),
+        ("Code asks for", plain(yielded)),
+        ("Said", plain(said)),
+        ("Build", plain(blocked.get("build_id"))),
+        ("Since", plain(blocked.get("since"))),
+        ("To do", Cell("start workers whose code fits; it then goes on by itself")),
+    ]
+
+
+def _task_problem(described: Mapping[str, Any]) -> Cell:
+    failures = described.get("workflow_task_failures")
+    if not failures:
+        return plain(None)
+    times = "once" if failures == 1 else f"{failures} times in a row"
+    return Cell(f"failed {times}: {described.get('last_workflow_task_error')}", "red")
+
+
+def _between(first: datetime | None, last: datetime | None) -> Cell:
+    if first is None or last is None:
+        return plain(None)
+    return Cell(length(max(0.0, (last - first).total_seconds())))

@@ -1,0 +1,46 @@
+"""Waits for something to end, and lets a person stop the waiting."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from penstock.cli.connection import Answer, Connection
+from penstock.cli.exits import Interrupted
+
+LOOK_AGAIN_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""How long to wait between looks at what is not closed; the last one repeats."""
+
+_ENDS = frozenset({"completed", "failed", "cancelled", "canceled", "terminated", "timed_out"})
+
+
+def is_closed(body: dict[str, Any]) -> bool:
+    """Whether the described thing has ended."""
+    return bool(body.get("is_terminal")) or body.get("status") in _ENDS
+
+
+def wait_until_closed(connection: Connection, *path: str) -> Answer:
+    """Look at something until it has ended, however it ended."""
+    for pause in pauses(LOOK_AGAIN_SECONDS):
+        answer = connection.get(*path)
+        if is_closed(answer.body):
+            return answer
+        time.sleep(pause)
+    raise AssertionError("the pauses never end")
+
+
+def pauses(seconds: tuple[float, ...]) -> Iterator[float]:
+    """These pauses one after another, the last one again and again."""
+    return itertools.chain(seconds, itertools.repeat(seconds[-1]))
+
+
+@contextmanager
+def interruptible(message: str, advice: Callable[[], str] = str) -> Iterator[None]:
+    """Let Ctrl-C end the block with exit code 130, a message, and what to do next as things then stand."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(message, advice()) from None

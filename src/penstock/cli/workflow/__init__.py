@@ -1,0 +1,43 @@
+"""Commands for workflows: start them, find them, read them, talk to them, end them, look after them."""
+
+from __future__ import annotations
+
+from penstock.cli.grammar import noun
+from penstock.cli.workflow.asking import query_workflow, signal_workflow, update_workflow
+from penstock.cli.workflow.batch import batch
+from penstock.cli.workflow.debugging import debug_workflow
+from penstock.cli.workflow.describing import describe_workflow, list_runs
+from penstock.cli.workflow.ending import cancel_workflow, terminate_workflow
+from penstock.cli.workflow.exporting import export_history
+from penstock.cli.workflow.finding import count_workflows, list_workflows
+from penstock.cli.workflow.history import show_history
+from penstock.cli.workflow.results import show_result
+from penstock.cli.workflow.starting import start_workflow
+from penstock.cli.workflow.upkeep import archive_workflow, repair_workflow
+
+
+@noun("workflow", example="penstock workflow start --type orders.fulfillment --task-queue orders")
+def workflow() -> None:
+    """Start workflows, find them, read them, talk to them and end them."""
+
+
+for _command in (
+    start_workflow,
+    list_workflows,
+    count_workflows,
+    describe_workflow,
+    list_runs,
+    show_history,
+    show_result,
+    signal_workflow,
+    query_workflow,
+    update_workflow,
+    cancel_workflow,
+    terminate_workflow,
+    batch,
+    debug_workflow,
+    repair_workflow,
+    archive_workflow,
+    export_history,
+):
+    workflow.add_command(_command)

@@ -1,0 +1,59 @@
+"""The commands that end a workflow: ask it to stop, or stop it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli.exits import say
+from penstock.cli.grammar import verb
+from penstock.cli.inputs import given
+from penstock.cli.screen import Screen, name, plain, status
+from penstock.cli.session import Session
+from penstock.cli.workflow.naming import path_of, reason_option, request_id_option, run_option
+
+
+@verb("cancel", example='penstock workflow cancel order-1001 --reason "ordered twice"')
+@click.argument("workflow_id")
+@run_option
+@reason_option
+@request_id_option
+@click.pass_obj
+def cancel_workflow(
+    session: Session, workflow_id: str, run_id: str | None, reason: str | None, request_id: str | None
+) -> None:
+    """Cancel a workflow that has not ended."""
+    _end(session, path_of(workflow_id, run_id), "cancel", given(reason=reason, request_id=request_id))
+    say(f"Cancelled {workflow_id}.")
+
+
+@verb("terminate", example='penstock workflow terminate order-1001 --reason "runs wild"')
+@click.argument("workflow_id")
+@run_option
+@reason_option
+@request_id_option
+@click.pass_obj
+def terminate_workflow(
+    session: Session, workflow_id: str, run_id: str | None, reason: str | None, request_id: str | None
+) -> None:
+    """Terminate a workflow that has not ended."""
+    _end(session, path_of(workflow_id, run_id), "terminate", given(reason=reason, request_id=request_id))
+    say(f"Terminated {workflow_id}.")
+
+
+def _end(session: Session, path: tuple[str, ...], how: str, body: dict[str, Any]) -> None:
+    session.show(session.connect().post(*path, how, body=body), draw_outcome)
+
+
+def draw_outcome(screen: Screen, body: dict[str, Any]) -> None:
+    """Draw what came of a command to a workflow."""
+    screen.facts(
+        [
+            ("Workflow", name(body.get("workflow_id"))),
+            ("Run", plain(body.get("run_id"))),
+            ("Type", plain(body.get("workflow_type"))),
+            ("Status", status(body.get("status"))),
+            ("Outcome", status(body.get("outcome"))),
+        ]
+    )

@@ -1,0 +1,181 @@
+"""What is told of a run beside its events when its history is exported: read from those events alone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.core.model import RecordedEvent, Run, RunId
+from penstock.core.timers import iso
+
+MESSAGE_CHARS_MAX: Final = 1_000
+Facts = dict[str, Any]
+
+_ACTIVITY_ENDS: Final = {
+    "ActivityCompleted": "completed",
+    "ActivityFailed": "failed",
+    "ActivityTimedOut": "timed_out",
+    "ActivityCancelled": "cancelled",
+}
+_TIMER_ENDS: Final = {"TimerFired": "fired", "TimerCancelled": "cancelled"}
+_CHILD_ENDS: Final = {
+    "ChildRunCompleted": "completed",
+    "ChildRunFailed": "failed",
+    "ChildRunCancelled": "cancelled",
+    "ChildRunTerminated": "terminated",
+}
+FAILURES: Final = {
+    "ActivityFailed": "activity",
+    "ActivityTimedOut": "activity",
+    "ChildRunFailed": "child_workflow",
+    "WorkflowFailed": "workflow",
+    "WorkflowTimedOut": "workflow",
+}
+"""Events that say that something failed, and of what kind it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A run at one moment, as it is told to somebody who cannot ask again."""
+
+    run: Run
+    current_run_id: RunId
+    run_count: int
+    exported_at_ms: int
+    outline: Outline
+
+
+@dataclass(slots=True)
+class Outline:
+    """What the events of a run come to, one fact for each activity, timer, child and request."""
+
+    types: Counter[str] = field(default_factory=Counter)
+    activities: dict[str, Facts] = field(default_factory=dict)
+    timers: dict[str, Facts] = field(default_factory=dict)
+    children: dict[str, Facts] = field(default_factory=dict)
+    updates: dict[str, Facts] = field(default_factory=dict)
+    commands: dict[str, Facts] = field(default_factory=dict)
+    tasks: dict[str, Facts] = field(default_factory=dict)
+    signals: list[Facts] = field(default_factory=list)
+    failures: list[Facts] = field(default_factory=list)
+
+    def add(self, event: RecordedEvent) -> None:
+        """Take the next event into account."""
+        payload: Facts = json.loads(event.payload)
+        at = iso(event.recorded_at_ms)
+        self.types[event.type] += 1
+        self._task(event, at)
+        self._command(event, payload, at)
+        if event.type.startswith("Activity"):
+            self._activity(event.type, payload, at)
+        elif event.type.startswith("Timer"):
+            self._timer(event.type, payload, at)
+        elif event.type.startswith("Child"):
+            self._child(event.type, payload, at)
+        elif event.type.startswith("Update"):
+            self._update(event.type, payload, at)
+        elif event.type == "SignalReceived":
+            self.signals.append(_signal(event, payload, at))
+        if event.type in FAILURES:
+            self.failures.append(failure(event, payload))
+
+    def _task(self, event: RecordedEvent, at: str) -> None:
+        if event.task_id is None:
+            return
+        known = self.tasks.setdefault(
+            event.task_id,
+            {"id": event.task_id, "type": "workflow", "first_event": event.sequence, "completed_at": at},
+        )
+        known["last_event"] = event.sequence
+
+    def _command(self, event: RecordedEvent, payload: Facts, at: str) -> None:
+        named = payload.get("workflow_command_id")
+        if isinstance(named, str) and named:
+            self.commands.setdefault(
+                named,
+                {"id": named, "type": event.type, "status": "applied", "applied_at": at}
+                | {"sequence": event.sequence},
+            )
+
+    def _activity(self, kind: str, payload: Facts, at: str) -> None:
+        fact = _known(self.activities, payload.get("activity_execution_id"))
+        _keep(fact, payload, "sequence", "activity_type")
+        if kind == "ActivityScheduled":
+            fact |= {"status": "pending", "attempt_count": 0, "scheduled_at": at, "closed_at": None}
+        elif kind == "ActivityStarted":
+            fact |= {"status": "running", "started_at": at}
+        elif kind in _ACTIVITY_ENDS:
+            fact |= {"status": _ACTIVITY_ENDS[kind], "closed_at": at}
+        if isinstance(payload.get("attempt_number"), int):
+            fact["attempt_count"] = payload["attempt_number"]
+
+    def _timer(self, kind: str, payload: Facts, at: str) -> None:
+        fact = _known(self.timers, payload.get("timer_id"))
+        _keep(fact, payload, "sequence", "delay_seconds", "fire_at", "timer_kind")
+        if kind == "TimerScheduled":
+            fact |= {"status": "open", "scheduled_at": at, "closed_at": None}
+        elif kind in _TIMER_ENDS:
+            fact |= {"status": _TIMER_ENDS[kind], "closed_at": at}
+
+    def _child(self, kind: str, payload: Facts, at: str) -> None:
+        fact = _known(self.children, payload.get("sequence"))
+        _keep(fact, payload, "sequence", "child_workflow_type", "child_workflow_instance_id")
+        _keep(fact, payload, "child_workflow_run_id", "parent_close_policy")
+        if kind == "ChildWorkflowScheduled":
+            fact |= {"status": "open", "scheduled_at": at, "closed_at": None}
+        elif kind in _CHILD_ENDS:
+            fact |= {"status": _CHILD_ENDS[kind], "closed_at": at}
+
+    def _update(self, kind: str, payload: Facts, at: str) -> None:
+        fact = _known(self.updates, payload.get("update_id"))
+        _keep(fact, payload, "update_name")
+        if kind == "UpdateAccepted":
+            fact |= {"status": "accepted", "accepted_at": at, "closed_at": None}
+        elif kind == "UpdateCompleted":
+            fact |= {"status": "completed" if "result" in payload else "failed", "closed_at": at}
+
+
+def failure(event: RecordedEvent, payload: Mapping[str, Any]) -> Facts:
+    """What an event says that failed, short enough to be listed."""
+    kind = FAILURES[event.type]
+    source = {
+        "activity": payload.get("activity_execution_id"),
+        "child_workflow": payload.get("child_workflow_run_id"),
+        "workflow": event.run_id,
+    }[kind]
+    message = payload.get("message") or payload.get("reason")
+    return {
+        "failure_id": payload.get("failure_id") or event.id,
+        "sequence": event.sequence,
+        "source_kind": kind,
+        "source_id": source,
+        "propagation_kind": "terminal" if kind == "workflow" else kind,
+        "failure_category": payload.get("failure_category") or kind,
+        "exception_type": payload.get("exception_type"),
+        "exception_class": payload.get("exception_class"),
+        "message": None if message is None else str(message)[:MESSAGE_CHARS_MAX],
+        "non_retryable": payload.get("non_retryable") is True,
+        "created_at": iso(event.recorded_at_ms),
+    }
+
+
+def _signal(event: RecordedEvent, payload: Facts, at: str) -> Facts:
+    return {
+        "id": payload.get("signal_id") or event.id,
+        "name": payload.get("signal_name"),
+        "history_event_id": event.id,
+        "workflow_command_id": payload.get("workflow_command_id"),
+        "received_at": at,
+    }
+
+
+def _known(facts: dict[str, Facts], name: object) -> Facts:
+    """The fact of that name, made when it is first heard of."""
+    return facts.setdefault(str(name), {"id": str(name)})
+
+
+def _keep(fact: Facts, payload: Facts, *names: str) -> None:
+    fact |= {name: payload[name] for name in names if payload.get(name) is not None}

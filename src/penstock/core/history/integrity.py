@@ -1,0 +1,53 @@
+"""How an exported history proves that nobody changed it: one way to write it down, and a seal over that."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import Any, Final
+
+CANONICALIZATION: Final = "json-recursive-ksort-v1"
+CHECKSUM: Final = "sha256"
+SIGNATURE: Final = "hmac-sha256"
+_KEY_NAME: Final = b"penstock history export"
+_KEY_NAME_DIGITS: Final = 16
+
+
+def canonical(value: Any) -> bytes:
+    """The one text of a JSON value: keys in order at every depth, no spaces, nothing escaped without need."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
+
+
+def key_name(key: str) -> str:
+    """What a signature says of its key, so that one of several can be found: it does not tell the key."""
+    return hmac.new(key.encode(), _KEY_NAME, hashlib.sha256).hexdigest()[:_KEY_NAME_DIGITS]
+
+
+class Seal:
+    """Checksum of a canonical text that is handed over in parts; with a key also a signature of it."""
+
+    def __init__(self, key: str | None = None) -> None:
+        self._sum = hashlib.sha256()
+        self._key_name = None if key is None else key_name(key)
+        self._mark = None if key is None else hmac.new(key.encode(), digestmod=hashlib.sha256)
+
+    def add(self, part: bytes) -> None:
+        self._sum.update(part)
+        if self._mark is not None:
+            self._mark.update(part)
+
+    @property
+    def checksum(self) -> str:
+        return self._sum.hexdigest()
+
+    def block(self) -> dict[str, str | None]:
+        """What stands beside the sealed document."""
+        return {
+            "canonicalization": CANONICALIZATION,
+            "checksum_algorithm": CHECKSUM,
+            "checksum": self.checksum,
+            "signature_algorithm": None if self._mark is None else SIGNATURE,
+            "signature": None if self._mark is None else self._mark.hexdigest(),
+            "key_id": self._key_name,
+        }

@@ -1,0 +1,68 @@
+"""What is counted by who keeps house: the runs of a namespace, and the rows of a run that was deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.core.model import RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRuns:
+    """The open workflows of a namespace, or as many of them as were looked at."""
+
+    by_status: Mapping[RunStatus, int]
+    events: int = 0
+    events_most: int = 0
+    """Of one run."""
+    blocked: int = 0
+    failing: int = 0
+
+    @property
+    def count(self) -> int:
+        return sum(self.by_status.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedRuns:
+    """The runs of a namespace that were closed last, or as many of them as were looked at."""
+
+    by_status: Mapping[RunStatus, int]
+    archived: int = 0
+
+    @property
+    def count(self) -> int:
+        return sum(self.by_status.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """Open runs of one type whose workflow task failed again and again."""
+
+    workflow_type: str
+    failures_most: int
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """How many rows of a run that is gone were deleted."""
+
+    events: int = 0
+    tasks: int = 0
+    activities: int = 0
+    timers: int = 0
+    others: int = 0
+    full: bool = False
+    """Whether there may be more."""
+
+    def __add__(self, later: Cleared) -> Cleared:
+        return Cleared(
+            self.events + later.events,
+            self.tasks + later.tasks,
+            self.activities + later.activities,
+            self.timers + later.timers,
+            self.others + later.others,
+            later.full,
+        )

@@ -1,0 +1,67 @@
+"""Search attributes: which types they may have, which names are taken, and whether values fit their types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from penstock.core.timers import instant
+from penstock.core.visibility.fields import SYSTEM
+from penstock.core.visibility.syntax import WORDS
+
+Types = Mapping[str, str]
+"""The registered search attributes of a namespace, each with its type."""
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return _is_int(value) or isinstance(value, float)
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_instant(value: Any) -> bool:
+    return isinstance(value, str) and instant(value) is not None
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+TYPES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = MappingProxyType(
+    {
+        "keyword": (_is_text, "must be a text"),
+        "text": (_is_text, "must be a text"),
+        "int": (_is_int, "must be an integer"),
+        "double": (_is_number, "must be a number"),
+        "bool": (_is_truth, "must be true or false"),
+        "datetime": (_is_instant, "must be an ISO-8601 time, such as 2026-01-31T12:00:00Z"),
+        "keyword_list": (_is_list_of_texts, "must be a list of texts"),
+    }
+)
+"""For each type: whether a value fits, and what to say when it does not."""
+
+
+def check(values: Mapping[str, Any], types: Types) -> dict[str, list[str]]:
+    """What is wrong with some values, by name. Null removes, and what nobody registered may be anything."""
+    problems: dict[str, list[str]] = {}
+    for name, value in values.items():
+        fits, told = TYPES.get(types.get(name, ""), (None, ""))
+        if fits is not None and value is not None and not fits(value):
+            problems[name] = [f"{told}: the search attribute is registered as {types[name]}"]
+    return problems
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a name means something else in a query."""
+    return name in SYSTEM or name.lower() == "memo" or name.upper() in WORDS

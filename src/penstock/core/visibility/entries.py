@@ -1,0 +1,86 @@
+"""What a run is found by besides its columns: search attributes, plain values of its memo, and its parent."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.core.model import Host, Run
+from penstock.core.timers import instant
+from penstock.core.visibility.marks import PRESENT, instant_mark, number_mark, text_mark, truth_mark
+
+PARENT = ":parent"
+"""The name under which the workflow id of a parent is kept: no attribute can be called so."""
+MEMO = "memo."
+NAME_MAX = 128
+MEMBERS_MAX = 100
+"""So many members of a list are kept."""
+MEMO_KEYS_MAX = 100
+
+Entry = tuple[str, str]
+"""A name, and the mark of one of its values."""
+
+_NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff`]+")
+
+
+def entries(run: Run) -> frozenset[Entry]:
+    """All entries of a run. Whatever is there has the mark `PRESENT`, too."""
+    if run.host is not Host.WORKFLOW or (run.search_attributes, run.memo, run.lineage) == ("{}", "{}", "{}"):
+        return frozenset()
+    return frozenset((*_attributes(run), *_memo(run), *_parent(run)))
+
+
+def _attributes(run: Run) -> Iterator[Entry]:
+    for name, value in _object(run.search_attributes).items():
+        if is_name(name):
+            yield from _entries_of(name, value)
+
+
+def _memo(run: Run) -> Iterator[Entry]:
+    """Plain values only: of a list or an object it is kept that it is there."""
+    named = [(MEMO + name, value) for name, value in _object(run.memo).items() if is_name(name)]
+    for name, value in named[:MEMO_KEYS_MAX]:
+        if isinstance(value, list | dict):
+            yield name, PRESENT
+        else:
+            yield from _entries_of(name, value)
+
+
+def _parent(run: Run) -> Iterator[Entry]:
+    parent = _object(run.lineage).get("parent_workflow_id")
+    if isinstance(parent, str):
+        yield from _entries_of(PARENT, parent)
+
+
+def is_name(name: str) -> bool:
+    """Whether something of this name can be asked for."""
+    return len(name) <= NAME_MAX and _NAME.fullmatch(name) is not None
+
+
+def _entries_of(name: str, value: Any) -> Iterator[Entry]:
+    members = value[:MEMBERS_MAX] if isinstance(value, list) else [value]
+    marks = [mark for member in members for mark in _marks(member)]
+    if marks:
+        yield name, PRESENT
+    for mark in marks:
+        yield name, mark
+
+
+def _marks(value: Any) -> Iterator[str]:
+    """The marks of a plain value: a text that is written like an instant is one, too."""
+    if isinstance(value, bool):
+        yield truth_mark(value)
+    elif isinstance(value, int | float):
+        yield number_mark(value)
+    elif isinstance(value, str):
+        yield text_mark(value)
+        at_ms = instant(value)
+        if at_ms is not None:
+            yield instant_mark(at_ms)
+
+
+def _object(text: str) -> dict[str, Any]:
+    found = json.loads(text) if text != "{}" else {}
+    return found if isinstance(found, dict) else {}

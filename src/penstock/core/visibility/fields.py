@@ -1,0 +1,75 @@
+"""The fields that every run has, by the names that a query uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from penstock.core.visibility.entries import PARENT
+from penstock.core.visibility.filters import OPEN, Column, ColumnTest, Filter, Not, Relation
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What a field is read from: a column, an entry, or words that each stand for a filter."""
+
+    type: str
+    column: Column | None = None
+    entry: str | None = None
+    words: Mapping[str, Filter] | None = None
+    always: bool = False
+    """Whether every run has it."""
+
+
+def _status(*statuses: str) -> Filter:
+    return ColumnTest(Column.STATUS, Relation.IS, statuses)
+
+
+def _closed_as(reason: str) -> Filter:
+    return ColumnTest(Column.CLOSED_REASON, Relation.IS, (reason,))
+
+
+STATUS_WORDS: Final[Mapping[str, Filter]] = MappingProxyType(
+    {
+        "running": OPEN,
+        "open": OPEN,
+        "closed": Not(OPEN),
+        "pending": _status("pending"),
+        "waiting": _status("waiting"),
+        "completed": _status("completed"),
+        "failed": _status("failed"),
+        "cancelled": _status("cancelled"),
+        "canceled": _status("cancelled"),
+        "terminated": _status("terminated"),
+        "timed_out": _closed_as("timed_out"),
+        "continued": _closed_as("continued"),
+        "continued_as_new": _closed_as("continued"),
+    }
+)
+"""A run that has timed out is also failed, one that continued as new also completed: so they are listed."""
+
+BUCKET_WORDS: Final[Mapping[str, Filter]] = MappingProxyType(
+    {
+        "running": OPEN,
+        "completed": _status("completed"),
+        "failed": _status("failed", "cancelled", "terminated"),
+    }
+)
+
+SYSTEM: Final[Mapping[str, Field]] = MappingProxyType(
+    {
+        "WorkflowType": Field("keyword", Column.WORKFLOW_TYPE, always=True),
+        "WorkflowId": Field("keyword", Column.WORKFLOW_ID, always=True),
+        "RunId": Field("keyword", Column.RUN_ID, always=True),
+        "Status": Field("keyword", words=STATUS_WORDS, always=True),
+        "StatusBucket": Field("keyword", words=BUCKET_WORDS, always=True),
+        "StartTime": Field("datetime", Column.STARTED_AT, always=True),
+        "CloseTime": Field("datetime", Column.CLOSED_AT),
+        "TaskQueue": Field("keyword", Column.TASK_QUEUE, always=True),
+        "BuildId": Field("keyword", Column.BUILD_ID),
+        "BusinessKey": Field("keyword", Column.BUSINESS_KEY),
+        "ParentWorkflowId": Field("keyword", entry=PARENT),
+    }
+)

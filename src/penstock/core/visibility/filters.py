@@ -1,0 +1,153 @@
+"""What a query comes to: tests of a run's columns and entries. It is evaluated here, and compiled by the stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import TypeAlias
+
+from penstock.core.model import Run
+from penstock.core.visibility.entries import entries
+from penstock.core.visibility.marks import PRESENT, Kind
+
+Value: TypeAlias = str | int
+
+
+class Column(StrEnum):
+    """What a run has in columns of its own; each is the name of the column."""
+
+    WORKFLOW_TYPE = "workflow_type"
+    WORKFLOW_ID = "workflow_id"
+    RUN_ID = "run_id"
+    TASK_QUEUE = "task_queue"
+    BUILD_ID = "compatibility"
+    BUSINESS_KEY = "business_key"
+    STATUS = "status"
+    CLOSED_REASON = "closed_reason"
+    STARTED_AT = "started_at_ms"
+    CLOSED_AT = "closed_at_ms"
+
+    @property
+    def is_instant(self) -> bool:
+        return self in (Column.STARTED_AT, Column.CLOSED_AT)
+
+
+class Relation(StrEnum):
+    IS = "is"
+    """Equal to one of the values."""
+    BELOW = "below"
+    AT_MOST = "at most"
+    ABOVE = "above"
+    AT_LEAST = "at least"
+    BETWEEN = "between"
+    """From the first value to the second, both included."""
+    STARTS_WITH = "starts with"
+    CONTAINS = "contains"
+    PRESENT = "present"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTest:
+    """Whether a column stands in a relation to some values; never, when it is empty."""
+
+    column: Column
+    relation: Relation
+    values: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EntryTest:
+    """Whether any of the marks under a name stands in a relation to some marks, which are of one kind each."""
+
+    name: str
+    relation: Relation
+    marks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    parts: tuple[Filter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """At least one of the parts."""
+
+    parts: tuple[Filter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    part: Filter
+
+
+Filter: TypeAlias = ColumnTest | EntryTest | All | Some | Not
+EVERYTHING: Filter = All(())
+OPEN: Filter = ColumnTest(Column.STATUS, Relation.IS, ("pending", "running", "waiting"))
+
+
+class Seen:
+    """A run as a filter sees it."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    @cached_property
+    def marks(self) -> Mapping[str, frozenset[str]]:
+        found: dict[str, set[str]] = {}
+        for name, mark in entries(self.run):
+            found.setdefault(name, set()).add(mark)
+        return {name: frozenset(marks) for name, marks in found.items()}
+
+    def column(self, column: Column) -> Value | None:
+        value: Value | None = getattr(self.run, column.value)
+        return str(value) if isinstance(value, StrEnum) else value
+
+
+def matches(wanted: Filter, seen: Seen) -> bool:
+    match wanted:
+        case ColumnTest(column, relation, values):
+            value = seen.column(column)
+            return value is not None and (relation is Relation.PRESENT or _HOLDS[relation](value, values))
+        case EntryTest(name, relation, marks):
+            return _any_mark(seen.marks.get(name, ()), relation, marks)
+        case All(parts):
+            return all(matches(part, seen) for part in parts)
+        case Some(parts):
+            return any(matches(part, seen) for part in parts)
+        case Not(part):
+            return not matches(part, seen)
+
+
+def _any_mark(found: Iterable[str], relation: Relation, marks: tuple[str, ...]) -> bool:
+    if relation is Relation.PRESENT:
+        return PRESENT in found
+    kinds = {mark[:1] for mark in marks}
+    return any(mark[:1] in kinds and _HOLDS[relation](mark, marks) for mark in found)
+
+
+def kind_of(mark: str) -> Kind:
+    return Kind(mark[:1])
+
+
+def _compared(holds: Callable[[int], bool]) -> Callable[[Value, tuple[Value, ...]], bool]:
+    return lambda value, values: holds(_order(value, values[0]))
+
+
+def _order(one: Value, other: Value) -> int:
+    assert isinstance(one, str) is isinstance(other, str), "only values of one kind are compared"
+    return (one > other) - (one < other)  # type: ignore[operator]
+
+
+_HOLDS: Mapping[Relation, Callable[[Value, tuple[Value, ...]], bool]] = {
+    Relation.IS: lambda value, values: value in values,
+    Relation.BELOW: _compared(lambda order: order < 0),
+    Relation.AT_MOST: _compared(lambda order: order <= 0),
+    Relation.ABOVE: _compared(lambda order: order > 0),
+    Relation.AT_LEAST: _compared(lambda order: order >= 0),
+    Relation.BETWEEN: lambda value, values: _order(values[0], value) <= 0 <= _order(values[1], value),
+    Relation.STARTS_WITH: lambda value, values: str(value).startswith(str(values[0])),
+    Relation.CONTAINS: lambda value, values: str(values[0]) in str(value),
+}

@@ -1,0 +1,47 @@
+"""What is wrong with a query, where, and what would be right."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Sequence
+
+SLIPS_MAX = 2
+SAID_MAX = 128
+
+
+class QueryProblem(Exception):
+    """A query that cannot be answered. `position` counts characters from 1."""
+
+    def __init__(self, message: str, position: int, expected: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.position = position
+        self.expected = expected
+
+    def __str__(self) -> str:
+        wanted = f" Expected {self.expected}." if self.expected else ""
+        return f"At {self.position}: {self.message}{wanted}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was most likely meant: another case, or one or two slips."""
+    said = name.lower()[:SAID_MAX]
+    slips = [(_slips(said, each.lower()), each) for each in known if abs(len(each) - len(said)) <= SLIPS_MAX]
+    fewest, found = min(slips, default=(len(said), ""))
+    same_word = found.lower() != said and _word(found.lower()) == _word(said)
+    return None if same_word or fewest > min(SLIPS_MAX, len(said) // 4) else found
+
+
+def _word(name: str) -> str:
+    """What a name is without its number: `Amount2` is not a slip of `Amount`."""
+    return name.rstrip(string.digits)
+
+
+def _slips(one: str, other: str) -> int:
+    """How many letters must be put in, left out or replaced to get from one to the other."""
+    row: Sequence[int] = range(len(other) + 1)
+    for place, letter in enumerate(one, 1):
+        before, row = row, [place]
+        for column, wanted in enumerate(other, 1):
+            row.append(min(before[column] + 1, row[-1] + 1, before[column - 1] + (letter != wanted)))
+    return row[-1]

@@ -1,0 +1,109 @@
+"""A query as it is written: tests of fields, joined by AND, OR and NOT."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+Literal: TypeAlias = str | int | float | bool
+WORDS = (
+    *("AND", "OR", "NOT", "IN", "IS", "NULL", "BETWEEN", "STARTS_WITH", "TRUE", "FALSE"),
+    *("ORDER", "GROUP", "LIMIT", "LIKE"),
+)
+"""What a field can be called only in backquotes, in whatever case."""
+_PLAIN = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
+
+
+class Operator(StrEnum):
+    EQUAL = "="
+    UNEQUAL = "!="
+    BELOW = "<"
+    AT_MOST = "<="
+    ABOVE = ">"
+    AT_LEAST = ">="
+    IN = "IN"
+    NOT_IN = "NOT IN"
+    BETWEEN = "BETWEEN"
+    NOT_BETWEEN = "NOT BETWEEN"
+    STARTS_WITH = "STARTS_WITH"
+    NOT_STARTS_WITH = "NOT STARTS_WITH"
+    IS_NULL = "IS NULL"
+    IS_NOT_NULL = "IS NOT NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A value of a query, and where it stands."""
+
+    value: Literal
+    position: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One field, held against some values."""
+
+    name: str
+    operator: Operator
+    values: tuple[Said, ...] = ()
+    quoted: bool = False
+    """Whether the name stands in backquotes, and so is that of a search attribute for certain."""
+    position: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    parts: tuple[Query, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    parts: tuple[Query, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Negated:
+    part: Query
+
+
+Query: TypeAlias = Comparison | And | Or | Negated
+
+
+def written(query: Query) -> str:
+    """The query as text; parsed again, it is the same query."""
+    match query:
+        case Comparison():
+            return " ".join(_test(query))
+        case And(parts):
+            return " AND ".join(f"({written(part)})" for part in parts)
+        case Or(parts):
+            return " OR ".join(f"({written(part)})" for part in parts)
+        case Negated(part):
+            return f"NOT ({written(part)})"
+
+
+def _test(test: Comparison) -> Iterator[str]:
+    yield f"`{test.name}`" if test.quoted else _name(test.name)
+    yield test.operator.value
+    values = [_literal(each.value) for each in test.values]
+    match test.operator:
+        case Operator.IN | Operator.NOT_IN:
+            yield f"({', '.join(values)})"
+        case _:
+            yield " AND ".join(values)
+
+
+def _name(name: str) -> str:
+    if _PLAIN.fullmatch(name) and name.upper() not in WORDS:
+        return name
+    owner, dot, key = name.partition(".")
+    return f"{owner}.`{key}`" if dot else f"`{name}`"
+
+
+def _literal(value: Literal) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return str(value).lower() if isinstance(value, bool) else repr(value)

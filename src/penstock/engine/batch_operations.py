@@ -1,0 +1,126 @@
+"""One thing done to many open runs: those that a query finds, newest first, so many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from penstock.core.model import Blob, Run
+from penstock.core.visibility.filters import OPEN
+from penstock.engine import closing, signals, visibility
+from penstock.engine.addressing import Address
+from penstock.engine.closing import End
+from penstock.engine.house import House
+from penstock.engine.signals import Signal
+from penstock.engine.visibility import Count, Wanted
+from penstock.errors import PenstockError, Reason, Unavailable
+from penstock.ports.store import PageStart
+
+AT_ONCE = 50
+"""So many runs are acted on together, so that they share commits and others are not kept waiting."""
+SAMPLE = 10
+FAILURES_TOLD = 20
+_GONE = (
+    Reason.RUN_NOT_ACTIVE,
+    Reason.HISTORICAL_RUN_COMMAND_REJECTED,
+    Reason.INSTANCE_NOT_FOUND,
+    Reason.RUN_NOT_FOUND,
+)
+"""Refusals that say: there is nothing left to do for this run."""
+
+
+class Act(StrEnum):
+    CANCEL = "cancel"
+    TERMINATE = "terminate"
+    SIGNAL = "signal"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What to do to the open runs that are wanted. A signal reaches each run once for each request id."""
+
+    act: Act
+    wanted: Wanted
+    request_id: str
+    reason: str | None = None
+    signal_name: str = ""
+    arguments: Blob = field(default=Blob(""))
+
+    @property
+    def open_ones(self) -> Wanted:
+        return replace(self.wanted, only=OPEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    run: Run
+    error: PenstockError
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the runs of one call, and where the next one goes on."""
+
+    matched: int
+    acted: int
+    skipped: int
+    failures: Sequence[Failure]
+    after: PageStart | None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    count: Count
+    sample: Sequence[Run]
+
+
+async def preview(house: House, batch: Batch) -> Preview:
+    """How many runs would be acted on, and the newest of them. Nothing is done."""
+    counted = await visibility.count(house, batch.open_ones)
+    sample = await visibility.page(house, batch.open_ones, None, SAMPLE)
+    return Preview(counted, sample.runs)
+
+
+async def carry_out(house: House, batch: Batch, after: PageStart | None, most: int) -> Outcome:
+    """Act on the next runs, each in a transaction of its own. Sent again, it finds only what is left to do."""
+    found = await visibility.page(house, batch.open_ones, after, most)
+    acted, failures = 0, []
+    for first in range(0, len(found.runs), AT_ONCE):
+        runs = found.runs[first : first + AT_ONCE]
+        for run, error in zip(
+            runs, await asyncio.gather(*(_one(house, batch, run) for run in runs)), strict=True
+        ):
+            if error is None:
+                acted += 1
+            elif error.reason not in _GONE:
+                failures.append(Failure(run, error))
+    skipped = len(found.runs) - acted - len(failures)
+    return Outcome(len(found.runs), acted, skipped, failures, found.after)
+
+
+async def _one(house: House, batch: Batch, run: Run) -> PenstockError | None:
+    """Act on one run; a refusal is its own. A store that cannot be reached ends the call."""
+    try:
+        if batch.act is Act.SIGNAL:
+            await signals.send(house, _signal(batch, run))
+        else:
+            end = End(batch.act.value)
+            await closing.end_run(house, run.namespace, run.workflow_id, end, batch.reason, run.run_id)
+    except Unavailable:
+        raise
+    except PenstockError as error:
+        return error
+    return None
+
+
+def _signal(batch: Batch, run: Run) -> Signal:
+    address = Address(run.namespace, run.workflow_id, run.run_id)
+    return Signal(address, batch.signal_name, batch.arguments, _request_id(batch.request_id, run))
+
+
+def _request_id(request_id: str, run: Run) -> str:
+    """One for each run, and not so long that it could not be kept."""
+    return hashlib.sha256(f"{request_id}\x1f{run.run_id}".encode()).hexdigest()

@@ -1,0 +1,381 @@
+"""The desk: questions to a run's replayed state, put in line by callers who wait, taken and answered by workers.
+
+A question lives as long as its caller waits. How many may wait in one line is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.core.model import (
+    Blob,
+    QueryKind,
+    QueryState,
+    QueryTask,
+    RecordedEvent,
+    Run,
+    TaskKind,
+    Worker,
+    WorkerStatus,
+)
+from penstock.core.scheduling import dispatch
+from penstock.core.scheduling.cohorts import check_may_poll, status_now
+from penstock.engine.house import House
+from penstock.engine.polls import Poll
+from penstock.engine.waiting import until
+from penstock.errors import LeaseLost, NotFound, PenstockError, Reason, Unavailable
+from penstock.ports.store import Line, Tx
+from penstock.ports.wakeups import Bell
+
+HISTORY_EVENTS_MAX = 50_000
+_LINES = {QueryKind.QUERY: "queries", QueryKind.UPDATE_VALIDATION: "validations"}
+_ANSWERED = (QueryState.ANSWERED, QueryState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A question, and how its caller is refused."""
+
+    kind: QueryKind
+    run: Run
+    name: str
+    arguments: Blob
+    check_workers: Callable[[Sequence[Worker]], None]
+    """Given the workers of the queue that are there now: raises when none of them could answer."""
+    full: Callable[[int], PenstockError]
+    """Given how many wait."""
+    locked_out: Callable[[Unavailable], PenstockError]
+    """The lock between servers cannot be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedQuery:
+    query: QueryTask
+    run: Run
+    events: Sequence[RecordedEvent]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """By which reasons an answer is refused that comes from the wrong worker, or at the wrong time."""
+
+    kind: QueryKind
+    noun: str
+    not_found: Reason
+    not_leased: Reason
+    other_owner: Reason
+    other_attempt: Reason
+    expired: Reason
+
+
+# Callers
+
+
+async def ask(house: House, asking: Asking, draining: asyncio.Event) -> QueryTask | None:
+    """Put the question in line, wait for a worker's answer, and forget both. A server that drains waits no more.
+
+    Returns the question as it was seen last, answered or not.
+    """
+    query_id = f"{asking.kind.value}-{house.entropy.new_id()}"
+    wait_ms = house.settings.polls.query_timeout_ms
+    await _put_unless_gone(house, asking, query_id, wait_ms)
+
+    async def look() -> tuple[QueryTask | None, bool]:
+        query = await _find(house, query_id)
+        return query, query is None or query.state in _ANSWERED
+
+    try:
+        query, _ = await until(house, _answer_bell(query_id), look, wait_ms, draining)
+    finally:
+        await _forget(house, query_id)
+    if draining.is_set() and not is_answered(query):
+        raise Unavailable(
+            Reason.SERVER_DRAINING,
+            "This server is stopping. Ask another, or again in a moment.",
+            outcome="none",
+        )
+    return query
+
+
+def is_answered(query: QueryTask | None) -> bool:
+    return query is not None and query.state in _ANSWERED
+
+
+def outcome_of(query: QueryTask) -> dict[str, Any]:
+    outcome: dict[str, Any] = json.loads(query.outcome or "{}")
+    return outcome
+
+
+def replays(worker: Worker, run: Run) -> bool:
+    """Whether a worker has the code of a run, of whatever build."""
+    return not worker.workflow_types or run.workflow_type in worker.workflow_types
+
+
+def fits_build(worker: Worker, run: Run) -> bool:
+    return run.compatibility in (None, worker.build_id)
+
+
+async def _put_unless_gone(house: House, asking: Asking, query_id: str, wait_ms: int) -> None:
+    """Put the question in line; if its caller hangs up meanwhile, take it out again."""
+    putting = asyncio.ensure_future(_put(house, asking, query_id, wait_ms))
+    try:
+        await asyncio.shield(putting)
+    except asyncio.CancelledError:
+        await asyncio.wait([putting])
+        if putting.exception() is None:
+            await _forget(house, query_id)
+        raise
+
+
+async def _put(house: House, asking: Asking, query_id: str, wait_ms: int) -> None:
+    run = asking.run
+
+    async def check(tx: Tx) -> None:
+        asking.check_workers(await _present(house, tx, run))
+        most = house.settings.limits.pending_query_tasks_max
+        pending = await tx.queries.count_pending(run.namespace, run.task_queue, tx.now_ms, asking.kind)
+        if pending >= most:
+            raise asking.full(pending)
+
+    async def operation(tx: Tx) -> None:
+        queue = await tx.queues.ensure(run.namespace, run.task_queue, TaskKind.WORKFLOW)
+        await tx.queues.lock(queue.queue_id)
+        await check(tx)
+        tx.queries.insert(
+            QueryTask(
+                query_id=query_id,
+                namespace=run.namespace,
+                task_queue=run.task_queue,
+                run_id=run.run_id,
+                workflow_type=run.workflow_type,
+                compatibility=run.compatibility,
+                name=asking.name,
+                arguments=asking.arguments,
+                created_at_ms=tx.now_ms,
+                expires_at_ms=tx.now_ms + wait_ms,
+                kind=asking.kind,
+            )
+        )
+        tx.wake(bell(asking.kind, run.namespace, run.task_queue))
+
+    await house.store.read(check)  # a flood that is refused must not stand in the way of the queue's tasks
+    async with _at_the_desk(house, asking):
+        await house.store.transact(operation, key=_line(asking.kind, run), line=Line.CLAIM)
+
+
+async def _present(house: House, tx: Tx, run: Run) -> Sequence[Worker]:
+    stale_after_ms = house.settings.polls.worker_stale_after_ms
+    workers = await tx.workers.list(run.namespace, run.task_queue)
+    return [each for each in workers if status_now(each, tx.now_ms, stale_after_ms) is WorkerStatus.ACTIVE]
+
+
+@contextlib.asynccontextmanager
+async def _at_the_desk(house: House, asking: Asking) -> AsyncIterator[None]:
+    """Under the lock between servers that guards the line of questions, where there is one.
+
+    How many may wait is decided by rows under the queue's own lock, so that a lock which ended early breaks
+    nothing; one that cannot be had refuses the question.
+    """
+    try:
+        async with house.coordination.lock(_line(asking.kind, asking.run)):
+            yield
+    except Unavailable as refusal:
+        if refusal.reason is not Reason.COORDINATION_UNAVAILABLE:
+            raise
+        raise asking.locked_out(refusal) from refusal
+
+
+async def _find(house: House, query_id: str) -> QueryTask | None:
+    async def operation(tx: Tx) -> QueryTask | None:
+        return await tx.queries.get(query_id)
+
+    return await house.store.read(operation)
+
+
+async def _forget(house: House, query_id: str) -> None:
+    async def operation(tx: Tx) -> None:
+        tx.queries.delete(query_id)
+
+    with contextlib.suppress(PenstockError):
+        await house.store.transact(operation, key=query_id)
+
+
+# Workers
+
+
+async def wait_for(
+    house: House,
+    kind: QueryKind,
+    request: Poll,
+    lease: Callable[[], Awaitable[LeasedQuery | None]],
+    wait_ms: int,
+    draining: asyncio.Event,
+) -> LeasedQuery | None:
+    """Try to lease a question until there is one, or the wait is over."""
+
+    async def look() -> tuple[LeasedQuery | None, bool]:
+        leased = await lease()
+        return leased, leased is not None
+
+    leased, _ = await until(house, bell(kind, request.namespace, request.task_queue), look, wait_ms, draining)
+    return leased
+
+
+async def lease_unless_gone(house: House, kind: QueryKind, request: Poll) -> LeasedQuery | None:
+    """Lease the oldest question that the worker can answer; if the caller hangs up meanwhile, it waits again."""
+    leasing = asyncio.ensure_future(_lease(house, kind, request))
+    try:
+        return await asyncio.shield(leasing)
+    except asyncio.CancelledError:
+        leased = await leasing
+        if leased is not None:
+            await hand_back(house, leased)
+        raise
+
+
+async def hand_back(house: House, leased: LeasedQuery) -> None:
+    """Undo a lease whose poller hung up before it was told."""
+
+    async def operation(tx: Tx) -> None:
+        query = await tx.queries.lock(leased.query.query_id)
+        if query is None or query.state is not QueryState.LEASED or query.attempt != leased.query.attempt:
+            return
+        tx.queries.save(replace(query, state=QueryState.PENDING, lease_owner=None, lease_expires_at_ms=None))
+        tx.wake(bell(query.kind, query.namespace, query.task_queue))
+
+    await house.store.transact(operation, key=leased.query.query_id)
+
+
+async def _lease(house: House, kind: QueryKind, request: Poll) -> LeasedQuery | None:
+    async def operation(tx: Tx) -> QueryTask | None:
+        found = await tx.workers.get(request.namespace, request.worker_id)
+        intents = {
+            each.build_id: each for each in await tx.cohorts.list(request.namespace, request.task_queue)
+        }
+        worker = check_may_poll(found, request.worker_id, request.task_queue, request.build_id, intents)
+        if tx.now_ms - worker.heartbeat_at_ms > house.settings.polls.worker_stale_after_ms // 6:
+            tx.workers.touch(request.namespace, worker.worker_id, tx.now_ms)
+        fit = dispatch.fit(worker, worker.workflow_types)
+        query = await tx.queries.lock_next(request.namespace, request.task_queue, fit, tx.now_ms, kind)
+        if query is None:
+            return None
+        leased = replace(
+            query,
+            state=QueryState.LEASED,
+            attempt=query.attempt + 1,
+            lease_owner=worker.worker_id,
+            lease_expires_at_ms=tx.now_ms + house.settings.leases.query_lease_ms,
+        )
+        tx.queries.save(leased)
+        return leased
+
+    line = f"{_LINES[kind]}:{request.namespace}:{request.task_queue}"
+    query = await house.store.transact(operation, key=line, line=Line.CLAIM)
+    return None if query is None else await _equipped(house, query)
+
+
+async def _equipped(house: House, query: QueryTask) -> LeasedQuery:
+    """The question with the history that answers it, read after the lease so that nobody waits for the reading."""
+
+    async def operation(tx: Tx) -> LeasedQuery:
+        run = await tx.runs.get(query.run_id)
+        assert run is not None, "a question names a run that exists"
+        return LeasedQuery(query, run, await tx.histories.page(run.run_id, 0, HISTORY_EVENTS_MAX))
+
+    return await house.store.read(operation)
+
+
+async def report(
+    house: House,
+    holding: Holding,
+    namespace: str,
+    query_id: str,
+    owner: str,
+    attempt: int,
+    state: QueryState,
+    outcome: dict[str, Any],
+) -> QueryTask:
+    """Take a worker's answer, if it still holds the question."""
+
+    async def operation(tx: Tx) -> QueryTask:
+        query = _held(await tx.queries.lock(query_id), holding, namespace, owner, attempt, tx.now_ms)
+        done = replace(
+            query,
+            state=state,
+            lease_owner=None,
+            lease_expires_at_ms=None,
+            outcome=json.dumps(outcome, ensure_ascii=False),
+        )
+        tx.queries.save(done)
+        tx.wake(_answer_bell(query_id))
+        return done
+
+    return await house.store.transact(operation, key=query_id)
+
+
+def _held(
+    query: QueryTask | None, holding: Holding, namespace: str, owner: str, attempt: int, now_ms: int
+) -> QueryTask:
+    noun = holding.noun
+    if query is None or query.namespace != namespace or query.kind is not holding.kind:
+        raise NotFound(
+            holding.not_found, f"There is no such {noun}; its caller may have gone.", outcome="rejected"
+        )
+    if query.state is not QueryState.LEASED:
+        raise LeaseLost(holding.not_leased, f"The {noun} is not leased to anybody.", outcome="rejected")
+    if query.lease_owner != owner:
+        raise LeaseLost(
+            holding.other_owner,
+            f"The {noun} is leased to {query.lease_owner!r}.",
+            lease_owner=query.lease_owner,
+            outcome="rejected",
+        )
+    if query.attempt != attempt:
+        raise LeaseLost(
+            holding.other_attempt,
+            f"The {noun} is in attempt {query.attempt}.",
+            current_attempt=query.attempt,
+            outcome="rejected",
+        )
+    if (query.lease_expires_at_ms or 0) <= now_ms:
+        raise LeaseLost(holding.expired, f"The lease of the {noun} has expired.", outcome="rejected")
+    return query
+
+
+async def mend(house: House, query_id: str) -> bool:
+    """A question whose caller is gone disappears; one whose worker is gone waits again."""
+
+    async def operation(tx: Tx) -> bool:
+        query = await tx.queries.lock(query_id)
+        if query is None:
+            return False
+        if query.expires_at_ms <= tx.now_ms:
+            tx.queries.delete(query_id)
+            return True
+        if query.state is QueryState.LEASED and (query.lease_expires_at_ms or 0) <= tx.now_ms:
+            tx.queries.save(
+                replace(query, state=QueryState.PENDING, lease_owner=None, lease_expires_at_ms=None)
+            )
+            tx.wake(bell(query.kind, query.namespace, query.task_queue))
+            return True
+        return False
+
+    return await house.store.transact(operation, key=query_id)
+
+
+def bell(kind: QueryKind, namespace: str, task_queue: str) -> Bell:
+    """Rung when a question is put in line."""
+    return f"{_LINES[kind]}:{namespace}:{task_queue}".replace(",", ";")
+
+
+def _line(kind: QueryKind, run: Run) -> str:
+    return f"{_LINES[kind]}:{run.namespace}:{run.task_queue}"
+
+
+def _answer_bell(query_id: str) -> Bell:
+    return f"query:{query_id}"

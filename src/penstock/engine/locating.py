@@ -1,0 +1,32 @@
+"""Which run a reader means: the current one of a workflow id, or any that is named, also a past one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.core.model import Host, Instance, Run, RunId
+from penstock.engine.addressing import no_instance, no_run
+from penstock.ports.store import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    run: Run
+    instance: Instance
+
+    @property
+    def is_current(self) -> bool:
+        return self.run.run_id == self.instance.run_id
+
+
+async def locate(tx: Tx, namespace: str, workflow_id: str, run_id: str | None = None) -> Located:
+    """The run of a workflow; standalone activities are not found here."""
+    instance = await tx.runs.instance(namespace, workflow_id)
+    if instance is None:
+        raise no_instance(workflow_id)
+    run = await tx.runs.get(instance.run_id if run_id is None else RunId(run_id))
+    if run is None or (run.namespace, run.workflow_id) != (namespace, workflow_id):
+        raise no_run(workflow_id, run_id or instance.run_id)
+    if run.host is not Host.WORKFLOW:
+        raise no_instance(workflow_id)
+    return Located(run, instance)

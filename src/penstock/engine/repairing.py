@@ -1,0 +1,192 @@
+"""Repairing: what should run and does not is put in line again, for one run or for all that are found.
+
+Sweepers do this by themselves; an operator asks for it who does not want to wait for a rest to end, or whose
+database was changed by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+import structlog
+
+from penstock.core.history import waits
+from penstock.core.model import Run, RunId, Task, TaskState
+from penstock.engine import activity_reports, workflow_reports
+from penstock.engine.addressing import Address, check_open, check_workflow, on_run
+from penstock.engine.house import House
+from penstock.engine.recording import follow_up, put_back
+from penstock.errors import PenstockError
+from penstock.ports.store import Tx
+
+RUNS_LOOKED_AT: Final = 1_000
+log = structlog.get_logger("penstock.repair")
+
+
+class RepairOutcome(StrEnum):
+    DISPATCHED = "repair_dispatched"
+    NOT_NEEDED = "repair_not_needed"
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    run: Run
+    outcome: RepairOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What could be repaired in a namespace; of each kind at most as many as were asked for."""
+
+    now_ms: int
+    tasks: Sequence[Task]
+    """Leases that have ended."""
+    runs: Sequence[Run]
+    """Runs whose workflow task is missing."""
+    more_tasks: bool = False
+    more_runs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    id: str
+    message: str
+
+
+@dataclass(slots=True)
+class Pass:
+    """What one pass found and did."""
+
+    tasks_found: int = 0
+    runs_found: int = 0
+    tasks_repaired: int = 0
+    runs_repaired: int = 0
+    task_failures: list[Failure] = field(default_factory=list)
+    run_failures: list[Failure] = field(default_factory=list)
+
+
+async def repair(house: House, address: Address) -> Repaired:
+    """Have the current run of a workflow decided as soon as a worker is free.
+
+    A workflow task that rests after a failure is ready at once; one that is missing is made.
+    """
+
+    async def act(tx: Tx, run: Run) -> Repaired:
+        check_workflow(run)
+        check_open(run)
+        return await _mend(tx, run)
+
+    repaired = await on_run(house, address, act)
+    if repaired.outcome is RepairOutcome.NOT_NEEDED and await _take_back(house, repaired.run):
+        repaired = replace(repaired, outcome=RepairOutcome.DISPATCHED)
+    log.info("repair", run_id=repaired.run.run_id, outcome=repaired.outcome.value)
+    return repaired
+
+
+def is_stranded(run: Run) -> bool:
+    """Whether an open run without a workflow task will never get one: nothing that it waits for is open."""
+    if run.owed or run.open_updates:
+        return True
+    waiting = waits.parse(run.waits)
+    held = run.open_activities + run.open_timers + run.open_children
+    return not held and waiting.condition is None and not waiting.selections
+
+
+async def candidates(house: House, namespace: str, limit: int) -> Candidates:
+    async def operation(tx: Tx) -> Candidates:
+        tasks = await tx.survey.overdue_tasks(namespace, tx.now_ms, limit + 1)
+        ids = await tx.survey.without_task(namespace, RUNS_LOOKED_AT, RUNS_LOOKED_AT)
+        found = await tx.runs.get_many(ids) if ids else ()
+        runs = [run for run in found if run is not None and is_stranded(run)]
+        return Candidates(tx.now_ms, tasks[:limit], runs[:limit], len(tasks) > limit, len(runs) > limit)
+
+    return await house.store.read(operation)
+
+
+async def repair_all(
+    house: House, namespace: str, limit: int, run_ids: Sequence[str] = (), workflow_id: str | None = None
+) -> Pass:
+    """Repair what is found in a namespace, or what is named; what fails does not keep the rest from it."""
+    done = Pass()
+    if run_ids or workflow_id is not None:
+        chosen = await _chosen(house, namespace, run_ids, workflow_id)
+    else:
+        found = await candidates(house, namespace, limit)
+        done.tasks_found = len(found.tasks)
+        for task in found.tasks:
+            done.tasks_repaired += await _attempt(task.task_id, done.task_failures, _reclaim(house, task))
+        chosen = [run.run_id for run in found.runs]
+    done.runs_found = len(chosen)
+    for run_id in chosen:
+        done.runs_repaired += await _attempt(run_id, done.run_failures, _repair_run(house, run_id))
+    return done
+
+
+async def _chosen(
+    house: House, namespace: str, run_ids: Sequence[str], workflow_id: str | None
+) -> Sequence[RunId]:
+    """The named runs that are there and open; runs of other namespaces are not there."""
+
+    async def operation(tx: Tx) -> Sequence[RunId]:
+        ids = [RunId(each) for each in dict.fromkeys(run_ids)]
+        if workflow_id is not None:
+            instance = await tx.runs.instance(namespace, workflow_id)
+            ids += [] if instance is None or instance.run_id in ids else [instance.run_id]
+        found = await tx.runs.get_many(ids) if ids else ()
+        return [run.run_id for run in found if run is not None and run.namespace == namespace and run.is_open]
+
+    return await house.store.read(operation)
+
+
+async def _attempt(name: str, failures: list[Failure], act: Awaitable[bool]) -> bool:
+    try:
+        return await act
+    except PenstockError as error:
+        failures.append(Failure(name, error.message))
+        return False
+
+
+async def _reclaim(house: House, task: Task) -> bool:
+    if task.activity_id is None:
+        return await workflow_reports.reclaim(house, task.task_id)
+    return await activity_reports.reclaim(house, task.task_id)
+
+
+async def _repair_run(house: House, run_id: RunId) -> bool:
+    async def operation(tx: Tx) -> bool:
+        run = await tx.runs.lock(run_id)
+        if run is None or not run.is_open:
+            return False
+        return (await _mend(tx, run)).outcome is RepairOutcome.DISPATCHED
+
+    return await house.store.transact(operation, key=run_id)
+
+
+async def _mend(tx: Tx, run: Run) -> Repaired:
+    live = await tx.tasks.lock_workflow_task(run.run_id)
+    if live is None:
+        if not is_stranded(run):
+            return Repaired(run, RepairOutcome.NOT_NEEDED)
+        run = await follow_up(tx, run, wakes=True)
+        tx.runs.save(run)
+        return Repaired(run, RepairOutcome.DISPATCHED)
+    rests = live.state is TaskState.DELAYED and (run.task_failures or run.blocked is not None)
+    if not rests:
+        return Repaired(run, RepairOutcome.NOT_NEEDED)
+    put_back(tx, replace(live, state=TaskState.READY, available_at_ms=tx.now_ms), TaskState.DELAYED)
+    return Repaired(run, RepairOutcome.DISPATCHED)
+
+
+async def _take_back(house: House, run: Run) -> bool:
+    """Whether the run's workflow task was leased beyond its end, and waits again now."""
+
+    async def operation(tx: Tx) -> Sequence[Task]:
+        return await tx.survey.live_tasks(run.run_id, 25)
+
+    for task in await house.store.read(operation):
+        if task.activity_id is None and task.state is TaskState.LEASED:
+            return await workflow_reports.reclaim(house, task.task_id)
+    return False

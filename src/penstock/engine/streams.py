@@ -1,0 +1,228 @@
+"""Streams that runs write: added to by workflow code and by callers, read by whoever waits for more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core import streams
+from penstock.core.model import Json, Run, RunId
+from penstock.core.streams import Append, Appended, Close, Directive, StreamItem, WorkflowStream
+from penstock.engine.addressing import Address, check_open, check_workflow, on_run
+from penstock.engine.house import House
+from penstock.engine.locating import locate
+from penstock.engine.waiting import until
+from penstock.errors import Exhausted, NotFound, Reason
+from penstock.ports.store import Tx
+from penstock.ports.wakeups import run_bell
+
+PAGE_BYTES_MAX: Final = 4_000_000
+ITEMS_AT_ONCE: Final = 1_000
+"""So many items of a stream are deleted in one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    run: Run
+    stream: WorkflowStream
+    appended: Appended | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    run: Run
+    stream: WorkflowStream
+    items: Sequence[StreamItem]
+    start: int
+
+    @property
+    def next_offset(self) -> int:
+        return self.items[-1].offset + 1 if self.items else self.start
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing comes after it, now or later."""
+        return self.stream.is_terminal and self.next_offset >= self.stream.total_items
+
+
+# Writing
+
+
+async def apply(tx: Tx, run: Run, directives: Sequence[Json]) -> None:
+    """Record what a workflow task wrote to its streams. Each item is added once, however often it is sent."""
+    if not directives:
+        return
+    known = {stream.name: stream for stream in await tx.streams.of_run(run.run_id)}
+    by_stream: dict[str, list[Directive]] = {}
+    for each in map(streams.directive, directives):
+        by_stream.setdefault(each.stream, []).append(each)
+    streams.check_streams(len(known.keys() | by_stream.keys()))
+    for name, wanted in by_stream.items():
+        try:
+            await _write(tx, run, known.get(name), name, [each.act for each in wanted])
+        except Exhausted as refusal:
+            raise refusal.with_details(http_status=409) from refusal
+
+
+async def add(house: House, address: Address, name: str, wanted: Append) -> Written:
+    """Add a caller's items to a stream of an open run."""
+    return await _on_stream(house, address, name, wanted)
+
+
+async def close(house: House, address: Address, name: str, wanted: Close) -> Written:
+    return await _on_stream(house, address, name, wanted)
+
+
+async def _on_stream(house: House, address: Address, name: str, wanted: Append | Close) -> Written:
+    async def act(tx: Tx, run: Run) -> Written:
+        check_workflow(run)
+        check_open(run)
+        known = {stream.name: stream for stream in await tx.streams.of_run(run.run_id)}
+        streams.check_streams(len(known.keys() | {name}))
+        stream, appended = await _write(tx, run, known.get(name), name, [wanted])
+        return Written(run, stream, appended)
+
+    return await on_run(house, address, act)
+
+
+async def _write(
+    tx: Tx, run: Run, before: WorkflowStream | None, name: str, acts: Sequence[Append | Close]
+) -> tuple[WorkflowStream, Appended | None]:
+    """Do several things with one stream, and record it once. Says what was added last."""
+    stream = before or WorkflowStream(run.run_id, name, opened_at_ms=tx.now_ms)
+    keys = [key for act in acts if isinstance(act, Append) for key in act.keys]
+    known = dict(await tx.streams.offsets(run.run_id, name, keys)) if before is not None and keys else {}
+    appended: Appended | None = None
+    for act in acts:
+        if isinstance(act, Close):
+            stream = streams.close(stream, act, tx.now_ms)
+            continue
+        appended = streams.append(stream, act, known, tx.now_ms)
+        stream = appended.stream
+        known |= {item.idempotency_key: item.offset for item in appended.items if item.idempotency_key}
+        tx.streams.append(appended.items)
+    if before is None:
+        tx.streams.insert(stream)
+    elif stream != before:
+        tx.streams.save(stream)
+    tx.wake(run_bell(run.run_id))
+    return stream, appended
+
+
+# Reading
+
+
+async def listed(
+    house: House, namespace: str, workflow_id: str, run_id: str
+) -> tuple[Run, Sequence[WorkflowStream]]:
+    async def operation(tx: Tx) -> tuple[Run, Sequence[WorkflowStream]]:
+        run = (await locate(tx, namespace, workflow_id, run_id)).run
+        found = await tx.streams.of_run(run.run_id)
+        return run, [streams.with_run(each, run.closed_at_ms) for each in found]
+
+    return await house.store.read(operation)
+
+
+async def describe(
+    house: House, namespace: str, workflow_id: str, run_id: str, name: str
+) -> tuple[Run, WorkflowStream]:
+    async def operation(tx: Tx) -> tuple[Run, WorkflowStream]:
+        run = (await locate(tx, namespace, workflow_id, run_id)).run
+        found = await tx.streams.get(run.run_id, name)
+        if found is None:
+            raise _not_found(run, name)
+        return run, streams.with_run(found, run.closed_at_ms)
+
+    return await house.store.read(operation)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which items a reader wants next."""
+
+    namespace: str
+    workflow_id: str
+    run_id: str
+    name: str
+    start: int
+    items_max: int
+
+
+async def read(house: House, wanted: Wanted, wait_ms: int, draining: asyncio.Event) -> Page:
+    """The items from an offset on, waiting for the first of them. All before that offset counts as read.
+
+    A stream that is not there yet may still come, as long as its run is open.
+    """
+
+    async def look() -> tuple[Page, bool]:
+        page = await house.store.read(lambda tx: _page(tx, wanted))
+        return page, bool(page.items) or page.stream.is_terminal
+
+    page, _ = await until(house, run_bell(wanted.run_id), look, wait_ms, draining)
+    left_behind = min(wanted.start, page.stream.total_items)
+    if left_behind > page.stream.read_items:
+        await _mark_read(house, page.run.run_id, wanted.name, left_behind)
+    return page
+
+
+async def _page(tx: Tx, wanted: Wanted) -> Page:
+    run = (await locate(tx, wanted.namespace, wanted.workflow_id, wanted.run_id)).run
+    stream = await tx.streams.get(run.run_id, wanted.name)
+    if stream is None and not run.is_open:
+        raise _not_found(run, wanted.name)
+    if stream is None:
+        return Page(run, WorkflowStream(run.run_id, wanted.name, opened_at_ms=tx.now_ms), (), wanted.start)
+    stream = streams.with_run(stream, run.closed_at_ms)
+    sizes = await tx.streams.sizes(run.run_id, wanted.name, wanted.start, wanted.items_max)
+    count = _that_fit(sizes)
+    items = await tx.streams.page(run.run_id, wanted.name, wanted.start, count) if count else ()
+    return Page(run, stream, items, wanted.start)
+
+
+def _that_fit(sizes: Sequence[int]) -> int:
+    """How many items an answer holds: at least one, if there is one."""
+    total = 0
+    for count, size in enumerate(sizes):
+        total += size
+        if total > PAGE_BYTES_MAX and count:
+            return count
+    return len(sizes)
+
+
+async def _mark_read(house: House, run_id: RunId, name: str, items: int) -> None:
+    async def operation(tx: Tx) -> None:
+        tx.streams.mark_read(run_id, name, items)
+
+    await house.store.transact(operation, key=run_id)
+
+
+def _not_found(run: Run, name: str) -> NotFound:
+    return NotFound(
+        Reason.WORKFLOW_STREAM_NOT_FOUND,
+        f"The run has no stream {name!r}.",
+        workflow_id=run.workflow_id,
+        run_id=run.run_id,
+        stream_name=name,
+    )
+
+
+# Keeping house
+
+
+async def forget(house: House, name: tuple[RunId, str]) -> bool:
+    """Delete a stream that was closed for longer than it is to be kept, its items first, in portions."""
+
+    async def operation(tx: Tx) -> bool:
+        stream = await tx.streams.get(*name)
+        if stream is None or stream.expires_at_ms is None or stream.expires_at_ms > tx.now_ms:
+            return False
+        full = await tx.streams.clear(*name, ITEMS_AT_ONCE) >= ITEMS_AT_ONCE
+        if not full:
+            tx.streams.delete(*name)
+        return full
+
+    while await house.store.transact(operation, key=f"stream:{name[0]}"):
+        pass
+    return True

@@ -1,0 +1,96 @@
+"""Streams: messages to workflows, and the items that runs write."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from penstock.core.model import Blob, Run
+from penstock.engine import messages, streams
+from penstock.engine.messages import Sending
+from penstock.engine.streams import Wanted
+from penstock.server.endpoints.talking import address
+from penstock.server.operation import Answer, Call, text_path
+from penstock.wire import payloads
+from penstock.wire import streams as wire
+from penstock.wire.parsing import refuse
+from penstock.wire.streams import AppendItems, CloseStream, ReadItems, SendMessage
+
+_MESSAGE_STREAM = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+async def send(call: Call) -> Answer:
+    request: SendMessage = call.body
+    stream = text_path(call, "stream")
+    if not _MESSAGE_STREAM.fullmatch(stream):
+        raise refuse("stream", "must be 1 to 128 letters, digits, dots, underscores, colons or dashes")
+    content = Blob(payloads.parse(request.input, "input").blob)
+    sent = await messages.send(call.house, Sending(address(call), stream, request.message_id, content))
+    return Answer(
+        {
+            "workflow_id": sent.run.workflow_id,
+            "run_id": sent.run.run_id,
+            "stream_name": stream,
+            "message_id": request.message_id,
+            "position": sent.position,
+            "outcome": "message_deduplicated" if sent.repeated else "message_appended",
+            "retained": sent.repeated,
+        },
+        200 if sent.repeated else 202,
+    )
+
+
+async def list_all(call: Call) -> Answer:
+    run, found = await streams.listed(call.house, *_run(call))
+    return Answer(_about(run) | {"streams": [wire.stream(run, each) for each in found]})
+
+
+async def describe(call: Call) -> Answer:
+    run, found = await streams.describe(call.house, *_run(call), text_path(call, "stream"))
+    return Answer(_about(run) | {"stream": wire.stream(run, found)})
+
+
+async def read(call: Call) -> Answer:
+    query: ReadItems = call.query
+    wanted = Wanted(*_run(call), text_path(call, "stream"), query.start, query.max_items)
+    page = await streams.read(call.house, wanted, query.wait_seconds * 1000, call.dispatcher.draining)
+    return Answer(
+        _about(page.run)
+        | {
+            "stream": wire.stream(page.run, page.stream),
+            "items": [wire.item(each) for each in page.items],
+            "next_offset": page.next_offset,
+            "terminal": page.is_last,
+        }
+    )
+
+
+async def append(call: Call) -> Answer:
+    request: AppendItems = call.body
+    written = await streams.add(call.house, address(call), text_path(call, "stream"), wire.append(request))
+    appended = written.appended
+    assert appended is not None, "something was sent"
+    accepted = len(appended.items)
+    return Answer(
+        _about(written.run)
+        | {
+            "stream": wire.stream(written.run, written.stream),
+            "accepted_offsets": list(appended.offsets),
+            "accepted": accepted,
+            "deduped": len(appended.offsets) - accepted,
+        }
+    )
+
+
+async def close(call: Call) -> Answer:
+    request: CloseStream = call.body
+    written = await streams.close(call.house, address(call), text_path(call, "stream"), wire.close(request))
+    return Answer(_about(written.run) | {"stream": wire.stream(written.run, written.stream)})
+
+
+def _run(call: Call) -> tuple[str, str, str]:
+    return call.namespace, text_path(call, "workflow_id", 128), text_path(call, "run_id")
+
+
+def _about(run: Run) -> dict[str, Any]:
+    return {"workflow_id": run.workflow_id, "workflow_run_id": run.run_id}

@@ -1,0 +1,48 @@
+"""What the tests of the catalogue's rows share: servers with short leases, and a namespace for each test."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.acceptance.cluster import Cluster
+from tests.acceptance.conftest import serving
+from tests.support.servers import Server
+
+_numbers = itertools.count(1)
+
+
+@contextlib.asynccontextmanager
+async def clusters(
+    topology: str, folder: Path, postgres: Server, settings: Mapping[str, str]
+) -> AsyncIterator[Cluster]:
+    """Real servers of one topology, as long as the block lasts."""
+    async with serving(topology, folder, postgres, settings) as cluster:
+        yield cluster
+
+
+async def apart(cluster: Cluster) -> Cluster:
+    """The cluster, asked in an empty namespace."""
+    name = f"fault-{next(_numbers)}"
+    (await cluster.post("/api/namespaces", {"name": name}, role="admin")).expect(201)
+    return cluster.at(name)
+
+
+def said(cluster: Cluster, event: str) -> list[dict[str, Any]]:
+    """The lines of the servers' logs that tell of an event in the cluster's namespace."""
+    lines: list[dict[str, Any]] = []
+    for server in cluster.servers:
+        for text in server.log.read_text().splitlines():
+            with contextlib.suppress(ValueError):
+                lines.append(json.loads(text))
+    return [
+        line
+        for line in lines
+        if isinstance(line, dict)
+        and line.get("event") == event
+        and line.get("namespace") == cluster.namespace
+    ]

@@ -1,0 +1,289 @@
+"""Databases of earlier schemas: they are brought up to date, and what they hold goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from penstock.core.model import (
+    Activity,
+    ActivityTimeouts,
+    RetryPolicy,
+    Run,
+    RunId,
+    Task,
+    Timer,
+)
+from penstock.ports.store import Store, Tx
+from penstock.stores.migrating import Migration, migrations
+from penstock.stores.sql.catalogue import Dialect
+from penstock.wakeups.local import LocalWakeups
+from tests.stores.conftest import open_store
+from tests.stores.working import look, record
+from tests.support.builders import NOW_MS, a_child, a_letter, a_request, an_event, an_update
+from tests.support.clock import ManualClock
+
+NEWEST = len(migrations(Dialect.SQLITE))
+BEFORE_WORKFLOWS = (1, 2, 3)
+"""Schemas whose runs do not know what they wait for."""
+Row = Mapping[str, Any]
+
+
+def an_old_run(run_id: str, **changes: Any) -> Row:
+    """A run as the first schema has it."""
+    plain: dict[str, Any] = {
+        "run_id": run_id,
+        "namespace": "default",
+        "workflow_id": f"order-{run_id}",
+        "run_number": 1,
+        "host": "workflow",
+        "workflow_type": "Order",
+        "task_queue": "orders",
+        "level": 3,
+        "key": "",
+        "weight_milli": 1000,
+        "input": "",
+        "memo": '{"note":"ü"}',
+        "search_attributes": "{}",
+        "started_at_ms": NOW_MS,
+        "status": "waiting",
+        "last_progress_at_ms": NOW_MS,
+        "last_sequence": 1,
+        "last_step": 1,
+        "last_task": 1,
+        "open_activities": 0,
+        "open_timers": 0,
+        "buffered": 0,
+        "task_failures": 0,
+    }
+    return plain | changes
+
+
+OLD_RUNS = (
+    an_old_run("calling", open_activities=2),
+    an_old_run("sleeping", open_timers=1),
+    an_old_run("new", status="pending", open_activities=1),
+    an_old_run("going", status="running", open_timers=3),
+    an_old_run("idle"),
+    an_old_run("done", status="completed", closed_at_ms=NOW_MS, closed_reason="completed", open_activities=1),
+)
+OLD_TASK: Row = {
+    "task_id": "idle-1",
+    "queue_id": 1,
+    "namespace": "default",
+    "task_queue": "orders",
+    "kind": "workflow",
+    "run_id": "idle",
+    "activity_id": None,
+    "type": "Order",
+    "compatibility": None,
+    "level": 3,
+    "key": "",
+    "state": "ready",
+    "available_at_ms": NOW_MS,
+    "enqueued_at_ms": NOW_MS,
+    "attempt": 0,
+}
+OLD_ACTIVITY: Row = {
+    "activity_id": "calling-a1",
+    "run_id": "calling",
+    "task_id": "calling-2",
+    "step": 1,
+    "activity_type": "Charge",
+    "task_queue": "orders",
+    "arguments": "",
+    "retry": '{"max_attempts":3,"given":true,"backoff_s":[1,5],"non_retryable_error_types":["CardDeclined"]}',
+    "timeouts": '{"start_to_close_ms":30000}',
+    "extra": '{"parallel_group_path":[]}',
+    "scheduled_at_ms": NOW_MS,
+    "status": "pending",
+    "attempt": 0,
+}
+OLD_TIMER: Row = {
+    "timer_id": "sleeping-t1",
+    "run_id": "sleeping",
+    "step": 1,
+    "delay_s": 60,
+    "fire_at_ms": NOW_MS,
+    "extra": "{}",
+    "state": "open",
+}
+OLD_END: Row = {
+    "run_id": "done",
+    "sequence": 1,
+    "type": "WorkflowCompleted",
+    "payload": "{}",
+    "recorded_at_ms": NOW_MS,
+}
+OLD_ROWS: Sequence[tuple[str, Row]] = (
+    *(("runs", run) for run in OLD_RUNS),
+    ("events", OLD_END),
+    ("queues", {"namespace": "default", "name": "orders", "kind": "workflow"}),
+    ("tasks", {**OLD_TASK, "route": "Order\x1f"}),
+    ("activities", OLD_ACTIVITY),
+    ("timers", OLD_TIMER),
+)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
+    if request.param == "sqlite":
+        return tmp_path / "penstock.db"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+@pytest.fixture
+async def migrated(
+    address: str | Path, schema: int, clock: ManualClock, wakeups: LocalWakeups
+) -> AsyncIterator[Store]:
+    """A store over a database that was made and filled by an earlier program."""
+    await fill(address, schema)
+    store = await open_store(address, clock, wakeups)
+    yield store
+    await store.close()
+
+
+async def fill(address: str | Path, schema: int) -> None:
+    """Make a database of an earlier schema, and put the old rows into it."""
+    match address:
+        case Path():
+            with contextlib.closing(sqlite3.connect(address)) as file:
+                for migration in migrations(Dialect.SQLITE)[:schema]:
+                    file.executescript(migration.sql)
+                for statement, values in (*_noted(Dialect.SQLITE, schema), *_inserts("?{}")):
+                    file.execute(statement, values)
+                file.commit()
+        case str():
+            connection = await asyncpg.connect(address)
+            try:
+                for migration in migrations(Dialect.POSTGRES)[:schema]:
+                    await connection.execute(migration.sql)
+                for statement, values in (*_noted(Dialect.POSTGRES, schema), *_inserts("${}")):
+                    await connection.execute(statement, *values)
+            finally:
+                await connection.close()
+
+
+def _noted(dialect: Dialect, schema: int) -> list[tuple[str, tuple[Any, ...]]]:
+    """The statements that say which migrations a database has."""
+    number = "INTEGER" if dialect is Dialect.SQLITE else "BIGINT"
+    table = (
+        f"CREATE TABLE migrations (number {number} PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)"
+    )
+    known: Sequence[Migration] = migrations(dialect)[:schema]
+    return [
+        (table, ()),
+        *(
+            (f"INSERT INTO migrations VALUES ({each.number}, '{each.name}', '{each.checksum}')", ())
+            for each in known
+        ),
+    ]
+
+
+def _inserts(mark: str) -> list[tuple[str, tuple[Any, ...]]]:
+    found = []
+    for table, row in OLD_ROWS:
+        marks = ", ".join(mark.format(place) for place in range(1, len(row) + 1))
+        found.append((f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values())))
+    return found
+
+
+async def run_of(store: Store, run_id: str) -> Run:
+    run = await look(store, lambda tx: tx.runs.get(RunId(run_id)))
+    assert run is not None
+    return run
+
+
+every_schema = pytest.mark.parametrize("schema", range(1, NEWEST))
+before_workflows = pytest.mark.parametrize("schema", BEFORE_WORKFLOWS)
+
+
+@every_schema
+async def test_the_runs_of_an_earlier_database_are_read_as_they_were(migrated: Store, schema: int):
+    for old in OLD_RUNS:
+        run = await run_of(migrated, old["run_id"])
+        assert {name: getattr(run, name) for name in old} == old
+
+
+@every_schema
+async def test_the_tasks_activities_and_timers_of_an_earlier_database_wait_on(migrated: Store, schema: int):
+    task = Task(**OLD_TASK, seq=1)
+    activity = Activity(
+        **{
+            **OLD_ACTIVITY,
+            "retry": RetryPolicy(3, True, (1, 5), ("CardDeclined",)),
+            "timeouts": ActivityTimeouts(start_to_close_ms=30_000),
+        }
+    )
+    assert await look(migrated, lambda tx: tx.tasks.get(task.task_id)) == task
+    assert await look(migrated, lambda tx: tx.activities.open_of(activity.run_id)) == [activity]
+    assert await look(migrated, lambda tx: tx.timers.open_of(RunId("sleeping"))) == [Timer(**OLD_TIMER)]
+
+
+@before_workflows
+async def test_open_runs_with_something_open_are_marked_as_not_knowing_their_groups(
+    migrated: Store, schema: int
+):
+    marked = {run["run_id"]: (await run_of(migrated, run["run_id"])).waits for run in OLD_RUNS}
+    old = '{"old":true}'
+    assert marked == {
+        "calling": old,
+        "sleeping": old,
+        "new": old,
+        "going": old,
+        "idle": "{}",
+        "done": "{}",
+    }
+
+
+@before_workflows
+async def test_old_runs_have_no_children_updates_or_signals_and_come_from_nowhere(
+    migrated: Store, schema: int
+):
+    for old in OLD_RUNS:
+        run = await run_of(migrated, old["run_id"])
+        assert (run.open_children, run.open_updates, run.unseen_signals) == (0, 0, 0)
+        assert (run.last_request, run.owed, run.lineage) == (0, 0, "{}")
+        assert (run.blocked, run.archived_at_ms) == (None, None)
+
+
+@every_schema
+async def test_an_old_run_goes_on_with_everything_that_is_new(migrated: Store, schema: int):
+    def write(tx: Tx) -> None:
+        tx.children.insert(a_child("idle"))
+        tx.updates.insert(an_update("u1", "idle"))
+        tx.requests.insert(a_request(run_id="idle"))
+        tx.letters.insert(a_letter(run_id="idle"))
+        tx.histories.append([an_event("idle", 1, "WorkflowContinuedAsNew")])
+
+    await record(migrated, write)
+    assert await look(migrated, lambda tx: tx.children.open_of(RunId("idle"))) == [a_child("idle")]
+    assert await look(migrated, lambda tx: tx.updates.next_accepted(RunId("idle"))) == an_update("u1", "idle")
+    assert await look(migrated, lambda tx: tx.letters.waiting(9)) == ["letter-1"]
+
+
+@every_schema
+@pytest.mark.parametrize("end", ["WorkflowFailed", "WorkflowContinuedAsNew"])
+async def test_an_old_run_that_has_ended_does_not_end_again(migrated: Store, schema: int, end: str):
+    with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
+        await record(migrated, lambda tx: tx.histories.append([an_event("done", 2, end)]))
+
+
+@every_schema
+async def test_a_sqlite_file_is_copied_before_it_is_changed(
+    tmp_path: Path, schema: int, clock: ManualClock, wakeups: LocalWakeups
+):
+    path = tmp_path / "penstock.db"
+    await fill(path, schema)
+    store = await open_store(path, clock, wakeups)
+    await store.close()
+    with contextlib.closing(sqlite3.connect(f"{path}.before-{schema + 1:04d}")) as copy:
+        assert copy.execute("SELECT max(number) FROM migrations").fetchone() == (schema,)
+        assert copy.execute("SELECT count(*) FROM runs").fetchone() == (len(OLD_RUNS),)
