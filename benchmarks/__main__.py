@@ -25,11 +25,13 @@ from benchmarks.report import show
 from benchmarks.scaling import Scaling
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.stands import Ground, StoreName
+from benchmarks.workflows import Workflows
 from benchmarks.workloads import WORKLOADS, Campaign
 
 SCALING, LIMITS, DISPATCH_RATES, ACCURACY = "scaling", "limits", "dispatch-rates", "accuracy"
-ADMISSION = "admission"
-NAMES = (*StoreName, *(each.name for each in WORKLOADS), LIMITS, SCALING, DISPATCH_RATES, ADMISSION, ACCURACY)
+ADMISSION, WORKFLOWS = "admission", "workflows"
+PARTS = (LIMITS, SCALING, DISPATCH_RATES, ADMISSION, WORKFLOWS, ACCURACY)
+NAMES = (*StoreName, *(each.name for each in WORKLOADS), *PARTS)
 LATEST = Path(__file__).parent / "results" / "latest.json"
 
 
@@ -75,6 +77,7 @@ def measure(sizes: Sizes, only: frozenset[str]) -> dict[str, Any]:
             "scaling": [],
             "dispatch_rates": None,
             "admission": None,
+            "workflows": None,
             "accuracy": [],
         }
         ground = Ground(folder, stack.enter_context(crew()), postgres)
@@ -86,6 +89,8 @@ def measure(sizes: Sizes, only: frozenset[str]) -> dict[str, Any]:
             report["dispatch_rates"] = DispatchRates(ground, sizes, _say).run(stores)
         if ADMISSION in parts:
             report["admission"] = Admission(ground, sizes, _say).run(stores)
+        if WORKFLOWS in parts:
+            report["workflows"] = Workflows(ground, sizes, _say).run(stores)
         if ACCURACY in parts:
             report["accuracy"] = Accuracy(ground, sizes, _say, install=sizes is FULL).run(stores)
     return report | {"seconds": round(time.monotonic() - began)}

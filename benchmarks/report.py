@@ -33,6 +33,9 @@ def show(report: Row, console: Console) -> None:
         if found["hot_group"]:
             console.print(_hot_group(found["hot_group"]))
         console.print(_why(found["why"]))
+    if report["workflows"]:
+        console.print(_workflows(report["workflows"]["at_work"]))
+        console.print(_asleep(report["workflows"]["asleep"]))
     if report["accuracy"]:
         console.print(_shares(report["accuracy"]))
         console.print(_crowds(report["accuracy"]))
@@ -300,6 +303,69 @@ def _why(rows: Sequence[Row]) -> Table:
             f"{row['p50_ms']:.1f}",
             f"{row['slowest_ms']:.1f}",
             f"below {row['target_ms']}",
+            _load(row),
+        )
+    return table
+
+
+def _workflows(rows: Sequence[Row]) -> Table:
+    table = _table(
+        "Workflows where they are large, through HTTP",
+        "store",
+        "what",
+        "size",
+        "ms",
+        "min..max",
+        "per s",
+        "CPU ms",
+        "time",
+        "CPU",
+        "late",
+        "load",
+        caption="ms: of one request; CPU ms: of server and database, for each; time, CPU: to the short, few or "
+        "standalone ones; late: the last reports to the first",
+    )
+    for row in rows:
+        table.add_row(
+            row["store"],
+            f"{row['part']}: {row['what']}",
+            _number(row["size"]),
+            f"{row['ms']['median']:.1f}",
+            f"{row['ms']['min']:.1f}..{row['ms']['max']:.1f}",
+            _number(row["per_second"]["median"]),
+            f"{row['cpu_ms']['median']:.2f}",
+            _ratio(row["ratios"]["time"]),
+            _ratio(row["ratios"]["cpu"]),
+            _ratio(row.get("late_to_early")),
+            _load(row),
+        )
+    return table
+
+
+def _asleep(rows: Sequence[Row]) -> Table:
+    table = _table(
+        "A server that has nothing to do, beside timers that sleep",
+        "store",
+        "timers",
+        "server CPU %",
+        "database CPU %",
+        "ratio",
+        "memory MiB",
+        "ratio",
+        "start s",
+        "ratio",
+        "load",
+    )
+    for row in rows:
+        table.add_row(
+            row["store"],
+            _number(row["timers"]),
+            *(_cpu(row["cpu_percent"], name) for name in ("server", "database")),
+            _ratio(row["ratios"]["cpu"]),
+            _number(row["memory_mib"]["median"]),
+            _ratio(row["ratios"]["memory"]),
+            f"{row['start_seconds']['median']:.1f}",
+            _ratio(row["ratios"]["start"]),
             _load(row),
         )
     return table

@@ -41,6 +41,19 @@ class Sizes:
     why_backlog: int
     why_keys: tuple[int, ...]
     why_asked: int
+    history_events: tuple[int, ...]
+    """How long histories are: short, more than a page, and long."""
+    history_runs: int
+    """Runs of each length."""
+    fan_out: int
+    signals: int
+    timers: int
+    idle_seconds: float
+    """How long a server with sleeping timers is left alone."""
+    listed: tuple[int, int]
+    """Closed runs among which some are looked for: few and many."""
+    listed_asked: int
+    listed_counted: int
 
 
 FULL = Sizes(
@@ -67,6 +80,15 @@ FULL = Sizes(
     why_backlog=100_000,
     why_keys=(1, 1000),
     why_asked=50,
+    history_events=(10, 1000, 10_000),
+    history_runs=40,
+    fan_out=1000,
+    signals=1000,
+    timers=100_000,
+    idle_seconds=20.0,
+    listed=(10_000, 1_000_000),
+    listed_asked=50,
+    listed_counted=2,
 )
 QUICK = Sizes(
     repetitions=1,
@@ -92,4 +114,13 @@ QUICK = Sizes(
     why_backlog=1000,
     why_keys=(1, 100),
     why_asked=3,
+    history_events=(10, 600, 1500),
+    history_runs=4,
+    fan_out=60,
+    signals=40,
+    timers=100,
+    idle_seconds=0.2,
+    listed=(1000, 2000),
+    listed_asked=2,
+    listed_counted=1,
 )

@@ -98,9 +98,10 @@ class Talk:
         return tasks
 
     async def take_one(self) -> Json:
-        """The next workflow task, which must be there or come."""
-        [task] = await self.take("workflow")
-        return task
+        """The next workflow task; waits until it comes."""
+        while not (tasks := await self.take("workflow")):
+            pass
+        return tasks[0]
 
     async def decide(self, task: Json, commands: Sequence[Json]) -> None:
         await self._work(f"workflow-tasks/{task['task_id']}/complete", _lease(task) | {"commands": commands})

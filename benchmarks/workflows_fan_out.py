@@ -71,22 +71,23 @@ class _Crew:
 
     async def work_off(self, until: Sequence[asyncio.Task[Any]] = ()) -> Took:
         """Complete as many activities as wait; done when all are reported, and what is given has ended."""
-        took, reported = Took(self._server.pids), 0
+        took = Took(self._server.pids)
         all_reported = asyncio.Event()
 
         async def loop() -> None:
-            nonlocal reported
             while not all_reported.is_set():
                 tasks = await self._talking.take("activity", self._batch)
-                await took.step(self._talking.complete_activities(tasks))
-                reported += len(tasks)
-                if reported >= self._count:
+                if tasks:
+                    await took.step(self._talking.complete_activities(tasks), len(tasks))
+                if took.done >= self._count:
                     all_reported.set()
 
         with took.whole():
             loops = [asyncio.create_task(loop()) for _ in range(LOOPS if self._batch == 1 else BATCH_LOOPS)]
             waiting = asyncio.create_task(all_reported.wait())
-            await asyncio.wait([waiting, *loops], return_when=asyncio.FIRST_COMPLETED)
+            ended, _ = await asyncio.wait([waiting, *loops], return_when=asyncio.FIRST_COMPLETED)
+            for each in ended:
+                each.result()
             await asyncio.gather(waiting, *until)
         for each in loops:
             each.cancel()
@@ -121,5 +122,5 @@ def group(size: int) -> Iterator[Json]:
 
 def _late_to_early(took: Took) -> float:
     """How long the last reports took, to how long the first did."""
-    part = max(1, took.steps // SLICES)
+    part = max(1, len(took.milliseconds) // SLICES)
     return sum(took.milliseconds[-part:]) / sum(took.milliseconds[:part])

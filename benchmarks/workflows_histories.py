@@ -7,6 +7,7 @@ runs and not on one that grows meanwhile.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,7 @@ async def _measure(stand: Stand, runs: int) -> dict[str, Took]:
             found[TASK_PAGE] = await _task_pages(stand, talking, tasks[:PAGED_RUNS])
             found |= await _pages(stand, talking, [str(task["workflow_id"]) for task in tasks])
         commands = [SIDE_EFFECT] * FEW + [WAIT]
-        found[APPEND] = await in_turn(
-            stand, [lambda task=task: talking.decide(task, commands) for task in tasks]
-        )
+        found[APPEND] = await in_turn(stand, [partial(talking.decide, task, commands) for task in tasks])
     return found
 
 
@@ -126,7 +125,7 @@ async def _pages(stand: Stand, talking: Talk, runs: Sequence[str]) -> dict[str, 
                 before, (_, token) = token, await took.step(talking.history_page(workflow_id, token))
                 last = before
     ends = {
-        what: await in_turn(stand, [lambda run=run, token=token: talking.history_page(run, token) for run in runs])
+        what: await in_turn(stand, [partial(talking.history_page, run, token) for run in runs])
         for what, token in ((FIRST, ""), (LAST, last))
     }
     return {PAGE: took} | ends

@@ -27,18 +27,17 @@ class Took:
     cpu_seconds: float = 0.0
     """Of server and database."""
     load: float = 0.0
-
-    @property
-    def steps(self) -> int:
-        return len(self.milliseconds)
+    done: int = 0
+    """Tasks, signals or pages: a step may be for several."""
 
     @property
     def per_second(self) -> float:
-        return self.steps / self.seconds
+        return self.done / self.seconds
 
     @property
     def cpu_ms(self) -> float:
-        return self.cpu_seconds * 1000 / self.steps
+        """For each that was done."""
+        return self.cpu_seconds * 1000 / self.done
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
@@ -49,11 +48,12 @@ class Took:
         self.cpu_seconds += sum(cpu_of(self.pids).values()) - cpu
         self.load = load_average()
 
-    async def step(self, step: Awaitable[Any]) -> Any:
+    async def step(self, step: Awaitable[Any], done: int = 1) -> Any:
         """One step, to be measured on its own as well."""
         began = time.perf_counter()
         found = await step
         self.milliseconds.append((time.perf_counter() - began) * 1000)
+        self.done += done
         return found
 
 
@@ -94,16 +94,14 @@ def row(
         "per_second": spread(took.per_second for took in tooks),
         "cpu_ms": spread((took.cpu_ms for took in tooks), 3),
         "ratios": {
-            "time": _compared(tooks, beside, lambda took: took.seconds / took.steps),
+            "time": _compared(tooks, beside, lambda took: took.seconds / took.done),
             "cpu": _compared(tooks, beside, lambda took: took.cpu_ms),
         },
         "load": loads(took.load for took in tooks),
     }
 
 
-def _compared(
-    tooks: Sequence[Took], beside: Sequence[Took], figure: Callable[[Took], float]
-) -> float | None:
+def _compared(tooks: Sequence[Took], beside: Sequence[Took], figure: Callable[[Took], float]) -> float | None:
     """One to the other, each as the median of its repetitions."""
     if not beside:
         return None

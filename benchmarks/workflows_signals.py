@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 import uvloop
@@ -61,10 +62,8 @@ class Signals:
         targets: Sequence[str] = names * (count // len(names))
         if heard == HEARD:
             await _open_waits(talking, len(names))
-        with _listening(talking, heard == HEARD):
-            return await at_once(
-                server, [lambda name=name: talking.signal(name) for name in targets], CONNECTIONS
-            )
+        async with _listening(talking, heard == HEARD):
+            return await at_once(server, [partial(talking.signal, name) for name in targets], CONNECTIONS)
 
 
 async def _open_waits(talking: Talk, runs: int) -> None:
@@ -76,8 +75,8 @@ async def _open_waits(talking: Talk, runs: int) -> None:
         left -= len(tasks)
 
 
-@contextlib.contextmanager
-def _listening(talking: Talk, heard: bool) -> Iterator[None]:
+@contextlib.asynccontextmanager
+async def _listening(talking: Talk, heard: bool) -> AsyncIterator[None]:
     """A worker that looks whenever a run is woken, and waits again."""
 
     async def loop() -> None:
@@ -89,7 +88,8 @@ def _listening(talking: Talk, heard: bool) -> Iterator[None]:
     try:
         yield
         for each in loops:
-            assert not each.done() or each.result(), "the worker listened to the end"
+            assert not each.done(), f"the worker stopped listening: {each.exception()}"
     finally:
         for each in loops:
             each.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)

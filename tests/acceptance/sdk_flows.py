@@ -13,7 +13,14 @@ import pytest
 from durable_workflow import Client, Replayer, Worker, WorkflowHandle
 from durable_workflow.history_bundle_verify import verify_bundle
 
-from tests.acceptance import sdk_flows_family, sdk_flows_gates, sdk_flows_talk, sdk_flows_work, sdk_worker
+from tests.acceptance import (
+    sdk_flows_family,
+    sdk_flows_gates,
+    sdk_flows_random,
+    sdk_flows_talk,
+    sdk_flows_work,
+    sdk_worker,
+)
 from tests.acceptance.cluster import Cluster, until
 from tests.acceptance.sdk_flows_activities import ACTIVITIES
 from tests.acceptance.sdk_flows_gates import PATIENCE_SECONDS, Doorkeeper
@@ -21,7 +28,12 @@ from tests.acceptance.sdk_flows_replay import Past, check
 
 QUEUE = "flows"
 LOOK_SECONDS = 0.05
-WORKFLOWS = (*sdk_flows_work.WORKFLOWS, *sdk_flows_talk.WORKFLOWS, *sdk_flows_family.WORKFLOWS)
+WORKFLOWS = (
+    *sdk_flows_work.WORKFLOWS,
+    *sdk_flows_talk.WORKFLOWS,
+    *sdk_flows_family.WORKFLOWS,
+    *sdk_flows_random.WORKFLOWS,
+)
 both_stores = pytest.mark.parametrize("cluster", ["sqlite", "postgres-3"], indirect=True, scope="module")
 """One server on SQLite; and three on one PostgreSQL, of which client and worker use different ones."""
 _numbers = itertools.count(1)

@@ -359,7 +359,7 @@ async def test_a_run_that_is_out_of_time_is_closed(flows: Flows, clock: str) -> 
     ("workflow_type", "arguments", "result"),
     [
         ("persistent", ["until"], [[1, 3, 2], 3]),
-        ("wide_group", [5], 15),
+        ("wide_group", [2], 3),
         ("large_family", [], [["a", ["b", None], "c"], "first"]),
         ("first_of", [["echo", "quick"], HOUR, "leave"], ["work", "quick", None, "clock", None, "after"]),
         ("yielding_chain", [2], ["the", "end"]),

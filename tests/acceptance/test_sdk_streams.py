@@ -69,7 +69,8 @@ async def test_a_reader_follows_a_stream_while_workflow_code_writes_it(scene: Cl
 
     reading = asyncio.create_task(follow())
     async with working(scene):
-        for n, words in enumerate((["a"], ["b", "c"], [None])):
+        sent: list[list[Any]] = [["a"], ["b", "c"], [None]]
+        for n, words in enumerate(sent):
             receipt = await handle.append_message("words", f"m{n}", args=words)
             assert receipt["position"] == n + 1
         items = await asyncio.wait_for(reading, 60)

@@ -140,7 +140,7 @@ async def test_so_many_updates_and_no_more_wait_to_be_validated(scene: Cluster):
 async def test_an_update_is_refused_at_once_when_no_worker_could_validate_it(
     scene: Cluster, worker: Json, reason: str
 ):
-    said = {
+    said: Json = {
         "capabilities": ["update_validation_tasks"],
         "workflow_command_contracts": CONTRACTS,
         "build_id": "b1",

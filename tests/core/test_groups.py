@@ -160,7 +160,7 @@ def test_two_groups_do_not_wait_for_each_other():
 
 
 def test_a_run_from_before_groups_were_kept_tells_members_by_their_numbers():
-    life = Life(last_step=3, waits='{"old":true}')
+    life = Life(last_step=3, open_activities=3, waits='{"old":true}')
     assert life.decide(*[member(index) for index in range(3)]).events == ()
 
 

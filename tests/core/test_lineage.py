@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.history import lineage
+from penstock.core.history import lineage, waits
 from penstock.core.history.lineage import Lineage
 from penstock.core.history.payloads import started
 from penstock.core.model import Blob, ClosePolicy, RetryPolicy, Run, RunId, RunStatus
@@ -72,7 +72,7 @@ def test_a_continued_run_starts_anew_under_the_same_name():
     after = continued(run)
     assert (after.run_id, after.workflow_id, after.run_number) == (NEXT, run.workflow_id, 5)
     assert (after.last_step, after.last_sequence, after.last_task, after.open_timers) == (0, 0, 0, 0)
-    assert (after.status, after.waits, after.input) == (RunStatus.PENDING, "{}", "AQ==")
+    assert (after.status, after.waits, after.input) == (RunStatus.PENDING, waits.FRESH, "AQ==")
     assert lineage.of(after).continued_from == "r1"
     assert started(after).payload["continued_from_run_id"] == "r1"
 

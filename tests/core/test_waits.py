@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.core.history import waits
 from penstock.core.history.commands import (
     Command,
+    CompleteUpdate,
     CompleteWorkflow,
     OpenConditionWait,
     RecordSideEffect,
@@ -23,7 +24,7 @@ from penstock.core.history.waits import ConditionWait, Member, Selection, Waits
 from penstock.core.model import Blob, Timer
 from penstock.core.timers import iso
 from tests.core.life import SIGNAL, Life, fired
-from tests.support.builders import NOW_MS
+from tests.support.builders import NOW_MS, an_update
 
 PAID = OpenConditionWait("paid", "f00d")
 PAID_SOON = replace(PAID, timeout_s=30)
@@ -289,3 +290,27 @@ def test_a_condition_that_is_still_awaited_when_its_timer_has_fired_times_out():
     assert life.tell(late)
     assert life.types[2:] == ["TimerFired"]
     assert life.waits.condition is None
+
+
+# ── Who looks first ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_signals_wait_for_the_first_look_of_the_code_and_no_longer():
+    life = Life(waits=waits.FRESH)
+    assert life.waits.hushed
+    life.decide(PAID)
+    assert not life.waits.hushed
+
+
+def test_after_a_timeout_signals_wait_until_the_code_has_looked():
+    life = waiting(PAID_SOON)
+    life.tell(fired(its_timer(life)))
+    assert life.waits.hushed
+    life.decide(PAID)
+    assert not life.waits.hushed
+
+
+def test_the_task_of_an_update_is_no_look():
+    life = Life(waits=waits.FRESH, open_updates=1)
+    life.decide(CompleteUpdate("u1", Blob("")), update=an_update("u1"))
+    assert life.waits.hushed

@@ -47,7 +47,8 @@ async def told(scene: Scene, run: Run) -> list[Any]:
     for event in await scene.events(run.run_id):
         payload = await scene.payload(run.run_id, event.sequence - 1)
         if payload.get("signal_name") == MESSAGE_STREAM_SIGNAL:
-            [said] = payload_codec.decode(payload["arguments"])  # type: ignore[misc]
+            arguments: Any = payload_codec.decode(payload["arguments"])
+            said = arguments[0]
             found.append(said.get("position") or {"read": said["through_position"]})
     return found
 

@@ -188,7 +188,7 @@ async def test_a_worker_that_polls_one_kind_at_a_time_is_let_go_for_an_update(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "YIELD_AFTER_S", 0.01)
-    named = {"workflow_types": ("Order",), "activity_types": ("Charge",)}
+    named: dict[str, Any] = {"workflow_types": ("Order",), "activity_types": ("Charge",)}
     await desk.scene.register(advertised=ADVERTISED, **named)
     await desk.asked()
     answer = await desk.dispatcher.poll(a_poll(ACTIVITY), LONG_MS)

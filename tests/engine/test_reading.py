@@ -9,7 +9,7 @@ import pytest
 from penstock.core.model import Host, TaskState
 from penstock.engine import queues, reading
 from penstock.errors import NotFound, Reason
-from penstock.ports.store import PageStart, RunFilter
+from penstock.ports.store import RunFilter
 from tests.engine.scene import ACTIVITY, DONE, WORKFLOW, Scene, charge
 from tests.support.builders import NOW_MS
 
@@ -81,41 +81,6 @@ async def test_a_standalone_activity_is_described_with_its_host(scene: Scene):
 
 
 # ── Lists ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def test_pages_of_runs_go_from_the_newest_down_without_gap_or_overlap(scene: Scene):
-    for number in range(7):
-        await scene.start(f"order-{number}")
-        scene.clock.advance(number % 2)
-    seen: list[str] = []
-    after = None
-    while page := await reading.page(scene.house, WORKFLOWS, after, 3):
-        seen += [run.workflow_id for run in page]
-        after = PageStart(page[-1].started_at_ms, page[-1].run_id)
-    assert seen == [f"order-{number}" for number in reversed(range(7))]
-
-
-async def test_lists_are_narrowed_by_type_state_and_text_and_never_mix_namespaces_or_hosts(scene: Scene):
-    await scene.start("order-1", business_key="blue")
-    await scene.start("mail-1", workflow_type="Mail")
-    await scene.start("order-9", namespace="elsewhere")
-    await scene.start_activity("charge-1")
-    await scene.decide(DONE)
-
-    async def names(**narrow: str) -> set[str]:
-        narrowed = RunFilter("default", Host.WORKFLOW, **narrow)
-        return {run.workflow_id for run in await reading.page(scene.house, narrowed, None, 10)}
-
-    assert await names() == {"order-1", "mail-1"}
-    assert await names(type="Mail") == {"mail-1"}
-    assert await names(bucket="completed") == {"order-1"}
-    assert await names(bucket="running") == {"mail-1"}
-    assert await names(text="lue") == {"order-1"}
-    views = await reading.page_activities(scene.house, RunFilter("default", Host.ACTIVITY), None, 10)
-    assert [view.run.workflow_id for view in views] == ["charge-1"]
-
-
-# ── Histories ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_history_is_read_in_pages(scene: Scene):

@@ -108,7 +108,7 @@ async def test_what_is_unread_belongs_to_the_run_that_has_the_stream(store: Stor
     messages = [a_message(position) for position in (1, 2)]
     await write(store, a_stream(last_position=2), *messages)
     moved = a_stream(last_position=2, told_position=1, through_position=1, run_id=R2)
-    await record(store, lambda tx: (tx.messages.save(moved), tx.messages.hand_on(moved)))
+    await record(store, lambda tx: tx.messages.hand_on(moved))
     assert await find(store, "m1") == messages[0]
     assert await find(store, "m2") == replace(messages[1], run_id=R2)
 

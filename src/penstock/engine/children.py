@@ -13,7 +13,6 @@ from penstock.core.model import (
     ChildState,
     Event,
     Instance,
-    LetterKind,
     Run,
     TaskState,
     TimerState,
@@ -73,22 +72,25 @@ def _in_use(new: NewChild) -> Event:
 
 async def give_up(tx: Tx, run: Run, ranges: Sequence[range]) -> Run:
     """End whatever runs at steps that the code gave up; their events are of no concern any more."""
-    if not ranges:
+    steps = steps_in(ranges)
+    if not steps:
         return run
-    steps = {step for each in ranges for step in each}
     run = await _give_up_activities(tx, run, steps)
     timers = [timer for timer in await tx.timers.open_of(run.run_id) if timer.step in steps]
     for timer in timers:
         tx.timers.save(replace(timer, state=TimerState.CANCELLED))
     children = [child for child in await tx.children.open_of(run.run_id) if child.step in steps]
     for child in children:
-        tx.children.save(replace(child, state=ChildState.CANCELLED))
-        letters.to_child(tx, child, LetterKind.CANCEL, f"given up by parent {run.workflow_id}")
+        letters.give_up(tx, run, child)
     return replace(
         run,
         open_timers=run.open_timers - len(timers),
         open_children=run.open_children - len(children),
     )
+
+
+def steps_in(ranges: Sequence[range]) -> set[int]:
+    return {step for each in ranges for step in each}
 
 
 async def _give_up_activities(tx: Tx, run: Run, steps: set[int]) -> Run:

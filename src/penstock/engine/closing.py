@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -159,13 +159,14 @@ async def settle(
     last: Event,
     successor: Successor | None = None,
     cursors: Sequence[Cursor] = (),
+    given_up: Collection[int] = (),
 ) -> Run:
     """Tell those who are concerned that a run has closed: its children, callers who wait for updates, its parent.
 
     A child whose policy allows another attempt is tried again; its parent hears of the end only. `cursors` say
     how far the last workflow task has read the streams that a run which goes on will read further.
     """
-    await letters.tell_children(tx, run)
+    await letters.tell_children(tx, run, given_up)
     if successor is None and run.status is RunStatus.FAILED:
         successor = _next_attempt(house, run, last, tx.now_ms)
     if successor is None:

@@ -7,6 +7,7 @@ in a transaction of the receiver, which deletes it: once, whatever fails in betw
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -109,13 +110,22 @@ def _to_parent(tx: Tx, run: Run, kind: LetterKind, event: EventType, payload: di
     )
 
 
-async def tell_children(tx: Tx, run: Run) -> None:
-    """Apply the close policy of each child that is open when its parent closes."""
+async def tell_children(tx: Tx, run: Run, given_up: Collection[int] = ()) -> None:
+    """Apply the close policy of each child that is open when its parent closes; those that it gave up are to end."""
     if not run.open_children:
         return
     for child in await tx.children.open_of(run.run_id):
-        tx.children.save(replace(child, state=ChildState.CLOSED))
-        part_from(tx, run, child)
+        if child.step in given_up:
+            give_up(tx, run, child)
+        else:
+            tx.children.save(replace(child, state=ChildState.CLOSED))
+            part_from(tx, run, child)
+
+
+def give_up(tx: Tx, run: Run, child: Child) -> None:
+    """The code no longer waits for a child: it is to end, and how it does is of no concern."""
+    tx.children.save(replace(child, state=ChildState.CANCELLED))
+    to_child(tx, child, LetterKind.CANCEL, f"given up by parent {run.workflow_id}")
 
 
 def part_from(tx: Tx, run: Run, child: Child) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from penstock.core import journal
 from penstock.core.model import (
     Activity,
+    ActivityId,
     ActivityStatus,
     Queue,
     QueueId,
@@ -32,7 +33,7 @@ from penstock.core.timers import MINUTE_MS
 from penstock.engine import slots
 from penstock.engine.activity_reports import attempt_id
 from penstock.engine.house import House
-from penstock.engine.recording import is_hushed, put_back, release_buffer
+from penstock.engine.recording import put_back, rest
 from penstock.engine.sight import look
 from penstock.errors import PenstockError
 from penstock.ports.store import Line, Tx
@@ -468,20 +469,23 @@ async def hand_back(house: House, leased: Leased) -> None:
         task = await tx.tasks.lock(task_id)
         if run is None or task is None or (task.lease_token, task.leased_at_ms) != (token, delivered):
             return
-        if run.buffered and task.kind is TaskKind.WORKFLOW and not is_hushed(run):
-            run, wakes = await release_buffer(tx, run)
-            owed = wakes and task.update_id is not None
-            tx.runs.save(replace(run, owed=1) if owed else run)
-        uncharged = task if task.kind is TaskKind.WORKFLOW else replace(task, attempt=task.attempt - 1)
-        again = freed(uncharged, TaskState.READY, available_at_ms=tx.now_ms, how="handed_back")
         if task.activity_id is not None:
-            activity = await tx.activities.get(task.activity_id)
-            assert activity is not None
-            waiting = replace(
-                activity, status=ActivityStatus.PENDING, attempt=again.attempt, started_at_ms=None
-            )
-            deadline = waiting_deadline_at_ms(waiting, tx.now_ms)
-            tx.activities.save(replace(waiting, deadline_at_ms=deadline))
-        put_back(tx, again, TaskState.LEASED)
+            await _hand_back_activity(tx, task, task.activity_id)
+            return
+        again = freed(task, TaskState.READY, available_at_ms=tx.now_ms, how="handed_back")
+        rested = await rest(tx, run, again)
+        if rested != run:
+            tx.runs.save(rested)
 
     await house.store.transact(operation, key=leased.task.run_id)
+
+
+async def _hand_back_activity(tx: Tx, task: Task, activity_id: ActivityId) -> None:
+    uncharged = replace(task, attempt=task.attempt - 1)
+    again = freed(uncharged, TaskState.READY, available_at_ms=tx.now_ms, how="handed_back")
+    activity = await tx.activities.get(activity_id)
+    assert activity is not None
+    waiting = replace(activity, status=ActivityStatus.PENDING, attempt=again.attempt, started_at_ms=None)
+    deadline = waiting_deadline_at_ms(waiting, tx.now_ms)
+    tx.activities.save(replace(waiting, deadline_at_ms=deadline))
+    put_back(tx, again, TaskState.LEASED)

@@ -67,8 +67,15 @@ async def ask(house: House, question: Question, draining: asyncio.Event) -> Quer
 
 async def _target(house: House, question: Question) -> Run:
     async def operation(tx: Tx) -> Run:
-        run = await find(tx, Address(question.namespace, question.workflow_id, question.run_id))
+        run = await find(tx, Address(question.namespace, question.workflow_id))
         check_workflow(run)
+        if question.run_id not in (None, run.run_id):
+            raise Conflict(
+                Reason.HISTORICAL_RUN_COMMAND_REJECTED,
+                f"{question.run_id} is not the current run of {question.workflow_id!r}.",
+                workflow_id=question.workflow_id,
+                run_id=run.run_id,
+            )
         return run
 
     return await house.store.read(operation)

@@ -77,13 +77,6 @@ async def runs_of(house: House, namespace: str, workflow_id: str) -> Sequence[Ru
     return await house.store.read(operation)
 
 
-async def page(house: House, narrow: RunFilter, after: PageStart | None, limit: int) -> Sequence[Run]:
-    async def operation(tx: Tx) -> Sequence[Run]:
-        return await tx.runs.page(narrow, after, limit)
-
-    return await house.store.read(operation)
-
-
 @dataclass(frozen=True, slots=True)
 class HistoryPage:
     run: Run

@@ -87,6 +87,30 @@ async def _go_first(tx: Tx, run: Run, live: Task) -> Run:
     return await line_up(tx, replace(run, owed=0))
 
 
+async def rest(tx: Tx, run: Run, task: Task) -> Run:
+    """A workflow task whose lease has ended is tried again. What waited for its end is appended.
+
+    What waits until the code has looked waits on: it has not.
+    """
+    if is_hushed(run):
+        put_back(tx, task, TaskState.LEASED)
+        return run
+    run, wakes = await release_buffer(tx, run)
+    return await _line_up_again(tx, run, task, wakes=wakes)
+
+
+async def _line_up_again(tx: Tx, run: Run, task: Task, *, wakes: bool) -> Run:
+    """A workflow task that was leased waits again; an update's makes way for a plain one where that goes first."""
+    if task.update_id is None or not wakes:
+        put_back(tx, task, TaskState.LEASED)
+        return run
+    if not is_hushed(run):
+        put_back(tx, task, TaskState.LEASED)
+        return replace(run, owed=1)
+    tx.tasks.save(replace(task, state=TaskState.CANCELLED), TaskState.LEASED)
+    return await line_up(tx, replace(run, owed=0), at_ms=task.available_at_ms)
+
+
 def hold_back(tx: Tx, run: Run, events: Sequence[Event]) -> Run:
     for offset, event in enumerate(events, 1):
         tx.histories.buffer(run.run_id, run.buffered + offset, event)
@@ -95,7 +119,9 @@ def hold_back(tx: Tx, run: Run, events: Sequence[Event]) -> Run:
 
 
 def _is_timeout(event: Event) -> bool:
-    return event.type == EventType.TIMER_FIRED and event.payload.get("timer_kind") == CONDITION_TIMEOUT
+    """Whether an event says that the wait for a condition was in vain; a selected one has two that say so."""
+    of_wait = event.payload.get("timer_kind") == CONDITION_TIMEOUT
+    return of_wait and event.type in (EventType.TIMER_FIRED, EventType.CONDITION_WAIT_TIMED_OUT)
 
 
 def _noted(run: Run, event: Event) -> Run:
@@ -134,7 +160,7 @@ async def follow_up(
     Updates and plain tasks take turns: after an update the code looks whether that is what it waited for.
     """
     owed = bool(run.owed) or wakes or after_update
-    if run.open_updates and not (after_update and owed):
+    if run.open_updates and not (owed and (after_update or is_hushed(run))):
         waiting = await tx.updates.next_accepted(run.run_id)
         update_id = newest_update if waiting is None else waiting.update_id
         if update_id is not None:

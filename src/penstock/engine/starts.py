@@ -13,10 +13,10 @@ from penstock.core.history.events import EventType
 from penstock.core.history.payloads import activity_payload, started
 from penstock.core.model import Activity, ActivityId, Blob, Event, Host, Instance, Run, RunId, Standing
 from penstock.core.timers import earliest
-from penstock.engine.addressing import Address
+from penstock.engine.addressing import Address, find
 from penstock.engine.house import House
 from penstock.engine.recording import append, hold_back, line_up, line_up_activity
-from penstock.engine.requests import retain
+from penstock.engine.requests import retain, retained
 from penstock.engine.search_attributes import check_start
 from penstock.engine.signals import Accepted, Signal, counted, receipt_of, received, send
 from penstock.engine.successors import pinned
@@ -92,14 +92,47 @@ async def start_workflow(house: House, request: Start, signal: Signal | None = N
 
 
 async def signal_with_start(house: House, request: Start, signal: Signal) -> tuple[Started, Accepted]:
-    """Start a workflow with a signal in its history, or send the signal to the open run that has its id."""
-    begun = await start_workflow(
-        house, replace(request, duplicate_policy=DuplicatePolicy.USE_EXISTING), signal
-    )
+    """Start a workflow with a signal in its history, or send the signal to the open run that has its id.
+
+    A start that is repeated with its key signals once, and a signal that was taken is acknowledged though its run
+    has ended since.
+    """
+    if signal.request_id is None and request.start_key is not None:
+        signal = replace(signal, request_id=_signal_key(request.start_key))
+    try:
+        begun = await start_workflow(
+            house, replace(request, duplicate_policy=DuplicatePolicy.USE_EXISTING), signal
+        )
+    except Conflict as refusal:
+        taken = await _taken_before(house, request, signal)
+        if taken is None:
+            raise refusal from None
+        return taken
     if begun.outcome is StartOutcome.STARTED_NEW and not begun.deduplicated:
         return begun, Accepted(begun.run, receipt_of(begun.run))
     address = Address(request.namespace, begun.run.workflow_id)
     return begun, await send(house, replace(signal, address=address))
+
+
+def _signal_key(start_key: str) -> str:
+    return f"start:{hashlib.sha256(start_key.encode()).hexdigest()}"
+
+
+async def _taken_before(house: House, request: Start, signal: Signal) -> tuple[Started, Accepted] | None:
+    """The receipt of the same signal, sent before to a run that is closed by now."""
+    workflow_id = request.workflow_id
+    if workflow_id is None or signal.request_id is None:
+        return None
+
+    async def operation(tx: Tx) -> tuple[Started, Accepted] | None:
+        receipt = await retained(tx, request.namespace, workflow_id, signal.request)
+        if receipt is None:
+            return None
+        run = await find(tx, Address(request.namespace, workflow_id))
+        begun = Started(run, StartOutcome.RETURNED_EXISTING_ACTIVE, deduplicated=True)
+        return begun, Accepted(run, receipt, retained=True)
+
+    return await house.store.read(operation)
 
 
 async def start_activity(house: House, request: Start, command: ScheduleActivity) -> Started:

@@ -23,6 +23,9 @@ async def fire(house: House, timer_id: str) -> bool:
         timer = await tx.timers.get(timer_id)
         if run is None or timer is None or timer.state is not TimerState.OPEN or timer.fire_at_ms > tx.now_ms:
             return False
+        if not run.is_open:
+            tx.timers.save(replace(timer, state=TimerState.CANCELLED))
+            return True
         tx.timers.save(replace(timer, state=TimerState.FIRED))
         run = replace(run, open_timers=run.open_timers - 1)
         run = await tell(tx, run, _events(timer, tx.now_ms))

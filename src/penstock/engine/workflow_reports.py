@@ -24,19 +24,18 @@ from penstock.core.scheduling.leases import (
 )
 from penstock.core.scheduling.retries import blocked_backoff_ms, workflow_task_backoff_ms
 from penstock.engine import messages, streams
-from penstock.engine.children import give_up, start_children
+from penstock.engine.children import give_up, start_children, steps_in
 from penstock.engine.closing import close_around, settle
 from penstock.engine.house import House
 from penstock.engine.recording import (
     DUE_BELL,
     append,
     follow_up,
-    is_hushed,
     line_up_activity,
     listening,
     newest_task,
-    put_back,
     release_buffer,
+    rest,
     text,
 )
 from penstock.engine.timers import cancel as cancel_timer
@@ -103,9 +102,12 @@ async def complete(
         if run.is_open:
             run, created = await _go_on(tx, run, step, cursors, after_update=update is not None)
         else:
-            await close_around(tx, run, but=task.task_id)
+            timers = run.open_timers + len(step.ended_timers)
+            await close_around(tx, replace(run, open_timers=timers), but=task.task_id)
             await start_children(tx, run, step.children)
-            run, created = await settle(house, tx, run, step.events[-1], step.successor, cursors), []
+            gone = steps_in(step.cancelled)
+            run = await settle(house, tx, run, step.events[-1], step.successor, cursors, gone)
+            created = []
         done = answered(task, report, TaskState.DONE, TaskOutcome.COMPLETED, task.available_at_ms)
         tx.tasks.save(done, TaskState.LEASED)
         tx.runs.save(run)
@@ -168,8 +170,7 @@ async def fail(
             last_error=told[:ERROR_CHARS_MAX],
         )
         run = replace(run, task_failures=failures, task_error=told[:ERROR_CHARS_MAX], blocked=blocked)
-        run = await _buffer_out(tx, run, task)
-        put_back(tx, resting, TaskState.LEASED)
+        run = await rest(tx, run, resting)
         tx.runs.save(run)
         return Receipt(resting, run, TaskOutcome.FAILED)
 
@@ -180,21 +181,12 @@ async def _wait_for_history(tx: Tx, task: Task, run: Run, report: Report) -> Rec
     done = answered(task, report, TaskState.DONE, TaskOutcome.WAITING_FOR_HISTORY, task.available_at_ms)
     tx.tasks.save(done, TaskState.LEASED)
     run = replace(listening(run), task_failures=0, task_error=None, blocked=None)
+    if task.update_id is None:
+        run = replace(run, unseen_signals=0)
     run, wakes = await release_buffer(tx, run)
     run = await follow_up(tx, run, wakes=wakes, after_update=task.update_id is not None)
     tx.runs.save(run)
     return Receipt(done, run, TaskOutcome.WAITING_FOR_HISTORY)
-
-
-async def _buffer_out(tx: Tx, run: Run, task: Task) -> Run:
-    """Append what waited for a task that is tried again; an update's task will have a plain one follow it.
-
-    What waits until the code has looked waits on: it has not.
-    """
-    if is_hushed(run):
-        return run
-    run, wakes = await release_buffer(tx, run)
-    return replace(run, owed=1) if wakes and task.update_id is not None else run
 
 
 async def _first_diverging(house: House, run_id: RunId, parted: Divergence) -> RecordedEvent | None:
@@ -254,7 +246,6 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
         assert task.lease_expires_at_ms is not None
         if expired_only and task.lease_expires_at_ms > tx.now_ms:
             return False
-        run = await _buffer_out(tx, run, task)
         again = freed(
             task,
             TaskState.READY,
@@ -262,8 +253,7 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
             error=f"lease of {task.lease_owner} " + ("expired" if expired_only else "returned"),
             how="expired" if expired_only else "handed_back",
         )
-        put_back(tx, again, TaskState.LEASED)
-        tx.runs.save(run)
+        tx.runs.save(await rest(tx, run, again))
         return True
 
     return await house.store.transact(operation, key=run_of(task_id))

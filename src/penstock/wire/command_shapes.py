@@ -28,8 +28,13 @@ class StartTimerCommand(Request):
     delay_seconds: Delay
 
 
-class GroupEntry(Request):
+class CancellationPolicy(Request):
+    cancellation_policy: Name
+
+
+class GroupEntry(Request, kw_only=True):
     parallel_group_id: Name
+    parallel_group_kind: Name | None = None
     parallel_group_base_sequence: Annotated[int, Meta(ge=1, le=1_000_000)]
     parallel_group_size: Annotated[int, Meta(ge=1, le=1000)]
     parallel_group_index: Annotated[int, Meta(ge=0, le=999)]

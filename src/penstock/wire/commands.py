@@ -34,6 +34,7 @@ from penstock.core.model import RetryPolicy as CoreRetryPolicy
 from penstock.errors import PenstockError, ValidationFailed
 from penstock.wire import payloads, streams
 from penstock.wire.command_shapes import (
+    CancellationPolicy,
     CancelSelectionCommand,
     CompleteUpdateCommand,
     CompleteWorkflowCommand,
@@ -69,15 +70,13 @@ _GROUP = (
     "parallel_group_base_sequence",
     "parallel_group_size",
     "parallel_group_index",
-    "parallel_group_path",
     "selection_member_key",
     "selection_member_index",
     "selection_member_base_sequence",
     "selection_member_size",
     "selection_member_kind",
 )
-_REPEATED = (*_GROUP, "cancellation_policy")
-"""What an event must repeat of the command that caused it."""
+"""What an event must repeat of the group that the command which caused it belongs to."""
 
 
 def parse_commands(bodies: Sequence[Mapping[str, Any]], namespace: str | None = None) -> list[Command]:
@@ -352,14 +351,20 @@ def _fail(request: FailWorkflowCommand) -> FailWorkflow:
 
 
 def _extra(body: Mapping[str, Any]) -> dict[str, Any]:
-    extra = {name: body[name] for name in _REPEATED if body.get(name) is not None}
-    if "parallel_group_path" in extra:
-        for entry in parse(extra, GroupPath).path:
-            if entry.parallel_group_index >= entry.parallel_group_size:
-                raise ValidationFailed({"parallel_group_path": ["has an index outside its group"]})
-        if extra["parallel_group_path"][0].get("parallel_group_mode") == "select":
-            parse(extra["parallel_group_path"][0], SelectEntry)
-    return extra
+    """What the events of a step repeat. The innermost entry of its path is said once more beside the path."""
+    extra: dict[str, Any] = {}
+    if body.get("cancellation_policy") is not None:
+        extra["cancellation_policy"] = parse(dict(body), CancellationPolicy).cancellation_policy
+    if body.get("parallel_group_path") is None:
+        return extra
+    for entry in parse(dict(body), GroupPath).path:
+        if entry.parallel_group_index >= entry.parallel_group_size:
+            raise ValidationFailed({"parallel_group_path": ["has an index outside its group"]})
+    path = body["parallel_group_path"]
+    if path[0].get("parallel_group_mode") == "select":
+        parse(path[0], SelectEntry)
+    entries = [{name: entry[name] for name in _GROUP if entry.get(name) is not None} for entry in path]
+    return extra | entries[-1] | {"parallel_group_path": entries}
 
 
 def _ms(seconds: int | None) -> int | None:

@@ -14,14 +14,14 @@ from penstock.core.streams import Append, Close, Draft, Origin, StreamItem, Work
 from penstock.core.timers import iso, iso_or_none
 from penstock.errors import ValidationFailed
 from penstock.wire import payloads
-from penstock.wire.fields import INT_MAX, Name, RequestId, Seconds
+from penstock.wire.fields import INT_MAX, NO_NUL, Name, RequestId, Seconds
 from penstock.wire.parsing import parse
 from penstock.wire.rendering import Body, envelope
 from penstock.wire.requests import Anything, Request
 
 ITEMS_PER_APPEND_MAX = 1_000
-Reference = Annotated[str, Meta(min_length=1, max_length=2048)]
-ErrorReason = Annotated[str, Meta(min_length=1, max_length=1000)]
+Reference = Annotated[str, Meta(min_length=1, max_length=2048, pattern=NO_NUL)]
+ErrorReason = Annotated[str, Meta(min_length=1, max_length=1000, pattern=NO_NUL)]
 PendingMax = Annotated[int, Meta(ge=1, le=INT_MAX)]
 
 

@@ -120,6 +120,8 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.waits = waits.parse(self.run.waits)
+        if self.waits.old and not (self.run.open_activities or self.run.open_timers):
+            self.waits = replace(self.waits, old=False)
         self.run = replace(self.run, task_failures=0, task_error=None, blocked=None)
         if self.update is None:
             self.waits = replace(self.waits, hushed=False)

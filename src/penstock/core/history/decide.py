@@ -93,7 +93,7 @@ def _placed(run: Run, waiting: Waits, commands: Sequence[Command]) -> list[Comma
 def _is_open(run: Run, waiting: Waits, command: Grouped) -> bool:
     outer = groups.outermost(command.extra)
     assert outer is not None
-    if waiting.old:
+    if waiting.old and not waiting.selected:
         return (groups.step_of(command.extra) or 0) <= run.last_step
     group_id = groups.group_id(outer)
     return group_id in waiting.groups or waiting.selection(group_id) is not None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import structlog
@@ -13,10 +14,18 @@ from penstock.engine.house import House
 from penstock.errors import PenstockError
 from penstock.ports.wakeups import Bell
 
-K = TypeVar("K")
+K = TypeVar("K", bound=Hashable)
 BATCH = 256
 BEAT_S = 0.5
+STUCK_S_MAX = 60.0
+STUCK_MAX = 10 * BATCH
 log = structlog.get_logger("penstock.sweeper")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stuck:
+    times: int
+    until: float
 
 
 class Sweeper(Generic[K]):
@@ -43,6 +52,8 @@ class Sweeper(Generic[K]):
         """Whether it takes nothing back right after a standstill: workers are heard first."""
         self._listening = False
         self._changed = asyncio.Event()
+        self._stuck: dict[K, _Stuck] = {}
+        """What could not be mended, so that it is stepped over for a while: it must not hold up what comes after."""
 
     async def run(self) -> None:
         silence = self._house.wakeups.listen(self._bell, self._changed.set) if self._bell else None
@@ -67,17 +78,31 @@ class Sweeper(Generic[K]):
 
     async def sweep(self) -> int:
         """Do what is due now; returns how much was found."""
-        due = await self._find(self._house, BATCH)
+        found = await self._find(self._house, BATCH + len(self._stuck))
         if self._patient and self._must_listen_first():
             return 0
-        if due:
-            results = await asyncio.gather(
-                *(self._mend(self._house, each) for each in due), return_exceptions=True
-            )
-            for error in results:
-                if isinstance(error, BaseException):
-                    log.warning("could not mend one", sweeper=self.name, error=repr(error))
+        due = self._not_stuck(found)
+        results = await asyncio.gather(
+            *(self._mend(self._house, each) for each in due), return_exceptions=True
+        )
+        for each, outcome in zip(due, results, strict=True):
+            self._note(each, outcome)
         return len(due)
+
+    def _not_stuck(self, found: Sequence[K]) -> list[K]:
+        now = asyncio.get_running_loop().time()
+        self._stuck = {each: self._stuck[each] for each in found if each in self._stuck}
+        return [each for each in found if each not in self._stuck or self._stuck[each].until <= now]
+
+    def _note(self, each: K, outcome: bool | BaseException) -> None:
+        if not isinstance(outcome, BaseException):
+            self._stuck.pop(each, None)
+            return
+        times = self._stuck[each].times + 1 if each in self._stuck else 1
+        log.warning("could not mend one", sweeper=self.name, times=times, error=repr(outcome))
+        if each in self._stuck or len(self._stuck) < STUCK_MAX:
+            pause = min(STUCK_S_MAX, BEAT_S * 2 ** min(times, 10))
+            self._stuck[each] = _Stuck(times, asyncio.get_running_loop().time() + pause)
 
     def _must_listen_first(self) -> bool:
         standstill = self._house.standstill
@@ -94,6 +119,8 @@ class Sweeper(Generic[K]):
         if self._next_due_ms is not None:
             left_ms = await self._until_next_ms()
             pause = BEAT_S if left_ms is None else min(BEAT_S, max(0.0, left_ms / 1000))
+        if self._stuck:
+            pause = BEAT_S
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), pause + 0.001)
 

@@ -1,0 +1,216 @@
+"""Defects that a review found, each as a sentence that was false once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from penstock.core.history import waits
+from penstock.core.history.bounds import Bounds
+from penstock.core.history.commands import (
+    CancelSelectionOperation,
+    Command,
+    ContinueAsNew,
+    OpenConditionWait,
+    ScheduleActivity,
+    StartChild,
+    StartTimer,
+)
+from penstock.core.history.decide import advance
+from penstock.core.history.waits import Waits
+from penstock.core.model import Blob, Child, RunId, RunStatus, TimerId, TimerState
+from penstock.engine import postman, signals, starts, timers, updates
+from penstock.engine.addressing import Address
+from penstock.engine.closing import End, end_run
+from penstock.engine.house import House
+from penstock.engine.signals import Signal
+from penstock.engine.sweepers.sweeper import BATCH, Sweeper
+from penstock.engine.updates import Asked
+from penstock.engine.workflow_reports import WAITING_FOR_HISTORY
+from penstock.ports.store import Tx
+from tests.engine.scene import DONE, NOTHING, WORKFLOW, Scene, a_start
+from tests.support.builders import NOW_MS, a_run
+
+HERE = Address("default", "order-1")
+
+
+def selected(index: int, kind: str) -> dict[str, Any]:
+    entry = {
+        "parallel_group_id": "select-calls:1:2",
+        "parallel_group_base_sequence": 1,
+        "parallel_group_size": 2,
+        "parallel_group_index": index,
+        "parallel_group_mode": "select",
+        "selection_member_key": index,
+        "selection_member_index": index,
+        "selection_member_base_sequence": 1 + index,
+        "selection_member_size": 1,
+        "selection_member_kind": kind,
+    }
+    return {**entry, "parallel_group_path": [entry]}
+
+
+async def children_of(scene: Scene, run_id: RunId) -> Sequence[Child]:
+    async def question(tx: Tx) -> Sequence[Child]:
+        return await tx.children.all_of(run_id)
+
+    return await scene.read(question)
+
+
+async def update(scene: Scene) -> str:
+    asked = Asked(HERE, "approve", NOTHING)
+    return (await updates.accept(scene.house, asked, asyncio.Event())).update.update_id
+
+
+async def deliver_letters(scene: Scene) -> None:
+    for letter_id in list(scene.tables.letters):
+        await postman.deliver(scene.house, letter_id)
+
+
+async def test_a_child_that_is_given_up_by_the_task_that_ends_its_parent_ends_too(scene: Scene):
+    ends: tuple[Command, ...] = (DONE, ContinueAsNew(NOTHING))
+    for number, end in enumerate(ends):
+        run = await scene.start(f"order-{number}")
+        race = (
+            StartChild("Kid", "nursery", NOTHING, extra=selected(0, "child")),
+            StartTimer(1, selected(1, "timer")),
+        )
+        await scene.decide(*race)
+        (child,) = await children_of(scene, run.run_id)
+        await scene.later(1_000)
+        await timers.fire(scene.house, f"{run.run_id}-t2")
+        await scene.decide(CancelSelectionOperation("select-calls:1:2", 0, {"member_index": 0}), end)
+        await deliver_letters(scene)
+        assert scene.tables.runs[child.run_id].status is RunStatus.CANCELLED
+
+
+async def test_after_the_timeout_of_a_condition_the_code_looks_before_an_update_is_applied(scene: Scene):
+    """Whichever way the task ends during which both came."""
+    for number, way in enumerate(("looked", "failed")):
+        run = await scene.start(f"order-{number}")
+        await scene.decide(OpenConditionWait("paid", "f00d", 5))
+        await signals.send(scene.house, Signal(Address("default", run.workflow_id), "poke", NOTHING))
+        leased = await scene.take(WORKFLOW)
+        asked = Asked(Address("default", run.workflow_id), "approve", NOTHING)
+        await updates.accept(scene.house, asked, asyncio.Event())
+        await scene.later(5_000)
+        await timers.fire(scene.house, f"{run.run_id}-t1")
+        await scene.fail(leased, "nothing", WAITING_FOR_HISTORY if way == "looked" else "Broken")
+        await scene.later(2_000)
+        assert (await scene.types(run.run_id))[-1] == "TimerFired"
+        plain = await scene.take(WORKFLOW)
+        assert plain.task.update_id is None
+        await scene.complete(plain, OpenConditionWait("shipped", "f00d"))
+        assert (await scene.take(WORKFLOW)).task.update_id is not None
+
+
+async def test_an_updates_task_that_fails_after_the_timeout_makes_way_for_a_plain_one(scene: Scene):
+    run = await scene.start()
+    await scene.decide(OpenConditionWait("paid", "f00d", 5))
+    await update(scene)
+    leased = await scene.take(WORKFLOW)
+    assert leased.task.update_id is not None
+    await scene.later(5_000)
+    await timers.fire(scene.house, f"{run.run_id}-t1")
+    await scene.fail(leased, "broken", "Broken")
+    await scene.later(2_000)
+    assert (await scene.take(WORKFLOW)).task.update_id is None
+
+
+async def test_a_signal_with_start_that_is_repeated_with_its_key_signals_once(scene: Scene):
+    signal = Signal(HERE, "poke", NOTHING)
+    for _ in range(2):
+        await starts.signal_with_start(scene.house, a_start(start_key="one"), signal)
+    run = await scene.start("another")
+    await scene.decide(OpenConditionWait("paid"))
+    found = scene.tables.instances["default", "order-1"].run_id
+    assert (await scene.types(found)).count("SignalReceived") == 1
+    assert run.run_id != found
+
+
+async def test_a_signal_with_start_is_acknowledged_though_its_run_has_ended_since(scene: Scene):
+    signal = Signal(HERE, "poke", NOTHING, "request-1")
+    begun, first = await starts.signal_with_start(scene.house, a_start(), signal)
+    await end_run(scene.house, "default", "order-1", End.TERMINATE, None)
+    again, second = await starts.signal_with_start(scene.house, a_start(), signal)
+    assert second.retained
+    assert second.receipt == first.receipt
+    assert again.run.run_id == begun.run.run_id
+
+
+def test_a_run_from_before_whose_code_selects_is_not_taken_to_have_sent_its_groups():
+    entry = {
+        "parallel_group_id": "parallel-activities:5:1",
+        "parallel_group_base_sequence": 5,
+        "parallel_group_size": 1,
+        "parallel_group_index": 0,
+    }
+    command = ScheduleActivity("Charge", None, Blob("AA=="), extra={**entry, "parallel_group_path": [entry]})
+    old = waits.text(Waits(old=True, selected=True))
+    run = a_run(last_step=6, last_task=9, open_timers=1, waits=old)
+    step = advance(run, [command], Bounds(10, 10, 10_000), NOW_MS)
+    assert [event.payload["sequence"] for event in step.events] == [7]
+
+
+def test_a_run_from_before_forgets_that_when_nothing_is_open():
+    run = replace(a_run(last_step=6, last_task=9), waits=waits.text(Waits(old=True)))
+    step = advance(run, [StartTimer(1)], Bounds(10, 10, 10_000), NOW_MS)
+    assert not waits.parse(step.run.waits).old
+
+
+async def test_signals_that_the_code_has_looked_at_no_longer_count_as_unseen(scene: Scene):
+    run = await scene.start()
+    await scene.decide(OpenConditionWait("paid", "f00d"))
+    for _ in range(3):
+        await signals.send(scene.house, Signal(HERE, "poke", NOTHING))
+        await scene.fail(await scene.take(WORKFLOW), "nothing", WAITING_FOR_HISTORY)
+    assert scene.tables.runs[run.run_id].unseen_signals == 0
+
+
+async def test_the_timer_of_a_condition_that_was_met_ends_with_its_run(scene: Scene):
+    ends: tuple[Command, ...] = (DONE, ContinueAsNew(NOTHING))
+    for number, end in enumerate(ends):
+        run = await scene.start(f"order-{number}")
+        await scene.decide(OpenConditionWait("paid", "f00d", 1))
+        await signals.send(scene.house, Signal(Address("default", run.workflow_id), "poke", NOTHING))
+        await scene.decide(end)
+        timer = scene.tables.timers[TimerId(f"{run.run_id}-t1")]
+        assert timer.state is TimerState.CANCELLED
+        if end is not DONE:
+            await end_run(scene.house, "default", run.workflow_id, End.CANCEL, None)
+
+
+async def test_a_timer_that_is_open_though_its_run_is_closed_is_cancelled_and_touches_nothing(scene: Scene):
+    run = await scene.start()
+    await scene.decide(StartTimer(1))
+    await end_run(scene.house, "default", "order-1", End.CANCEL, None)
+    left = replace(scene.tables.timers[TimerId(f"{run.run_id}-t1")], state=TimerState.OPEN)
+    scene.tables.timers[left.timer_id] = left
+    scene.clock.advance(1_000)
+    before = await scene.types(run.run_id)
+    assert await timers.fire(scene.house, left.timer_id)
+    assert scene.tables.timers[left.timer_id].state is TimerState.CANCELLED
+    assert await scene.types(run.run_id) == before
+
+
+async def test_what_cannot_be_mended_is_stepped_over_and_does_not_hold_up_the_rest(scene: Scene):
+    mended: set[int] = set()
+    tried: list[int] = []
+
+    async def find(house: House, limit: int) -> Sequence[int]:
+        return [each for each in range(3 * BATCH) if each not in mended][:limit]
+
+    async def mend(house: House, each: int) -> bool:
+        tried.append(each)
+        if each < BATCH:
+            raise RuntimeError("poison")
+        mended.add(each)
+        return True
+
+    sweeper = Sweeper("poisoned", scene.house, find, mend)
+    while await sweeper.sweep():
+        pass
+    assert mended == set(range(BATCH, 3 * BATCH))
+    assert len(tried) == 3 * BATCH
