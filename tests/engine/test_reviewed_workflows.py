@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from penstock.core.history import waits
 from penstock.core.history.bounds import Bounds
 from penstock.core.history.commands import (
@@ -28,7 +30,8 @@ from penstock.engine.house import House
 from penstock.engine.signals import Signal
 from penstock.engine.sweepers.sweeper import BATCH, Sweeper
 from penstock.engine.updates import Asked
-from penstock.engine.workflow_reports import WAITING_FOR_HISTORY
+from penstock.engine.workflow_reports import TURNED_BACK_MAX, WAITING_FOR_HISTORY
+from penstock.errors import LeaseLost, Reason
 from penstock.ports.store import Tx
 from tests.engine.scene import DONE, NOTHING, WORKFLOW, Scene, a_start
 from tests.support.builders import NOW_MS, a_run
@@ -214,3 +217,31 @@ async def test_what_cannot_be_mended_is_stepped_over_and_does_not_hold_up_the_re
         pass
     assert mended == set(range(BATCH, 3 * BATCH))
     assert len(tried) == 3 * BATCH
+
+
+async def test_a_run_that_would_end_over_a_signal_hears_it_first(scene: Scene):
+    run = await scene.start()
+    leased = await scene.take(WORKFLOW)
+    await signals.send(scene.house, Signal(HERE, "poke", NOTHING))
+    with pytest.raises(LeaseLost) as refusal:
+        await scene.complete(leased, DONE)
+    assert refusal.value.reason is Reason.TASK_NOT_LEASED
+    again = await scene.take(WORKFLOW)
+    assert again.task.task_id == leased.task.task_id
+    assert [event.type for event in again.events] == ["WorkflowStarted", "SignalReceived"]
+    await scene.complete(again, DONE)
+    assert (await scene.types(run.run_id))[-1] == "WorkflowCompleted"
+
+
+async def test_signals_without_a_pause_do_not_keep_a_run_open_for_ever(scene: Scene):
+    run = await scene.start()
+    for _ in range(TURNED_BACK_MAX):
+        leased = await scene.take(WORKFLOW)
+        await signals.send(scene.house, Signal(HERE, "poke", NOTHING))
+        with pytest.raises(LeaseLost):
+            await scene.complete(leased, DONE)
+    leased = await scene.take(WORKFLOW)
+    await signals.send(scene.house, Signal(HERE, "poke", NOTHING))
+    await scene.complete(leased, DONE)
+    types = await scene.types(run.run_id)
+    assert types == ["WorkflowStarted", *["SignalReceived"] * TURNED_BACK_MAX, "WorkflowCompleted"]

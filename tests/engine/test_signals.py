@@ -79,18 +79,6 @@ async def test_a_signal_that_races_with_a_decision_comes_after_it(scene: Scene):
     assert await scene.claim(WORKFLOW) is not None, "the code must look at it"
 
 
-async def test_a_signal_that_races_with_the_end_is_lost_with_the_run(scene: Scene):
-    run = await scene.start()
-    leased = await scene.take(WORKFLOW)
-    await send(scene)
-    await scene.complete(leased, DONE)
-    assert (await scene.types(run.run_id))[-1] == "WorkflowCompleted"
-    assert scene.tables.buffers.groups == {}
-    with pytest.raises(Conflict) as refused:
-        await send(scene)
-    assert refused.value.reason is Reason.RUN_NOT_ACTIVE
-
-
 async def test_a_signal_before_the_first_look_waits_for_it(scene: Scene):
     """The code that meets it at once must not be taken for code that waited."""
     run = await scene.start()

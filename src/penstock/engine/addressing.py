@@ -79,6 +79,7 @@ async def find(tx: Tx, address: Address) -> Run:
         workflow_id=address.workflow_id,
         run_id=instance.run_id,
         outcome="rejected_not_current",
+        **rejected(Reason.HISTORICAL_RUN_COMMAND_REJECTED),
     )
 
 
@@ -91,7 +92,13 @@ def check_open(run: Run) -> None:
             run_id=run.run_id,
             status=run.status.value,
             outcome="rejected_not_active",
+            **rejected(Reason.RUN_NOT_ACTIVE),
         )
+
+
+def rejected(reason: Reason) -> dict[str, str]:
+    """What a command that a run does not take is told besides its outcome."""
+    return {"command_status": "rejected", "rejection_reason": reason.value}
 
 
 def check_workflow(run: Run) -> None:

@@ -1,7 +1,7 @@
 """Letters: how runs tell each other what happened.
 
 One operation changes one run. What concerns another run is recorded as a letter in the same transaction, and delivered
-in a transaction of the receiver, which deletes it: once, whatever fails in between.
+in a transaction of the receiver, which deletes it: `letters-have-one-effect`, whatever fails in between.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from penstock.core import contracts, payload_codec
 from penstock.core.contracts import Contracts
 from penstock.core.model import Blob, RetainedRequest, Run, WorkerStatus
 from penstock.core.scheduling.cohorts import status_now
+from penstock.engine.addressing import rejected
 from penstock.engine.house import House
 from penstock.engine.recording import text
 from penstock.errors import Conflict, InvalidInput, NotFound, PenstockError, Reason
@@ -48,6 +49,7 @@ async def retained(tx: Tx, namespace: str, workflow_id: str, request: Request) -
             retained_command_id=receipt.get("command_id"),
             retained_outcome=receipt.get("outcome"),
             conflict=["name" if before.name != request.name else "input"],
+            **rejected(Reason.REQUEST_ID_CONFLICT),
         )
     return receipt
 
@@ -93,6 +95,7 @@ def check_contract(found: Contracts, run: Run, request: Request) -> None:
             workflow_id=run.workflow_id,
             run_id=run.run_id,
             outcome=f"rejected_unknown_{request.kind}",
+            **rejected(_UNKNOWN[request.kind]),
         )
     problem = _problem(found, request) if names is not None else None
     if problem is not None:
@@ -102,6 +105,7 @@ def check_contract(found: Contracts, run: Run, request: Request) -> None:
             workflow_id=run.workflow_id,
             run_id=run.run_id,
             outcome="rejected_invalid_arguments",
+            **rejected(_UNFIT[request.kind]),
             errors={"input": [problem]},
             validation_errors={"input": [problem]},
         )

@@ -12,6 +12,7 @@ from penstock.core.history.applying import Advance
 from penstock.core.history.commands import Command, ContinueAsNew, StartChild
 from penstock.core.history.decide import advance
 from penstock.core.history.divergence import Divergence
+from penstock.core.history.events import EventType
 from penstock.core.messages import Cursor
 from penstock.core.model import RecordedEvent, Run, RunId, Task, TaskId, TaskKind, TaskState, run_of
 from penstock.core.scheduling.leases import (
@@ -34,6 +35,7 @@ from penstock.engine.recording import (
     line_up_activity,
     listening,
     newest_task,
+    put_back,
     release_buffer,
     rest,
     text,
@@ -44,6 +46,8 @@ from penstock.errors import LeaseLost, Reason
 from penstock.ports.store import Tx
 
 HISTORY_PORTION = 1_000
+TURNED_BACK_MAX = 10
+"""So often a run that would end hears signals first; who sends them without a pause must not keep it open."""
 WAITING_FOR_HISTORY = "WorkflowTaskWaitingForHistory"
 """The failure type by which an SDK says that replay gave no new command: an acknowledgement, not a failure."""
 ERROR_CHARS_MAX = 4_000
@@ -53,6 +57,8 @@ class TaskOutcome(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     WAITING_FOR_HISTORY = "waiting_for_history"
+    TURNED_BACK = "turned_back"
+    """It would have ended the run over a signal that the code has not heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,8 @@ async def complete(
         await check_upserts(tx, namespace, commands)
         update = await tx.updates.get(task.update_id) if task.update_id is not None else None
         step = advance(run, commands, house.bounds, tx.now_ms, ids=ids, update=update)
+        if await _is_unheard(tx, task, run, step):
+            return await _turn_back(tx, task, run)
         await streams.apply(tx, run, step.streams)
         run = append(tx, step.run, step.events, task.task_id)
         if step.update is not None:
@@ -113,7 +121,33 @@ async def complete(
         tx.runs.save(run)
         return Receipt(done, run, TaskOutcome.COMPLETED, tuple(created))
 
-    return await house.store.transact(operation, key=run_of(task_id))
+    receipt = await house.store.transact(operation, key=run_of(task_id))
+    if receipt.outcome == TaskOutcome.TURNED_BACK:
+        raise LeaseLost(
+            Reason.TASK_NOT_LEASED,
+            "A signal came while the workflow was about to end. Nothing was recorded; the task is handed out again, "
+            "so that the code can hear it.",
+            task_status=receipt.task.state.value,
+        )
+    return receipt
+
+
+async def _is_unheard(tx: Tx, task: Task, run: Run, step: Advance) -> bool:
+    """Whether a run would end though it was told something that its code has not heard. It ends at last, anyway."""
+    ends = not step.run.is_open and step.successor is None
+    if not ends or not run.buffered or task.attempt > TURNED_BACK_MAX:
+        return False
+    waiting = await tx.histories.buffered(run.run_id)
+    return any(event.type == EventType.SIGNAL_RECEIVED for event in waiting)
+
+
+async def _turn_back(tx: Tx, task: Task, run: Run) -> Receipt:
+    """Record what the code must hear before its run may end, and have it decide once more."""
+    run, _ = await release_buffer(tx, listening(run))
+    again = freed(task, TaskState.READY, available_at_ms=tx.now_ms, how="handed_back")
+    put_back(tx, again, TaskState.LEASED)
+    tx.runs.save(run)
+    return Receipt(again, run, TaskOutcome.TURNED_BACK)
 
 
 async def _go_on(

@@ -16,7 +16,7 @@ from penstock.errors import ValidationFailed
 from penstock.wire import payloads
 from penstock.wire.fields import INT_MAX, NO_NUL, Name, RequestId, Seconds
 from penstock.wire.parsing import parse
-from penstock.wire.rendering import Body, envelope
+from penstock.wire.rendering import Body, envelope, readable
 from penstock.wire.requests import Anything, Request
 
 ITEMS_PER_APPEND_MAX = 1_000
@@ -141,6 +141,7 @@ def item(each: StreamItem) -> Body:
     return {
         "offset": each.offset,
         "payload": envelope(each.payload),
+        "value": readable(each.payload),
         "payload_reference": each.reference,
         "payload_codec": CODEC if each.payload is not None else None,
         "idempotency_key": each.idempotency_key,

@@ -24,7 +24,6 @@ _ADVICE = {
     "task_problem": "Read the failure; fix the workflow's code and start workers with it.",
     "repair_attention": "Give it a task now with `penstock workflow repair`.",
     "workflow_replay_blocked": "Start workers whose code fits the history; it then goes on by itself.",
-    "limit_near": "Let the workflow continue as new before the limit is reached.",
 }
 _MEANINGS = {
     "terminal": "It has ended.",

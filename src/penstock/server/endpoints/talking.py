@@ -66,6 +66,8 @@ def _signalled(sent: Accepted, name: str, scope: str, request_id: str | None) ->
 
 async def signal_with_start(call: Call) -> Answer:
     request: SignalWithStart = call.body
+    if request.duplicate_policy == "fail":
+        raise refuse("duplicate_policy", "is use-existing here: the signal goes to the run that has the id")
     body = strict_json.loads(call.raw) if call.raw else {}
     limits = call.house.settings.limits
     asked = workflow_start(
