@@ -59,7 +59,7 @@ class Histories:
         """The URL of a database with runs of so many events, each with a workflow task that waits."""
         url = new_store(store, self._ground)
         with serving(store, self._ground, url) as stand:
-            uvloop.run(_prepare(stand, events))
+            uvloop.run(prepare(stand, events))
         copies = self._sizes.history_runs - 1
         if store is StoreName.SQLITE:
             grow_sqlite(Path(url.removeprefix("sqlite:///")), copies)
@@ -72,7 +72,7 @@ LEASES = {"DW_WORKFLOW_TASK_TIMEOUT": "3600", "DW_WORKER_STALE_AFTER_SECONDS": "
 """All tasks are leased before the first of them is completed."""
 
 
-async def _prepare(stand: Stand, events: int) -> None:
+async def prepare(stand: Stand, events: int) -> None:
     """Start a run and give it so many events, the last of them a signal."""
     async with talk(stand.url) as talking:
         workflow_id = await talking.start()

@@ -131,6 +131,7 @@ class Reason(StrEnum):
     # Queries
     REJECTED_UNKNOWN_QUERY = "rejected_unknown_query"
     QUERY_REJECTED = "query_rejected"
+    QUERY_WORKFLOW_STATE_UNAVAILABLE = "query_workflow_state_unavailable"
     QUERY_WORKER_UNAVAILABLE = "query_worker_unavailable"
     QUERY_WORKER_TIMEOUT = "query_worker_timeout"
     QUERY_TASK_QUEUE_FULL = "query_task_queue_full"

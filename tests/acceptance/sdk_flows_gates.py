@@ -10,7 +10,7 @@ from typing import Any
 
 from durable_workflow import PassthroughWorkerInterceptor
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 class Gate:

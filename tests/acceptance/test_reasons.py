@@ -28,6 +28,7 @@ TRIES_MAX = 10
 Provoke = Callable[[Cluster], Awaitable[Reply]]
 PROVOKED: dict[Reason, Provoke] = {}
 ELSEWHERE = {
+    Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE: "the engine's tests of what a review found: a history too long to ask",
     Reason.SERVER_ERROR: "test_drivers: a driver without any secret",
     Reason.SIGNATURE_INVALID: "test_drivers",
     Reason.SIGNATURE_STALE: "test_drivers",

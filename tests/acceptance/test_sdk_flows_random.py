@@ -26,7 +26,7 @@ from tests.acceptance.sdk_flows import Flows, both_stores, flowing
 from tests.acceptance.sdk_flows_gates import next_task_held
 from tests.acceptance.sdk_flows_random import program
 
-PROGRAMS = 10
+PROGRAMS = 8
 BREATH_SECONDS = 0.2
 pytestmark = both_stores
 ENDS = (WorkflowFailed, WorkflowCancelled, WorkflowTerminated)

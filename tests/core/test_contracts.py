@@ -36,6 +36,14 @@ def test_workers_of_two_builds_may_each_know_more():
     assert found.names("query") is None, "the second did not say"
 
 
+def test_an_update_is_validated_though_another_worker_says_nothing_or_the_one_that_wants_to_is_away():
+    wants = knows(PLAIN | {"update_validators": ["approve"]})
+    silent = a_worker(advertised={})
+    assert contracts.of_type([wants, silent], "Order").validates("approve")
+    assert contracts.of_type([silent], "Order", [wants]).validates("approve")
+    assert not contracts.of_type([silent], "Order", [wants]).validates("refuse")
+
+
 @pytest.mark.parametrize(
     "workers",
     [

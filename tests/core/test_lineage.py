@@ -45,8 +45,8 @@ def retried(run: Run, *types: str, non_retryable: bool = False) -> lineage.Succe
 def test_lineage_is_read_as_it_was_written(
     parent: Any, continued: Any, tried: Any, attempt: int, retry: RetryPolicy
 ):
-    line: Any = parent or (None, None, None, ClosePolicy.ABANDON)
-    origin = Lineage(*line, continued_from=continued, retried_from=tried, attempt=attempt, retry=retry)
+    run_id, workflow_id, step, policy = parent or (None, None, None, ClosePolicy.ABANDON)
+    origin = Lineage(run_id, workflow_id, step, policy, continued, tried, attempt, retry)
     assert lineage.of(a_run(lineage=lineage.text(origin))) == origin
 
 

@@ -64,6 +64,12 @@ conditions = st.builds(
     fired=st.booleans(),
     heard=st.booleans(),
 )
+
+
+def by_index(found: list[Member]) -> dict[int, Member]:
+    return {each.index: each for each in found}
+
+
 members = st.builds(
     Member,
     key=names | counts,
@@ -77,7 +83,7 @@ members = st.builds(
     cancelled=st.booleans(),
 )
 selections = st.builds(
-    Selection, names, counts, counts, st.lists(members, max_size=3).map(tuple), st.booleans()
+    Selection, names, counts, counts, st.lists(members, max_size=3).map(by_index), st.booleans()
 )
 
 

@@ -184,7 +184,7 @@ class History:
             self._read(event.sequence, event.type, json.loads(event.payload))
 
     def _read(self, at: int, kind: str, said: dict[str, Any]) -> None:
-        step = said.get("sequence")
+        step: Any = said.get("sequence")
         if kind in (EventType.SIGNAL_RECEIVED, EventType.UPDATE_APPLIED):
             self.heard_at.append(at)
         elif kind == EventType.UPDATE_ACCEPTED:

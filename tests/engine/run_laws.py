@@ -254,7 +254,7 @@ def _selections_are_what_the_history_says(kept: Waits, history: History) -> None
         members[outer["selection_member_index"]] += step.ended is None and not _is_given_up(step, history)
     expected = {group_id: dict(members) for group_id, members in left.items() if any(members.values())}
     found = {
-        each.id: {member.index: 0 if member.cancelled else member.left for member in each.members}
+        each.id: {member.index: 0 if member.cancelled else member.left for member in each.members.values()}
         for each in kept.selections
     }
     assert found == expected

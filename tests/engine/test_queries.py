@@ -11,11 +11,11 @@ import pytest
 
 from penstock.core.history.commands import StartTimer
 from penstock.core.model import Blob, QueryState
-from penstock.engine import queries
+from penstock.engine import desk, queries
 from penstock.engine.house import House
 from penstock.engine.queries import QueryAnswer, Question
 from penstock.engine.sweepers.lapsed_queries import lapsed_queries
-from penstock.errors import Exhausted, Reason, Unavailable
+from penstock.errors import Conflict, Exhausted, Reason, Unavailable
 from penstock.ports.coordination import InProcess
 from penstock.ports.store import Line
 from tests.engine.gated_store import GatedStore
@@ -187,3 +187,16 @@ async def test_a_question_whose_worker_died_goes_to_another():
     assert await lapsed_queries(scene.house).sweep() == 1
     await answer(scene.house, "w2")
     assert (await asked).outcome == {"result": 7}
+
+
+async def test_a_run_whose_history_is_too_long_is_not_asked(monkeypatch: pytest.MonkeyPatch):
+    """Neither is it answered from a part of its history."""
+    scene = await waiting_run()
+    monkeypatch.setattr(desk, "HISTORY_EVENTS_MAX", 0)
+    monkeypatch.setattr(desk, "HISTORY_PORTION", 1)
+    asked = ask(scene.house)
+    await in_line(scene, 1)
+    assert await queries.poll(scene.house, a_poll(WORKFLOW), 0, asyncio.Event()) is None
+    with pytest.raises(Conflict) as refused:
+        await asked
+    assert refused.value.reason is Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE

@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
@@ -68,6 +69,8 @@ from tests.engine.scene import ACTIVITY, WORKFLOW, Scene, a_poll, a_start, of, t
 from tests.support.builders import NOW_MS
 from tests.support.clock import ManualClock
 from tests.support.entropy import CountingEntropy
+
+pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
 # ── Programs ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -31,7 +31,7 @@ from penstock.engine.signals import Signal
 from penstock.engine.sweepers.sweeper import BATCH, Sweeper
 from penstock.engine.updates import Asked
 from penstock.engine.workflow_reports import TURNED_BACK_MAX, WAITING_FOR_HISTORY
-from penstock.errors import LeaseLost, Reason
+from penstock.errors import Conflict, LeaseLost, Reason
 from penstock.ports.store import Tx
 from tests.engine.scene import DONE, NOTHING, WORKFLOW, Scene, a_start
 from tests.support.builders import NOW_MS, a_run
@@ -245,3 +245,24 @@ async def test_signals_without_a_pause_do_not_keep_a_run_open_for_ever(scene: Sc
     await scene.complete(leased, DONE)
     types = await scene.types(run.run_id)
     assert types == ["WorkflowStarted", *["SignalReceived"] * TURNED_BACK_MAX, "WorkflowCompleted"]
+
+
+async def test_what_was_sent_to_a_run_by_name_is_acknowledged_again_after_it_continued_as_new(scene: Scene):
+    run = await scene.start()
+    await scene.decide(OpenConditionWait("paid", "f00d"))
+    named = Address("default", "order-1", run.run_id)
+    signal = Signal(named, "poke", NOTHING, "request-1")
+    asked = Asked(named, "approve", NOTHING, "request-2")
+    first = await signals.send(scene.house, signal)
+    leased = await scene.take(WORKFLOW)
+    accepted = await updates.accept(scene.house, asked, asyncio.Event())
+    await scene.complete(leased, ContinueAsNew(NOTHING))
+    again = await signals.send(scene.house, signal)
+    assert again.retained
+    assert again.receipt == first.receipt
+    once_more = await updates.accept(scene.house, asked, asyncio.Event())
+    assert once_more.retained
+    assert once_more.update.update_id == accepted.update.update_id
+    with pytest.raises(Conflict) as refused:
+        await signals.send(scene.house, replace(signal, request_id="request-3"))
+    assert refused.value.reason is Reason.HISTORICAL_RUN_COMMAND_REJECTED

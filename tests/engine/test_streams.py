@@ -78,15 +78,14 @@ async def test_items_of_a_command_that_is_applied_twice_are_added_once(scene: Sc
     assert payloads(await read(scene, run)) == ["a", "b"]
 
 
-async def test_code_that_writes_to_a_stream_that_has_ended_is_refused_whole(scene: Scene):
+async def test_what_code_adds_to_a_stream_that_somebody_has_closed_is_dropped_and_the_run_goes_on(
+    scene: Scene,
+):
     run = await scene.start()
     await add(scene, run, Close())
-    leased = await scene.take(WORKFLOW)
-    with pytest.raises(Conflict) as refused:
-        await scene.complete(leased, writes("append", "a"), StartTimer(1))
-    assert refused.value.reason is Reason.WORKFLOW_STREAM_CLOSED
-    assert await scene.types(run.run_id) == ["WorkflowStarted"]
-    await scene.complete(leased, StartTimer(1))
+    await scene.decide(writes("append", "a"), StartTimer(1))
+    assert (await scene.types(run.run_id))[1:] == ["SideEffectRecorded", "TimerScheduled"]
+    assert payloads(await read(scene, run)) == []
 
 
 async def test_code_that_writes_faster_than_is_read_is_told_to_try_again(scene: Scene):

@@ -10,18 +10,18 @@ import contextlib
 import itertools
 import json
 import random
-from collections.abc import AsyncIterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.core import payload_codec
 from penstock.core.history import commands as asked
 from penstock.core.model import ClosePolicy, RecordedEvent, RetryPolicy, RunId
 from penstock.stores.driving import Moment
 from penstock.stores.postgres import PostgresStore
 from penstock.wakeups.local import LocalWakeups
-from penstock.wire import payloads
 from tests.engine import run_laws
 from tests.engine.programs import (
     Act,
@@ -40,12 +40,14 @@ from tests.engine.programs import (
 from tests.faults.load import NOTHING_NEW, Caller, as_bytes
 from tests.faults.record import Record
 from tests.faults.servers import Doomed, serving
-from tests.faults.waiting import until
+from tests.faults.waiting import DidNotHappen, until
 
 pytestmark = pytest.mark.faults
 
 QUEUE = "programs"
-PROGRAMS, WORKERS, KILLS = 10, 3, 3
+PROGRAMS, WORKERS, KILLS = 6, 2, 2
+ROUNDS_MAX = 40
+"""Whoever must be told more often than this goes in circles."""
 Json = dict[str, Any]
 
 
@@ -60,7 +62,7 @@ def dice() -> random.Random:
 # ── Programs ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def a_program(dice: random.Random, depth: int = 2) -> Program:
+def a_program(dice: random.Random, depth: int = 1) -> Program:
     nodes = tuple(_node(dice, depth) for _ in range(dice.randrange(1, 5)))
     if depth and dice.random() < 0.3:
         return Program(nodes, Again(a_program(dice, depth - 1)))
@@ -97,59 +99,72 @@ def _leaf(dice: random.Random, depth: int) -> Any:
 
 def on_the_wire(command: asked.Command) -> Json:
     """A command as a worker sends it."""
-    match command:
-        case asked.ScheduleActivity():
-            told = {
-                "activity_type": command.activity_type,
-                "arguments": [],
-                "retry_policy": _retry(command.retry),
-            }
-            return {"type": "schedule_activity", **told, **command.extra}
-        case asked.StartTimer():
-            return {"type": "start_timer", "delay_seconds": command.delay_s, **command.extra}
-        case asked.StartChild():
-            told = {
-                "workflow_type": command.workflow_type,
-                "arguments": [],
-                "retry_policy": _retry(command.retry),
-            }
-            policy = {"parent_close_policy": command.policy.value}
-            return {"type": "start_child_workflow", **told, **policy, **command.extra}
-        case asked.OpenConditionWait():
-            told = {
-                "condition_key": command.key,
-                "condition_definition_fingerprint": command.fingerprint,
-                "timeout_seconds": command.timeout_s,
-            }
-            return {"type": "open_condition_wait", **told, **command.extra}
-        case asked.RecordLocalActivity():
-            told = {"activity_type": command.activity_type, "execution_mode": "local", "arguments": []}
-            ended = {"result": None} if command.outcome == "completed" else {"message": "as programmed"}
-            return {"type": "record_local_activity", "outcome": command.outcome, **told, **ended}
-        case asked.RecordSideEffect():
-            return {"type": "record_side_effect", "result": payloads.encode(1)}
-        case asked.RecordVersionMarker():
-            numbers = {"version": command.version, "min_supported": 0, "max_supported": 2}
-            return {"type": "record_version_marker", "change_id": command.change_id, **numbers}
-        case asked.UpsertSearchAttributes():
-            return {"type": "upsert_search_attributes", "attributes": {}}
-        case asked.UpsertMemo():
-            entries = {"codec": "avro", "blob": payloads.encode(dict(command.entries))}
-            return {"type": "upsert_memo", "entries": entries}
-        case asked.CancelSelectionOperation():
-            said = {"operation_kind": "timer", "operation_identity": "whatever"}
-            return {"type": "cancel_selection_operation", **command.echoed, **said}
-        case asked.CompleteUpdate():
-            return {"type": "complete_update", "update_id": command.update_id, "result": None}
-        case asked.CompleteWorkflow():
-            return {"type": "complete_workflow", "result": None}
-        case asked.FailWorkflow():
-            return {"type": "fail_workflow", "message": command.message}
-        case asked.ContinueAsNew():
-            told = {"workflow_type": command.workflow_type, "queue": QUEUE, "arguments": []}
-            return {"type": "continue_as_new", **told}
-        case _:
-            raise AssertionError(f"no program does {command}")
+    return _SAID[type(command)](command) | dict(getattr(command, "extra", {}))
+
+
+def _step(kind: str, **told: Any) -> Json:
+    return {"type": kind, **told}
+
+
+def _activity(command: asked.ScheduleActivity) -> Json:
+    retry = _retry(command.retry)
+    return _step("schedule_activity", activity_type=command.activity_type, arguments=[], retry_policy=retry)
+
+
+def _child(command: asked.StartChild) -> Json:
+    told = {"parent_close_policy": command.policy.value, "retry_policy": _retry(command.retry)}
+    return _step("start_child_workflow", workflow_type=command.workflow_type, arguments=[], **told)
+
+
+def _condition(command: asked.OpenConditionWait) -> Json:
+    return _step(
+        "open_condition_wait",
+        condition_key=command.key,
+        condition_definition_fingerprint=command.fingerprint,
+        timeout_seconds=command.timeout_s,
+    )
+
+
+def _local(command: asked.RecordLocalActivity) -> Json:
+    ended = {"result": None} if command.outcome == "completed" else {"message": "as programmed"}
+    told = {"activity_type": command.activity_type, "outcome": command.outcome, "execution_mode": "local"}
+    return _step("record_local_activity", arguments=[], **told, **ended)
+
+
+def _marker(command: asked.RecordVersionMarker) -> Json:
+    numbers = {"version": command.version, "min_supported": 0, "max_supported": 2}
+    return _step("record_version_marker", change_id=command.change_id, **numbers)
+
+
+def _memo(command: asked.UpsertMemo) -> Json:
+    return _step(
+        "upsert_memo", entries={"codec": "avro", "blob": payload_codec.encode(dict(command.entries))}
+    )
+
+
+def _give_up(command: asked.CancelSelectionOperation) -> Json:
+    said = {"operation_kind": "timer", "operation_identity": "whatever"}
+    return _step("cancel_selection_operation", **command.echoed, **said)
+
+
+_SAID: dict[type, Callable[[Any], Json]] = {
+    asked.ScheduleActivity: _activity,
+    asked.StartTimer: lambda command: _step("start_timer", delay_seconds=command.delay_s),
+    asked.StartChild: _child,
+    asked.OpenConditionWait: _condition,
+    asked.RecordLocalActivity: _local,
+    asked.RecordSideEffect: lambda _: _step("record_side_effect", result=payload_codec.encode(1)),
+    asked.RecordVersionMarker: _marker,
+    asked.UpsertSearchAttributes: lambda _: _step("upsert_search_attributes", attributes={}),
+    asked.UpsertMemo: _memo,
+    asked.CancelSelectionOperation: _give_up,
+    asked.CompleteUpdate: lambda command: _step("complete_update", update_id=command.update_id, result=None),
+    asked.CompleteWorkflow: lambda _: _step("complete_workflow", result=None),
+    asked.FailWorkflow: lambda command: _step("fail_workflow", message=command.message),
+    asked.ContinueAsNew: lambda command: _step(
+        "continue_as_new", workflow_type=command.workflow_type, queue=QUEUE, arguments=[]
+    ),
+}
 
 
 def _retry(policy: RetryPolicy) -> Json:
@@ -220,95 +235,113 @@ def _event(task: Json, event: Json) -> RecordedEvent:
 # ── The run ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@contextlib.asynccontextmanager
-async def at_work(callers: list[Caller], dice: random.Random) -> AsyncIterator[list[ModelWorker]]:
-    workers = [ModelWorker(caller, f"w{number}", dice) for number, caller in enumerate(callers)]
-    for worker in workers:
-        await worker.register()
-    tasks = [
-        asyncio.create_task(worker.work_forever(kind))
-        for worker in workers
-        for kind in ("workflow", "activity")
-    ]
-    try:
-        yield workers
-        for task in tasks:
-            assert not task.done() or task.exception() is None, task.exception()
-    finally:
-        for task in tasks:
+class Trial:
+    """Two servers on one database, workers that never give up, and a caller who tells runs something."""
+
+    def __init__(self, servers: Sequence[Doomed], dice: random.Random) -> None:
+        urls = [each.url for each in servers]
+        self.record = Record()
+        self.callers = [
+            Caller(urls[number % 2 :] + urls[: number % 2], self.record) for number in range(WORKERS + 1)
+        ]
+        self._client = self.callers[0]
+        self._dice = dice
+        self._workers = [
+            ModelWorker(caller, f"w{number}", dice) for number, caller in enumerate(self.callers[1:], 1)
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Trial:
+        for worker in self._workers:
+            await worker.register()
+            for kind in ("workflow", "activity"):
+                self._tasks.append(asyncio.create_task(worker.work_forever(kind)))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
             task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-        failed = [each for each in ended if isinstance(each, AssertionError)]
-        assert not failed, failed
+        ended = await asyncio.gather(*self._tasks, return_exceptions=True)
+        for caller in self.callers:
+            await caller.close()
+        assert [each for each in ended if isinstance(each, Exception)] == []
+
+    async def start(self, name: str, program: Program) -> None:
+        body = {"workflow_id": name, "workflow_type": program.name, "task_queue": QUEUE}
+        status, answer = await self._client.insist(
+            "POST", "/api/workflows", as_bytes(body), role="operator", key=name
+        )
+        assert status in (200, 201), answer
+
+    async def some_answers(self, more: int) -> None:
+        """Until workers have got so many further answers, or all wait for something else."""
+        wanted = sum(worker.answers for worker in self._workers) + more
+        with contextlib.suppress(DidNotHappen):
+            await until("answers", lambda: self._answers() >= wanted, within_s=2)
+
+    def _answers(self) -> int:
+        return sum(worker.answers for worker in self._workers)
+
+    async def open_runs(self) -> list[str]:
+        path = "/api/workflows?status=running&page_size=200"
+        _, answer = await self._client.insist("GET", path, role="operator")
+        return [each["workflow_id"] for each in answer["workflows"]]
+
+    async def tell_everybody(self) -> None:
+        """A signal or an update to each open run; one that has just closed refuses it."""
+        for workflow_id in await self.open_runs():
+            path = f"/api/workflows/{workflow_id}/" + self._dice.choice(["signal/go", "update/add"])
+            body: Json = {"input": []} | ({"wait_for": "accepted"} if path.endswith("add") else {})
+            await self._client.insist("POST", path, as_bytes(body), role="operator")
+
+    async def everything_ends(self) -> None:
+        for _ in range(ROUNDS_MAX):
+            assert not any(task.done() for task in self._tasks), "a worker gave up"
+            await self.tell_everybody()
+            with contextlib.suppress(DidNotHappen):
+                await until("all have closed", self._is_over, within_s=1)
+                return
+        raise AssertionError(f"still open: {await self.open_runs()}")
+
+    async def _is_over(self) -> bool:
+        return not await self.open_runs()
+
+
+async def killed(doomed: Doomed, trial: Trial, dice: random.Random) -> None:
+    """Die at a commit, or anywhere, while callers speak; then come back."""
+    if dice.random() < 0.5:
+        doomed.die_at(dice.choice(list(Moment)), dice.randrange(1, 6))
+    await trial.tell_everybody()
+    process = doomed.live.process
+    if process is not None and process.poll() is None:
+        await doomed.kill()
+    await doomed.start()
 
 
 async def test_random_programs_end_as_they_should_on_servers_that_are_killed(
     tmp_path: Path, postgres_database: str, dice: random.Random
 ) -> None:
     two = [Doomed(tmp_path, postgres_database, name=f"server-{number}") for number in range(2)]
-    urls = [each.url for each in two]
-    record = Record()
-    callers = [Caller(urls[number % 2 :] + urls[: number % 2], record) for number in range(WORKERS + 1)]
-    client = callers[0]
     store = await PostgresStore.open(postgres_database, LocalWakeups())
 
-    async def open_runs() -> list[str]:
-        return [sight.run.workflow_id for sight in (await run_laws.look(store)).open]
+    async def no_letters() -> bool:
+        return not await store.read(lambda tx: tx.letters.waiting(1))
 
-    async def tell(workflow_id: str) -> None:
-        """A signal or an update; a run that has just closed refuses it."""
-        path = f"/api/workflows/{workflow_id}/" + dice.choice(["signal/go", "signal/go", "update/add"])
-        body = {"input": []} | ({"wait_for": "accepted"} if path.endswith("add") else {})
-        await client.insist("POST", path, as_bytes(body), role="operator")
-
-    async with serving(*two):
-        async with at_work(callers[1:], dice) as workers:
+    try:
+        async with serving(*two), Trial(two, dice) as trial:
             for number in range(PROGRAMS):
-                body = {
-                    "workflow_id": f"order-{number}",
-                    "workflow_type": a_program(dice).name,
-                    "task_queue": QUEUE,
-                }
-                start = await client.insist(
-                    "POST", "/api/workflows", as_bytes(body), role="operator", key=f"{number}"
-                )
-                assert start[0] in (200, 201), start
+                await trial.start(f"order-{number}", a_program(dice))
             for round_ in range(KILLS):
-                before = sum(worker.answers for worker in workers)
-                wanted = before + dice.randrange(3, 15)
-                with contextlib.suppress(AssertionError):
-                    await until(
-                        "some answers",
-                        lambda wanted=wanted: sum(worker.answers for worker in workers) >= wanted,  # type: ignore[misc]
-                        within_s=3,
-                    )
-                doomed = two[round_ % 2]
-                if dice.random() < 0.5:
-                    doomed.die_at(dice.choice(list(Moment)), dice.randrange(1, 6))
-                for workflow_id in await open_runs():
-                    await tell(workflow_id)
-                if doomed.live.process is not None and doomed.live.process.poll() is None:
-                    await doomed.kill()
-                await doomed.start()
+                await trial.some_answers(dice.randrange(3, 15))
+                await killed(two[round_ % 2], trial, dice)
                 run_laws.check(await run_laws.look(store))
-
-            async def all_closed() -> bool:
-                for workflow_id in await open_runs():
-                    await tell(workflow_id)
-                return not await open_runs()
-
-            await until("every program ends", all_closed, within_s=90)
-            await until("letters are delivered", lambda: _no_letters(store))
-    world = await run_laws.look(store)
+            await trial.everything_ends()
+            await until("letters are delivered", no_letters)
+        world = await run_laws.look(store)
+    finally:
+        await store.close()
     run_laws.check(world)
-    assert {f"order-{number}" for number in range(PROGRAMS)} <= {
-        each.run.workflow_id for each in world.sights
-    }
-    assert record.server_errors == []
-    for caller in callers:
-        await caller.close()
-    await store.close()
-
-
-async def _no_letters(store: PostgresStore) -> bool:
-    return not (await run_laws.look(store)).letters
+    assert world.open == []
+    names = {each.run.workflow_id for each in world.sights}
+    assert {f"order-{number}" for number in range(PROGRAMS)} <= names
+    assert trial.record.server_errors == []

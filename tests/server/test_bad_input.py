@@ -1133,6 +1133,23 @@ class TestCommands:
         (await everywhere.get("/api/activities/odd-activity/result", namespace="quiet")).expect(200)
 
 
+class TestReservedNames:
+    async def test_names_that_the_protocol_keeps_for_itself_are_refused(self, penstock: Client) -> None:
+        body = START | {"workflow_id": "reserved"}
+        (await penstock.post("/api/workflows", body, namespace="quiet")).expect(201)
+        name = "__durable_workflow_message_stream"
+        async with penstock.unchanged("quiet"):
+            for verb in ("signal", "update"):
+                reply = await penstock.post(f"/api/workflows/reserved/{verb}/{name}", {}, namespace="quiet")
+                reply.refused(422, "validation_failed")
+            started = START | {"workflow_id": "reserved", "signal_name": name}
+            reply = await penstock.post("/api/workflows/signal-with-start", started, namespace="quiet")
+            reply.refused(422, "validation_failed")
+            batch = {"operation": "signal", "query": "Status = 'running'", "signal_name": name}
+            reply = await penstock.post("/api/workflows/batch-operations", batch, namespace="quiet")
+            reply.refused(422, "validation_failed")
+
+
 class TestOtherNamespaces:
     """A reference into another namespace is a reference to nothing: it does not even say that it is there."""
 

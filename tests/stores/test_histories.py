@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.history.events import CLOSING, EventType
 from penstock.core.model import RunId
-from penstock.ports.store import Store, Tx
+from penstock.ports.store import PAGE_BYTES, Store, Tx
 from tests.stores.working import look, record
 from tests.support.builders import an_event, an_event_in_waiting
 
@@ -38,6 +38,17 @@ async def test_a_history_is_read_backwards_from_beyond_its_end(store: Store):
     assert await look(store, lambda tx: tx.histories.page_back(R1, 1_000_000, 2)) == [events[2], events[1]]
     assert await look(store, lambda tx: tx.histories.page_back(R1, 1_000_000, 9)) == events[::-1]
     assert await look(store, lambda tx: tx.histories.page_back(RunId("nobody"), 9, 9)) == []
+
+
+async def test_a_page_ends_where_it_is_large_enough_and_the_next_goes_on(store: Store):
+    large = '"' + "x" * (PAGE_BYTES // 2) + '"'
+    events = [an_event("r1", n, payload=large) for n in range(1, 6)]
+    await record(store, lambda tx: tx.histories.append(events))
+    assert await look(store, lambda tx: tx.histories.page(R1, 0, 100)) == events[:2]
+    assert await look(store, lambda tx: tx.histories.page(R1, 2, 100)) == events[2:4]
+    assert await look(store, lambda tx: tx.histories.page(R1, 4, 100)) == events[4:]
+    assert await look(store, lambda tx: tx.histories.page_back(R1, 6, 100)) == [events[4], events[3]]
+    assert await look(store, lambda tx: tx.histories.first_pages([R1], [100])) == [events[:2]]
 
 
 @pytest.mark.parametrize("end", CLOSING)

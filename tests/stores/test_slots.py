@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +13,8 @@ from penstock.core.model import Queue, Task, TaskKind, TaskState
 from penstock.core.scheduling.slots import Held
 from penstock.ports.store import Line, Store, Tx
 from penstock.ports.wakeups import queue_bell
+from penstock.stores.sql.catalogue import Dialect, catalogue
+from penstock.stores.sqlite import prepare
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.working import ANYTHING, a_queue, claim, enqueue, look
 from tests.support.builders import NOW_MS, a_task, leased, released
@@ -93,3 +98,15 @@ async def test_a_lease_that_is_counted_by_key_stays_so(store: Store):
     assert task is not None
     assert task.counted == 1
     assert await claim(store, queue.queue_id, 1) == []
+
+
+@pytest.mark.parametrize("name", ["held_by_worker", "ring_at_ends", "tasks_leased_by", "redelivered_tasks"])
+def test_what_a_worker_holds_is_found_by_its_index(tmp_path: Path, name: str):
+    path = tmp_path / "penstock.db"
+    prepare(path)
+    statement = catalogue(Dialect.SQLITE)[name]
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", [""] * len(statement.takes))
+        steps = [row[3] for row in plan]
+    assert any("INDEX tasks_held_by (namespace=? AND lease_owner=?" in step for step in steps), steps
+    assert not any(step.startswith("SCAN t") for step in steps), steps

@@ -21,20 +21,25 @@ _FITS: Mapping[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Contracts:
-    """The contracts of all workers that know a type; without any, everything is allowed."""
+    """The contracts of all workers that know a type; where one of them says nothing, everything is allowed."""
 
     of_workers: Sequence[Mapping[str, Any]]
+    unsaid: bool = False
+    """Whether a worker is there that knows the type and has no contract for it."""
+    of_absent: Sequence[Mapping[str, Any]] = ()
+    """Those of workers that were not heard of late: what they validate is not accepted without being asked."""
 
     def names(self, kind: str) -> frozenset[str] | None:
         """What may be sent, or None when nobody has said so."""
         listed = [each.get(_PLURAL[kind]) for each in self.of_workers]
-        if not listed or any(not isinstance(each, list) for each in listed):
+        if self.unsaid or not listed or any(not isinstance(each, list) for each in listed):
             return None
         return frozenset(str(name) for each in listed for name in each or ())
 
     def validates(self, update: str) -> bool:
         """Whether an update is to be approved by workflow code before it is accepted."""
-        return any(update in (each.get("update_validators") or ()) for each in self.of_workers)
+        said = [*self.of_workers, *self.of_absent]
+        return any(update in (each.get("update_validators") or ()) for each in said)
 
     def problem(self, kind: str, name: str, arguments: object) -> str | None:
         """What is wrong with arguments, unless they fit one of the contracts."""
@@ -49,16 +54,21 @@ class Contracts:
         return None if not problems or None in problems else problems[0]
 
 
-def of_type(workers: Sequence[Worker], workflow_type: str) -> Contracts:
-    found: list[Mapping[str, Any]] = []
-    for worker in workers:
-        said = worker.advertised.get("workflow_command_contracts")
-        contract = said.get(workflow_type) if isinstance(said, Mapping) else None
-        if isinstance(contract, Mapping):
-            found.append(contract)
-        elif not worker.workflow_types or workflow_type in worker.workflow_types:
-            return Contracts(())
-    return Contracts(found)
+def of_type(workers: Sequence[Worker], workflow_type: str, absent: Sequence[Worker] = ()) -> Contracts:
+    """What workers that are there say of a type, and what those said that are not."""
+    found = [contract for each in workers if (contract := _contract(each, workflow_type)) is not None]
+    silent = [each for each in workers if _contract(each, workflow_type) is None]
+    return Contracts(
+        found,
+        any(not each.workflow_types or workflow_type in each.workflow_types for each in silent),
+        [contract for each in absent if (contract := _contract(each, workflow_type)) is not None],
+    )
+
+
+def _contract(worker: Worker, workflow_type: str) -> Mapping[str, Any] | None:
+    said = worker.advertised.get("workflow_command_contracts")
+    contract = said.get(workflow_type) if isinstance(said, Mapping) else None
+    return contract if isinstance(contract, Mapping) else None
 
 
 def _problem(parameters: Sequence[Any], values: Sequence[object]) -> str | None:

@@ -33,6 +33,8 @@ from penstock.ports.store import Line, Tx
 from penstock.ports.wakeups import Bell
 
 HISTORY_EVENTS_MAX = 50_000
+HISTORY_BYTES_MAX = 64_000_000
+HISTORY_PORTION = 1_000
 _LINES = {QueryKind.QUERY: "queries", QueryKind.UPDATE_VALIDATION: "validations"}
 _ANSWERED = (QueryState.ANSWERED, QueryState.FAILED)
 
@@ -276,18 +278,59 @@ async def _lease(house: House, kind: QueryKind, request: Poll) -> LeasedQuery | 
 
     line = f"{_LINES[kind]}:{request.namespace}:{request.task_queue}"
     query = await house.store.transact(operation, key=line, line=Line.CLAIM)
-    return None if query is None else await _equipped(house, query)
+    if query is None:
+        return None
+    equipped = await _equipped(house, query)
+    if equipped is None:
+        await _refuse(house, query)
+    return equipped
 
 
-async def _equipped(house: House, query: QueryTask) -> LeasedQuery:
-    """The question with the history that answers it, read after the lease so that nobody waits for the reading."""
+async def _equipped(house: House, query: QueryTask) -> LeasedQuery | None:
+    """The question with the history that answers it, read after the lease so that nobody waits for the reading.
 
-    async def operation(tx: Tx) -> LeasedQuery:
+    None when the history is too long to be handed over at once.
+    """
+
+    async def operation(tx: Tx) -> LeasedQuery | None:
         run = await tx.runs.get(query.run_id)
         assert run is not None, "a question names a run that exists"
-        return LeasedQuery(query, run, await tx.histories.page(run.run_id, 0, HISTORY_EVENTS_MAX))
+        events: list[RecordedEvent] = []
+        size = 0
+        while (events[-1].sequence if events else 0) < run.last_sequence:
+            if len(events) > HISTORY_EVENTS_MAX or size > HISTORY_BYTES_MAX:
+                return None
+            page = await tx.histories.page(run.run_id, events[-1].sequence if events else 0, HISTORY_PORTION)
+            events += page
+            size += sum(len(event.payload) for event in page)
+        return LeasedQuery(query, run, events)
 
     return await house.store.read(operation)
+
+
+async def _refuse(house: House, query: QueryTask) -> None:
+    """Tell whoever asks that the run has become too long to be asked."""
+
+    async def operation(tx: Tx) -> None:
+        held = await tx.queries.lock(query.query_id)
+        if held is None or (held.state, held.attempt) != (QueryState.LEASED, query.attempt):
+            return
+        outcome = {
+            "reason": Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE.value,
+            "message": "The history is too long to be replayed for a question. Let the workflow continue as new.",
+        }
+        tx.queries.save(
+            replace(
+                held,
+                state=QueryState.FAILED,
+                lease_owner=None,
+                lease_expires_at_ms=None,
+                outcome=json.dumps(outcome),
+            )
+        )
+        tx.wake(_answer_bell(query.query_id))
+
+    await house.store.transact(operation, key=query.query_id)
 
 
 async def report(

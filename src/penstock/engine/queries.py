@@ -67,15 +67,8 @@ async def ask(house: House, question: Question, draining: asyncio.Event) -> Quer
 
 async def _target(house: House, question: Question) -> Run:
     async def operation(tx: Tx) -> Run:
-        run = await find(tx, Address(question.namespace, question.workflow_id))
+        run = await find(tx, Address(question.namespace, question.workflow_id, question.run_id))
         check_workflow(run)
-        if question.run_id not in (None, run.run_id):
-            raise Conflict(
-                Reason.HISTORICAL_RUN_COMMAND_REJECTED,
-                f"{question.run_id} is not the current run of {question.workflow_id!r}.",
-                workflow_id=question.workflow_id,
-                run_id=run.run_id,
-            )
         return run
 
     return await house.store.read(operation)
@@ -139,6 +132,8 @@ def _failed(run: Run, name: str, outcome: dict[str, Any]) -> PenstockError:
     message = str(outcome.get("message") or "The worker rejected the query.")
     if said == Reason.REJECTED_UNKNOWN_QUERY.value:
         return NotFound(Reason.REJECTED_UNKNOWN_QUERY, message, **details)
+    if said == Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE.value:
+        return Conflict(Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE, message, **details)
     return Conflict(Reason.QUERY_REJECTED, message, **details, worker_reason=said or None)
 
 

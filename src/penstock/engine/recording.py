@@ -67,7 +67,7 @@ async def tell(tx: Tx, run: Run, events: Sequence[Event], *, update_id: str | No
 
 def is_hushed(run: Run) -> bool:
     """Whether signals wait until the code has looked."""
-    return run.waits != "{}" and waits.parse(run.waits).hushed
+    return waits.is_hushed(run.waits)
 
 
 def listening(run: Run) -> Run:

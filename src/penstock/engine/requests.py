@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.core import contracts, payload_codec
 from penstock.core.contracts import Contracts
-from penstock.core.model import Blob, RetainedRequest, Run, WorkerStatus
+from penstock.core.model import Blob, RetainedRequest, Run, Worker, WorkerStatus
 from penstock.core.scheduling.cohorts import status_now
-from penstock.engine.addressing import rejected
+from penstock.engine.addressing import Address, find, rejected
 from penstock.engine.house import House
 from penstock.engine.recording import text
 from penstock.errors import Conflict, InvalidInput, NotFound, PenstockError, Reason
@@ -54,6 +54,23 @@ async def retained(tx: Tx, namespace: str, workflow_id: str, request: Request) -
     return receipt
 
 
+async def retained_of_old_run(
+    house: House, address: Address, request: Request, refusal: Conflict
+) -> tuple[Run, dict[str, Any]]:
+    """The receipt of a request that named a run which has gone on in another since; else the refusal."""
+    if refusal.reason is not Reason.HISTORICAL_RUN_COMMAND_REJECTED:
+        raise refusal
+
+    async def operation(tx: Tx) -> tuple[Run, dict[str, Any]] | None:
+        receipt = await retained(tx, address.namespace, address.workflow_id, request)
+        return None if receipt is None else (await find(tx, replace(address, run_id=None)), receipt)
+
+    found = await house.store.read(operation)
+    if found is None:
+        raise refusal
+    return found
+
+
 def retain(tx: Tx, run: Run, request: Request, receipt: dict[str, Any]) -> None:
     if request.request_id is not None:
         tx.requests.insert(
@@ -76,8 +93,12 @@ async def contracts_of(house: House, tx: Tx, run: Run) -> Contracts:
     """What the workers that are there now say of the run's type."""
     stale_after_ms = house.settings.polls.worker_stale_after_ms
     workers = await tx.workers.list(run.namespace, run.task_queue)
-    present = [each for each in workers if status_now(each, tx.now_ms, stale_after_ms) is WorkerStatus.ACTIVE]
-    return contracts.of_type(present, run.workflow_type)
+    present: list[Worker] = []
+    absent: list[Worker] = []
+    for each in workers:
+        active = status_now(each, tx.now_ms, stale_after_ms) is WorkerStatus.ACTIVE
+        (present if active else absent).append(each)
+    return contracts.of_type(present, run.workflow_type, absent)
 
 
 _UNKNOWN = {"signal": Reason.UNKNOWN_SIGNAL, "update": Reason.UNKNOWN_UPDATE}

@@ -11,7 +11,15 @@ from penstock.core.model import Blob, Event, Run
 from penstock.engine.addressing import Address, check_open, check_workflow, on_run
 from penstock.engine.house import House
 from penstock.engine.recording import tell
-from penstock.engine.requests import Request, check_contract, contracts_of, retain, retained
+from penstock.engine.requests import (
+    Request,
+    check_contract,
+    contracts_of,
+    retain,
+    retained,
+    retained_of_old_run,
+)
+from penstock.errors import Conflict
 from penstock.ports.store import Tx
 
 
@@ -55,7 +63,11 @@ async def send(house: House, signal: Signal) -> Accepted:
         retain(tx, run, signal.request, receipt)
         return Accepted(run, receipt)
 
-    return await on_run(house, signal.address, act)
+    try:
+        return await on_run(house, signal.address, act)
+    except Conflict as refusal:
+        run, receipt = await retained_of_old_run(house, signal.address, signal.request, refusal)
+        return Accepted(run, receipt, retained=True)
 
 
 def counted(run: Run) -> Run:

@@ -51,7 +51,10 @@ class Page:
 
 
 async def apply(tx: Tx, run: Run, directives: Sequence[Json]) -> None:
-    """Record what a workflow task wrote to its streams. Each item is added once, however often it is sent."""
+    """Record what a workflow task wrote to its streams. Each item is added once, however often it is sent.
+
+    What it adds to a stream that somebody has closed is dropped: a run must not hang on who reads it.
+    """
     if not directives:
         return
     known = {stream.name: stream for stream in await tx.streams.of_run(run.run_id)}
@@ -60,8 +63,11 @@ async def apply(tx: Tx, run: Run, directives: Sequence[Json]) -> None:
         by_stream.setdefault(each.stream, []).append(each)
     streams.check_streams(len(known.keys() | by_stream.keys()))
     for name, wanted in by_stream.items():
+        before = known.get(name)
+        if before is not None and before.is_terminal:
+            continue
         try:
-            await _write(tx, run, known.get(name), name, [each.act for each in wanted])
+            await _write(tx, run, before, name, [each.act for each in wanted])
         except Exhausted as refusal:
             raise refusal.with_details(http_status=409) from refusal
 

@@ -12,8 +12,16 @@ from penstock.engine import validation
 from penstock.engine.addressing import Address, check_open, check_workflow, find, on_run
 from penstock.engine.house import House
 from penstock.engine.recording import tell
-from penstock.engine.requests import Request, check_contract, contracts_of, retain, retained
+from penstock.engine.requests import (
+    Request,
+    check_contract,
+    contracts_of,
+    retain,
+    retained,
+    retained_of_old_run,
+)
 from penstock.engine.waiting import until
+from penstock.errors import Conflict
 from penstock.ports.store import Tx
 from penstock.ports.wakeups import run_bell
 
@@ -75,10 +83,25 @@ async def _approved(house: House, asked: Asked, draining: asyncio.Event) -> Answ
         check_contract(found, run, asked.request)
         return run, None, found.validates(asked.name)
 
-    run, before, validates = await house.store.read(operation)
+    try:
+        run, before, validates = await house.store.read(operation)
+    except Conflict as refusal:
+        return await _before_it_moved(house, asked, refusal)
     if validates:
         await validation.require_approval(house, run, asked.name, asked.arguments, draining)
     return before
+
+
+async def _before_it_moved(house: House, asked: Asked, refusal: Conflict) -> Answered:
+    run, receipt = await retained_of_old_run(house, asked.address, asked.request, refusal)
+
+    async def operation(tx: Tx) -> Update | None:
+        return await tx.updates.get(str(receipt["command_id"]))
+
+    update = await house.store.read(operation)
+    if update is None:
+        raise refusal
+    return Answered(run, update, retained=True)
 
 
 async def _before(tx: Tx, run: Run, asked: Asked) -> Answered | None:

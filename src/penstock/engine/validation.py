@@ -149,6 +149,17 @@ def _timed_out(house: House, run: Run, name: str, query: QueryTask | None) -> Un
     )
 
 
+_KNOWN = {
+    reason.value: reason
+    for reason in (
+        Reason.UNKNOWN_UPDATE,
+        Reason.UPDATE_VALIDATOR_WORKER_INCOMPATIBLE,
+        Reason.UPDATE_VALIDATION_CAPABILITY_UNSUPPORTED,
+    )
+}
+"""What a worker may say in the server's own words."""
+
+
 def _rejected(run: Run, name: str, outcome: dict[str, Any]) -> PenstockError:
     said = str(outcome.get("reason") or "")
     message = str(outcome.get("message") or "The workflow's code does not take the update.")
@@ -162,7 +173,9 @@ def _rejected(run: Run, name: str, outcome: dict[str, Any]) -> PenstockError:
             validation_errors=errors,
             update_status="rejected",
         )
-    return Conflict(Reason.UPDATE_VALIDATION_WORKER_FAILED, message, **about, worker_reason=said)
+    return Conflict(
+        _KNOWN.get(said, Reason.UPDATE_VALIDATION_WORKER_FAILED), message, **about, worker_reason=said
+    )
 
 
 def _about(run: Run, name: str, *, retryable: bool) -> dict[str, Any]:

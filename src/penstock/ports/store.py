@@ -144,8 +144,15 @@ class Runs(Protocol):
         ...
 
 
+PAGE_BYTES = 4_000_000
+"""A page of a history ends with the event that makes it as large as this."""
+
+
 class Histories(Protocol):
-    async def page(self, run_id: RunId, after: int, limit: int) -> Sequence[RecordedEvent]: ...
+    async def page(self, run_id: RunId, after: int, limit: int) -> Sequence[RecordedEvent]:
+        """The events after a sequence: so many, or fewer where they are large; one at least, if there is any."""
+        ...
+
     async def first_pages(
         self, run_ids: Sequence[RunId], limits: Sequence[int]
     ) -> Sequence[Sequence[RecordedEvent]]:

@@ -102,6 +102,7 @@ STATUS: Final[Mapping[Reason, int]] = MappingProxyType(
         Reason.HISTORY_NOT_AVAILABLE: 404,
         Reason.REJECTED_UNKNOWN_QUERY: 404,
         Reason.QUERY_REJECTED: 409,
+        Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE: 409,
         Reason.QUERY_WORKER_UNAVAILABLE: 409,
         Reason.QUERY_WORKER_TIMEOUT: 504,
         Reason.QUERY_TASK_QUEUE_FULL: 429,

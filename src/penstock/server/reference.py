@@ -173,6 +173,9 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
         "Queries": {
             Reason.REJECTED_UNKNOWN_QUERY: "The workflow has no such query.",
             Reason.QUERY_REJECTED: "The worker refused or failed to answer.",
+            Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE: (
+                "The history is too long to be replayed for a question. Let the workflow continue as new."
+            ),
             Reason.QUERY_WORKER_UNAVAILABLE: "No live worker on the queue runs this workflow type.",
             Reason.QUERY_WORKER_TIMEOUT: "No worker answered in time.",
             Reason.QUERY_TASK_QUEUE_FULL: "Too many queries wait on the queue. Try again later.",

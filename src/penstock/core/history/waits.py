@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 
@@ -49,20 +51,20 @@ class Selection:
     id: str
     base: int
     size: int
-    members: tuple[Member, ...] = ()
+    members: Mapping[int, Member] = field(default_factory=dict)
+    """By index."""
     resolved: bool = False
 
     def member(self, index: int) -> Member | None:
-        return next((each for each in self.members if each.index == index), None)
+        return self.members.get(index)
 
     def with_member(self, member: Member) -> Selection:
-        others = [each for each in self.members if each.index != member.index]
-        return replace(self, members=tuple(sorted([*others, member], key=lambda each: each.index)))
+        return replace(self, members={**self.members, member.index: member})
 
     @property
     def is_over(self) -> bool:
-        opened = sum(each.size for each in self.members)
-        return opened >= self.size and all(each.cancelled or not each.left for each in self.members)
+        opened = sum(each.size for each in self.members.values())
+        return opened >= self.size and all(each.cancelled or not each.left for each in self.members.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +93,23 @@ class Waits:
         return replace(self, selections=tuple(sorted(kept, key=lambda each: each.base)), selected=True)
 
 
+_OF_MEMBER = attrgetter(*Member.__dataclass_fields__)
 NOTHING = Waits()
 FRESH = '{"hushed":true}'
 """Of a run whose code has not looked at anything yet."""
 
 
+_HUSHED = '"hushed":true'
+
+
+def is_hushed(text: str) -> bool:
+    """Whether signals wait; told without reading all of it, for that is asked often."""
+    return _HUSHED in text and parse(text).hushed
+
+
+@lru_cache(maxsize=256)
 def parse(text: str) -> Waits:
+    """What a text says; read once, since what is asked about a run is asked several times in a row."""
     if text == "{}":
         return NOTHING
     said: dict[str, Any] = json.loads(text)
@@ -123,12 +136,20 @@ def text(waits: Waits) -> str:
     if waits.groups:
         said["groups"] = dict(waits.groups)
     if waits.selections:
-        said["selections"] = [asdict(each) for each in waits.selections]
+        said["selections"] = [_listed(each) for each in waits.selections]
     for name in ("selected", "hushed", "old"):
         if getattr(waits, name):
             said[name] = True
     return json.dumps(said, separators=(",", ":"))
 
 
-def _selection(said: dict[str, Any]) -> Selection:
-    return Selection(**{**said, "members": tuple(Member(**each) for each in said["members"])})
+def _listed(selection: Selection) -> list[Any]:
+    """A selection in few words: it may have a thousand members, and is written with each of their ends."""
+    members = [_OF_MEMBER(each) for each in selection.members.values()]
+    return [selection.id, selection.base, selection.size, selection.resolved, members]
+
+
+def _selection(said: list[Any]) -> Selection:
+    identifier, base, size, resolved, members = said
+    made = [Member(*each) for each in members]
+    return Selection(identifier, base, size, {each.index: each for each in made}, resolved)

@@ -57,23 +57,27 @@ _EXPECTED = {
 }
 
 
-def bind(query: Query, types: Types, now_ms: int) -> Filter:
-    """What a query means in a namespace with these search attributes, now. Raises `QueryProblem`."""
+def bind(query: Query, types: Types, now_ms: int, *, strict: bool = False) -> Filter:
+    """What a query means in a namespace with these search attributes, now. Raises `QueryProblem`.
+
+    A strict one names no attribute that nobody registered, unless in backquotes: it decides what happens to runs.
+    """
     match query:
         case And(parts):
-            return All(tuple(bind(part, types, now_ms) for part in parts))
+            return All(tuple(bind(part, types, now_ms, strict=strict) for part in parts))
         case Or(parts):
-            return Some(tuple(bind(part, types, now_ms) for part in parts))
+            return Some(tuple(bind(part, types, now_ms, strict=strict) for part in parts))
         case Negated(part):
-            return Not(bind(part, types, now_ms))
+            return Not(bind(part, types, now_ms, strict=strict))
         case Comparison():
-            return _Binder(query, types, now_ms).filter()
+            return _Binder(query, types, now_ms, strict).filter()
 
 
 class _Binder:
     """Binds one test."""
 
-    def __init__(self, test: Comparison, types: Types, now_ms: int) -> None:
+    def __init__(self, test: Comparison, types: Types, now_ms: int, strict: bool) -> None:
+        self._strict = strict
         self._test = test
         self._types = types
         self._now_ms = now_ms
@@ -99,7 +103,13 @@ class _Binder:
             return name
         meant = nearest(name, SYSTEM) or nearest(name, self._types)
         if meant is None and "." not in name and name.lower() != "memo":
-            return name
+            if not self._strict:
+                return name
+            raise QueryProblem(
+                f"No search attribute {name[:60]!r} is registered here.",
+                test.position,
+                f"a registered one; or `{name[:60]}` in backquotes, if runs carry it all the same",
+            )
         raise QueryProblem(
             f"There is no field {name[:60]!r}.",
             test.position,

@@ -38,10 +38,15 @@ def _word(name: str) -> str:
 
 
 def _slips(one: str, other: str) -> int:
-    """How many letters must be put in, left out or replaced to get from one to the other."""
+    """How many letters must be put in, left out, replaced or swapped to get from one to the other."""
+    earlier: Sequence[int] = ()
+    before: Sequence[int] = ()
     row: Sequence[int] = range(len(other) + 1)
     for place, letter in enumerate(one, 1):
-        before, row = row, [place]
+        earlier, before, row = before, row, [place]
         for column, wanted in enumerate(other, 1):
-            row.append(min(before[column] + 1, row[-1] + 1, before[column - 1] + (letter != wanted)))
+            slips = min(before[column] + 1, row[-1] + 1, before[column - 1] + (letter != wanted))
+            if place > 1 and column > 1 and one[place - 2] + letter == wanted + other[column - 2]:
+                slips = min(slips, earlier[column - 2] + 1)
+            row.append(slips)
     return row[-1]

@@ -7,6 +7,7 @@ from penstock.engine import batch_operations, visibility
 from penstock.engine.batch_operations import FAILURES_TOLD, Act, Batch, Failure
 from penstock.engine.visibility import Wanted
 from penstock.server.endpoints.paging import next_start, place_token
+from penstock.server.endpoints.talking import operation_name
 from penstock.server.operation import Answer, Body, Call
 from penstock.wire import payloads, rendering
 from penstock.wire.parsing import refuse
@@ -55,12 +56,11 @@ def _batch(call: Call, request: BatchOperation) -> Batch:
         raise refuse("signal_name", "is required for a signal")
     if act is not Act.SIGNAL and (request.signal_name is not None or request.input is not None):
         raise refuse("signal_name" if request.signal_name is not None else "input", "is for signals only")
-    most = call.house.settings.limits.operation_name_bytes_max
-    if request.signal_name is not None and len(request.signal_name.encode()) > most:
-        raise refuse("signal_name", f"must be at most {most} bytes")
+    if request.signal_name is not None:
+        operation_name(call, request.signal_name, "signal_name")
     return Batch(
         act=act,
-        wanted=Wanted(call.namespace, visibility.read_query(request.query)),
+        wanted=Wanted(call.namespace, visibility.read_query(request.query), strict=True),
         request_id=request.request_id or call.house.entropy.new_id(),
         reason=request.reason,
         signal_name=request.signal_name or "",

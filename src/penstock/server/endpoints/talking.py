@@ -21,6 +21,7 @@ from penstock.wire.rendering import envelope, readable
 from penstock.wire.requests import AskUpdate, ReadResult, SendSignal, SignalWithStart
 
 UPDATE_WAIT_DEFAULT_S = 10
+RESERVED = "__durable_workflow"
 
 
 def address(call: Call) -> Address:
@@ -33,6 +34,8 @@ def operation_name(call: Call, name: str, field: str = "name") -> str:
     longest = call.house.settings.limits.operation_name_bytes_max
     if len(name.encode()) > longest or not name.isprintable():
         raise refuse(field, f"must be at most {longest} bytes of visible characters")
+    if name.startswith(RESERVED):
+        raise refuse(field, f"must not begin with {RESERVED}, which the protocol keeps for itself")
     return name
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from penstock.core.history.events import CLOSING
 from penstock.core.model import Event, RecordedEvent, RunId
+from penstock.ports.store import PAGE_BYTES
 from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.tables import Tables
 
@@ -17,11 +18,12 @@ class MemoryHistories:
 
     async def page(self, run_id: RunId, after: int, limit: int) -> Sequence[RecordedEvent]:
         last = min(self._tables.last_event.get(run_id, 0), after + limit)
-        return [self._tables.events[run_id, sequence] for sequence in range(after + 1, last + 1)]
+        return _that_fit(self._tables.events[run_id, sequence] for sequence in range(after + 1, last + 1))
 
     async def page_back(self, run_id: RunId, before: int, limit: int) -> Sequence[RecordedEvent]:
         last = min(self._tables.last_event.get(run_id, 0), before - 1)
-        return [self._tables.events[run_id, sequence] for sequence in range(last, max(last - limit, 0), -1)]
+        places = range(last, max(last - limit, 0), -1)
+        return _that_fit(self._tables.events[run_id, sequence] for sequence in places)
 
     async def first_pages(
         self, run_ids: Sequence[RunId], limits: Sequence[int]
@@ -68,3 +70,15 @@ class MemoryHistories:
         if event.type in CLOSING:
             assert event.run_id not in self._tables.ends, f"{event.run_id} ends once"
             self._changes.put(self._tables.ends, event.run_id, event.sequence)
+
+
+def _that_fit(events: Iterable[RecordedEvent]) -> list[RecordedEvent]:
+    """The first events, up to the one that makes the page large enough."""
+    page: list[RecordedEvent] = []
+    size = 0
+    for event in events:
+        if size >= PAGE_BYTES:
+            break
+        page.append(event)
+        size += len(event.payload.encode())
+    return page

@@ -184,7 +184,7 @@ def _functions(sql: str, dialect: Dialect) -> str:
     listed = "json_each(%s)" if dialect is Dialect.SQLITE else "jsonb_array_elements_text((%s)::jsonb)"
     sql = re.sub(r"\{each ([^}]+)\}", lambda found: listed % found[1] + " AS each_(value)", sql)
     if dialect is Dialect.SQLITE:
-        sql = sql.replace(" AS each_(value)", " AS each_")
+        sql = sql.replace(" AS each_(value)", " AS each_").replace("octet_length(", "length(")
         sql = re.sub(r"\{index (\w+)\}", r"INDEXED BY \1", sql)
         return re.sub(r"\{lock (\w+)\}", "", sql)
     sql = re.sub(r" *\{index \w+\}", "", sql)

@@ -1,7 +1,9 @@
 -- name: page_history
--- takes: run_id text, after bigint, most bigint
+-- takes: run_id text, after bigint, most bigint, bytes bigint
 SELECT q.n, {event}
   FROM {rows} CROSS JOIN LATERAL (
-       SELECT e.* FROM events e WHERE e.run_id = q.run_id AND e.sequence > q.after
-        ORDER BY e.sequence LIMIT q.most) t
+       {events_so_far}
+         FROM (SELECT x.* FROM events x WHERE x.run_id = q.run_id AND x.sequence > q.after
+                ORDER BY x.sequence LIMIT q.most) e) t
+ WHERE t.bytes_before < q.bytes
  ORDER BY q.n, t.sequence;

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from penstock.core.model import Event, RecordedEvent, RunId
+from penstock.ports.store import PAGE_BYTES
 from penstock.stores.sql.session import Session
 
 SEPARATOR = "\x1f"
@@ -18,17 +19,18 @@ class SqlHistories:
 
     async def page(self, run_id: RunId, after: int, limit: int) -> Sequence[RecordedEvent]:
         return [
-            RecordedEvent(*row[1:]) for row in await self._session.ask("page_history", run_id, after, limit)
+            RecordedEvent(*row[1:])
+            for row in await self._session.ask("page_history", run_id, after, limit, PAGE_BYTES)
         ]
 
     async def page_back(self, run_id: RunId, before: int, limit: int) -> Sequence[RecordedEvent]:
-        rows = await self._session.ask("page_history_back", run_id, before, limit)
+        rows = await self._session.ask("page_history_back", run_id, before, limit, PAGE_BYTES)
         return [RecordedEvent(*row[1:]) for row in rows]
 
     async def first_pages(
         self, run_ids: Sequence[RunId], limits: Sequence[int]
     ) -> Sequence[Sequence[RecordedEvent]]:
-        wanted = ((run_id, 0, limit) for run_id, limit in zip(run_ids, limits, strict=True))
+        wanted = ((run_id, 0, limit, PAGE_BYTES) for run_id, limit in zip(run_ids, limits, strict=True))
         pages = await self._session.ask_each("page_history", wanted)
         return [[RecordedEvent(*row[1:]) for row in rows] for rows in pages]
 

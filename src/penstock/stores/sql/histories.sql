@@ -1,17 +1,29 @@
 -- columns: event
 --   run_id, sequence, type, payload, recorded_at_ms, task_id
 
+-- words: events_so_far
+--   SELECT e.*, sum(octet_length(e.payload)) OVER (ORDER BY e.sequence) - octet_length(e.payload) AS bytes_before
+-- words: events_so_far_back
+--   SELECT e.*, sum(octet_length(e.payload)) OVER (ORDER BY e.sequence DESC) - octet_length(e.payload) AS bytes_before
+
+-- A page ends at so many events, and where it is large enough: events may be of any size.
 -- name: page_history
 -- alone
--- takes: run_id text, after bigint, most bigint
+-- takes: run_id text, after bigint, most bigint, bytes bigint
 SELECT 1, {event}
-  FROM events t WHERE t.run_id = :run_id AND t.sequence > :after ORDER BY t.sequence LIMIT :most;
+  FROM ({events_so_far}
+          FROM (SELECT x.* FROM events x WHERE x.run_id = :run_id AND x.sequence > :after
+                 ORDER BY x.sequence LIMIT :most) e) t
+ WHERE t.bytes_before < :bytes ORDER BY t.sequence;
 
 -- name: page_history_back
 -- alone
--- takes: run_id text, before bigint, most bigint
+-- takes: run_id text, before bigint, most bigint, bytes bigint
 SELECT 1, {event}
-  FROM events t WHERE t.run_id = :run_id AND t.sequence < :before ORDER BY t.sequence DESC LIMIT :most;
+  FROM ({events_so_far_back}
+          FROM (SELECT x.* FROM events x WHERE x.run_id = :run_id AND x.sequence < :before
+                 ORDER BY x.sequence DESC LIMIT :most) e) t
+ WHERE t.bytes_before < :bytes ORDER BY t.sequence DESC;
 
 -- name: last_event_of_type
 -- takes: run_id text, types text

@@ -239,7 +239,7 @@ SELECT q.n, t.added, t.dispatched FROM {rows} JOIN meters t ON t.queue_id = q.qu
 -- alone
 -- takes: namespace text, kind text, minute bigint
 SELECT 1,
-       (SELECT count(*) FROM tasks t {index tasks_leased_by}
+       (SELECT count(*) FROM tasks t {index tasks_held_by}
          WHERE t.namespace = :namespace AND t.state = 'leased' AND t.kind = :kind AND t.claimed = 0),
        (SELECT coalesce(sum(m.dispatched), 0) FROM queues u JOIN meters m ON m.queue_id = u.queue_id AND m.minute = :minute
          WHERE u.namespace = :namespace AND u.kind = :kind);

@@ -13,3 +13,8 @@ CREATE TABLE retry_budgets (
   interval_ns BIGINT NOT NULL CHECK (interval_ns > 0),
   free_at_ns  BIGINT NOT NULL
 ) WITH (fillfactor = 50);
+
+-- What a worker holds is counted by every claim, from the index alone.
+DROP INDEX tasks_leased_by;
+CREATE INDEX tasks_held_by ON tasks (namespace, lease_owner, kind, claimed, counted, granted_at_ms, state)
+  WHERE state = 'leased';
