@@ -26,7 +26,7 @@ async def test_a_workflow_is_described_by_its_current_run(scene: Scene):
     assert view.live is not None
     assert view.live.state is TaskState.READY
     assert await reading.describe(scene.house, "default", "order-1", run.run_id) == view
-    assert list(await reading.runs_of(scene.house, "default", "order-1")) == [run]
+    assert list((await reading.runs_of(scene.house, "default", "order-1", None, 10)).runs) == [run]
 
 
 async def test_a_run_is_running_while_its_workflow_task_is_leased(scene: Scene):
@@ -67,7 +67,7 @@ async def test_what_is_not_there_is_not_found(scene: Scene):
             await reading.describe(scene.house, namespace, name, run_id)
         assert refused.value.reason is reason
     with pytest.raises(NotFound):
-        await reading.runs_of(scene.house, "default", "nobody")
+        await reading.runs_of(scene.house, "default", "nobody", None, 10)
     with pytest.raises(NotFound) as refused:
         await reading.describe_activity(scene.house, "default", run.workflow_id)
     assert refused.value.reason is Reason.ACTIVITY_NOT_FOUND

@@ -281,7 +281,7 @@ async def _view_of(tx: Tx, run: Run) -> View:
     return {
         "run": run,
         "instance": await tx.runs.instance("default", run.workflow_id),
-        "runs": await tx.runs.of_instance("default", run.workflow_id),
+        "runs": await tx.runs.of_instance("default", run.workflow_id, None, 100),
         "history": await tx.histories.page(run_id, 0, 1_000),
         "history back": await tx.histories.page_back(run_id, run.last_sequence + 1, 5),
         "buffered": await tx.histories.buffered(run_id),

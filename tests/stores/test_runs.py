@@ -213,11 +213,14 @@ async def test_no_more_can_end_than_is_open(store: Store, count: str):
     assert await find(store) == a_run()
 
 
-async def test_the_runs_of_a_workflow_id_come_by_run_number(store: Store):
-    runs = [a_run(f"r{n}", run_number=n) for n in (2, 10, 1)]
+async def test_the_runs_of_a_workflow_id_come_from_the_oldest_on_page_by_page(store: Store):
+    runs = [a_run(f"r{n}", run_number=n, started_at_ms=NOW_MS + n) for n in (2, 10, 1)]
     await insert(store, *runs, a_run("other", workflow_id="order-2"))
-    found = await look(store, lambda tx: tx.runs.of_instance("default", "order-1"))
-    assert [run.run_id for run in found] == ["r1", "r2", "r10"]
+    found = await look(store, lambda tx: tx.runs.of_instance("default", "order-1", None, 2))
+    assert [run.run_id for run in found] == ["r1", "r2"]
+    after = PageStart(found[-1].started_at_ms, found[-1].run_id)
+    found = await look(store, lambda tx: tx.runs.of_instance("default", "order-1", after, 2))
+    assert [run.run_id for run in found] == ["r10"]
 
 
 async def test_runs_are_listed_newest_first_and_by_id_within_a_millisecond(store: Store):

@@ -22,6 +22,7 @@ from penstock.core.model import (
     TaskState,
     task_id,
 )
+from penstock.engine.addressing import no_instance, no_run
 from penstock.engine.house import House
 from penstock.engine.waiting import until
 from penstock.errors import NotFound, Reason
@@ -55,7 +56,7 @@ async def describe(
             raise _no_instance(workflow_id, host)
         run = await tx.runs.get(RunId(run_id) if run_id is not None else instance.run_id)
         if run is None or run.workflow_id != workflow_id or run.namespace != namespace:
-            raise _no_run(workflow_id, run_id or instance.run_id)
+            raise no_run(workflow_id, run_id or instance.run_id)
         if run.host is not host:
             raise _no_instance(workflow_id, host)
         newest = (
@@ -67,12 +68,24 @@ async def describe(
     return await house.store.read(operation)
 
 
-async def runs_of(house: House, namespace: str, workflow_id: str) -> Sequence[Run]:
-    async def operation(tx: Tx) -> Sequence[Run]:
-        runs = await tx.runs.of_instance(namespace, workflow_id)
-        if not runs:
-            raise _no_instance(workflow_id, Host.WORKFLOW)
-        return runs
+@dataclass(frozen=True, slots=True)
+class RunsPage:
+    runs: Sequence[Run]
+    run_count: int
+    """How many there have been, also those that are not kept any more."""
+
+
+async def runs_of(
+    house: House, namespace: str, workflow_id: str, after: PageStart | None, limit: int
+) -> RunsPage:
+    """The runs of a workflow, the oldest first."""
+
+    async def operation(tx: Tx) -> RunsPage:
+        instance = await tx.runs.instance(namespace, workflow_id)
+        if instance is None:
+            raise no_instance(workflow_id)
+        runs = await tx.runs.of_instance(namespace, workflow_id, after, limit)
+        return RunsPage(runs, instance.run_count)
 
     return await house.store.read(operation)
 
@@ -99,7 +112,7 @@ async def history(
     async def operation(tx: Tx) -> HistoryPage:
         run = await tx.runs.get(RunId(run_id))
         if run is None or run.workflow_id != workflow_id or run.namespace != namespace:
-            raise _no_run(workflow_id, run_id)
+            raise no_run(workflow_id, run_id)
         events = await tx.histories.page(run.run_id, after, limit)
         return HistoryPage(run, events, bool(events) and events[-1].sequence < run.last_sequence)
 
@@ -122,7 +135,7 @@ async def history_back(
     async def operation(tx: Tx) -> HistoryPage:
         run = await tx.runs.get(RunId(run_id))
         if run is None or run.workflow_id != workflow_id or run.namespace != namespace:
-            raise _no_run(workflow_id, run_id)
+            raise no_run(workflow_id, run_id)
         upto = run.last_sequence + 1 if before is None else before
         events = await tx.histories.page_back(run.run_id, upto, limit)
         return HistoryPage(run, events, bool(events) and events[-1].sequence > 1)
@@ -224,19 +237,8 @@ async def closing_failure(house: House, run_id: RunId) -> dict[str, Any] | None:
 
 
 def _no_instance(workflow_id: str, host: Host) -> NotFound:
-    if host is Host.ACTIVITY:
-        return NotFound(
-            Reason.ACTIVITY_NOT_FOUND, f"There is no activity {workflow_id!r}.", activity_id=workflow_id
-        )
+    if host is Host.WORKFLOW:
+        return no_instance(workflow_id)
     return NotFound(
-        Reason.INSTANCE_NOT_FOUND, f"There is no workflow {workflow_id!r}.", workflow_id=workflow_id
-    )
-
-
-def _no_run(workflow_id: str, run_id: str) -> NotFound:
-    return NotFound(
-        Reason.RUN_NOT_FOUND,
-        f"Workflow {workflow_id!r} has no run {run_id!r}.",
-        workflow_id=workflow_id,
-        run_id=run_id,
+        Reason.ACTIVITY_NOT_FOUND, f"There is no activity {workflow_id!r}.", activity_id=workflow_id
     )

@@ -42,7 +42,7 @@ from penstock.engine.recording import (
 )
 from penstock.engine.timers import cancel as cancel_timer
 from penstock.engine.upserts import check_upserts
-from penstock.errors import LeaseLost, Reason
+from penstock.errors import LeaseLost, PenstockError, Reason
 from penstock.ports.store import Tx
 
 HISTORY_PORTION = 1_000
@@ -183,7 +183,9 @@ async def fail(
     history marks the run as blocked, until a worker comes whose code does.
     """
     parted = divergence.of(failure_type, message)
-    diverging = None if parted is None else await _first_diverging(house, run_of(task_id), parted)
+    diverging = None
+    if parted is not None and await _is_held(house, namespace, task_id, report):
+        diverging = await _first_diverging(house, run_of(task_id), parted)
 
     async def operation(tx: Tx) -> Receipt:
         task, run, before = await _open(house, tx, namespace, task_id, report)
@@ -209,6 +211,15 @@ async def fail(
         return Receipt(resting, run, TaskOutcome.FAILED)
 
     return await house.store.transact(operation, key=run_of(task_id))
+
+
+async def _is_held(house: House, namespace: str, task_id: TaskId, report: Report) -> bool:
+    """Whether the reporter holds the lease, so that reading a history for it is not for nothing."""
+    try:
+        await hold(house, namespace, task_id, report)
+    except PenstockError:
+        return False
+    return True
 
 
 async def _wait_for_history(tx: Tx, task: Task, run: Run, report: Report) -> Receipt:

@@ -469,6 +469,7 @@ OPERATIONS: Final = (
         "List a workflow's runs.",
         Family.WORK,
         workflows.runs,
+        query=wire.ListRuns,
         control="list_runs",
         refusals=(404,),
     ),

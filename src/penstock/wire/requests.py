@@ -209,6 +209,11 @@ class BatchOf(Request):
     items: Annotated[list[Object], Meta(min_length=1, max_length=100)]
 
 
+class ListRuns(Request):
+    page_size: Annotated[int, Meta(ge=1, le=1000)] = 200
+    next_page_token: Annotated[str, Meta(max_length=1000)] | None = None
+
+
 class ListActivities(Request):
     status: Literal["running", "completed", "failed"] | None = None
     page_size: Annotated[int, Meta(ge=1, le=200)] = 50

@@ -10,6 +10,7 @@ from penstock.cli.contents import opened
 from penstock.cli.exits import warn
 from penstock.cli.grammar import verb
 from penstock.cli.moments import parsed, span
+from penstock.cli.paging import read_pages
 from penstock.cli.screen import Cell, Screen, data, name, nothing_yet, plain, status
 from penstock.cli.session import Session
 from penstock.cli.timeline.footer import standing
@@ -30,7 +31,9 @@ def describe_workflow(session: Session, workflow_id: str, run_id: str | None) ->
 @click.pass_obj
 def list_runs(session: Session, workflow_id: str) -> None:
     """List the runs of a workflow, oldest first."""
-    session.show(session.connect().get("workflows", workflow_id, "runs"), _draw_runs)
+    connection = session.connect()
+    found = read_pages(connection, "workflows", workflow_id, "runs", rows="runs", limit=None, page_max=1000)
+    session.show(found, _draw_runs)
 
 
 def _draw_one(screen: Screen, body: dict[str, Any]) -> None:

@@ -47,7 +47,6 @@ class EventType(StrEnum):
     UPDATE_COMPLETED = "UpdateCompleted"
     SELECTION_RESOLVED = "SelectionResolved"
     SELECTION_OPERATION_CANCELLED = "SelectionOperationCancelled"
-    PARENT_CLOSE_POLICY_APPLIED = "ParentClosePolicyApplied"
 
 
 CLOSING = (

@@ -46,10 +46,6 @@ def size(entry: Mapping[str, Any]) -> int:
     return int(entry[_SIZE])
 
 
-def index(entry: Mapping[str, Any]) -> int:
-    return int(entry[_INDEX])
-
-
 def is_selection(entry: Mapping[str, Any]) -> bool:
     return entry.get("parallel_group_mode") == "select"
 

@@ -11,12 +11,12 @@ from penstock.engine.closing import End
 from penstock.engine.reading import HistoryPage, RunView
 from penstock.engine.starts import Started, StartOutcome
 from penstock.server.endpoints import batches
-from penstock.server.endpoints.paging import after_sequence
+from penstock.server.endpoints.paging import after_sequence, next_start, start_token
 from penstock.server.endpoints.starting import workflow_start
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import rendering, strict_json
 from penstock.wire.parsing import parse, refuse
-from penstock.wire.requests import EndRun, ReadHistory, StartWorkflow
+from penstock.wire.requests import EndRun, ListRuns, ReadHistory, StartWorkflow
 
 IDEMPOTENCY_KEY_MAX = 255
 
@@ -90,12 +90,16 @@ def _detail(call: Call, view: RunView) -> dict[str, Any]:
 
 
 async def runs(call: Call) -> Answer:
-    found = await reading.runs_of(call.house, call.namespace, _id(call))
+    query: ListRuns = call.query
+    after = next_start(query.next_page_token)
+    found = await reading.runs_of(call.house, call.namespace, _id(call), after, query.page_size + 1)
+    page = found.runs[: query.page_size]
     return Answer(
         {
             "workflow_id": _id(call),
-            "run_count": len(found),
-            "runs": [rendering.run_summary(run) for run in found],
+            "run_count": found.run_count,
+            "runs": [rendering.run_summary(run) for run in page],
+            "next_page_token": start_token(page[-1]) if len(found.runs) > len(page) else None,
         }
     )
 

@@ -72,9 +72,12 @@ class MemoryRuns:
     async def lock(self, run_id: RunId) -> Run | None:
         return self._tables.runs.get(run_id)
 
-    async def of_instance(self, namespace: str, workflow_id: str) -> Sequence[Run]:
+    async def of_instance(
+        self, namespace: str, workflow_id: str, after: PageStart | None, limit: int
+    ) -> Sequence[Run]:
         found = [self._tables.runs[run_id] for run_id in self._tables.runs_of.of((namespace, workflow_id))]
-        return sorted(found, key=lambda run: run.run_number)
+        place = (after.started_at_ms, after.run_id) if after else (-1, "")
+        return sorted((run for run in found if _age(run) > place), key=_age)[:limit]
 
     async def page(self, narrow: RunFilter, after: PageStart | None, limit: int) -> Sequence[Run]:
         found = (run for run in self._tables.runs.values() if _matches(run, narrow) and _is_below(run, after))

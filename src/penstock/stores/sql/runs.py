@@ -80,8 +80,12 @@ class SqlRuns:
     async def lock(self, run_id: RunId) -> Run | None:
         return _first(await self._session.ask("lock_run", run_id))
 
-    async def of_instance(self, namespace: str, workflow_id: str) -> Sequence[Run]:
-        return [run_from(row) for row in await self._session.ask("runs_of_instance", namespace, workflow_id)]
+    async def of_instance(
+        self, namespace: str, workflow_id: str, after: PageStart | None, limit: int
+    ) -> Sequence[Run]:
+        place = (after.started_at_ms, after.run_id) if after else (-1, "")
+        rows = await self._session.ask("runs_of_instance", namespace, workflow_id, *place, limit)
+        return [run_from(row) for row in rows]
 
     async def page(self, narrow: RunFilter, after: PageStart | None, limit: int) -> Sequence[Run]:
         rows = await self._session.ask(

@@ -29,10 +29,13 @@ SELECT q.n, {run}
   FROM {rows} JOIN runs t ON t.run_id = q.run_id ORDER BY t.run_id {lock t};
 
 -- name: runs_of_instance
--- takes: namespace text, workflow_id text
-SELECT q.n, {run}
-  FROM {rows} JOIN runs t ON t.namespace = q.namespace AND t.workflow_id = q.workflow_id
- ORDER BY t.run_number;
+-- alone
+-- takes: namespace text, workflow_id text, after_ms bigint, after_id text, most bigint
+SELECT 1, {run}
+  FROM runs t
+ WHERE t.namespace = :namespace AND t.workflow_id = :workflow_id
+   AND (t.started_at_ms, t.run_id) > (:after_ms, :after_id)
+ ORDER BY t.started_at_ms, t.run_id LIMIT :most;
 
 -- name: overdue_runs
 -- alone
