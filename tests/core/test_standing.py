@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from penstock.core.history.commands import ScheduleActivity
 from penstock.core.history.bounds import Bounds
+from penstock.core.history.commands import ScheduleActivity
 from penstock.core.history.decide import advance
 from penstock.core.model import Blob, Standing, Wish
 from tests.support.builders import NOW_MS, a_run

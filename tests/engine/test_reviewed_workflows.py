@@ -21,7 +21,7 @@ from penstock.core.history.commands import (
     StartTimer,
 )
 from penstock.core.history.decide import advance
-from penstock.core.history.waits import Waits
+from penstock.core.history.waits import ConditionWait, Waits
 from penstock.core.model import Blob, Child, RunId, RunStatus, TimerId, TimerState
 from penstock.engine import postman, signals, starts, timers, updates
 from penstock.engine.addressing import Address
@@ -266,3 +266,12 @@ async def test_what_was_sent_to_a_run_by_name_is_acknowledged_again_after_it_con
     with pytest.raises(Conflict) as refused:
         await signals.send(scene.house, replace(signal, request_id="request-3"))
     assert refused.value.reason is Reason.HISTORICAL_RUN_COMMAND_REJECTED
+
+
+def test_giving_up_again_what_has_ended_does_not_open_a_wait_anew():
+    open_wait = ConditionWait("r1-w1", 1, "paid", "f00d")
+    run = a_run(last_step=1, waits=waits.text(Waits(condition=open_wait)))
+    again = CancelSelectionOperation("select-calls:1:2", 0, {"member_index": 0})
+    step = advance(run, [again, OpenConditionWait("paid", "f00d")], Bounds(10, 10, 10_000), NOW_MS)
+    assert step.events == ()
+    assert waits.parse(step.run.waits).condition == open_wait

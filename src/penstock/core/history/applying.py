@@ -41,7 +41,7 @@ from penstock.core.history.payloads import (
     wait_timer_payload,
 )
 from penstock.core.history.recording import opened
-from penstock.core.history.waits import ConditionWait
+from penstock.core.history.waits import ConditionWait, Member, Selection
 from penstock.core.model import (
     Activity,
     ActivityId,
@@ -460,11 +460,20 @@ def _close_update(stage: Stage, status: UpdateStatus, outcome: dict[str, Any]) -
     stage.run = replace(stage.run, open_updates=stage.run.open_updates - 1)
 
 
-def _cancel_selection_operation(stage: Stage, command: CancelSelectionOperation) -> None:
-    selection = stage.waits.selection(command.group_id)
+def to_give_up(waiting: waits.Waits, command: CancelSelectionOperation) -> tuple[Selection, Member] | None:
+    """The member that a command gives up, unless it has ended."""
+    selection = waiting.selection(command.group_id)
     member = None if selection is None else selection.member(command.member_index)
     if selection is None or member is None or member.done or member.cancelled:
+        return None
+    return selection, member
+
+
+def _cancel_selection_operation(stage: Stage, command: CancelSelectionOperation) -> None:
+    found = to_give_up(stage.waits, command)
+    if found is None:
         return
+    selection, member = found
     stage.waits = stage.waits.with_selection(selection.with_member(replace(member, cancelled=True)))
     stage.cancelled.append(range(member.base, member.base + member.size))
     stage.tell(EventType.SELECTION_OPERATION_CANCELLED, dict(command.echoed))

@@ -8,7 +8,13 @@ from dataclasses import replace
 from penstock.core.history import applying, groups
 from penstock.core.history.applying import Advance, Stage
 from penstock.core.history.bounds import Bounds, check_commands
-from penstock.core.history.commands import Command, Grouped, OnUpdate, OpenConditionWait
+from penstock.core.history.commands import (
+    CancelSelectionOperation,
+    Command,
+    Grouped,
+    OnUpdate,
+    OpenConditionWait,
+)
 from penstock.core.history.waits import Waits
 from penstock.core.model import Run, RunId, Update
 from penstock.errors import Conflict, Reason
@@ -54,16 +60,24 @@ def _check_kind(commands: Sequence[Command], update: Update | None) -> None:
 
 
 def _is_still_waiting(waiting: Waits, commands: Sequence[Command]) -> bool:
-    """Whether the code was woken for nothing: it waits for the same condition, and heard nothing since."""
+    """Whether the code was woken for nothing: it waits for the same condition, and heard nothing since.
+
+    What it gives up of a selection it gives up again at each look; that tells nothing new once it has ended.
+    """
     open_wait = waiting.condition
-    if open_wait is None or open_wait.heard or len(commands) != 1:
+    new = [each for each in commands if not _is_given_up(waiting, each)]
+    if open_wait is None or open_wait.heard or len(new) != 1:
         return False
-    command = commands[0]
+    command = new[0]
     return (
         isinstance(command, OpenConditionWait)
         and not command.extra.get(groups.PATH)
         and open_wait.is_same(command.key, command.fingerprint)
     )
+
+
+def _is_given_up(waiting: Waits, command: Command) -> bool:
+    return isinstance(command, CancelSelectionOperation) and applying.to_give_up(waiting, command) is None
 
 
 def _placed(run: Run, waiting: Waits, commands: Sequence[Command]) -> list[Command]:
