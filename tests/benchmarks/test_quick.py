@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 STORES = {"sqlite", "postgres"}
 SPREAD = {"median", "min", "max"}
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
         env=os.environ | {"XDG_CACHE_HOME": str(folder)},  # no peer is installed there, so none is asked
         capture_output=True,
         text=True,
-        timeout=540,
+        timeout=840,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

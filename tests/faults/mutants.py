@@ -145,8 +145,8 @@ def expiry_resurrected(patch: Patch) -> None:
     """A lease that has expired lives again when its holder says something."""
     honest = activity_reports._lease_refusal
 
-    def lenient(task: Task, run: Any, report: Any, now_ms: int) -> Any:
-        return honest(task, run, report, min(now_ms, (task.lease_expires_at_ms or now_ms + 1) - 1))
+    def lenient(task: Task, run: Any, activity: Any, report: Any, now_ms: int) -> Any:
+        return honest(task, run, activity, report, min(now_ms, (task.lease_expires_at_ms or now_ms + 1) - 1))
 
     patch.setattr(activity_reports, "_lease_refusal", lenient)
 
