@@ -120,11 +120,13 @@ async def test_query_polls_are_refused_like_other_polls(scene: Cluster):
 
 async def test_a_closed_run_can_still_be_asked_and_an_old_run_cannot(scene: Cluster):
     hand = await scene.worker("w1")
-    (await scene.start("order-1")).expect(201)
+    old = (await scene.start("order-1")).expect(201)["run_id"]
+    (await hand.decide(await hand.take(), {"type": "continue_as_new"})).expect(200)
     (await hand.finish(await hand.take(), "done")).expect(200)
     asked = ask(scene)
     (await answer(hand, await hand.take("query"), result="still here")).expect(200)
     assert (await asked).expect(200)["result"] == "still here"
-    path = "/api/workflows/order-1/runs/another-run/query/state"
-    (await scene.post(path, {})).expect(409, "historical_run_command_rejected")
+    path = "/api/workflows/order-1/runs/{}/query/state"
+    (await scene.post(path.format(old), {})).expect(409, "historical_run_command_rejected")
+    (await scene.post(path.format("another-run"), {})).expect(404, "run_not_found")
     (await scene.post("/api/workflows/unknown/query/state", {})).expect(404, "instance_not_found")
