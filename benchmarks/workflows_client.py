@@ -130,11 +130,11 @@ class Talk:
         found = await self._work(f"workflow-tasks/{task['task_id']}/history", asked)
         return found["next_history_page_token"]  # type: ignore[no-any-return]
 
-    async def history_page(self, workflow_id: str, token: str | None) -> tuple[int, str | None]:
-        """A page of 1,000 events that an operator reads: how many there were, and the token of the next."""
+    async def history_page(self, workflow_id: str, token: str) -> str | None:
+        """A page of 1,000 events that an operator reads; returns the token of the next."""
         query = {"page_size": "1000"} | ({"next_page_token": token} if token else {})
         found = await self.ask(f"/api/workflows/{workflow_id}/history", query)
-        return len(found["events"]), found["next_page_token"]
+        return found["next_page_token"]  # type: ignore[no-any-return]
 
     async def ask(self, path: str, query: Mapping[str, str]) -> Any:
         return await self.send("GET", path, OPERATOR_HEADERS, None, query)

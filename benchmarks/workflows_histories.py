@@ -6,7 +6,8 @@ runs and not on one that grows meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ FEW = 3
 POLL, APPEND = f"poll, first page of {FIRST_PAGE}", f"completion of {FEW + 1} commands"
 TASK_PAGE, PAGE = "page of 1,000 for a worker", "page of 1,000 for an operator"
 FIRST, LAST = f"{PAGE}, the first", f"{PAGE}, the last"
+PAGE_EVENTS = 1000
 PAGED_RUNS = 5
 
 
@@ -37,26 +39,34 @@ class Histories:
         self._say = say
 
     def run(self, store: StoreName) -> list[dict[str, Any]]:
-        found: dict[int, dict[str, Took]] = {}
-        for events in self._sizes.history_events:
-            self._say(f"workflows, {store.value}: histories of {events:,} events")
-            url = self._grown(store, events)
-            with serving(store, self._ground, url, LEASES) as stand:
-                found[events] = uvloop.run(_measure(stand, self._sizes.history_runs))
+        found: dict[int, dict[str, list[Took]]] = {}
+        with contextlib.ExitStack() as stack:
+            stands = {
+                events: stack.enter_context(serving(store, self._ground, self._grown(store, events), LEASES))
+                for events in self._sizes.history_events
+            }
+            # The first round warms up.
+            for number in range(self._sizes.repetitions + 1):
+                self._say(f"workflows, {store.value}: histories, repetition {number}")
+                for events, stand in stands.items():
+                    tooks = uvloop.run(_measure(stand, events, self._sizes.history_runs))
+                    for what, took in tooks.items() if number else ():
+                        found.setdefault(events, {}).setdefault(what, []).append(took)
+        return list(self._rows(store, found))
+
+    def _rows(
+        self, store: StoreName, found: Mapping[int, Mapping[str, Sequence[Took]]]
+    ) -> Iterator[dict[str, Any]]:
         least, page, *_ = self._sizes.history_events
-        beside = {POLL: page, APPEND: least}
-        rows = [
-            row(store, PART, what, events, [took], [found[beside[what]][what]] if what in beside else [])
-            for events, tooks in found.items()
-            for what, took in tooks.items()
-            if what != LAST
-        ]
-        longest = found[max(found)]
-        rows.append(row(store, PART, LAST, max(found), [longest[LAST]], [longest[FIRST]]))
-        return rows
+        beside = {POLL: found[page][POLL], APPEND: found[least][APPEND], LAST: found[max(found)][FIRST]}
+        for events, by_kind in found.items():
+            for what, tooks in by_kind.items():
+                if what != LAST or events == max(found):
+                    yield row(store, PART, what, events, tooks, beside.get(what, ()))
 
     def _grown(self, store: StoreName, events: int) -> str:
         """The URL of a database with runs of so many events, each with a workflow task that waits."""
+        self._say(f"workflows, {store.value}: filling histories of {events:,} events")
         url = new_store(store, self._ground)
         with serving(store, self._ground, url) as stand:
             uvloop.run(prepare(stand, events))
@@ -88,7 +98,8 @@ async def prepare(stand: Stand, events: int) -> None:
             recorded = int(task["last_history_sequence"]) + effects + around
 
 
-async def _measure(stand: Stand, runs: int) -> dict[str, Took]:
+async def _measure(stand: Stand, events: int, runs: int) -> dict[str, Took]:
+    """Take the tasks of all runs, read, append; then tell the runs something, so that their tasks wait again."""
     found: dict[str, Took] = {}
     async with talk(stand.url) as talking:
         tasks: list[Json] = []
@@ -97,11 +108,14 @@ async def _measure(stand: Stand, runs: int) -> dict[str, Took]:
             tasks.append(await talking.take_one())
 
         found[POLL] = await in_turn(stand, [take] * runs)
-        if any(task["next_history_page_token"] for task in tasks):
+        names = [str(task["workflow_id"]) for task in tasks]
+        if events > FIRST_PAGE:
             found[TASK_PAGE] = await _task_pages(stand, talking, tasks[:PAGED_RUNS])
-            found |= await _pages(stand, talking, [str(task["workflow_id"]) for task in tasks])
+            found |= await _pages(stand, talking, names, events)
         commands = [SIDE_EFFECT] * FEW + [WAIT]
         found[APPEND] = await in_turn(stand, [partial(talking.decide, task, commands) for task in tasks])
+        for name in names:
+            await talking.signal(name)
     return found
 
 
@@ -115,15 +129,18 @@ async def _task_pages(stand: Stand, talking: Talk, tasks: Sequence[Json]) -> Too
     return took
 
 
-async def _pages(stand: Stand, talking: Talk, runs: Sequence[str]) -> dict[str, Took]:
+async def _pages(stand: Stand, talking: Talk, runs: Sequence[str], events: int) -> dict[str, Took]:
     """The histories of some runs, page after page; and of all runs the first page, and the last full one."""
-    took, last = Took(stand.pids), ""
+    took, tokens = Took(stand.pids), [""]
     with took.whole():
         for workflow_id in runs[:PAGED_RUNS]:
-            token: str | None = ""
-            while token is not None:
-                before, (_, token) = token, await took.step(talking.history_page(workflow_id, token))
-                last = before
+            tokens = [""]
+            while True:
+                token = await took.step(talking.history_page(workflow_id, tokens[-1]))
+                if token is None:
+                    break
+                tokens.append(token)
+    last = tokens[max(0, events // PAGE_EVENTS - 1)]
     ends = {
         what: await in_turn(stand, [partial(talking.history_page, run, token) for run in runs])
         for what, token in ((FIRST, ""), (LAST, last))

@@ -74,6 +74,8 @@ def map_headers(context: Any, headers: Any) -> Any:
 def map_query(context: Any, query: Any) -> Any:
     if query and "wait_new_event" in query:
         query["wait_new_event"] = "false"
+    if query and "wait_seconds" in query:
+        query["wait_seconds"] = "0"
     return query
 
 
