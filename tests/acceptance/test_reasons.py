@@ -28,6 +28,15 @@ TRIES_MAX = 10
 Provoke = Callable[[Cluster], Awaitable[Reply]]
 PROVOKED: dict[Reason, Provoke] = {}
 ELSEWHERE = {
+    Reason.UNKNOWN_SIGNAL: "the tests of SDK flows, which register contracts, and those of the engine's signals",
+    Reason.INVALID_SIGNAL_ARGUMENTS: "the tests of the engine's signals",
+    Reason.UNKNOWN_UPDATE: "the tests of SDK flows, and of the engine's requests",
+    Reason.INVALID_UPDATE_ARGUMENTS: "the tests of the engine's requests",
+    Reason.UPDATE_FAILED: "the tests of SDK flows: a handler that fails",
+    Reason.REQUEST_ID_CONFLICT: "the server's tests of streams, and the engine's of signals and updates",
+    Reason.ACTIVITY_CANCELLED: "the tests of SDK flows: an activity that a selection gave up",
+    Reason.RUN_NOT_CLOSED: "the server's tests of keeping house",
+    Reason.ARCHIVE_UNAVAILABLE: "the server's and the engine's tests of retention",
     Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE: "the engine's tests of what a review found: a history too long to ask",
     Reason.SERVER_ERROR: "test_drivers: a driver without any secret",
     Reason.SIGNATURE_INVALID: "test_drivers",

@@ -23,6 +23,7 @@ from penstock.core.history.commands import (
 from penstock.core.history.decide import advance
 from penstock.core.history.waits import ConditionWait, Waits
 from penstock.core.model import Blob, Child, RunId, RunStatus, TimerId, TimerState
+from penstock.core.payload_codec import encode
 from penstock.engine import postman, signals, starts, timers, updates
 from penstock.engine.addressing import Address
 from penstock.engine.closing import End, end_run
@@ -31,7 +32,7 @@ from penstock.engine.signals import Signal
 from penstock.engine.sweepers.sweeper import BATCH, Sweeper
 from penstock.engine.updates import Asked
 from penstock.engine.workflow_reports import TURNED_BACK_MAX, WAITING_FOR_HISTORY
-from penstock.errors import Conflict, LeaseLost, Reason
+from penstock.errors import Conflict, LeaseLost, PenstockError, Reason
 from penstock.ports.store import Tx
 from tests.engine.scene import DONE, NOTHING, WORKFLOW, Scene, a_start
 from tests.support.builders import NOW_MS, a_run
@@ -275,3 +276,22 @@ def test_giving_up_again_what_has_ended_does_not_open_a_wait_anew():
     step = advance(run, [again, OpenConditionWait("paid", "f00d")], Bounds(10, 10, 10_000), NOW_MS)
     assert step.events == ()
     assert waits.parse(step.run.waits).condition == open_wait
+
+
+async def test_an_update_that_the_code_does_not_know_or_with_arguments_that_do_not_fit_is_refused(
+    scene: Scene,
+):
+    entry = {"name": "approve", "parameters": [{"name": "by", "type": "string", "required": True}]}
+    contract = {"signals": [], "queries": [], "updates": ["approve"], "update_contracts": [entry]}
+    said = {"workflow_command_contracts": {"Order": contract}}
+    await scene.register(advertised=said)
+    await scene.start(workflow_type="Order")
+    for asked, reason in (
+        (Asked(HERE, "refuse", encode(["Ada"])), Reason.UNKNOWN_UPDATE),
+        (Asked(HERE, "approve", encode([5])), Reason.INVALID_UPDATE_ARGUMENTS),
+    ):
+        with pytest.raises(PenstockError) as refused:
+            await updates.accept(scene.house, asked, asyncio.Event())
+        assert refused.value.reason is reason
+        assert refused.value.details["command_status"] == "rejected"
+    await updates.accept(scene.house, Asked(HERE, "approve", encode(["Ada"])), asyncio.Event())
