@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from tests.support.live import migrate, running, server
 from tests.support.servers import Server, create_database, drop_database
 
 TOPOLOGIES = {"sqlite": 1, "postgres": 1, "postgres-3": 3}
+USUAL = tuple(TOPOLOGIES) if os.environ.get("PENSTOCK_TEST_TOPOLOGIES") == "all" else ("sqlite", "postgres-3")
+"""What one server on PostgreSQL shows, three show as well; it is tried by itself when asked for."""
 TRUSTS_FORWARDING = {"DW_TRUSTED_PROXIES": "127.0.0.1"}
 """So that tests can come from many addresses, and failed logins of one do not throttle another."""
 _numbers = itertools.count(1)
@@ -62,7 +65,7 @@ async def plain_clusters() -> AsyncIterator[tuple[contextlib.AsyncExitStack, dic
         yield stack, {}
 
 
-@pytest.fixture(scope="module", params=list(TOPOLOGIES))
+@pytest.fixture(scope="module", params=USUAL)
 async def cluster(
     request: pytest.FixtureRequest,
     postgres: Server,
