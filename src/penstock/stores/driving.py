@@ -45,8 +45,6 @@ class Job:
     """Whether it has reserved something before its end."""
     stands_back: bool = False
     """Whether it met another operation's lock and must run in a later group."""
-    stood_back: int = 0
-    """How often it did: whoever asks many questions before it locks would else be overtaken for ever."""
 
     def begin_again(self) -> None:
         self.result, self.error, self.bells, self.learned = None, None, {}, Known()

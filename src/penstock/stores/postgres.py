@@ -32,7 +32,6 @@ T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 CHANNEL = "penstock_wakeups"
 GROUP_MAX = 128
-STOOD_BACK_MAX = 2
 WAITING_MAX = 20_000
 TRIES = 6
 PAUSE_S_MAX = 2.0
@@ -225,13 +224,7 @@ class _GroupLine:
             self._arrived.clear()
 
     def _next_group(self) -> list[Job]:
-        """The oldest operations, one per key: those that share a key must see each other's outcome.
-
-        One that stood back again and again goes alone: nobody is there to lock before it.
-        """
-        if self._jobs[0].stood_back >= STOOD_BACK_MAX:
-            alone = self._jobs.popleft()
-            return [] if alone.future.cancelled() else [alone]
+        """The oldest operations, one per key: those that share a key must see each other's outcome."""
         chosen: dict[str, Job] = {}
         later: list[Job] = []
         while self._jobs and len(chosen) < GROUP_MAX:
@@ -259,8 +252,6 @@ class _GroupLine:
             for job in jobs:
                 job.error = error
         later = [job for job in jobs if job.stands_back and job.error is None]
-        for job in later:
-            job.stood_back += 1
         self._jobs.extendleft(reversed(later))
         settled = [job for job in jobs if job not in later]
         for job in settled:
