@@ -248,8 +248,8 @@ def test_an_update_that_is_completed_is_applied_with_its_arguments_before_it_is_
     assert "sequence" not in life.said(0), "an update is no step"
     assert life.said(1)["result"] == "Ag=="
     assert (life.run.open_updates, life.run.last_step) == (1, 0)
-    assert step.update is not None
-    assert (step.update.status, step.update.closed_at_ms) == (UpdateStatus.COMPLETED, NOW_MS)
+    [update] = step.updates
+    assert (update.status, update.closed_at_ms) == (UpdateStatus.COMPLETED, NOW_MS)
 
 
 def test_an_update_that_fails_is_not_applied():
@@ -257,8 +257,8 @@ def test_an_update_that_fails_is_not_applied():
     step = life.decide(FailUpdate("u1", "no", {"exception_type": "Refused"}), update=an_update("u1"))
     assert life.types == ["UpdateCompleted"]
     assert (life.said()["message"], life.said()["exception_type"]) == ("no", "Refused")
-    assert step.update is not None
-    assert step.update.status is UpdateStatus.FAILED
+    [update] = step.updates
+    assert update.status is UpdateStatus.FAILED
     assert life.run.open_updates == 0
 
 

@@ -42,7 +42,7 @@ def running(now_ms: int = NOW_MS, *, heard_ms: int | None = None, **limits: int)
 @pytest.mark.parametrize(("attempt", "backoff_s"), [(1, 1), (2, 5), (3, 5), (9, 5)])
 def test_the_last_back_off_of_the_list_repeats(attempt: int, backoff_s: int):
     verdict = after_failure(tried(attempt, RetryPolicy(10, True, (1, 5))), (), False, NOW_MS)
-    assert verdict == TryAgain(NOW_MS + backoff_s * 1000, backoff_s)
+    assert verdict == TryAgain(NOW_MS + backoff_s * 1000, backoff_s * 1000)
 
 
 def test_without_a_list_the_next_attempt_is_at_once():

@@ -11,7 +11,7 @@ from penstock.core.history import groups, lineage, waits
 from penstock.core.history.bounds import Bounds
 from penstock.core.history.commands import CancelSelectionOperation
 from penstock.core.history.decide import advance
-from penstock.core.history.events import CLOSING, ENDED, SUCCEEDED, EventType
+from penstock.core.history.events import CLOSING, ENDED, SUCCEEDED, WAKES_ALWAYS, EventType
 from penstock.core.history.payloads import CONDITION_TIMEOUT
 from penstock.core.history.waits import Waits
 from penstock.core.model import (
@@ -110,9 +110,14 @@ def check_run(sight: Sight) -> None:
     _histories_are_dense(sight)
     _one_event_closes_a_run_and_is_its_last(sight)
     _a_timer_ends_once(sight)
+    _markers_name_the_event_before_them(sight)
+    _a_step_ends_once_and_never_after_it_was_given_up(sight)
     _what_is_counted_is_what_is_there(sight)
     if not sight.run.is_open:
         _nothing_is_left_of_a_closed_run(sight)
+        return
+    if waits.parse(sight.run.waits).concurrent:
+        _check_concurrent(sight)
         return
     history = History(sight.events)
     _events_wait_only_while_somebody_decides_or_is_to_look_first(sight)
@@ -277,6 +282,87 @@ def _nobody_is_asleep_who_has_something_to_do(sight: Sight) -> None:
     ids = tuple(RunId("nobody") for _ in others)
     step = advance(sight.run, others, ROOMY, 0, ids=ids)
     assert step.events == (), f"the code would go on: {others}"
+
+
+# ── Concurrent runs ─────────────────────────────────────────────────────────────────────────────────────
+
+_OPENS = (
+    EventType.ACTIVITY_SCHEDULED,
+    EventType.TIMER_SCHEDULED,
+    EventType.CHILD_WORKFLOW_SCHEDULED,
+    EventType.EXTERNAL_REQUEST_INITIATED,
+)
+_ANSWERS = (EventType.EXTERNAL_REQUEST_DELIVERED, EventType.EXTERNAL_REQUEST_FAILED)
+
+
+def _markers_name_the_event_before_them(sight: Sight) -> None:
+    """A completed workflow task has seen all that stood before it, and nothing else."""
+    for event in sight.events:
+        if event.type == EventType.WORKFLOW_TASK_COMPLETED:
+            assert json.loads(event.payload) == {"seen_through": event.sequence - 1}
+
+
+def _is_concurrent(sight: Sight) -> bool:
+    return any(event.type == EventType.WORKFLOW_TASK_COMPLETED for event in sight.events)
+
+
+def _a_step_ends_once_and_never_after_it_was_given_up(sight: Sight) -> None:
+    if not _is_concurrent(sight):
+        return
+    over: set[int] = set()
+    given_up: set[int] = set()
+    for event in sight.events:
+        step = json.loads(event.payload).get("sequence")
+        if event.type == EventType.STEP_CANCEL_REQUESTED:
+            given_up.add(step)
+        elif event.type in ENDED or event.type in _ANSWERS:
+            closing = event.type == EventType.ACTIVITY_CANCELLED  # the run was closed over it
+            assert step not in over
+            assert step not in given_up or closing
+            over.add(step)
+
+
+def _check_concurrent(sight: Sight) -> None:
+    kept, open_steps = waits.parse(sight.run.waits), _open_steps(sight)
+    assert (kept.condition, dict(kept.groups), kept.selections) == (None, {}, ())
+    assert not kept.hushed
+    assert {each.step for each in sight.activities} == open_steps[EventType.ACTIVITY_SCHEDULED]
+    assert {each.step for each in sight.timers} == open_steps[EventType.TIMER_SCHEDULED]
+    children = {each.step for each in sight.children if each.state is ChildState.OPEN}
+    assert children == open_steps[EventType.CHILD_WORKFLOW_SCHEDULED]
+    waiting = {event.payload["sequence"] for event in sight.waiting if event.type in _ANSWERS}
+    assert set(kept.external) - waiting == open_steps[EventType.EXTERNAL_REQUEST_INITIATED]
+    types = [event.type for event in (*sight.events, *sight.waiting)]
+    assert types.count(EventType.CANCEL_REQUESTED) == kept.cancelling
+    task = sight.deciding
+    assert task is None or task.update_id is None
+    assert not sight.waiting or (task is not None and task.state is TaskState.LEASED)
+    assert task is not None or not _is_unheard(sight), "what came last must be heard"
+
+
+def _open_steps(sight: Sight) -> dict[str, set[int]]:
+    """What the history says is open, also when what waits is appended."""
+    found: dict[str, set[int]] = {kind: set() for kind in _OPENS}
+    for kind, said in [
+        *((event.type, json.loads(event.payload)) for event in sight.events),
+        *((event.type, event.payload) for event in sight.waiting),
+    ]:
+        if kind in _OPENS:
+            found[kind].add(said["sequence"])
+        elif kind in ENDED or kind in _ANSWERS or kind == EventType.STEP_CANCEL_REQUESTED:
+            for steps in found.values():
+                steps.discard(said["sequence"])
+    return found
+
+
+def _is_unheard(sight: Sight) -> bool:
+    """Whether something stands behind the last completed task that is not its own."""
+    last = max(event.sequence for event in sight.events if event.type == EventType.WORKFLOW_TASK_COMPLETED)
+    return any(
+        event.type in WAKES_ALWAYS or event.type in ENDED
+        for event in sight.events[last:]
+        if event.task_id is None
+    )
 
 
 def _only_the_newest_run_of_an_id_is_open(world: World) -> None:

@@ -124,15 +124,20 @@ class Scene:
         return leased
 
     async def complete(
-        self, leased: Leased, *commands: Command, report: Report | None = None, namespace: str = "default"
+        self,
+        leased: Leased,
+        *commands: Command,
+        report: Report | None = None,
+        namespace: str = "default",
+        **manner: bool,
     ) -> Receipt:
         return await workflow_reports.complete(
-            self.house, namespace, leased.task.task_id, report or of(leased), commands
+            self.house, namespace, leased.task.task_id, report or of(leased), commands, **manner
         )
 
-    async def decide(self, *commands: Command) -> Receipt:
+    async def decide(self, *commands: Command, **manner: bool) -> Receipt:
         """Take the workflow task that waits, and complete it with these commands."""
-        return await self.complete(await self.take(WORKFLOW), *commands)
+        return await self.complete(await self.take(WORKFLOW), *commands, **manner)
 
     async def fail(
         self, leased: Leased, message: str = "boom", kind: str | None = None, report: Report | None = None

@@ -30,7 +30,7 @@ async def test_ending_a_run_closes_it_at_once_with_all_that_is_open(
     run = await scene.start()
     await scene.decide(charge(), charge(), StartTimer(5))
     running = await scene.take(ACTIVITY)
-    ended = await closing.end_run(scene.house, "default", "order-1", end, "no longer needed")
+    ended = (await closing.end_run(scene.house, "default", "order-1", end, "no longer needed")).run
     assert ended == scene.run(run.run_id)
     assert (ended.status, ended.closed_reason, ended.closed_at_ms) == (status, status.value, NOW_MS)
     assert (await scene.types(run.run_id))[4:] == [
@@ -109,7 +109,7 @@ async def test_a_command_for_a_run_that_is_not_the_current_one_is_refused(scene:
     assert scene.run(run.run_id).is_open
     with pytest.raises(NotFound):
         await closing.end_run(scene.house, "default", "order-1", End.CANCEL, None, RunId("nobody's"))
-    ended = await closing.end_run(scene.house, "default", "order-1", End.CANCEL, None, run.run_id)
+    ended = (await closing.end_run(scene.house, "default", "order-1", End.CANCEL, None, run.run_id)).run
     assert ended.status is RunStatus.CANCELLED
 
 

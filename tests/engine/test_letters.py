@@ -58,13 +58,17 @@ async def test_a_letter_to_nobody_is_thrown_away(scene: Scene):
     async def write(tx: Tx) -> None:
         for number, kind in enumerate(LetterKind):
             run_id = RunId("nobody") if kind in (LetterKind.CHILD_ENDED, LetterKind.CHILD_STARTED) else ""
-            said = '{"step":1,"type":"ChildRunCompleted","payload":{},"reason":"x","parent_run_id":"p"}'
+            said = (
+                '{"step":1,"type":"ChildRunCompleted","payload":{},"reason":"x","parent_run_id":"p",'
+                '"sender_run_id":"nobody","sender_workflow_id":"nobody"}'
+            )
             letter = a_letter(f"l{number}", workflow_id="nobody", run_id=run_id, kind=kind, payload=said)
             tx.letters.insert(letter)
 
     await scene.house.store.transact(write, key="letters")
     await waiting_letters(scene.house).sweep()
-    assert scene.tables.letters == {}
+    await waiting_letters(scene.house).sweep()
+    assert scene.tables.letters == {}, "neither a letter is left nor an answer to one"
 
 
 async def test_a_request_to_end_reaches_a_child_once(scene: Scene):

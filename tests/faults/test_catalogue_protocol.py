@@ -271,12 +271,12 @@ async def finish(scene: Scene, leased: Leased) -> Told:
 
 async def cancel(scene: Scene, leased: Leased) -> Told:
     try:
-        run = await closing.end_run(
+        ended = await closing.end_run(
             scene.house, "default", leased.run.workflow_id, End.CANCEL, None, leased.run.run_id
         )
     except PenstockError as refusal:
         return False, refusal.reason.value
-    return run.status is RunStatus.CANCELLED, None
+    return ended.run.status is RunStatus.CANCELLED, None
 
 
 async def time_out(scene: Scene, leased: Leased) -> Told:

@@ -684,7 +684,7 @@ class TestNumbers:
         ("policy", "field"),
         [
             ({"max_attempts": 0}, "retry_policy.max_attempts"),
-            ({"max_attempts": 1_000_001}, "retry_policy.max_attempts"),
+            ({"max_attempts": 2_147_483_648}, "retry_policy.max_attempts"),
             ({"max_attempts": True}, "retry_policy.max_attempts"),
             ({"backoff_seconds": [1, -1]}, "retry_policy.backoff_seconds.1"),
             ({"backoff_seconds": [10**18]}, "retry_policy.backoff_seconds.0"),

@@ -353,6 +353,13 @@ class RetryPolicy:
     """False: nobody set a policy. A failure is then final, but a lost lease is only redelivered."""
     backoff_s: tuple[int, ...] = ()
     non_retryable_error_types: tuple[str, ...] = ()
+    backoff_ms: tuple[int, ...] = ()
+    """The pauses to the millisecond, where they are said so; they go before `backoff_s`."""
+
+    def pause_ms(self, attempt: int) -> int:
+        """How long to wait after an attempt; the last pause repeats."""
+        pauses, unit_ms = (self.backoff_ms, 1) if self.backoff_ms else (self.backoff_s, 1000)
+        return pauses[min(attempt - 1, len(pauses) - 1)] * unit_ms if pauses else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,6 +436,10 @@ class LetterKind(StrEnum):
     """It is tried once more, or goes on in another run."""
     CANCEL = "cancel"
     TERMINATE = "terminate"
+    EXTERNAL_SIGNAL = "external_signal"
+    EXTERNAL_CANCEL = "external_cancel"
+    EXTERNAL_ANSWER = "external_answer"
+    """What became of a signal or a cancel request that a run sent to another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,8 @@ class Failure:
     extra: Mapping[str, Any] = field(default_factory=dict)
     throttled_ms: int | None = None
     """Refused upstream, which asks to be left alone for so long; None: it failed by itself."""
+    next_ms: int | None = None
+    """How long to wait before another attempt; None: as the policy says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ async def fail(
         if failure.throttled_ms is not None:
             return await _refused_upstream(tx, held, report, failure, failure.throttled_ms, cost)
         kinds = tuple(each for each in (failure.type, failure.cls) if each)
-        verdict = after_failure(held.activity, kinds, failure.non_retryable, tx.now_ms)
+        verdict = after_failure(held.activity, kinds, failure.non_retryable, tx.now_ms, failure.next_ms)
         if isinstance(verdict, TryAgain):
             state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
             resting = replace(
@@ -147,7 +149,7 @@ async def _refused_upstream(
         ended_cost=cost,
         last_error=failure.message[:4000],
     )
-    verdict = TryAgain(until_ms, -(-throttled_ms // 1000))
+    verdict = TryAgain(until_ms, throttled_ms)
     uncharged = replace(held, activity=replace(held.activity, attempt=held.activity.attempt - 1))
     run = await _retry(tx, uncharged, resting, verdict, failure.message, failure.type)
     return ActivityReceipt(resting, run, held.activity, "throttled", resting.task_id)
@@ -419,13 +421,19 @@ async def _retry(
             "max_attempts": held.activity.retry.max_attempts,
             "message": message,
             "exception_type": error_type,
-        },
+        }
+        | _finer(verdict),
     )
     run = (
         append(tx, held.run, [event]) if held.run.host is Host.ACTIVITY else await tell(tx, held.run, [event])
     )
     tx.runs.save(run)
     return run
+
+
+def _finer(verdict: TryAgain) -> dict[str, int]:
+    """The pause to the millisecond, where whole seconds do not say it."""
+    return {"retry_backoff_ms": verdict.backoff_ms} if verdict.backoff_ms % 1000 else {}
 
 
 async def _lose(tx: Tx, held: Held, kind: str, message: str, *, final: bool) -> None:
@@ -459,7 +467,7 @@ async def _lose(tx: Tx, held: Held, kind: str, message: str, *, final: bool) -> 
 def attempt_number(token: str) -> int | None:
     """The number inside an attempt id (`3.…`), so that an old attempt is told apart from an unknown one."""
     number, dot, _ = token.partition(".")
-    return int(number) if dot and number.isascii() and number.isdigit() and len(number) < 10 else None
+    return int(number) if dot and number.isascii() and number.isdigit() and len(number) < 11 else None
 
 
 def attempt_id(number: int, secret: str) -> str:

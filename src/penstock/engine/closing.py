@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from penstock.core.history import lineage
+from penstock.core.history import lineage, waits
 from penstock.core.history.applying import closed
 from penstock.core.history.events import EventType
 from penstock.core.history.lineage import Successor
@@ -29,7 +29,7 @@ from penstock.core.timers import iso_or_none
 from penstock.engine import letters
 from penstock.engine.addressing import Address, check_open, on_run
 from penstock.engine.house import House
-from penstock.engine.recording import append_last, release_buffer, text
+from penstock.engine.recording import append_last, is_concurrent, release_buffer, tell, text
 from penstock.engine.requests import Request, retain, retained
 from penstock.engine.successors import begin, taken_along
 from penstock.ports.store import Tx
@@ -55,6 +55,17 @@ _ENDINGS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of a request to end a run: it has closed, or its code was asked to end it."""
+
+    run: Run
+    outcome: str
+
+
+CANCEL_ASKED = "cancel_requested"
+
+
 async def end_run(
     house: House,
     namespace: str,
@@ -63,22 +74,44 @@ async def end_run(
     reason: str | None,
     run_id: RunId | None = None,
     request_id: str | None = None,
-) -> Run:
+) -> Ended:
     """Close the current run at once; no workflow code runs. Running activities learn at their next report.
 
-    A request that is sent again under its id is answered as the first time.
+    The code of a concurrent run that is to be cancelled is asked to end it. A request that is sent again under its id
+    is answered as the first time.
     """
     request = Request(end.value, "", Blob(""), request_id)
 
-    async def act(tx: Tx, run: Run) -> Run:
-        if await retained(tx, namespace, workflow_id, request) is not None:
-            return run
+    async def act(tx: Tx, run: Run) -> Ended:
+        before = await retained(tx, namespace, workflow_id, request)
+        if before is not None:
+            return Ended(run, str(before["outcome"]))
         check_open(run)
-        run = await end_now(house, tx, run, end, reason)
-        retain(tx, run, request, {"command_id": f"{run.run_id}-{end.value}", "outcome": run.status.value})
-        return run
+        run = await end_open(house, tx, run, end, reason)
+        outcome = CANCEL_ASKED if run.is_open else run.status.value
+        retain(tx, run, request, {"command_id": f"{run.run_id}-{end.value}", "outcome": outcome})
+        return Ended(run, outcome)
 
     return await on_run(house, Address(namespace, workflow_id, run_id), act)
+
+
+async def end_open(house: House, tx: Tx, run: Run, end: End, reason: str | None) -> Run:
+    """End an open run that is locked: at once, or by its code where that is to be asked."""
+    if end is End.CANCEL and is_concurrent(run):
+        return await _ask_to_end(tx, run, reason)
+    return await end_now(house, tx, run, end, reason)
+
+
+async def _ask_to_end(tx: Tx, run: Run, reason: str | None) -> Run:
+    """Tell the code of a concurrent run that it is to end, once."""
+    waiting = waits.parse(run.waits)
+    if waiting.cancelling:
+        return run
+    run = replace(run, waits=waits.text(replace(waiting, cancelling=True)))
+    told = reason or f"{End.CANCEL.value} requested"
+    run = await tell(tx, run, [Event(EventType.CANCEL_REQUESTED, {"reason": told})])
+    tx.runs.save(run)
+    return run
 
 
 async def end_now(house: House, tx: Tx, run: Run, end: End, reason: str | None) -> Run:
@@ -160,20 +193,22 @@ async def settle(
     successor: Successor | None = None,
     cursors: Sequence[Cursor] = (),
     given_up: Collection[int] = (),
+    answered: Collection[str] = (),
 ) -> Run:
     """Tell those who are concerned that a run has closed: its children, callers who wait for updates, its parent.
 
     A child whose policy allows another attempt is tried again; its parent hears of the end only. `cursors` say
-    how far the last workflow task has read the streams that a run which goes on will read further.
+    how far the last workflow task has read the streams that a run which goes on will read further; `answered` are the
+    updates that it has answered.
     """
     await letters.tell_children(tx, run, given_up)
     if successor is None and run.status is RunStatus.FAILED:
         successor = _next_attempt(house, run, last, tx.now_ms)
     if successor is None:
-        await _fail_updates(tx, run)
+        await _fail_updates(tx, run, answered)
         letters.tell_parent(tx, run, last)
     else:
-        moved = await taken_along(tx, run, successor.run, cursors)
+        moved = await taken_along(tx, run, successor.run, cursors, answered)
         await begin(tx, run, successor, moved)
     if run.buffered:
         tx.histories.clear_buffer(run.run_id)
@@ -181,7 +216,7 @@ async def settle(
 
 
 def _next_attempt(house: House, run: Run, last: Event, now_ms: int) -> Successor | None:
-    if run.lineage == "{}":
+    if run.lineage == "{}" or waits.parse(run.waits).cancelling:
         return None
     kinds = [last.payload.get(name) for name in ("exception_type", "exception_class")]
     hopeless = bool(last.payload.get("non_retryable"))
@@ -189,13 +224,14 @@ def _next_attempt(house: House, run: Run, last: Event, now_ms: int) -> Successor
     return lineage.retried(run, run_id, tuple(str(each) for each in kinds if each), hopeless, now_ms)
 
 
-async def _fail_updates(tx: Tx, run: Run) -> None:
+async def _fail_updates(tx: Tx, run: Run, answered: Collection[str]) -> None:
     if not run.open_updates:
         return
     outcome = text({"message": f"The run was {run.closed_reason} before the update was applied."})
     for update in await tx.updates.accepted_of(run.run_id):
         failed = replace(update, status=UpdateStatus.FAILED, outcome=outcome, closed_at_ms=tx.now_ms)
-        tx.updates.save(failed)
+        if update.update_id not in answered:
+            tx.updates.save(failed)
 
 
 def nothing_open(run: Run) -> Run:

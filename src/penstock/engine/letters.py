@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.core.history import lineage
+from penstock.core.history.applying import Request
 from penstock.core.history.events import CODEC, EventType
 from penstock.core.history.payloads import child_payload
 from penstock.core.model import (
@@ -40,6 +41,7 @@ _ENDS = {
     RunStatus.CANCELLED: EventType.CHILD_RUN_CANCELLED,
     RunStatus.TERMINATED: EventType.CHILD_RUN_TERMINATED,
 }
+_REQUESTS = {"signal": LetterKind.EXTERNAL_SIGNAL, "cancel": LetterKind.EXTERNAL_CANCEL}
 _REPEATED = (
     "message",
     "exception_type",
@@ -168,3 +170,65 @@ def is_for(letter: Letter, run: Run) -> bool:
 
 def reason_of(letter: Letter) -> str:
     return str(json.loads(letter.payload)["reason"])
+
+
+def ask(tx: Tx, run: Run, request: Request) -> None:
+    """Tell another run what a step of this one asks of it."""
+    said = {
+        "step": request.step,
+        "sender_run_id": run.run_id,
+        "sender_workflow_id": run.workflow_id,
+        "signal_name": request.signal_name,
+        "arguments": request.arguments,
+        "reason": request.reason,
+    }
+    post(
+        tx,
+        Letter(
+            letter_id=_request_id(run.run_id, request.step),
+            namespace=run.namespace,
+            workflow_id=request.workflow_id,
+            run_id=request.run_id or "",
+            kind=_REQUESTS[request.kind],
+            payload=text({name: value for name, value in said.items() if value is not None}),
+            created_at_ms=tx.now_ms,
+        ),
+    )
+
+
+def answer(tx: Tx, letter: Letter, refusal: tuple[str, str] | None) -> None:
+    """Tell the run that asked what became of it: done, or a kind of error and its message."""
+    said = json.loads(letter.payload)
+    payload: dict[str, Any] = {"sequence": said["step"]}
+    event = EventType.EXTERNAL_REQUEST_DELIVERED
+    if refusal is not None:
+        event = EventType.EXTERNAL_REQUEST_FAILED
+        payload |= {"exception_type": refusal[0], "message": refusal[1]}
+    post(
+        tx,
+        Letter(
+            letter_id=f"{letter.letter_id}-answer",
+            namespace=letter.namespace,
+            workflow_id=said["sender_workflow_id"],
+            run_id=said["sender_run_id"],
+            kind=LetterKind.EXTERNAL_ANSWER,
+            payload=text({"type": event.value, "payload": payload}),
+            created_at_ms=tx.now_ms,
+        ),
+    )
+
+
+def answer_in(letter: Letter) -> Event:
+    """What an answer says, as an event of the run that asked."""
+    said = json.loads(letter.payload)
+    return Event(said["type"], said["payload"])
+
+
+def asked_in(letter: Letter) -> dict[str, Any]:
+    """What a run asks of another."""
+    return dict(json.loads(letter.payload))
+
+
+def _request_id(run_id: RunId, step: int) -> str:
+    """Ids of one run sort as its steps do, and so letters are delivered."""
+    return f"{run_id}-x{step:07}"

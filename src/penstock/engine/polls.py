@@ -33,7 +33,7 @@ from penstock.core.timers import MINUTE_MS
 from penstock.engine import slots
 from penstock.engine.activity_reports import attempt_id
 from penstock.engine.house import House
-from penstock.engine.recording import put_back, rest
+from penstock.engine.recording import put_back, rest, seen_by
 from penstock.engine.sight import look
 from penstock.errors import PenstockError
 from penstock.ports.store import Line, Tx
@@ -69,6 +69,8 @@ class Leased:
     run: Run
     activity: Activity | None = None
     events: Sequence[RecordedEvent] = ()
+    seen: int = 0
+    """Up to which event the worker knows the history, because it keeps the run in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,10 +432,14 @@ async def _equip(
     """Add what the worker needs: the run with its history, or the activity with its arguments."""
     runs = await tx.runs.get_many([task.run_id for task in tasks])
     if tasks and tasks[0].kind is TaskKind.WORKFLOW:
-        histories = await tx.histories.first_pages([task.run_id for task in tasks], pages)
+        seen = [
+            0 if run is None else seen_by(run, task.lease_owner)
+            for task, run in zip(tasks, runs, strict=True)
+        ]
+        histories = await tx.histories.first_pages([task.run_id for task in tasks], pages, seen)
         return [
-            Leased(task, run, events=events)
-            for task, run, events in zip(tasks, runs, histories, strict=True)
+            Leased(task, run, events=events, seen=known)
+            for task, run, events, known in zip(tasks, runs, histories, seen, strict=True)
             if run is not None
         ]
     activities = await tx.activities.get_many([task.activity_id for task in tasks if task.activity_id])

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.core.model import ChildState, Letter, LetterKind, Run, RunId
-from penstock.engine import letters
+from penstock.engine import errands, letters
 from penstock.engine.addressing import Address, on_run
-from penstock.engine.closing import End, end_now
+from penstock.engine.closing import End, end_open
 from penstock.engine.house import House
 from penstock.engine.recording import tell
 from penstock.errors import NotFound
 from penstock.ports.store import Tx
 
+_ERRANDS = (LetterKind.EXTERNAL_SIGNAL, LetterKind.EXTERNAL_CANCEL)
 _ENDS = {LetterKind.CANCEL: End.CANCEL, LetterKind.TERMINATE: End.TERMINATE}
 
 
@@ -27,6 +28,10 @@ async def deliver(house: House, letter_id: str) -> bool:
         return False
     if letter.kind in _ENDS:
         return await _end(house, letter)
+    if letter.kind in _ERRANDS:
+        return await errands.run(house, letter)
+    if letter.kind is LetterKind.EXTERNAL_ANSWER:
+        return await _answer(house, letter)
     return await _tell_parent(house, letter)
 
 
@@ -49,13 +54,28 @@ async def _tell_parent(house: House, letter: Letter) -> bool:
     return await house.store.transact(operation, key=letter.run_id)
 
 
+async def _answer(house: House, letter: Letter) -> bool:
+    """Tell a run what became of what it asked of another."""
+
+    async def operation(tx: Tx) -> bool:
+        run = await tx.runs.lock(RunId(letter.run_id))
+        if await tx.letters.get(letter.letter_id) is None:
+            return False
+        tx.letters.delete(letter.letter_id)
+        if run is not None and run.is_open:
+            tx.runs.save(await tell(tx, run, [letters.answer_in(letter)]))
+        return True
+
+    return await house.store.transact(operation, key=letter.run_id)
+
+
 async def _end(house: House, letter: Letter) -> bool:
     async def act(tx: Tx, run: Run) -> bool:
         if await tx.letters.get(letter.letter_id) is None:
             return False
         tx.letters.delete(letter.letter_id)
         if run.is_open and letters.is_for(letter, run):
-            await end_now(house, tx, run, _ENDS[letter.kind], letters.reason_of(letter))
+            await end_open(house, tx, run, _ENDS[letter.kind], letters.reason_of(letter))
         return True
 
     try:

@@ -180,6 +180,21 @@ async def result(
             return Result(run, await closing_failure(house, run.run_id) if failed else None)
 
 
+async def activity_result(
+    house: House, namespace: str, activity_id: str, wait_ms: int, draining: asyncio.Event
+) -> Result:
+    """How a standalone activity ended; with a wait, held until it has, or the wait is over."""
+    named = (await describe(house, namespace, activity_id, host=Host.ACTIVITY)).run.run_id
+
+    async def look() -> tuple[Run, bool]:
+        seen = (await describe(house, namespace, activity_id, named, Host.ACTIVITY)).run
+        return seen, not seen.is_open
+
+    run, closed = await until(house, run_bell(named), look, wait_ms, draining)
+    failed = closed and run.status is not RunStatus.COMPLETED
+    return Result(run, await closing_failure(house, run.run_id) if failed else None)
+
+
 async def task_history(house: House, run_id: RunId, after: int, limit: int) -> HistoryPage:
     """A further page for a worker that holds the run's workflow task: the history cannot grow meanwhile."""
 

@@ -7,7 +7,7 @@ computed from the history as it stood, so they must be appended to exactly that 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from penstock.core.history import recording, waits
@@ -75,6 +75,29 @@ def listening(run: Run) -> Run:
     return replace(run, waits=waits.text(replace(waits.parse(run.waits), hushed=False)))
 
 
+def is_concurrent(run: Run) -> bool:
+    """Whether its code has many steps open at once, and hears everything as it comes."""
+    return waits.is_concurrent(run.waits)
+
+
+def keeping(run: Run, worker_id: str) -> Run:
+    """The run, whose code a worker keeps in memory: it knows what its task has recorded, and all before that."""
+    cached = (worker_id, run.last_sequence)
+    return replace(run, waits=waits.text(replace(waits.parse(run.waits), cached=cached)))
+
+
+def forgotten(run: Run) -> Run:
+    """The run, whose code nobody is known to keep in memory."""
+    kept = waits.parse(run.waits)
+    return run if kept.cached is None else replace(run, waits=waits.text(replace(kept, cached=None)))
+
+
+def seen_by(run: Run, worker_id: str | None) -> int:
+    """Up to which event a worker keeps the run's code in memory; 0 when it does not."""
+    cached = waits.parse(run.waits).cached
+    return cached[1] if cached is not None and cached[0] == worker_id else 0
+
+
 def _are_signals(events: Sequence[Event]) -> bool:
     return all(event.type == EventType.SIGNAL_RECEIVED for event in events)
 
@@ -135,14 +158,16 @@ def _noted(run: Run, event: Event) -> Run:
     return replace(run, waits=waits.text(fired))
 
 
-async def release_buffer(tx: Tx, run: Run) -> tuple[Run, bool]:
+async def release_buffer(tx: Tx, run: Run, given_up: Collection[int] = ()) -> tuple[Run, bool]:
     """Append what waited, the timeout of a condition last: no signal comes between it and the code's next look.
 
-    True when the code must look at it.
+    True when the code must look at it. How steps ended that were given up meanwhile is left out.
     """
     if not run.buffered:
         return run, False
     events = sorted(await tx.histories.buffered(run.run_id), key=_is_timeout)
+    if given_up:
+        events = [each for each in events if not _is_of(each, given_up)]
     tx.histories.clear_buffer(run.run_id)
     signals = sum(event.type == EventType.SIGNAL_RECEIVED for event in events)
     run = replace(run, buffered=0, unseen_signals=max(run.unseen_signals, signals))
@@ -152,15 +177,21 @@ async def release_buffer(tx: Tx, run: Run) -> tuple[Run, bool]:
     return _append(tx, recorded), recorded.wakes
 
 
+def _is_of(event: Event, steps: Collection[int]) -> bool:
+    """Whether an event tells of one of these steps."""
+    return event.payload.get("sequence") in steps
+
+
 async def follow_up(
     tx: Tx, run: Run, *, wakes: bool, after_update: bool = False, newest_update: str | None = None
 ) -> Run:
     """Put the run's next workflow task in line, if there is something to do and no other task lives.
 
-    Updates and plain tasks take turns: after an update the code looks whether that is what it waited for.
+    Updates and plain tasks take turns: after an update the code looks whether that is what it waited for. The code of
+    a concurrent run hears of updates as of everything else.
     """
     owed = bool(run.owed) or wakes or after_update
-    if run.open_updates and not (owed and (after_update or is_hushed(run))):
+    if run.open_updates and not is_concurrent(run) and not (owed and (after_update or is_hushed(run))):
         waiting = await tx.updates.next_accepted(run.run_id)
         update_id = newest_update if waiting is None else waiting.update_id
         if update_id is not None:
@@ -202,7 +233,11 @@ async def line_up(tx: Tx, run: Run, *, update_id: str | None = None, at_ms: int 
     return run
 
 
-async def line_up_activity(tx: Tx, run: Run, activity: Activity, standing: Standing) -> None:
+async def line_up_activity(
+    tx: Tx, run: Run, activity: Activity, standing: Standing, at_ms: int | None = None
+) -> None:
+    """Put an activity in line, now or at a moment."""
+    at_ms = tx.now_ms if at_ms is None else at_ms
     queue = await tx.queues.ensure(run.namespace, activity.task_queue, TaskKind.ACTIVITY)
     tx.activities.insert(activity)
     put_in_line(
@@ -219,8 +254,8 @@ async def line_up_activity(tx: Tx, run: Run, activity: Activity, standing: Stand
             compatibility=run.compatibility,
             level=standing.level,
             key=standing.key,
-            state=TaskState.READY,
-            available_at_ms=tx.now_ms,
+            state=TaskState.DELAYED if at_ms > tx.now_ms else TaskState.READY,
+            available_at_ms=at_ms,
             enqueued_at_ms=tx.now_ms,
             cost=standing.cost,
         ),

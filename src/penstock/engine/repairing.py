@@ -87,10 +87,15 @@ async def repair(house: House, address: Address) -> Repaired:
 
 
 def is_stranded(run: Run) -> bool:
-    """Whether an open run without a workflow task will never get one: nothing that it waits for is open."""
+    """Whether an open run without a workflow task will never get one: nothing that it waits for is open.
+
+    The code of a concurrent run may wait for something that only a caller can bring.
+    """
+    waiting = waits.parse(run.waits)
+    if waiting.concurrent:
+        return bool(run.owed)
     if run.owed or run.open_updates:
         return True
-    waiting = waits.parse(run.waits)
     held = run.open_activities + run.open_timers + run.open_children
     return not held and waiting.condition is None and not waiting.selections
 

@@ -55,6 +55,10 @@ class Start:
     standing: Standing = field(default_factory=Standing)
     build_id: str | None = None
     start_key: str | None = None
+    delay_ms: int = 0
+    """How long a standalone activity rests before it may start."""
+    good_until_ms: int | None = None
+    """Until when it must have started, or else has expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +151,23 @@ async def start_activity(house: House, request: Start, command: ScheduleActivity
             return replace(taken, activity=existing)
         run = _new_run(request, Host.ACTIVITY, activity_id, run_id, request.build_id, tx.now_ms)
         run = replace(run, last_step=1, last_task=1, open_activities=1)
-        activity = schedule(run, command, tx.now_ms)
+        due_ms = tx.now_ms + request.delay_ms
+        activity = schedule(run, _expiring(command, request.good_until_ms, due_ms), due_ms)
         run = append(tx, run, [started(run), Event(EventType.ACTIVITY_SCHEDULED, activity_payload(activity))])
-        await line_up_activity(tx, run, activity, command.wish.over(run.standing))
+        await line_up_activity(tx, run, activity, command.wish.over(run.standing), due_ms)
         tx.runs.insert(run)
         return Started(run, StartOutcome.STARTED_NEW, activity=activity)
 
     return await house.store.transact(operation, key=f"workflow:{request.namespace}:{activity_id}")
+
+
+def _expiring(command: ScheduleActivity, good_until_ms: int | None, due_ms: int) -> ScheduleActivity:
+    """The command, whose activity must have started by a moment: one more clock until its start."""
+    if good_until_ms is None:
+        return command
+    limits = command.timeouts
+    start_by = earliest(limits.schedule_to_start_ms, max(0, good_until_ms - due_ms))
+    return replace(command, timeouts=replace(limits, schedule_to_start_ms=start_by))
 
 
 def _made_id(prefix: str, request: Start, run_id: RunId) -> str:

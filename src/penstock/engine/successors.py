@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.core.history import lineage
@@ -48,11 +48,14 @@ async def begin(tx: Tx, before: Run, successor: Successor, along: TakenAlong) ->
     return run
 
 
-async def taken_along(tx: Tx, run: Run, successor: Run, cursors: Sequence[Cursor]) -> TakenAlong:
+async def taken_along(
+    tx: Tx, run: Run, successor: Run, cursors: Sequence[Cursor], answered: Collection[str] = ()
+) -> TakenAlong:
     """Signals and updates that came while the last workflow task was decided, and updates that are not applied."""
     waiting = await tx.histories.buffered(run.run_id) if run.buffered else ()
     signals = [each for each in waiting if each.type == EventType.SIGNAL_RECEIVED and not is_delivery(each)]
-    updates = await tx.updates.accepted_of(run.run_id) if run.open_updates else ()
+    accepted_ones = await tx.updates.accepted_of(run.run_id) if run.open_updates else ()
+    updates = [update for update in accepted_ones if update.update_id not in answered]
     for update in updates:
         tx.updates.save(replace(update, run_id=successor.run_id))
     of_streams = await messages.carried_over(tx, run, successor, cursors)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from penstock.core import journal
-from penstock.core.history import divergence
+from penstock.core.history import divergence, waits
 from penstock.core.history.applying import Advance
-from penstock.core.history.commands import Command, ContinueAsNew, StartChild
+from penstock.core.history.commands import Command, ContinueAsNew, OnUpdate, StartChild
 from penstock.core.history.decide import advance
 from penstock.core.history.divergence import Divergence
 from penstock.core.history.events import EventType
 from penstock.core.messages import Cursor
-from penstock.core.model import RecordedEvent, Run, RunId, Task, TaskId, TaskKind, TaskState, run_of
+from penstock.core.model import RecordedEvent, Run, RunId, Task, TaskId, TaskKind, TaskState, Update, run_of
 from penstock.core.scheduling.leases import (
     Report,
     answered,
@@ -24,7 +24,7 @@ from penstock.core.scheduling.leases import (
     repeated,
 )
 from penstock.core.scheduling.retries import blocked_backoff_ms, workflow_task_backoff_ms
-from penstock.engine import messages, streams
+from penstock.engine import letters, messages, streams
 from penstock.engine.children import give_up, start_children, steps_in
 from penstock.engine.closing import close_around, settle
 from penstock.engine.house import House
@@ -32,6 +32,8 @@ from penstock.engine.recording import (
     DUE_BELL,
     append,
     follow_up,
+    forgotten,
+    keeping,
     line_up_activity,
     listening,
     newest_task,
@@ -79,10 +81,14 @@ async def complete(
     report: Report,
     commands: Sequence[Command],
     cursors: Sequence[Cursor] = (),
+    *,
+    concurrent: bool = False,
+    cached: bool = False,
 ) -> Receipt:
     """Apply the commands of a workflow task: all of their events and tasks, or none.
 
-    `cursors` say how far the code has read the streams of messages that it is sent.
+    `cursors` say how far the code has read the streams of messages that it is sent. With `concurrent` the run is one
+    whose code has many steps open at once; with `cached` its worker keeps the code in memory.
     """
     ids = tuple(
         RunId(house.entropy.new_id()) for each in commands if isinstance(each, StartChild | ContinueAsNew)
@@ -97,14 +103,28 @@ async def complete(
                 Reason.RUN_TIMED_OUT, "The run's deadline has passed.", run_status=run.status.value
             )
         await check_upserts(tx, namespace, commands)
-        update = await tx.updates.get(task.update_id) if task.update_id is not None else None
-        step = advance(run, commands, house.bounds, tx.now_ms, ids=ids, update=update)
+        own = task.update_id is not None and not concurrent
+        update = await tx.updates.get(task.update_id or "") if own else None
+        accepted = await _spoken_of(tx, commands) if concurrent else {}
+        step = advance(
+            run,
+            commands,
+            house.bounds,
+            tx.now_ms,
+            ids=ids,
+            update=update,
+            concurrent=concurrent,
+            accepted=accepted,
+        )
         if await _is_unheard(tx, task, run, step):
             return await _turn_back(tx, task, run)
         await streams.apply(tx, run, step.streams)
         run = append(tx, step.run, step.events, task.task_id)
-        if step.update is not None:
-            tx.updates.save(step.update)
+        run = keeping(run, report.owner) if cached and concurrent else run
+        for each in step.updates:
+            tx.updates.save(each)
+        for asked in step.requests:
+            letters.ask(tx, run, asked)
         if step.attributes_changed:
             tx.runs.save_attributes(run)
         if run.is_open:
@@ -114,7 +134,8 @@ async def complete(
             await close_around(tx, replace(run, open_timers=timers), but=task.task_id)
             await start_children(tx, run, step.children)
             gone = steps_in(step.cancelled)
-            run = await settle(house, tx, run, step.events[-1], step.successor, cursors, gone)
+            answered_now = {each.update_id for each in step.updates}
+            run = await settle(house, tx, run, step.events[-1], step.successor, cursors, gone, answered_now)
             created = []
         done = answered(task, report, TaskState.DONE, TaskOutcome.COMPLETED, task.available_at_ms)
         tx.tasks.save(done, TaskState.LEASED)
@@ -132,18 +153,28 @@ async def complete(
     return receipt
 
 
+async def _spoken_of(tx: Tx, commands: Sequence[Command]) -> dict[str, Update]:
+    """The updates that the commands answer."""
+    named = dict.fromkeys(each.update_id for each in commands if isinstance(each, OnUpdate))
+    found = [await tx.updates.get(update_id) for update_id in named]
+    return {each.update_id: each for each in found if each is not None}
+
+
 async def _is_unheard(tx: Tx, task: Task, run: Run, step: Advance) -> bool:
-    """Whether a run would end though it was told something that its code has not heard. It ends at last, anyway."""
-    ends = not step.run.is_open and step.successor is None
-    if not ends or not run.buffered or task.attempt > TURNED_BACK_MAX:
+    """Whether a run would end though it was told something that its code has not heard. It ends at last, anyway.
+
+    A run that goes on in another takes signals along; a request to end is for its own code.
+    """
+    if step.run.is_open or not run.buffered or task.attempt > TURNED_BACK_MAX:
         return False
+    unheard = EventType.SIGNAL_RECEIVED if step.successor is None else EventType.CANCEL_REQUESTED
     waiting = await tx.histories.buffered(run.run_id)
-    return any(event.type == EventType.SIGNAL_RECEIVED for event in waiting)
+    return any(event.type == unheard for event in waiting)
 
 
 async def _turn_back(tx: Tx, task: Task, run: Run) -> Receipt:
     """Record what the code must hear before its run may end, and have it decide once more."""
-    run, _ = await release_buffer(tx, listening(run))
+    run, _ = await release_buffer(tx, listening(forgotten(run)))
     again = freed(task, TaskState.READY, available_at_ms=tx.now_ms, how="handed_back")
     put_back(tx, again, TaskState.LEASED)
     tx.runs.save(run)
@@ -165,7 +196,8 @@ async def _go_on(
         await cancel_timer(tx, timer_id)
     run, refused = await start_children(tx, run, step.children)
     run = await give_up(tx, run, step.cancelled)
-    run, wakes = await release_buffer(tx, run)
+    gone = steps_in(step.cancelled) if waits.is_concurrent(run.waits) else ()
+    run, wakes = await release_buffer(tx, run, gone)
     run, told = await messages.after_task(tx, run, cursors)
     last_task = run.last_task
     run = await follow_up(tx, run, wakes=wakes or told or refused or step.wakes, after_update=after_update)
@@ -205,7 +237,9 @@ async def fail(
             answered(task, report, TaskState.DELAYED, TaskOutcome.FAILED, at_ms),
             last_error=told[:ERROR_CHARS_MAX],
         )
-        run = replace(run, task_failures=failures, task_error=told[:ERROR_CHARS_MAX], blocked=blocked)
+        run = replace(
+            forgotten(run), task_failures=failures, task_error=told[:ERROR_CHARS_MAX], blocked=blocked
+        )
         run = await rest(tx, run, resting)
         tx.runs.save(run)
         return Receipt(resting, run, TaskOutcome.FAILED)

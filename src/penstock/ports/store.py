@@ -156,9 +156,9 @@ class Histories(Protocol):
         ...
 
     async def first_pages(
-        self, run_ids: Sequence[RunId], limits: Sequence[int]
+        self, run_ids: Sequence[RunId], limits: Sequence[int], after: Sequence[int] = ()
     ) -> Sequence[Sequence[RecordedEvent]]:
-        """The first page of several histories, each with its own limit."""
+        """The first page of several histories, each with its own limit; or of what comes after a sequence of each."""
         ...
 
     async def page_back(self, run_id: RunId, before: int, limit: int) -> Sequence[RecordedEvent]:
@@ -194,6 +194,10 @@ class Children(Protocol):
 
 class Letters(Protocol):
     async def get(self, letter_id: str) -> Letter | None: ...
+    async def lock(self, letter_id: str) -> Letter | None:
+        """The letter, for one whose receiver may not be there to be locked instead."""
+        ...
+
     async def waiting(self, limit: int) -> Sequence[str]:
         """Letters that were not delivered yet, the oldest first."""
         ...

@@ -41,6 +41,7 @@ SERVER_CAPABILITIES: Final[Body] = {
     "workflow_memo_updates": {"supported": True},
     "response_compression": ["gzip", "deflate"],
     "supported_workflow_task_commands": list(SUPPORTED),
+    "concurrent_steps": True,
     "task_batches": {"poll": "max_tasks", "reports": "/worker/{kind}-tasks/batch"},
 }
 

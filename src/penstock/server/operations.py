@@ -570,9 +570,11 @@ OPERATIONS: Final = (
         "GET",
         "/api/activities/{activity_id}/result",
         "activity_result",
-        "Read a standalone activity's result.",
+        "Wait for a standalone activity to end.",
         Family.WORK,
         activities.result,
+        query=wire.ReadResult,
+        waits=True,
         refusals=(404,),
     ),
     Operation(

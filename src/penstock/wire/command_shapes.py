@@ -8,7 +8,21 @@ import msgspec
 from msgspec import Meta
 
 from penstock.core.model import ClosePolicy
-from penstock.wire.fields import INT_MAX, Cost, Delay, Message, Name, Object, RequestId, Seconds, WorkflowId
+from penstock.wire.fields import (
+    INT_MAX,
+    Cost,
+    Delay,
+    DelayMs,
+    Message,
+    Milliseconds,
+    Name,
+    Object,
+    RequestId,
+    Seconds,
+    Summary,
+    Text1000,
+    WorkflowId,
+)
 from penstock.wire.requests import Anything, Request, RetryPolicy, WithStanding
 
 
@@ -21,11 +35,20 @@ class ScheduleActivityCommand(WithStanding, kw_only=True):
     schedule_to_start_timeout: Seconds | None = None
     schedule_to_close_timeout: Seconds | None = None
     heartbeat_timeout: Seconds | None = None
+    start_to_close_timeout_ms: Milliseconds | None = None
+    schedule_to_start_timeout_ms: Milliseconds | None = None
+    schedule_to_close_timeout_ms: Milliseconds | None = None
+    heartbeat_timeout_ms: Milliseconds | None = None
     cost_estimate: Cost | None = None
 
 
 class StartTimerCommand(Request):
-    delay_seconds: Delay
+    delay_seconds: Delay | None = None
+    delay_ms: DelayMs | None = None
+
+
+class WithSummary(Request):
+    summary: Summary | None = None
 
 
 class CancellationPolicy(Request):
@@ -135,7 +158,29 @@ class FailUpdateCommand(Request):
     message: Message
     exception_type: Annotated[str, Meta(max_length=1000)] | None = None
     exception_class: Annotated[str, Meta(max_length=1000)] | None = None
+    exception: dict[str, Any] | None = None
     non_retryable: bool | None = None
+
+
+class CancelStepCommand(Request):
+    step_sequence: Annotated[int, Meta(ge=1, le=INT_MAX)]
+
+
+class SignalExternalCommand(Request):
+    workflow_id: WorkflowId
+    signal_name: Name
+    run_id: Name | None = None
+    arguments: Anything = None
+
+
+class CancelExternalCommand(Request):
+    workflow_id: WorkflowId
+    run_id: Name | None = None
+    reason: Text1000 | None = None
+
+
+class CancelWorkflowCommand(Request):
+    reason: Text1000 | None = None
 
 
 class CancelSelectionCommand(Request):

@@ -11,7 +11,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from penstock.core.history.commands import (
+    CancelExternal,
     CancelSelectionOperation,
+    CancelStep,
+    CancelWorkflow,
     Command,
     CompleteUpdate,
     CompleteWorkflow,
@@ -23,6 +26,7 @@ from penstock.core.history.commands import (
     RecordSideEffect,
     RecordVersionMarker,
     ScheduleActivity,
+    SignalExternal,
     StartChild,
     StartTimer,
     Terminal,
@@ -34,8 +38,11 @@ from penstock.core.model import RetryPolicy as CoreRetryPolicy
 from penstock.errors import PenstockError, ValidationFailed
 from penstock.wire import payloads, streams
 from penstock.wire.command_shapes import (
+    CancelExternalCommand,
     CancellationPolicy,
     CancelSelectionCommand,
+    CancelStepCommand,
+    CancelWorkflowCommand,
     CompleteUpdateCommand,
     CompleteWorkflowCommand,
     ConditionWaitCommand,
@@ -47,11 +54,13 @@ from penstock.wire.command_shapes import (
     ScheduleActivityCommand,
     SelectEntry,
     SideEffectCommand,
+    SignalExternalCommand,
     StartChildCommand,
     StartTimerCommand,
     UpsertMemoCommand,
     UpsertSearchAttributesCommand,
     VersionMarkerCommand,
+    WithSummary,
 )
 from penstock.wire.fields import FAIRNESS_KEY_BYTES_MAX
 from penstock.wire.numbers import thousandths
@@ -79,16 +88,21 @@ _GROUP = (
 """What an event must repeat of the group that the command which caused it belongs to."""
 
 
-def parse_commands(bodies: Sequence[Mapping[str, Any]], namespace: str | None = None) -> list[Command]:
+def parse_commands(
+    bodies: Sequence[Mapping[str, Any]], namespace: str | None = None, *, concurrent: bool = False
+) -> list[Command]:
     """All commands or a refusal that names the wrong ones: `commands.0.delay_seconds`.
 
-    A command speaks of its own namespace only.
+    A command speaks of its own namespace only. Some are for concurrent runs alone, some for all others.
     """
     commands: list[Command] = []
     errors: dict[str, list[str]] = {}
+    if not bodies and not concurrent:
+        raise ValidationFailed({"commands": ["must have at least one command, unless the run is concurrent"]})
     for index, body in enumerate(bodies):
         try:
             _check_namespace(body, namespace)
+            _check_manner(body, concurrent=concurrent)
             command = _command(dict(body))
         except ValidationFailed as refusal:
             for field, problems in refusal.details["errors"].items():
@@ -108,6 +122,15 @@ def _check_namespace(body: Mapping[str, Any], namespace: str | None) -> None:
         raise ValidationFailed({"namespace": ["must be the run's own namespace, or left out"]})
 
 
+def _check_manner(body: Mapping[str, Any], *, concurrent: bool) -> None:
+    kind = body.get("type")
+    if isinstance(kind, str) and kind in (_STEPWISE_ONLY if concurrent else _CONCURRENT_ONLY):
+        manner = "stepwise" if concurrent else "concurrent"
+        raise ValidationFailed({"type": [f"{kind} is for {manner} runs"]})
+    if concurrent and body.get("parallel_group_path") is not None:
+        raise ValidationFailed({"parallel_group_path": ["the steps of a concurrent run are in no groups"]})
+
+
 def _command(body: dict[str, Any]) -> Command:
     kind = body.get("type")
     make = _MAKE.get(kind) if isinstance(kind, str) else None
@@ -118,7 +141,31 @@ def _command(body: dict[str, Any]) -> Command:
 
 
 def _timer(body: dict[str, Any]) -> StartTimer:
-    return StartTimer(parse(body, StartTimerCommand).delay_seconds, _extra(body))
+    request = parse(body, StartTimerCommand)
+    seconds, finer = request.delay_seconds, request.delay_ms
+    if seconds is None and finer is None:
+        raise ValidationFailed({"delay_seconds": ["is required, or delay_ms"]})
+    whole = -(-(finer or 0) // 1000) if seconds is None else seconds
+    return StartTimer(whole, _extra(body), finer)
+
+
+def _cancel_step(body: dict[str, Any]) -> CancelStep:
+    return CancelStep(parse(body, CancelStepCommand).step_sequence)
+
+
+def _signal_external(body: dict[str, Any]) -> SignalExternal:
+    request = parse(body, SignalExternalCommand)
+    arguments = _arguments(request.arguments)
+    return SignalExternal(request.workflow_id, request.signal_name, arguments, request.run_id)
+
+
+def _cancel_external(body: dict[str, Any]) -> CancelExternal:
+    request = parse(body, CancelExternalCommand)
+    return CancelExternal(request.workflow_id, request.run_id, request.reason)
+
+
+def _cancel_workflow(body: dict[str, Any]) -> CancelWorkflow:
+    return CancelWorkflow(parse(body, CancelWorkflowCommand).reason)
 
 
 def _complete(body: dict[str, Any]) -> CompleteWorkflow:
@@ -237,6 +284,7 @@ def _fail_update(body: dict[str, Any]) -> FailUpdate:
     told = {
         "exception_type": request.exception_type,
         "exception_class": request.exception_class or request.exception_type,
+        "exception": request.exception,
         "non_retryable": request.non_retryable,
     }
     return FailUpdate(
@@ -269,10 +317,10 @@ def _failure(body: dict[str, Any]) -> FailWorkflow:
 
 def _schedule(request: ScheduleActivityCommand, body: dict[str, Any]) -> ScheduleActivity:
     timeouts = activity_timeouts(
-        request.start_to_close_timeout,
-        request.schedule_to_start_timeout,
-        request.schedule_to_close_timeout,
-        request.heartbeat_timeout,
+        ms_of(request.start_to_close_timeout, request.start_to_close_timeout_ms),
+        ms_of(request.schedule_to_start_timeout, request.schedule_to_start_timeout_ms),
+        ms_of(request.schedule_to_close_timeout, request.schedule_to_close_timeout_ms),
+        ms_of(request.heartbeat_timeout, request.heartbeat_timeout_ms),
     )
     return ScheduleActivity(
         activity_type=request.activity_type,
@@ -306,25 +354,34 @@ def _agreed(field: str, *values: T | None) -> T | None:
 
 
 def activity_timeouts(
-    start_to_close: int | None,
-    schedule_to_start: int | None,
-    schedule_to_close: int | None,
-    heartbeat: int | None,
+    start_to_close_ms: int | None,
+    schedule_to_start_ms: int | None,
+    schedule_to_close_ms: int | None,
+    heartbeat_ms: int | None,
 ) -> ActivityTimeouts:
-    """The four clocks, in seconds on the wire; an inner clock may not outlast the one around it."""
+    """The four clocks; an inner clock may not outlast the one around it."""
     for name, inner, outer_name, outer in (
-        ("heartbeat_timeout", heartbeat, "start_to_close_timeout", start_to_close),
-        ("start_to_close_timeout", start_to_close, "schedule_to_close_timeout", schedule_to_close),
-        ("schedule_to_start_timeout", schedule_to_start, "schedule_to_close_timeout", schedule_to_close),
+        ("heartbeat_timeout", heartbeat_ms, "start_to_close_timeout", start_to_close_ms),
+        ("start_to_close_timeout", start_to_close_ms, "schedule_to_close_timeout", schedule_to_close_ms),
+        (
+            "schedule_to_start_timeout",
+            schedule_to_start_ms,
+            "schedule_to_close_timeout",
+            schedule_to_close_ms,
+        ),
     ):
         if inner is not None and outer is not None and inner > outer:
-            raise ValidationFailed({name: [f"must not exceed {outer_name} ({outer})"]})
+            raise ValidationFailed({name: [f"must not exceed {outer_name} ({_said(outer)})"]})
     return ActivityTimeouts(
-        schedule_to_start_ms=_ms(schedule_to_start),
-        start_to_close_ms=_ms(start_to_close),
-        schedule_to_close_ms=_ms(schedule_to_close),
-        heartbeat_ms=_ms(heartbeat),
+        schedule_to_start_ms=schedule_to_start_ms,
+        start_to_close_ms=start_to_close_ms,
+        schedule_to_close_ms=schedule_to_close_ms,
+        heartbeat_ms=heartbeat_ms,
     )
+
+
+def _said(limit_ms: int) -> str:
+    return f"{limit_ms} ms" if limit_ms % 1000 else str(limit_ms // 1000)
 
 
 def retry_policy(request: RetryPolicy | None) -> CoreRetryPolicy:
@@ -335,6 +392,7 @@ def retry_policy(request: RetryPolicy | None) -> CoreRetryPolicy:
         given=True,
         backoff_s=tuple(request.backoff_seconds or ()),
         non_retryable_error_types=tuple(request.non_retryable_error_types or ()),
+        backoff_ms=tuple(request.backoff_ms or ()),
     )
 
 
@@ -353,6 +411,8 @@ def _fail(request: FailWorkflowCommand) -> FailWorkflow:
 def _extra(body: Mapping[str, Any]) -> dict[str, Any]:
     """What the events of a step repeat. The innermost entry of its path is said once more beside the path."""
     extra: dict[str, Any] = {}
+    if body.get("summary") is not None:
+        extra["summary"] = parse(dict(body), WithSummary).summary
     if body.get("cancellation_policy") is not None:
         extra["cancellation_policy"] = parse(dict(body), CancellationPolicy).cancellation_policy
     if body.get("parallel_group_path") is None:
@@ -367,8 +427,9 @@ def _extra(body: Mapping[str, Any]) -> dict[str, Any]:
     return extra | entries[-1] | {"parallel_group_path": entries}
 
 
-def _ms(seconds: int | None) -> int | None:
-    return None if seconds is None else seconds * 1000
+def ms_of(seconds: int | None, finer: int | None) -> int | None:
+    """A time that is said in seconds, or in milliseconds, which go before."""
+    return finer if finer is not None or seconds is None else seconds * 1000
 
 
 _MAKE: dict[str, Callable[[dict[str, Any]], Command]] = {
@@ -387,5 +448,13 @@ _MAKE: dict[str, Callable[[dict[str, Any]], Command]] = {
     "complete_workflow": _complete,
     "fail_workflow": _failure,
     "continue_as_new": _continue,
+    "cancel_step": _cancel_step,
+    "signal_external_workflow": _signal_external,
+    "cancel_external_workflow": _cancel_external,
+    "cancel_workflow": _cancel_workflow,
 }
 SUPPORTED = tuple(_MAKE)
+_CONCURRENT_ONLY = frozenset(
+    {"cancel_step", "signal_external_workflow", "cancel_external_workflow", "cancel_workflow"}
+)
+_STEPWISE_ONLY = frozenset({"open_condition_wait", "cancel_selection_operation"})

@@ -42,6 +42,9 @@ Seconds = Annotated[int, Meta(ge=1, le=315_360_000)]
 """A timeout: from one second to ten years."""
 
 Delay = Annotated[int, Meta(ge=0, le=315_360_000)]
+Milliseconds = Annotated[int, Meta(ge=1, le=315_360_000_000)]
+DelayMs = Annotated[int, Meta(ge=0, le=315_360_000_000)]
+Summary = Annotated[str, Meta(max_length=400, pattern=NO_NUL)]
 RetentionDays = Annotated[int, Meta(ge=1, le=365)]
 Cost = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 TaskSlots = Annotated[int, Meta(ge=0, le=1_000_000)]

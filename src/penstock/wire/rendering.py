@@ -188,16 +188,20 @@ def _wait_reason(run: Run) -> str | None:
         return f"The workers' code does not fit the history: {run.task_error}"
     if run.task_error is not None:
         return f"The workflow task failed {run.task_failures} times: {run.task_error}"
-    condition = waits.parse(run.waits).condition
+    waiting = waits.parse(run.waits)
+    condition = waiting.condition
     parts = [] if condition is None else [f"condition {condition.key}" if condition.key else "a condition"]
     for count, one, several in (
         (run.open_activities, "open activity", "open activities"),
         (run.open_children, "open child", "open children"),
         (run.open_timers, "open timer", "open timers"),
         (run.open_updates, "update to be applied", "updates to be applied"),
+        (len(waiting.external), "answer of another workflow", "answers of other workflows"),
     ):
         if count:
             parts.append(f"{count} {one if count == 1 else several}")
+    if not parts and waiting.concurrent:
+        return "Waiting for a signal or an update, or for a worker to take its workflow task"
     return "Waiting for " + " and ".join(parts) if parts else "Waiting for a worker to take its workflow task"
 
 

@@ -18,11 +18,14 @@ from penstock.wire.fields import (
     BurstSeconds,
     ConveyedRate,
     Cost,
+    Delay,
+    DelayMs,
     FairnessKey,
     FairnessWeight,
     GroupName,
     HistoryPage,
     Message,
+    Milliseconds,
     Name,
     NamedKey,
     NameOrBlank,
@@ -123,11 +126,15 @@ class StartWorkflow(WithStanding, kw_only=True):
 
 
 class RetryPolicy(Request):
-    max_attempts: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=2_147_483_647)] | None = None
     backoff_seconds: (
         Annotated[list[Annotated[int, Meta(ge=0, le=31_536_000)]], Meta(max_length=1000)] | None
     ) = None
     non_retryable_error_types: Annotated[list[Name], Meta(max_length=1000)] | None = None
+    backoff_ms: (
+        Annotated[list[Annotated[int, Meta(ge=0, le=31_536_000_000)]], Meta(max_length=1000)] | None
+    ) = None
+    """The pauses in milliseconds; they go before `backoff_seconds`."""
 
 
 class StartActivity(WithStanding, kw_only=True):
@@ -142,10 +149,20 @@ class StartActivity(WithStanding, kw_only=True):
     schedule_to_start_timeout_seconds: Seconds | None = None
     schedule_to_close_timeout_seconds: Seconds | None = None
     heartbeat_timeout_seconds: Seconds | None = None
+    start_to_close_timeout_ms: Milliseconds | None = None
+    schedule_to_start_timeout_ms: Milliseconds | None = None
+    schedule_to_close_timeout_ms: Milliseconds | None = None
+    heartbeat_timeout_ms: Milliseconds | None = None
+    """In milliseconds they go before the whole seconds."""
     duplicate_policy: Literal["fail", "use-existing"] | None = None
     build_id: Name | None = None
     cost_estimate: Cost | None = None
     """What it is expected to cost budget groups that count cost, in their units."""
+    start_delay_seconds: Delay | None = None
+    start_delay_ms: DelayMs | None = None
+    """How long it rests before it may start; its clocks run from then on. Milliseconds go before seconds."""
+    good_until: Annotated[str, Meta(max_length=40)] | None = None
+    """An instant by which it must have started, or else has expired: a start clock that ends then."""
 
 
 class EndRun(Request):
@@ -359,9 +376,14 @@ class StreamCursor(Request):
 
 
 class CompleteWorkflowTask(TaskLease):
-    commands: Annotated[list[Object], Meta(min_length=1, max_length=1000)]
+    commands: Annotated[list[Object], Meta(max_length=1000)]
+    """One at least, unless the run is concurrent."""
     message_stream_cursors: Annotated[list[StreamCursor], Meta(max_length=1000)] | None = None
     """How far the code has read the streams of messages that it is sent."""
+    concurrent: bool | None = None
+    """The run is one whose code has many steps open at once, and hears everything as it comes."""
+    cached: bool | None = None
+    """With `concurrent`: the worker keeps the run in memory; its next task brings what is new."""
 
 
 class WorkflowTaskFailure(Request):
@@ -399,6 +421,10 @@ class ActivityFailure(Request):
     cancelled: bool | None = None
     malformed_output: bool | None = None
     details: Anything = None
+    cause: Object | None = None
+    """The failure behind this one, in the same words; it may have one, too."""
+    next_retry_delay_seconds: Annotated[float, Meta(ge=0, le=31_536_000)] | None = None
+    """How long to wait before the next attempt, if there is one, instead of what the policy says."""
     throttled: bool | None = None
     """Refused upstream: its budget group is closed for a while, and no attempt is charged."""
     retry_after_seconds: Annotated[float, Meta(ge=0, le=86_400)] | None = None

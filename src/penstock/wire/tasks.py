@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from penstock.core.history.events import CODEC
 from penstock.core.history.payloads import retry_snapshot
 from penstock.core.model import Activity, RecordedEvent, Run, Task
-from penstock.core.timers import iso
+from penstock.core.timers import iso, iso_or_none
 from penstock.wire.rendering import Body, envelope, page_token, worker_event
 
 _UNKNOWN_RESUME: dict[str, Any] = dict.fromkeys(
@@ -23,10 +24,11 @@ _UNKNOWN_RESUME: dict[str, Any] = dict.fromkeys(
 )
 
 
-def workflow_task(task: Task, run: Run, events: Sequence[RecordedEvent]) -> Body:
+def workflow_task(task: Task, run: Run, events: Sequence[RecordedEvent], known: int = 0) -> Body:
+    """The task with its history, or with what came after the event up to which its worker knows it."""
     assert task.lease_expires_at_ms is not None
-    seen = events[-1].sequence if events else 0
-    return {
+    seen = events[-1].sequence if events else known
+    body = {
         "task_id": task.task_id,
         "task_kind": "workflow",
         "workflow_task_attempt": task.attempt,
@@ -50,6 +52,7 @@ def workflow_task(task: Task, run: Run, events: Sequence[RecordedEvent]) -> Body
         "fairness_key": run.key or None,
         "workflow_update_id": task.update_id,
     } | _UNKNOWN_RESUME
+    return body | {"history_from_sequence": known + 1} if known else body
 
 
 def activity_task(task: Task, run: Run, activity: Activity) -> Body:
@@ -74,7 +77,16 @@ def activity_task(task: Task, run: Run, activity: Activity) -> Body:
         "fairness_key": task.key or None,
         "cost_estimate": task.cost,
         "must_start": bool(task.claimed),
+        "workflow_type": run.workflow_type,
+        "scheduled_at": iso(activity.scheduled_at_ms),
+        "started_at": iso_or_none(activity.started_at_ms),
+        "heartbeat_details": _details(activity),
     }
+
+
+def _details(activity: Activity) -> Any:
+    """What an attempt before this one told last of how far it was."""
+    return json.loads(activity.heartbeat_details).get("details") if activity.heartbeat_details else None
 
 
 def _deadlines(activity: Activity) -> Body:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,10 @@ from penstock.core import payload_codec
 from penstock.core.history import groups, lineage, waits
 from penstock.core.history.bounds import MEMO_BYTES_MAX, SEARCH_ATTRIBUTE_BYTES_MAX, check_size
 from penstock.core.history.commands import (
+    CancelExternal,
     CancelSelectionOperation,
+    CancelStep,
+    CancelWorkflow,
     Command,
     CompleteUpdate,
     CompleteWorkflow,
@@ -23,6 +26,7 @@ from penstock.core.history.commands import (
     RecordSideEffect,
     RecordVersionMarker,
     ScheduleActivity,
+    SignalExternal,
     StartChild,
     StartTimer,
     Step,
@@ -35,6 +39,7 @@ from penstock.core.history.payloads import (
     CONDITION_TIMEOUT,
     activity_payload,
     child_payload,
+    pauses,
     timer_payload,
     update_payload,
     wait_payload,
@@ -62,12 +67,27 @@ from penstock.core.model import (
 )
 from penstock.core.scheduling.retries import waiting_deadline_at_ms
 from penstock.core.timers import earliest, iso
+from penstock.errors import Conflict, Reason
 
 
 @dataclass(frozen=True, slots=True)
 class NewChild:
     child: Child
     run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a step asks of another run: a signal, or its end."""
+
+    step: int
+    workflow_id: str
+    run_id: str | None
+    kind: str
+    """signal or cancel"""
+    signal_name: str | None = None
+    arguments: Blob | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +105,10 @@ class Advance:
     children: tuple[NewChild, ...] = ()
     cancelled: tuple[range, ...] = ()
     """Steps that the code gave up: whatever runs there ends."""
-    update: Update | None = None
-    """The update that was applied, with its outcome."""
+    updates: tuple[Update, ...] = ()
+    """The updates that were applied, with their outcomes."""
+    requests: tuple[Request, ...] = ()
+    """What is asked of other runs."""
     streams: tuple[Json, ...] = ()
     """What was added to, or said of, the streams that the run writes."""
     attributes_changed: bool = False
@@ -103,6 +125,9 @@ class Stage:
     now_ms: int
     ids: tuple[RunId, ...] = ()
     update: Update | None = None
+    concurrent: bool = False
+    accepted: Mapping[str, Update] = field(default_factory=dict)
+    """Of a concurrent run: the updates that its commands speak of, by id."""
     waits: waits.Waits = field(init=False)
     events: list[Event] = field(default_factory=list)
     activities: list[Activity] = field(default_factory=list)
@@ -112,7 +137,8 @@ class Stage:
     children: list[NewChild] = field(default_factory=list)
     cancelled: list[range] = field(default_factory=list)
     streams: list[Json] = field(default_factory=list)
-    applied: Update | None = None
+    requests: list[Request] = field(default_factory=list)
+    applied: dict[str, Update] = field(default_factory=dict)
     attributes_changed: bool = False
     successor: Successor | None = None
     wakes: bool = False
@@ -126,6 +152,9 @@ class Stage:
         if self.update is None:
             self.waits = replace(self.waits, hushed=False)
             self.run = replace(self.run, unseen_signals=0)
+        if self.concurrent:
+            self.waits = replace(self.waits, concurrent=True, cached=None)
+            self.tell(EventType.WORKFLOW_TASK_COMPLETED, {"seen_through": self.run.last_sequence})
 
     def apply(self, command: Command) -> None:
         if isinstance(command, Step):
@@ -152,7 +181,8 @@ class Stage:
             ended_timers=tuple(self.ended_timers),
             children=tuple(self.children),
             cancelled=tuple(self.cancelled),
-            update=self.applied,
+            updates=tuple(self.applied.values()),
+            requests=tuple(self.requests),
             streams=tuple(self.streams),
             attributes_changed=self.attributes_changed,
             successor=self.successor,
@@ -247,19 +277,22 @@ def _record_local_activity(stage: Stage, command: RecordLocalActivity) -> None:
 
 
 def _start_timer(stage: Stage, command: StartTimer) -> None:
-    timer = _timer(stage, command.delay_s, dict(command.extra))
+    extra = dict(command.extra)
+    if command.delay_ms is not None:
+        extra["delay_ms"] = command.delay_ms
+    timer = _timer(stage, command.delay_s, command.lasts_ms, extra)
     stage.waits = opened(stage.waits, dict(command.extra), timer.timer_id)
     stage.tell(EventType.TIMER_SCHEDULED, timer_payload(timer))
 
 
-def _timer(stage: Stage, delay_s: int, extra: dict[str, Any]) -> Timer:
+def _timer(stage: Stage, delay_s: int, lasts_ms: int, extra: dict[str, Any]) -> Timer:
     run = stage.run = replace(stage.run, open_timers=stage.run.open_timers + 1)
     timer = Timer(
         timer_id=TimerId(f"{run.run_id}-t{run.last_step}"),
         run_id=run.run_id,
         step=run.last_step,
         delay_s=delay_s,
-        fire_at_ms=stage.now_ms + delay_s * 1000,
+        fire_at_ms=stage.now_ms + lasts_ms,
         extra=json.dumps(extra),
     )
     stage.timers.append(timer)
@@ -302,7 +335,7 @@ def _retry(command: StartChild) -> dict[str, Any] | None:
         "max_attempts": command.retry.max_attempts,
         "backoff_seconds": list(command.retry.backoff_s),
         "non_retryable_error_types": list(command.retry.non_retryable_error_types),
-    }
+    } | pauses(command.retry)
 
 
 def _child_run(parent: Run, command: StartChild, child: Child, now_ms: int) -> Run:
@@ -427,7 +460,7 @@ def _open_condition_wait(stage: Stage, command: OpenConditionWait) -> None:
     if command.timeout_s is not None:
         told = {"timer_kind": CONDITION_TIMEOUT, "condition_wait_id": wait.id, **extra}
         told |= {"condition_key": wait.key, "condition_definition_fingerprint": wait.fingerprint}
-        timer = _timer(stage, command.timeout_s, told)
+        timer = _timer(stage, command.timeout_s, command.timeout_s * 1000, told)
         wait = replace(wait, timer_id=timer.timer_id, delay_s=timer.delay_s, fire_at_ms=timer.fire_at_ms)
         stage.tell(EventType.TIMER_SCHEDULED, timer_payload(timer))
     if groups.PATH in extra:
@@ -437,27 +470,52 @@ def _open_condition_wait(stage: Stage, command: OpenConditionWait) -> None:
 
 
 def _complete_update(stage: Stage, command: CompleteUpdate) -> None:
-    assert stage.update is not None
-    said = update_payload(stage.update)
-    stage.tell(
-        EventType.UPDATE_APPLIED,
-        said | {"arguments": stage.update.arguments, "payload_codec": CODEC},
-    )
+    update, outcome = _update(stage, command.update_id), {"result": command.result}
+    if _is_closed_alike(update, UpdateStatus.COMPLETED, outcome):
+        return
+    said = update_payload(update)
+    if not stage.concurrent:
+        stage.tell(EventType.UPDATE_APPLIED, said | {"arguments": update.arguments, "payload_codec": CODEC})
     stage.tell(EventType.UPDATE_COMPLETED, said | {"result": command.result, "payload_codec": CODEC})
-    _close_update(stage, UpdateStatus.COMPLETED, {"result": command.result})
+    _close_update(stage, update, UpdateStatus.COMPLETED, outcome)
 
 
 def _fail_update(stage: Stage, command: FailUpdate) -> None:
-    assert stage.update is not None
-    failure = {"message": command.message, "failure_id": f"{stage.update.update_id}-f1"} | dict(command.extra)
-    stage.tell(EventType.UPDATE_COMPLETED, update_payload(stage.update) | failure)
-    _close_update(stage, UpdateStatus.FAILED, failure)
+    update = _update(stage, command.update_id)
+    failure = {"message": command.message, "failure_id": f"{update.update_id}-f1"} | dict(command.extra)
+    if _is_closed_alike(update, UpdateStatus.FAILED, failure):
+        return
+    stage.tell(EventType.UPDATE_COMPLETED, update_payload(update) | failure)
+    _close_update(stage, update, UpdateStatus.FAILED, failure)
 
 
-def _close_update(stage: Stage, status: UpdateStatus, outcome: dict[str, Any]) -> None:
-    assert stage.update is not None
-    stage.applied = replace(stage.update, status=status, outcome=_json(outcome), closed_at_ms=stage.now_ms)
+def _update(stage: Stage, update_id: str) -> Update:
+    """The update that a command closes, as it is by now."""
+    update = stage.update or stage.applied.get(update_id) or stage.accepted.get(update_id)
+    if update is None or update.run_id != stage.run.run_id:
+        raise invalid(f"The run has accepted no update {update_id!r}.", update_id=update_id)
+    return update
+
+
+def _is_closed_alike(update: Update, status: UpdateStatus, outcome: dict[str, Any]) -> bool:
+    """Whether the same was said of it before. Another end than the first one is refused."""
+    if update.status is UpdateStatus.ACCEPTED:
+        return False
+    if (update.status, update.outcome) != (status, _json(outcome)):
+        raise invalid(f"Update {update.update_id!r} was answered otherwise.", update_id=update.update_id)
+    return True
+
+
+def _close_update(stage: Stage, update: Update, status: UpdateStatus, outcome: dict[str, Any]) -> None:
+    stage.applied[update.update_id] = replace(
+        update, status=status, outcome=_json(outcome), closed_at_ms=stage.now_ms
+    )
     stage.run = replace(stage.run, open_updates=stage.run.open_updates - 1)
+
+
+def invalid(message: str, **details: object) -> Conflict:
+    """Commands that do not fit the state of their run."""
+    return Conflict(Reason.INVALID_COMMANDS, message, **details)
 
 
 def to_give_up(waiting: waits.Waits, command: CancelSelectionOperation) -> tuple[Selection, Member] | None:
@@ -478,6 +536,86 @@ def _cancel_selection_operation(stage: Stage, command: CancelSelectionOperation)
     stage.cancelled.append(range(member.base, member.base + member.size))
     stage.tell(EventType.SELECTION_OPERATION_CANCELLED, dict(command.echoed))
     stage.wakes = True
+
+
+def _cancel_step(stage: Stage, command: CancelStep) -> None:
+    """Give up a step. What was started by the same workflow task has not begun, and never does."""
+    step = command.step
+    if step > stage.run.last_step:
+        raise invalid(f"The run has no step {step}.", step_sequence=step)
+    stage.tell(EventType.STEP_CANCEL_REQUESTED, {"sequence": step, "step_sequence": step})
+    stage.cancelled.append(range(step, step + 1))
+    left = tuple(each for each in stage.waits.external if each != step)
+    stage.waits = replace(stage.waits, external=left)
+    _unschedule(stage, step)
+
+
+def _unschedule(stage: Stage, step: int) -> None:
+    run = stage.run
+    for place, activity in enumerate(stage.activities):
+        if activity.step == step:
+            del stage.activities[place], stage.standings[place]
+            run = replace(run, open_activities=run.open_activities - 1)
+            break
+    timers = [timer for timer in stage.timers if timer.step != step]
+    children = [new for new in stage.children if new.child.step != step]
+    stage.run = replace(
+        run,
+        open_timers=run.open_timers - len(stage.timers) + len(timers),
+        open_children=run.open_children - len(stage.children) + len(children),
+    )
+    born = len(stage.children) == len(children)
+    stage.timers, stage.children = timers, children
+    stage.requests = [each for each in stage.requests if each.step != step]
+    if not born:
+        stage.events = [each for each in stage.events if not _is_start_of(each, step)]
+
+
+def _is_start_of(event: Event, step: int) -> bool:
+    return event.type == EventType.CHILD_RUN_STARTED and event.payload["sequence"] == step
+
+
+def _signal_external(stage: Stage, command: SignalExternal) -> None:
+    _ask(
+        stage,
+        Request(
+            stage.run.last_step,
+            command.workflow_id,
+            command.run_id,
+            "signal",
+            command.signal_name,
+            command.arguments,
+        ),
+    )
+
+
+def _cancel_external(stage: Stage, command: CancelExternal) -> None:
+    _ask(
+        stage,
+        Request(stage.run.last_step, command.workflow_id, command.run_id, "cancel", reason=command.reason),
+    )
+
+
+def _ask(stage: Stage, request: Request) -> None:
+    said = {
+        "sequence": request.step,
+        "kind": request.kind,
+        "workflow_id": request.workflow_id,
+        "run_id": request.run_id,
+        "signal_name": request.signal_name,
+    }
+    stage.requests.append(request)
+    stage.waits = replace(stage.waits, external=(*stage.waits.external, request.step))
+    stage.tell(
+        EventType.EXTERNAL_REQUEST_INITIATED,
+        {name: value for name, value in said.items() if value is not None},
+    )
+
+
+def _cancel_workflow(stage: Stage, command: CancelWorkflow) -> None:
+    told = command.reason or "cancel requested"
+    stage.run = closed(stage.run, RunStatus.CANCELLED, "cancelled", stage.now_ms)
+    stage.tell(EventType.WORKFLOW_CANCELLED, {"reason": told, "message": told, "closed_reason": "cancelled"})
 
 
 def _complete_workflow(stage: Stage, command: CompleteWorkflow) -> None:
@@ -532,4 +670,8 @@ _APPLY: dict[type, Callable[[Stage, Any], None]] = {
     CompleteWorkflow: _complete_workflow,
     FailWorkflow: _fail_workflow,
     ContinueAsNew: _continue_as_new,
+    CancelStep: _cancel_step,
+    SignalExternal: _signal_external,
+    CancelExternal: _cancel_external,
+    CancelWorkflow: _cancel_workflow,
 }

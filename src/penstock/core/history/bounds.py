@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from penstock.core.history.commands import (
     Command,
-    CompleteWorkflow,
-    ContinueAsNew,
-    FailWorkflow,
+    External,
     OpenConditionWait,
     ScheduleActivity,
     StartChild,
     StartTimer,
+    Terminal,
 )
+from penstock.core.history.waits import parse
 from penstock.core.model import Run
 from penstock.errors import InvalidInput, Reason
 
@@ -25,6 +25,7 @@ ADVICE = {
     "pending_timer_count": "Await or cancel some of the timers before starting more.",
     "pending_child_count": "Await some of the children before starting more.",
     "pending_update_count": "Wait for updates to be applied before sending more.",
+    "pending_external_request_count": "Await some of the requests to other workflows before sending more.",
     "pending_signal_count": "Send signals more slowly, or let a worker take in those that wait.",
     "history_event_count": "Continue as new: the next run starts with an empty history.",
     "memo_size": "Keep less in the memo; large values belong into a result or a store of your own.",
@@ -32,6 +33,7 @@ ADVICE = {
 }
 MEMO_BYTES_MAX = 65_536
 SEARCH_ATTRIBUTE_BYTES_MAX = 40_960
+EXTERNAL_REQUESTS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +87,14 @@ def check_commands(run: Run, commands: Sequence[Command], bounds: Bounds) -> Non
     activities = sum(isinstance(each, ScheduleActivity) for each in commands)
     timers = sum(_needs_timer(each) for each in commands)
     children = sum(isinstance(each, StartChild) for each in commands)
-    ends = any(isinstance(each, CompleteWorkflow | FailWorkflow | ContinueAsNew) for each in commands)
+    external = sum(isinstance(each, External) for each in commands)
+    asked = len(parse(run.waits).external) if external else 0
+    ends = any(isinstance(each, Terminal) for each in commands)
     for kind, held, more, most in (
         ("pending_activity_count", run.open_activities, activities, bounds.open_activities_max),
         ("pending_timer_count", run.open_timers, timers, bounds.open_timers_max),
         ("pending_child_count", run.open_children, children, bounds.open_children_max),
+        ("pending_external_request_count", asked, external, EXTERNAL_REQUESTS_MAX),
         ("history_event_count", run.last_sequence, 0 if ends else len(commands), bounds.events_max),
     ):
         if more and held + more > most:

@@ -79,6 +79,8 @@ class Outline:
             self._update(event.type, payload, at)
         elif event.type == "SignalReceived":
             self.signals.append(_signal(event, payload, at))
+        elif event.type == "StepCancelRequested":
+            self._give_up(payload.get("step_sequence"), at)
         if event.type in FAILURES:
             self.failures.append(failure(event, payload))
 
@@ -128,6 +130,13 @@ class Outline:
             fact |= {"status": "open", "scheduled_at": at, "closed_at": None}
         elif kind in _CHILD_ENDS:
             fact |= {"status": _CHILD_ENDS[kind], "closed_at": at}
+
+    def _give_up(self, step: object, at: str) -> None:
+        """The code no longer waits for a step; what ran there was ended."""
+        for facts in (self.activities, self.timers, self.children):
+            for fact in facts.values():
+                if fact.get("sequence") == step and fact.get("closed_at") is None:
+                    fact |= {"status": "cancelled", "closed_at": at}
 
     def _update(self, kind: str, payload: Facts, at: str) -> None:
         fact = _known(self.updates, payload.get("update_id"))

@@ -39,6 +39,12 @@ class RecordLocalActivity:
 class StartTimer:
     delay_s: int
     extra: Json = field(default_factory=dict)
+    delay_ms: int | None = None
+    """The same to the millisecond, where the code says it so."""
+
+    @property
+    def lasts_ms(self) -> int:
+        return self.delay_s * 1000 if self.delay_ms is None else self.delay_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,40 @@ class CancelSelectionOperation:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelStep:
+    """Of a concurrent run: give up a step, whatever runs there."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignalExternal:
+    """Of a concurrent run: tell another workflow something."""
+
+    workflow_id: str
+    signal_name: str
+    arguments: Blob
+    run_id: str | None = None
+    """None: whichever run is current."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelExternal:
+    """Of a concurrent run: ask another workflow to end."""
+
+    workflow_id: str
+    run_id: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelWorkflow:
+    """Of a concurrent run: its code was asked to end, and does."""
+
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CompleteWorkflow:
     result: Blob
 
@@ -135,7 +175,9 @@ class ContinueAsNew:
     task_queue: str | None = None
 
 
-Terminal = CompleteWorkflow | FailWorkflow | ContinueAsNew
+Terminal = CompleteWorkflow | FailWorkflow | ContinueAsNew | CancelWorkflow
+External = SignalExternal | CancelExternal
+"""What concerns another run: a letter to it, and an answer."""
 OnUpdate = CompleteUpdate | FailUpdate
 Step = (
     ScheduleActivity
@@ -147,8 +189,14 @@ Step = (
     | UpsertSearchAttributes
     | UpsertMemo
     | OpenConditionWait
+    | SignalExternal
+    | CancelExternal
 )
 """Each of these is numbered: a step of the run."""
-Command = Step | OnUpdate | CancelSelectionOperation | Terminal
+Command = Step | OnUpdate | CancelSelectionOperation | CancelStep | Terminal
 Grouped = ScheduleActivity | RecordLocalActivity | StartTimer | StartChild | OpenConditionWait
 """What may be a member of a parallel group or of a selection."""
+ConcurrentOnly = CancelStep | SignalExternal | CancelExternal | CancelWorkflow
+"""What only the code of a concurrent run asks for."""
+StepwiseOnly = OpenConditionWait | CancelSelectionOperation
+"""What it never asks for."""

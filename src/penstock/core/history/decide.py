@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from penstock.core.history import applying, groups
-from penstock.core.history.applying import Advance, Stage
+from penstock.core.history import applying, groups, waits
+from penstock.core.history.applying import Advance, Stage, invalid
 from penstock.core.history.bounds import Bounds, check_commands
 from penstock.core.history.commands import (
     CancelSelectionOperation,
     Command,
+    ConcurrentOnly,
     Grouped,
     OnUpdate,
     OpenConditionWait,
+    StepwiseOnly,
 )
 from penstock.core.history.waits import Waits
 from penstock.core.model import Run, RunId, Update
-from penstock.errors import Conflict, Reason
 
 
 def advance(
@@ -28,12 +29,22 @@ def advance(
     *,
     ids: Sequence[RunId] = (),
     update: Update | None = None,
+    concurrent: bool = False,
+    accepted: Mapping[str, Update] | None = None,
 ) -> Advance:
     """Apply the commands of a workflow task in order. Steps are numbered densely from 1, apart from events.
 
     `ids` are for runs that the commands start, one for each command; `update` is the one that the task was to apply.
+    With `concurrent` the run is, or becomes, one whose code has many steps open at once; `accepted` are the updates
+    that the commands speak of.
     """
-    stage = Stage(run, now_ms, tuple(ids), update)
+    _check_manner(run, commands, concurrent=concurrent)
+    stage = Stage(run, now_ms, tuple(ids), update, concurrent, accepted or {})
+    if concurrent:
+        check_commands(run, commands, bounds)
+        for command in commands:
+            stage.apply(command)
+        return stage.done()
     _check_kind(commands, update)
     if update is not None:
         stage.apply(commands[0])
@@ -48,15 +59,31 @@ def advance(
     return stage.done()
 
 
+def _check_manner(run: Run, commands: Sequence[Command], *, concurrent: bool) -> None:
+    """The code of a run is stepwise or concurrent from its first step to its last."""
+    began = waits.is_concurrent(run.waits)
+    if began and not concurrent:
+        raise invalid("The run is concurrent: only code that has many steps open at once can go on with it.")
+    if concurrent and not began and run.last_step:
+        raise invalid("The run began stepwise: code that has many steps open at once cannot go on with it.")
+    for command in commands:
+        if isinstance(command, StepwiseOnly if concurrent else ConcurrentOnly):
+            raise invalid(
+                f"{type(command).__name__} is not for a {'concurrent' if concurrent else 'stepwise'} run."
+            )
+        if concurrent and isinstance(command, Grouped) and groups.outermost(command.extra) is not None:
+            raise invalid("The steps of a concurrent run are in no groups.")
+
+
 def _check_kind(commands: Sequence[Command], update: Update | None) -> None:
     """An update's task applies that update and does nothing else; no other task applies one."""
     on_update = [each for each in commands if isinstance(each, OnUpdate)]
     if update is None and on_update:
-        raise _invalid("This workflow task was not handed out to apply an update.")
+        raise invalid("This workflow task was not handed out to apply an update.")
     if update is not None and (
         len(commands) != 1 or not on_update or on_update[0].update_id != update.update_id
     ):
-        raise _invalid(f"This workflow task applies update {update.update_id}, and does nothing else.")
+        raise invalid(f"This workflow task applies update {update.update_id}, and does nothing else.")
 
 
 def _is_still_waiting(waiting: Waits, commands: Sequence[Command]) -> bool:
@@ -122,11 +149,7 @@ def _shift(waiting: Waits, command: Grouped, step: int) -> int:
 def _check_step(command: Grouped, step: int) -> None:
     named = groups.step_of(command.extra)
     if named != step or not groups.is_consistent(command.extra):
-        raise _invalid(
+        raise invalid(
             f"A member of a parallel group is numbered {named} where the run's next step is {step}.",
             expected_sequence=step,
         )
-
-
-def _invalid(message: str, **details: object) -> Conflict:
-    return Conflict(Reason.INVALID_COMMANDS, message, **details)

@@ -19,6 +19,12 @@ class EventType(StrEnum):
     WORKFLOW_CONTINUED_AS_NEW = "WorkflowContinuedAsNew"
     CANCEL_REQUESTED = "CancelRequested"
     TERMINATE_REQUESTED = "TerminateRequested"
+    WORKFLOW_TASK_COMPLETED = "WorkflowTaskCompleted"
+    """Of a concurrent run: where an activation ends, and what its code had seen."""
+    STEP_CANCEL_REQUESTED = "StepCancelRequested"
+    EXTERNAL_REQUEST_INITIATED = "ExternalRequestInitiated"
+    EXTERNAL_REQUEST_DELIVERED = "ExternalRequestDelivered"
+    EXTERNAL_REQUEST_FAILED = "ExternalRequestFailed"
     ACTIVITY_SCHEDULED = "ActivityScheduled"
     ACTIVITY_RETRY_SCHEDULED = "ActivityRetryScheduled"
     ACTIVITY_COMPLETED = "ActivityCompleted"
@@ -77,3 +83,14 @@ ENDED = SUCCEEDED | {
     EventType.CHILD_RUN_TERMINATED,
 }
 """A step has ended, one way or the other."""
+
+WAKES_ALWAYS = frozenset(
+    {
+        EventType.SIGNAL_RECEIVED,
+        EventType.UPDATE_ACCEPTED,
+        EventType.CANCEL_REQUESTED,
+        EventType.EXTERNAL_REQUEST_DELIVERED,
+        EventType.EXTERNAL_REQUEST_FAILED,
+    }
+)
+"""What the code of a concurrent run hears at once, besides the ends of its steps."""

@@ -59,6 +59,8 @@ def text(lineage: Lineage) -> str:
             "backoff_s": list(lineage.retry.backoff_s),
             "non_retryable_error_types": list(lineage.retry.non_retryable_error_types),
         }
+        if lineage.retry.backoff_ms:
+            said["retry"]["backoff_ms"] = list(lineage.retry.backoff_ms)
     return json.dumps(said, separators=(",", ":"))
 
 
@@ -68,6 +70,7 @@ def _policy(said: dict[str, Any]) -> RetryPolicy:
         given=True,
         backoff_s=tuple(said["backoff_s"]),
         non_retryable_error_types=tuple(said["non_retryable_error_types"]),
+        backoff_ms=tuple(said.get("backoff_ms", ())),
     )
 
 
@@ -113,8 +116,7 @@ def retried(
     hopeless = non_retryable or any(each in policy.non_retryable_error_types for each in error_types)
     if not lineage.is_child or not policy.given or hopeless or lineage.attempt >= policy.max_attempts:
         return None
-    backoffs = policy.backoff_s
-    at_ms = now_ms + (backoffs[min(lineage.attempt - 1, len(backoffs) - 1)] * 1000 if backoffs else 0)
+    at_ms = now_ms + policy.pause_ms(lineage.attempt)
     if run.execution_deadline_at_ms is not None and run.execution_deadline_at_ms <= at_ms:
         return None
     again = replace(lineage, retried_from=run.run_id, continued_from=None, attempt=lineage.attempt + 1)

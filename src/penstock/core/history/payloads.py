@@ -129,7 +129,25 @@ def retry_snapshot(retry: RetryPolicy, timeouts: ActivityTimeouts) -> dict[str, 
         "schedule_to_start_timeout": _seconds(timeouts.schedule_to_start_ms),
         "schedule_to_close_timeout": _seconds(timeouts.schedule_to_close_ms),
         "heartbeat_timeout": _seconds(timeouts.heartbeat_ms),
+        **pauses(retry),
+        **_finer(timeouts),
     }
+
+
+def pauses(retry: RetryPolicy) -> dict[str, Any]:
+    """The pauses to the millisecond, where the policy says them so."""
+    return {"backoff_ms": list(retry.backoff_ms)} if retry.backoff_ms else {}
+
+
+def _finer(timeouts: ActivityTimeouts) -> dict[str, int]:
+    """The clocks that are not set in whole seconds, in milliseconds."""
+    clocks = {
+        "start_to_close_timeout_ms": timeouts.start_to_close_ms,
+        "schedule_to_start_timeout_ms": timeouts.schedule_to_start_ms,
+        "schedule_to_close_timeout_ms": timeouts.schedule_to_close_ms,
+        "heartbeat_timeout_ms": timeouts.heartbeat_ms,
+    }
+    return {name: value for name, value in clocks.items() if value is not None and value % 1000}
 
 
 def extra(text: str) -> dict[str, Any]:
@@ -138,4 +156,5 @@ def extra(text: str) -> dict[str, Any]:
 
 
 def _seconds(value_ms: int | None) -> int | None:
-    return None if value_ms is None else value_ms // 1000
+    """Whole seconds: a clock that is set finer has not run out before they have."""
+    return None if value_ms is None else -(-value_ms // 1000)

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.core.history import groups, waits
-from penstock.core.history.events import ENDED, SUCCEEDED, EventType
+from penstock.core.history.events import ENDED, SUCCEEDED, WAKES_ALWAYS, EventType
 from penstock.core.history.payloads import CONDITION_TIMEOUT
 from penstock.core.history.waits import Member, Selection, Waits
 from penstock.core.model import Event, RecordedEvent, Run
 
 _HEARD = (EventType.SIGNAL_RECEIVED, EventType.UPDATE_APPLIED)
+_ANSWERS = (EventType.EXTERNAL_REQUEST_DELIVERED, EventType.EXTERNAL_REQUEST_FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,9 @@ class _Scribe:
         self._wakes = False
 
     def take(self, event: Event) -> None:
-        if event.type in _HEARD:
+        if self._waits.concurrent and event.type in WAKES_ALWAYS:
+            self._wake(event)
+        elif event.type in _HEARD:
             self._hear(event)
         elif event.type == EventType.TIMER_FIRED and event.payload.get("timer_kind") == CONDITION_TIMEOUT:
             self._time_out(event)
@@ -82,6 +85,17 @@ class _Scribe:
         self._lines.append(line)
         return line
 
+    def _wake(self, event: Event) -> None:
+        """What the code of a concurrent run hears whatever it waits for. An answer from another run comes once."""
+        if event.type in _ANSWERS:
+            step = event.payload.get("sequence")
+            if step not in self._waits.external:
+                return
+            left = tuple(each for each in self._waits.external if each != step)
+            self._waits = replace(self._waits, external=left)
+        self.write(event)
+        self._wakes = True
+
     def _hear(self, event: Event) -> None:
         """A signal or an update: it may be what an open condition waits for."""
         self.write(event)
@@ -95,12 +109,12 @@ class _Scribe:
         if groups.outermost(event.payload) is not None:
             if not self._is_given_up(event):
                 self.write(event)
-                self._waits = replace(self._waits, hushed=True)
+                self._waits = replace(self._waits, hushed=not self._waits.concurrent)
             return
         condition = self._waits.condition
         if condition is not None and condition.id == event.payload.get("condition_wait_id"):
             self.write(event)
-            self._waits = replace(self._waits, condition=None, hushed=True)
+            self._waits = replace(self._waits, condition=None, hushed=not self._waits.concurrent)
             self._wakes = True
 
     def _end_step(self, event: Event) -> None:

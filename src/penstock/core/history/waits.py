@@ -1,4 +1,7 @@
-"""What workflow code waits for, as far as the server must know it: one condition, groups, selections."""
+"""What workflow code waits for, as far as the server must know it: one condition, groups, selections.
+
+The code of a concurrent run waits for whatever is open; of it is known that it does, and who keeps it in memory.
+"""
 
 from __future__ import annotations
 
@@ -83,6 +86,14 @@ class Waits:
     """
     old: bool = False
     """Whether the run is from a time when groups were not kept: members are told by their numbers."""
+    concurrent: bool = False
+    """Whether many steps are open at once and everything that comes wakes the code."""
+    cancelling: bool = False
+    """Whether the code of a concurrent run was asked to end."""
+    external: tuple[int, ...] = ()
+    """Steps that asked something of another run, which has not answered."""
+    cached: tuple[str, int] | None = None
+    """The worker that keeps the code in memory, and up to which event that has seen."""
 
     def selection(self, identifier: str) -> Selection | None:
         return next((each for each in self.selections if each.id == identifier), None)
@@ -100,6 +111,7 @@ FRESH = '{"hushed":true}'
 
 
 _HUSHED = '"hushed":true'
+_CONCURRENT = '"concurrent":true'
 
 
 def is_hushed(text: str) -> bool:
@@ -121,7 +133,15 @@ def parse(text: str) -> Waits:
         selected=said.get("selected", False),
         hushed=said.get("hushed", False),
         old=said.get("old", False),
+        concurrent=said.get("concurrent", False),
+        cancelling=said.get("cancelling", False),
+        external=tuple(said.get("external", ())),
+        cached=_cached(said.get("cached")),
     )
+
+
+def is_concurrent(text: str) -> bool:
+    return _CONCURRENT in text and parse(text).concurrent
 
 
 def text(waits: Waits) -> str:
@@ -137,9 +157,13 @@ def text(waits: Waits) -> str:
         said["groups"] = dict(waits.groups)
     if waits.selections:
         said["selections"] = [_listed(each) for each in waits.selections]
-    for name in ("selected", "hushed", "old"):
+    for name in ("selected", "hushed", "old", "concurrent", "cancelling"):
         if getattr(waits, name):
             said[name] = True
+    if waits.external:
+        said["external"] = list(waits.external)
+    if waits.cached is not None:
+        said["cached"] = list(waits.cached)
     return json.dumps(said, separators=(",", ":"))
 
 
@@ -153,3 +177,7 @@ def _selection(said: list[Any]) -> Selection:
     identifier, base, size, resolved, members = said
     made = [Member(*each) for each in members]
     return Selection(identifier, base, size, {each.index: each for each in made}, resolved)
+
+
+def _cached(said: list[Any] | None) -> tuple[str, int] | None:
+    return None if said is None else (str(said[0]), int(said[1]))

@@ -17,7 +17,11 @@ BLOCKED_BACKOFF_MS = (10_000, 60_000)
 @dataclass(frozen=True, slots=True)
 class TryAgain:
     at_ms: int
-    backoff_s: int
+    backoff_ms: int
+
+    @property
+    def backoff_s(self) -> int:
+        return -(-self.backoff_ms // 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +30,27 @@ class GiveUp:
 
 
 def after_failure(
-    activity: Activity, error_types: tuple[str, ...], non_retryable: bool, now_ms: int
+    activity: Activity,
+    error_types: tuple[str, ...],
+    non_retryable: bool,
+    now_ms: int,
+    asked_ms: int | None = None,
 ) -> TryAgain | GiveUp:
-    """Whether an activity whose attempt failed runs once more, and when."""
+    """Whether an activity whose attempt failed runs once more, and when.
+
+    `asked_ms` is the pause that the attempt itself asks for; None: as the policy says.
+    """
     policy = activity.retry
     spent = activity.attempt >= policy.max_attempts
     hopeless = non_retryable or any(each in policy.non_retryable_error_types for each in error_types)
     if spent or hopeless:
         return GiveUp()
-    backoff_s = (
-        policy.backoff_s[min(activity.attempt - 1, len(policy.backoff_s) - 1)] if policy.backoff_s else 0
-    )
-    at_ms = now_ms + backoff_s * 1000
+    pause_ms = policy.pause_ms(activity.attempt) if asked_ms is None else asked_ms
+    at_ms = now_ms + pause_ms
     last_ms = _close_by_at_ms(activity)
     if last_ms is not None and at_ms >= last_ms:
         return GiveUp()
-    return TryAgain(at_ms, backoff_s)
+    return TryAgain(at_ms, pause_ms)
 
 
 @dataclass(frozen=True, slots=True)

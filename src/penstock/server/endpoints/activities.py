@@ -16,7 +16,7 @@ from penstock.server.endpoints.workflows import idempotency_key, start_key
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import rendering
 from penstock.wire.parsing import parse
-from penstock.wire.requests import EndRun, ListActivities, StartActivity
+from penstock.wire.requests import EndRun, ListActivities, ReadResult, StartActivity
 
 
 async def start(call: Call) -> Answer:
@@ -48,19 +48,22 @@ async def describe(call: Call) -> Answer:
 
 
 async def result(call: Call) -> Answer:
-    """The result when there is one; the state when there is none yet."""
-    view = await reading.describe_activity(call.house, call.namespace, _id(call))
-    failure: dict[str, Any] | None = None
-    if view.run.status.is_terminal and view.run.output is None:
-        failure = await reading.closing_failure(call.house, view.run.run_id)
+    """The result when there is one, or has come while the caller waited; the state when there is none yet."""
+    query: ReadResult = call.query
+    found = await reading.activity_result(
+        call.house, call.namespace, _id(call), query.wait_seconds * 1000, call.dispatcher.draining
+    )
+    run = found.run
     return Answer(
         {
-            "activity_id": view.run.workflow_id,
-            "status": view.run.status.value,
-            "is_terminal": view.run.status.is_terminal,
-            "result": rendering.readable(view.run.output),
-            "result_envelope": rendering.envelope(view.run.output),
-            "failure": failure,
+            "activity_id": run.workflow_id,
+            "status": run.status.value,
+            "is_terminal": run.status.is_terminal,
+            "closed_reason": run.closed_reason,
+            "result": rendering.readable(run.output),
+            "result_envelope": rendering.envelope(run.output),
+            "failure": found.failure,
+            "wait_timed_out": run.is_open,
         }
     )
 
@@ -85,8 +88,8 @@ async def cancel(call: Call) -> Answer:
     request: EndRun = call.body
     # the id of a workflow names no activity, and must not end that workflow
     await reading.describe_activity(call.house, call.namespace, _id(call))
-    run = await closing.end_run(call.house, call.namespace, _id(call), End.CANCEL, request.reason)
-    view = await reading.describe_activity(call.house, call.namespace, run.workflow_id)
+    await closing.end_run(call.house, call.namespace, _id(call), End.CANCEL, request.reason)
+    view = await reading.describe_activity(call.house, call.namespace, _id(call))
     return Answer(rendering.standalone_activity(view.run, view.activity) | {"outcome": "cancelled"})
 
 

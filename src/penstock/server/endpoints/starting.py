@@ -9,11 +9,12 @@ from typing import Any
 
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.model import Blob, Standing, Wish
+from penstock.core.timers import instant
 from penstock.engine.starts import STANDALONE_TYPE, DuplicatePolicy, Start
 from penstock.errors import ValidationFailed
 from penstock.settings import LimitPolicy
 from penstock.wire import payloads
-from penstock.wire.commands import activity_timeouts, retry_policy, wish
+from penstock.wire.commands import activity_timeouts, ms_of, retry_policy, wish
 from penstock.wire.requests import StartActivity, StartWorkflow
 
 DEFAULT_QUEUE = "default"
@@ -70,12 +71,14 @@ def activity_start(request: StartActivity, namespace: str, key: str | None) -> t
         standing=standing(request),
         build_id=request.build_id,
         start_key=key,
+        delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
+        good_until_ms=_instant(request.good_until, "good_until"),
     )
     timeouts = activity_timeouts(
-        request.start_to_close_timeout_seconds,
-        request.schedule_to_start_timeout_seconds,
-        request.schedule_to_close_timeout_seconds,
-        request.heartbeat_timeout_seconds,
+        ms_of(request.start_to_close_timeout_seconds, request.start_to_close_timeout_ms),
+        ms_of(request.schedule_to_start_timeout_seconds, request.schedule_to_start_timeout_ms),
+        ms_of(request.schedule_to_close_timeout_seconds, request.schedule_to_close_timeout_ms),
+        ms_of(request.heartbeat_timeout_seconds, request.heartbeat_timeout_ms),
     )
     command = ScheduleActivity(
         activity_type=request.activity_type,
@@ -86,6 +89,13 @@ def activity_start(request: StartActivity, namespace: str, key: str | None) -> t
         wish=Wish(cost=request.cost_estimate),
     )
     return start, command
+
+
+def _instant(text: str | None, field: str) -> int | None:
+    at_ms = None if text is None else instant(text)
+    if text is not None and at_ms is None:
+        raise ValidationFailed({field: ["must be an ISO-8601 instant"]})
+    return at_ms
 
 
 def standing(request: StartWorkflow | StartActivity) -> Standing:

@@ -173,7 +173,7 @@ def _polled(answer: PollAnswer, *, batch: bool) -> dict[str, Any]:
 def _task(leased: Leased) -> dict[str, Any]:
     if leased.activity is not None:
         return activity_task(leased.task, leased.run, leased.activity)
-    return workflow_task(leased.task, leased.run, leased.events)
+    return workflow_task(leased.task, leased.run, leased.events, leased.seen)
 
 
 def _give_back(call: Call, answer: PollAnswer) -> Callable[[], None]:
@@ -240,10 +240,18 @@ async def report_workflow_tasks(call: Call) -> Answer:
 async def _complete_workflow(
     call: Call, task_id: TaskId, request: CompleteWorkflowTask, digest: str
 ) -> Answer:
-    commands = parse_commands(request.commands, call.namespace)
+    concurrent = bool(request.concurrent)
+    commands = parse_commands(request.commands, call.namespace, concurrent=concurrent)
     with _about_task(call, request, task_id, workflow_task_attempt=request.workflow_task_attempt):
         receipt = await workflow_reports.complete(
-            call.house, call.namespace, task_id, _report(request, digest), commands, _cursors(request)
+            call.house,
+            call.namespace,
+            task_id,
+            _report(request, digest),
+            commands,
+            _cursors(request),
+            concurrent=concurrent,
+            cached=bool(request.cached),
         )
     return Answer(
         _workflow_receipt(receipt, request.workflow_task_attempt)
@@ -332,6 +340,8 @@ async def _fail_activity(call: Call, task_id: TaskId, request: FailActivityTask,
             "timeout_type": failure.timeout_type,
             "stack_trace": failure.stack_trace,
             "details": failure.details,
+            "cause": failure.cause,
+            "next_retry_delay_seconds": failure.next_retry_delay_seconds,
             "cancelled": failure.cancelled,
             "malformed_output": failure.malformed_output,
         }.items()
@@ -344,6 +354,7 @@ async def _fail_activity(call: Call, task_id: TaskId, request: FailActivityTask,
         non_retryable=bool(failure.non_retryable) or failure.retryable is False,
         extra=extra,
         throttled_ms=_throttled_ms(failure),
+        next_ms=_next_ms(failure.next_retry_delay_seconds),
     )
     with _about_task(
         call,
@@ -357,6 +368,10 @@ async def _fail_activity(call: Call, task_id: TaskId, request: FailActivityTask,
             call.house, call.namespace, task_id, _attempt(request, digest), told, request.cost
         )
     return Answer(_activity_receipt(receipt, request.activity_attempt_id))
+
+
+def _next_ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
 
 
 def _throttled_ms(failure: ActivityFailure) -> int | None:

@@ -141,25 +141,26 @@ def _history(page: HistoryPage) -> Answer:
 
 
 async def cancel(call: Call) -> Answer:
-    return await _end(call, End.CANCEL, "cancelled")
+    return await _end(call, End.CANCEL)
 
 
 async def terminate(call: Call) -> Answer:
-    return await _end(call, End.TERMINATE, "terminated")
+    return await _end(call, End.TERMINATE)
 
 
-async def _end(call: Call, end: End, outcome: str) -> Answer:
+async def _end(call: Call, end: End) -> Answer:
     request: EndRun = call.body
     named = RunId(text_path(call, "run_id")) if "run_id" in call.path else None
-    run = await closing.end_run(
+    ended = await closing.end_run(
         call.house, call.namespace, _id(call), end, request.reason, named, request.request_id
     )
+    run = ended.run
     return Answer(
         {
             "workflow_id": run.workflow_id,
             "run_id": run.run_id,
             "workflow_type": run.workflow_type,
-            "outcome": outcome,
+            "outcome": ended.outcome,
             "status": run.status.value,
             "command_status": "accepted",
             "command_id": f"{run.run_id}-{end.value}",

@@ -26,9 +26,10 @@ class MemoryHistories:
         return _that_fit(self._tables.events[run_id, sequence] for sequence in places)
 
     async def first_pages(
-        self, run_ids: Sequence[RunId], limits: Sequence[int]
+        self, run_ids: Sequence[RunId], limits: Sequence[int], after: Sequence[int] = ()
     ) -> Sequence[Sequence[RecordedEvent]]:
-        return [await self.page(run_id, 0, limit) for run_id, limit in zip(run_ids, limits, strict=True)]
+        wanted = zip(run_ids, after or [0] * len(run_ids), limits, strict=True)
+        return [await self.page(run_id, seen, limit) for run_id, seen, limit in wanted]
 
     async def last_of_type(self, run_id: RunId, types: Sequence[str]) -> RecordedEvent | None:
         for sequence in range(self._tables.last_event.get(run_id, 0), 0, -1):

@@ -18,6 +18,9 @@ class MemoryLetters:
     async def get(self, letter_id: str) -> Letter | None:
         return self._tables.letters.get(letter_id)
 
+    async def lock(self, letter_id: str) -> Letter | None:
+        return await self.get(letter_id)
+
     async def waiting(self, limit: int) -> Sequence[str]:
         written = ((letter.created_at_ms, letter.letter_id) for letter in self._tables.letters.values())
         return [letter_id for _, letter_id in heapq.nsmallest(limit, written)]

@@ -28,10 +28,10 @@ class SqlHistories:
         return [RecordedEvent(*row[1:]) for row in rows]
 
     async def first_pages(
-        self, run_ids: Sequence[RunId], limits: Sequence[int]
+        self, run_ids: Sequence[RunId], limits: Sequence[int], after: Sequence[int] = ()
     ) -> Sequence[Sequence[RecordedEvent]]:
-        wanted = ((run_id, 0, limit, PAGE_BYTES) for run_id, limit in zip(run_ids, limits, strict=True))
-        pages = await self._session.ask_each("page_history", wanted)
+        wanted = zip(run_ids, after or [0] * len(run_ids), limits, strict=True)
+        pages = await self._session.ask_each("page_history", ((*each, PAGE_BYTES) for each in wanted))
         return [[RecordedEvent(*row[1:]) for row in rows] for rows in pages]
 
     async def last_of_type(self, run_id: RunId, types: Sequence[str]) -> RecordedEvent | None:

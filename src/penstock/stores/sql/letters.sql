@@ -6,6 +6,11 @@
 SELECT q.n, {letter}
   FROM {rows} JOIN letters t ON t.letter_id = q.letter_id;
 
+-- name: lock_letter
+-- takes: letter_id text
+SELECT q.n, {letter}
+  FROM {rows} JOIN letters t ON t.letter_id = q.letter_id ORDER BY t.letter_id {lock t};
+
 -- name: waiting_letters
 -- alone
 -- takes: most bigint

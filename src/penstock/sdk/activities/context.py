@@ -1,0 +1,41 @@
+"""What a running activity is surrounded by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.sdk.activities.flags import Flag
+from penstock.sdk.activities.info import ActivityInfo
+from penstock.sdk.activities.interruption import Interruption
+
+
+@dataclass(slots=True)
+class ActivityContext:
+    info: ActivityInfo
+    heartbeat: Callable[[tuple[Any, ...]], None]
+    cancelled: Flag = field(default_factory=Flag)
+    worker_shutdown: Flag = field(default_factory=Flag)
+    interruption: Interruption | None = None
+    """None: runs in the event loop."""
+    cost: int | None = None
+
+    def shield(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.interruption is None else self.interruption.shield()
+
+
+CURRENT: ContextVar[ActivityContext | None] = ContextVar("penstock_activity", default=None)
+
+
+def current() -> ActivityContext:
+    """The activity in which this is called; a RuntimeError elsewhere."""
+    found = CURRENT.get()
+    if found is None:
+        raise RuntimeError(
+            "Not inside of an activity. A thread that an activity starts knows it only if it is started by "
+            "contextvars.copy_context().run; a test runs activities with ActivityEnvironment"
+        )
+    return found

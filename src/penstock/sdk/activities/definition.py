@@ -1,0 +1,271 @@
+"""What an activity is: a function with a name, found by what `@activity.defn` left on it."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from penstock.sdk.activities.raw import RawValue
+
+Kind = Literal["async", "thread", "process"]
+RunsIn = Literal["thread", "process"]
+
+MARK = "__penstock_activity__"
+NAME_MAX = 255
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the decorator was told."""
+
+    name: str | None
+    dynamic: bool
+    runs_in: RunsIn | None
+    auto_heartbeat: bool | timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityDefinition:
+    """A function that a worker runs for tasks of its name; a dynamic one runs for all names that nobody else has."""
+
+    name: str | None
+    """None: dynamic."""
+    fn: Callable[..., Any]
+    kind: Kind
+    parameters: tuple[str, ...]
+    required: int
+    """So many arguments must be given."""
+    arg_types: tuple[Any, ...]
+    """One for each parameter; None where the function says nothing."""
+    ret_type: Any
+    dynamic: bool = False
+    auto_heartbeat: bool | timedelta | None = None
+    unbound: bool = False
+    """A method without its object: enough to call it by, not to run it."""
+
+    @classmethod
+    def of(cls, fn: object) -> ActivityDefinition | None:
+        """The definition of a decorated function, method or callable object; None: it is not decorated."""
+        found = _marked(fn)
+        return None if found is None else _definition(*found)
+
+    @classmethod
+    def must_be(cls, fn: object) -> ActivityDefinition:
+        """The definition, or a TypeError that says how to make it an activity."""
+        found = cls.of(fn)
+        if found is None:
+            raise TypeError(_not_an_activity(fn))
+        return found
+
+    @classmethod
+    def to_run(cls, fn: object) -> ActivityDefinition:
+        """The definition of what a worker is given: it can be run."""
+        found = cls.must_be(fn)
+        if found.unbound:
+            owner = _qualname(found.fn).rpartition(".")[0] or "the class"
+            raise TypeError(
+                f"{found.told} is a method without its object. Give the worker the method of an object: "
+                f"activities=[{owner}(…).{getattr(found.fn, '__name__', 'method')}]"
+            )
+        return found
+
+    @property
+    def told(self) -> str:
+        """How messages call it."""
+        return "the dynamic activity" if self.name is None else f'activity "{self.name}"'
+
+    def misfit(self, count: int) -> str | None:
+        """Why the function cannot be called with so many arguments; None: it can."""
+        if self.dynamic or self.required <= count <= len(self.parameters):
+            return None
+        least, most = self.required, len(self.parameters)
+        wanted = str(most) if least == most else f"{least} to {most}"
+        plural = "" if wanted == "1" else "s"
+        names = f" ({', '.join(self.parameters)})" if self.parameters else ""
+        return f"{self.told} takes {wanted} argument{plural}{names} and was given {count}"
+
+
+def mark(fn: Any, told: Mark) -> None:
+    """Leave on a function what the decorator was told. Raises where it cannot be an activity."""
+    if isinstance(fn, type):
+        raise TypeError(
+            f"{fn.__name__} is a class. Decorate its methods with @activity.defn and give the worker those of an object"
+        )
+    target = fn.__func__ if isinstance(fn, staticmethod | classmethod) else fn
+    if not callable(target):
+        raise TypeError(f"@activity.defn decorates functions, not {type(target).__name__}")
+    name = _name(target, told)
+    what = f'activity "{name}"' if name else "the dynamic activity"
+    _check_kind(target, told, what)
+    _check_parameters(target, told, what)
+    kept = Mark(name, told.dynamic, told.runs_in, _checked_interval(told.auto_heartbeat, what))
+    try:
+        setattr(target, MARK, kept)
+    except AttributeError:
+        raise TypeError(
+            f"{what}: {type(target).__name__} takes no attributes. Decorate a function or the class's __call__"
+        ) from None
+
+
+# What may be decorated
+
+
+def _name(fn: Any, told: Mark) -> str | None:
+    if told.dynamic:
+        if told.name is not None:
+            raise ValueError(
+                "A dynamic activity runs for every name and has none: leave name= or dynamic= out"
+            )
+        return None
+    if told.name is not None:
+        return _checked_name(told.name)
+    own = getattr(fn, "__name__", None)
+    if own == "<lambda>":
+        raise ValueError("A lambda has no name: write a function with def, or say @activity.defn(name=…)")
+    if own is None or own == "__call__":
+        raise ValueError(f"{_qualname(fn)} has no name of its own: say @activity.defn(name=…)")
+    return str(own)
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"The name of an activity is text, not {type(name).__name__}")
+    if not name or len(name) > NAME_MAX or not name.isprintable():
+        raise ValueError(f"The name of an activity is 1 to {NAME_MAX} visible characters, not {name!r}")
+    return name
+
+
+def _check_kind(fn: Any, told: Mark, what: str) -> None:
+    if told.runs_in not in (None, "thread", "process"):
+        raise ValueError(f'{what}: runs_in is "thread" or "process", not {told.runs_in!r}')
+    called = _called(fn)
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise TypeError(f"{what} is a generator. An activity returns one value: collect them in a list")
+    if told.runs_in is not None and inspect.iscoroutinefunction(called):
+        raise TypeError(
+            f'{what} is async and runs in the event loop: write def, or leave runs_in="{told.runs_in}" out'
+        )
+
+
+def _check_parameters(fn: Any, told: Mark, what: str) -> None:
+    for each in inspect.signature(fn).parameters.values():
+        if each.kind is inspect.Parameter.VAR_POSITIONAL:
+            raise TypeError(f"{what} takes *{each.name}. Name each parameter, or take one list")
+        if each.kind not in _POSITIONAL:
+            raise TypeError(
+                f"{what}: {each.name} can only be given by name, and arguments travel by position"
+            )
+    if told.dynamic:
+        _check_dynamic(fn, what)
+
+
+def _check_dynamic(fn: Any, what: str) -> None:
+    parameters = _parameters(fn)
+    if len(parameters) != 1:
+        raise TypeError(
+            f"{what} takes one parameter, args: Sequence[activity.RawValue], not {len(parameters)}"
+        )
+    try:
+        hint = typing.get_type_hints(_called(fn)).get(parameters[0].name)
+    except NameError:
+        return
+    origin = typing.get_origin(hint)
+    if not (
+        isinstance(origin, type) and issubclass(origin, Sequence) and typing.get_args(hint)[:1] == (RawValue,)
+    ):
+        raise TypeError(f"{what}: annotate {parameters[0].name} as Sequence[activity.RawValue]")
+
+
+def _checked_interval(auto: object, what: str) -> bool | timedelta | None:
+    if auto is None or isinstance(auto, bool):
+        return auto
+    if not isinstance(auto, timedelta):
+        raise TypeError(f"{what}: auto_heartbeat is True, False or a timedelta, not {type(auto).__name__}")
+    if auto <= timedelta(0):
+        raise ValueError(f"{what}: auto_heartbeat must be longer than nothing")
+    return auto
+
+
+# What was decorated
+
+
+def _marked(fn: object) -> tuple[Any, Mark] | None:
+    found = getattr(fn, MARK, None)
+    if not isinstance(found, Mark) and not isinstance(fn, type):
+        found = getattr(getattr(type(fn), "__call__", None), MARK, None)  # noqa: B004 - its mark is asked for
+    return (fn, found) if isinstance(found, Mark) else None
+
+
+def _definition(fn: Any, told: Mark) -> ActivityDefinition:
+    parameters = _parameters(fn)
+    hints = _hints(fn, told.name)
+    return ActivityDefinition(
+        name=told.name,
+        fn=fn,
+        kind=_kind(fn, told),
+        parameters=tuple(each.name for each in parameters),
+        required=sum(each.default is inspect.Parameter.empty for each in parameters),
+        arg_types=tuple(hints.get(each.name) for each in parameters),
+        ret_type=hints.get("return"),
+        dynamic=told.dynamic,
+        auto_heartbeat=told.auto_heartbeat,
+        unbound=_is_unbound(fn),
+    )
+
+
+def _kind(fn: Any, told: Mark) -> Kind:
+    if inspect.iscoroutinefunction(_called(fn)):
+        return "async"
+    return told.runs_in or "thread"
+
+
+def _parameters(fn: Any) -> list[inspect.Parameter]:
+    """What callers give: without `self`, also where the object is still missing."""
+    found = list(inspect.signature(fn).parameters.values())
+    return found[1:] if _is_unbound(fn) else found
+
+
+def _is_unbound(fn: Any) -> bool:
+    if not isinstance(fn, types.FunctionType) or "." not in fn.__qualname__:
+        return False
+    return next(iter(inspect.signature(fn).parameters), None) == "self"
+
+
+def _hints(fn: Any, name: str | None) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(_called(fn))
+    except NameError as missing:
+        raise TypeError(
+            f'activity "{name or "(dynamic)"}": its annotations name {missing.name!r}, which cannot be found at run '
+            "time. Import it outside of `if TYPE_CHECKING:`, at the top of the module"
+        ) from None
+
+
+def _called(fn: Any) -> Any:
+    """The function behind a method, a partial or a callable object."""
+    while hasattr(fn, "func") and hasattr(fn, "keywords"):
+        fn = fn.func
+    if isinstance(fn, types.FunctionType | types.MethodType | types.BuiltinFunctionType):
+        return inspect.unwrap(fn)
+    return getattr(type(fn), "__call__", fn)  # noqa: B004 - the method itself is asked for
+
+
+def _qualname(fn: Any) -> str:
+    return str(getattr(fn, "__qualname__", None) or type(fn).__qualname__)
+
+
+def _not_an_activity(fn: object) -> str:
+    if isinstance(fn, str):
+        return f"{fn!r} is a name. Give the function that runs for it, decorated with @activity.defn(name={fn!r})"
+    if isinstance(fn, type):
+        return (
+            f"{fn.__name__} is a class. Give methods of an object of it: activities=[{fn.__name__}(…).method]"
+        )
+    return f"{_qualname(fn)} is not an activity: decorate it with @activity.defn"

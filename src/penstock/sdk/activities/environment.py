@@ -1,0 +1,132 @@
+"""Activities in tests, without a worker: `ActivityEnvironment().run(charge, order)`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, ParamSpec, TypeVar, overload
+
+from penstock.sdk.activities.context import CURRENT, ActivityContext
+from penstock.sdk.activities.flags import Flag
+from penstock.sdk.activities.info import ActivityInfo
+from penstock.sdk.activities.interruption import Interruption
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
+
+DEFAULT_INFO = ActivityInfo(
+    activity_id="test-activity",
+    activity_type="test",
+    attempt=1,
+    workflow_id="test-workflow",
+    workflow_run_id="test-run",
+    workflow_type="test",
+    task_queue="test",
+    namespace="default",
+    task_id="test-task",
+    task_token="1.test",
+    idempotency_key="test-activity",
+    scheduled_time=_BEGINNING,
+    started_time=_BEGINNING,
+)
+
+
+class ActivityEnvironment:
+    """What an activity is surrounded by, in the hands of a test.
+
+    `info` is what it will know of itself; `on_heartbeat` is called with what it tells. `cancel` and `worker_shutdown`
+    reach what runs, and what is run later. A plain function runs in the thread that calls `run`.
+    """
+
+    def __init__(self, **info: Any) -> None:
+        self.info = replace(DEFAULT_INFO, **info)
+        self.on_heartbeat: Callable[..., None] = _unheard
+        self.cost: int | None = None
+        """What the activity reported."""
+        self._cancelled, self._worker_shutdown = Flag(), Flag()
+        self._reach: list[Callable[[], object]] = []
+
+    @overload
+    def run(
+        self, fn: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run an activity; an async one is to be awaited."""
+        called = fn if inspect.isroutine(fn) else type(fn).__call__
+        if inspect.iscoroutinefunction(called):
+            return self._run_async(fn, args, kwargs)
+        return contextvars.copy_context().run(self._run_sync, fn, args, kwargs)
+
+    def cancel(self) -> None:
+        """Tell the activity to stop, as the answer to a heartbeat would. From any thread."""
+        self._cancelled.set()
+        for each in tuple(self._reach):
+            each()
+
+    def worker_shutdown(self) -> None:
+        """Tell the activity that its worker stops."""
+        self._worker_shutdown.set()
+
+    def _context(self, interruption: Interruption | None) -> ActivityContext:
+        return ActivityContext(
+            self.info,
+            lambda details: self.on_heartbeat(*details),
+            self._cancelled,
+            self._worker_shutdown,
+            interruption,
+        )
+
+    def _run_sync(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        interruption = Interruption()
+        return self._reached(
+            interruption.interrupt,
+            self._context(interruption),
+            lambda: interruption.run(lambda: fn(*args, **kwargs)),
+        )
+
+    async def _run_async(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        context = self._context(None)
+
+        async def inside() -> Any:
+            CURRENT.set(context)
+            return await fn(*args, **kwargs)
+
+        work = loop.create_task(inside())
+
+        def stop() -> None:
+            loop.call_soon_threadsafe(work.cancel)
+
+        self._reach.append(stop)
+        if self._cancelled.is_set():
+            stop()
+        try:
+            return await work
+        finally:
+            self._reach.remove(stop)
+            self.cost = context.cost
+
+    def _reached(self, stop: Callable[[], object], context: ActivityContext, run: Callable[[], Any]) -> Any:
+        CURRENT.set(context)
+        self._reach.append(stop)
+        if self._cancelled.is_set():
+            stop()
+        try:
+            return run()
+        finally:
+            self._reach.remove(stop)
+            self.cost = context.cost
+
+
+def _unheard(*details: Any) -> None:
+    """A test that does not ask for heartbeats hears none."""

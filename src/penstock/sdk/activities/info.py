@@ -1,0 +1,146 @@
+"""What an activity may know of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from penstock.sdk.converting import DataConverter
+from penstock.sdk.priority import LEVELS, Priority
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """Where a worker works, and under which name."""
+
+    namespace: str
+    task_queue: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityInfo:
+    activity_id: str
+    activity_type: str
+    attempt: int
+    """1 the first time."""
+    workflow_id: str | None
+    workflow_run_id: str | None
+    workflow_type: str | None
+    task_queue: str
+    namespace: str
+    task_id: str
+    task_token: str
+    """Names this attempt."""
+    idempotency_key: str
+    """The same for all attempts of this activity, and for no other one."""
+    scheduled_time: datetime
+    started_time: datetime
+    heartbeat_timeout: timedelta | None = None
+    start_to_close_timeout: timedelta | None = None
+    schedule_to_close_timeout: timedelta | None = None
+    heartbeat_details: Sequence[Any] = ()
+    """What the last heartbeat told that was heard of, also of an earlier attempt."""
+    is_local: bool = False
+    priority: Priority = field(default_factory=Priority)
+    deadline: datetime | None = None
+    """When the attempt is stopped, by the clock of this machine."""
+
+    @property
+    def ids(self) -> dict[str, Any]:
+        """What log lines carry."""
+        return {
+            "activity_id": self.activity_id,
+            "activity_type": self.activity_type,
+            "attempt": self.attempt,
+            "workflow_id": self.workflow_id,
+            "workflow_run_id": self.workflow_run_id,
+            "workflow_type": self.workflow_type,
+            "task_queue": self.task_queue,
+            "namespace": self.namespace,
+        }
+
+
+def info_of(
+    task: Mapping[str, Any], worker: WorkerFacts, converter: DataConverter, now: datetime
+) -> ActivityInfo:
+    """Read an activity task as it was polled. Durations are taken between times of the server, never across clocks."""
+    started = _instant(task.get("started_at"))
+    scheduled = _instant(task.get("scheduled_at"))
+    start_to_close = _timeout(task, "start_to_close", started)
+    schedule_to_close = _timeout(task, "schedule_to_close", scheduled)
+    waited = started - scheduled if started and scheduled else timedelta(0)
+    return ActivityInfo(
+        activity_id=str(task.get("activity_execution_id") or task["task_id"]),
+        activity_type=str(task["activity_type"]),
+        attempt=int(task.get("attempt_number") or 1),
+        workflow_id=task.get("workflow_id"),
+        workflow_run_id=task.get("run_id"),
+        workflow_type=task.get("workflow_type"),
+        task_queue=str(task.get("task_queue") or worker.task_queue),
+        namespace=worker.namespace,
+        task_id=str(task["task_id"]),
+        task_token=str(task.get("activity_attempt_id") or ""),
+        idempotency_key=str(
+            task.get("idempotency_key") or task.get("activity_execution_id") or task["task_id"]
+        ),
+        scheduled_time=scheduled or started or now,
+        started_time=started or now,
+        heartbeat_timeout=_timeout(task, "heartbeat", started),
+        start_to_close_timeout=start_to_close,
+        schedule_to_close_timeout=schedule_to_close,
+        heartbeat_details=tuple(_details(task, converter)),
+        priority=_priority(task),
+        deadline=_deadline(now, start_to_close, schedule_to_close, waited),
+    )
+
+
+def kept_details(task: Mapping[str, Any]) -> Any:
+    """The details of the last heartbeat as they were sent; None: there are none."""
+    return task.get("heartbeat_details")
+
+
+def _details(task: Mapping[str, Any], converter: DataConverter) -> list[Any]:
+    told = kept_details(task)
+    if told is None:
+        return []
+    if isinstance(told, Mapping) and "blob" in told:
+        return converter.decode_arguments(told, what="the last heartbeat")
+    return [told]  # of a worker that sends plain JSON
+
+
+def _timeout(task: Mapping[str, Any], name: str, begin: datetime | None) -> timedelta | None:
+    policy: Mapping[str, Any] = task.get("retry_policy") or {}
+    exact = policy.get(f"{name}_timeout_ms")
+    if exact is not None:
+        return timedelta(milliseconds=exact)
+    end = _instant((task.get("deadlines") or {}).get(name))
+    if end is not None and begin is not None:
+        return end - begin
+    seconds = policy.get(f"{name}_timeout")
+    return timedelta(seconds=seconds) if seconds else None
+
+
+def _deadline(
+    now: datetime, start_to_close: timedelta | None, schedule_to_close: timedelta | None, waited: timedelta
+) -> datetime | None:
+    whole = None if schedule_to_close is None else schedule_to_close - waited
+    left = [each for each in (start_to_close, whole) if each is not None]
+    return now + min(left) if left else None
+
+
+def _priority(task: Mapping[str, Any]) -> Priority:
+    level = task.get("priority")
+    return Priority(
+        priority_key=level if isinstance(level, int) and level in LEVELS else None,
+        fairness_key=task.get("fairness_key"),
+    )
+
+
+def _instant(text: object) -> datetime | None:
+    if not isinstance(text, str):
+        return None
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,0 +1,122 @@
+"""How an attempt ended, as it is reported: completed, failed, or dropped because nobody wants to know."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Final, Literal
+
+from penstock.sdk.activities.definition import ActivityDefinition
+from penstock.sdk.converting import ConversionError, DataConverter, Envelope
+from penstock.sdk.failures import ApplicationError, failure_of
+
+Outcome = dict[str, Any]
+"""`{"action": "complete", "result", "cost"?}`, `{"action": "fail", "failure", "cost"?}`, `{"action": "drop", …}`"""
+
+_AROUND: Final = ("penstock.sdk.activities.", "concurrent.futures.", "asyncio.")
+
+Dropped = Literal["lease_lost", "worker_shutdown"]
+
+
+class RemoteFailure(ApplicationError):
+    """A failure that was told of in another process, as it will be reported."""
+
+    def __init__(self, failure: dict[str, Any], *, cancelled: bool) -> None:
+        super().__init__(str(failure["message"]), type=failure.get("type"))
+        self.failure, self.cancelled = failure, cancelled
+
+
+class ProcessDied(ApplicationError):
+    """The process ended before the function did."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, type="ProcessDied")
+
+
+class UnfitArguments(ApplicationError):
+    """The function cannot be called with what was sent."""
+
+
+class UnfitResult(ApplicationError):
+    """What the function returned cannot be sent."""
+
+
+def completed(result: Envelope, cost: int | None) -> Outcome:
+    return _with_cost({"action": "complete", "result": result}, cost)
+
+
+def failed(failure: dict[str, Any], cost: int | None = None) -> Outcome:
+    return _with_cost({"action": "fail", "failure": failure}, cost)
+
+
+def dropped(reason: Dropped) -> Outcome:
+    return {"action": "drop", "reason": reason}
+
+
+def failure_told(error: BaseException, converter: DataConverter) -> dict[str, Any]:
+    """A failure as the server takes it."""
+    if isinstance(error, RemoteFailure):
+        return dict(error.failure)
+    if isinstance(error, SystemExit):
+        error = ApplicationError(f"The activity called sys.exit({error.code!r})", type="SystemExit")
+    failure = failure_of(error.with_traceback(_of_the_activity(error.__traceback__)), converter)
+    if isinstance(error, UnfitArguments):
+        failure |= {"kind": "decode_failure"}
+    if isinstance(error, UnfitResult):
+        failure |= {"kind": "malformed_output", "malformed_output": True}
+    return failure
+
+
+def _of_the_activity(whole: TracebackType | None) -> TracebackType | None:
+    """A traceback without what stands around every activity."""
+    at = whole
+    while at is not None and at.tb_frame.f_globals.get("__name__", "").startswith(_AROUND):
+        at = at.tb_next
+    return at or whole
+
+
+def cancelled(error: BaseException, converter: DataConverter) -> dict[str, Any]:
+    return failure_told(error, converter) | {"cancelled": True}
+
+
+def timed_out(definition: ActivityDefinition, kind: str, seconds: float) -> dict[str, Any]:
+    clock = f"{kind.replace('_', ' ')} timeout"
+    return {
+        "message": f"{capital(definition.told)} was stopped: it exceeded its {clock} of {seconds:g} s",
+        "type": "TimeoutError",
+        "kind": "timeout",
+        "timeout_type": kind,
+        "non_retryable": kind == "schedule_to_close",
+    }
+
+
+def decoded_arguments(definition: ActivityDefinition, payload: Any, converter: DataConverter) -> list[Any]:
+    """The arguments of a task, as the function wants them."""
+    hints = () if definition.dynamic else definition.arg_types
+    try:
+        values = converter.decode_arguments(payload, hints, what=definition.told)
+    except ConversionError as error:
+        raise UnfitArguments(str(error), type=type(error).__name__, non_retryable=True) from error
+    misfit = definition.misfit(len(values))
+    if misfit is not None:
+        raise UnfitArguments(capital(misfit), type="TypeError", non_retryable=True)
+    return values
+
+
+def encoded_result(definition: ActivityDefinition, value: Any, converter: DataConverter) -> Envelope:
+    what = f"the result of {definition.told}"
+    try:
+        return converter.encode(value, what)
+    except ConversionError as error:
+        raise UnfitResult(str(error), type=type(error).__name__, non_retryable=True) from error
+    except Exception as error:
+        raise UnfitResult(
+            f"{capital(what)} cannot be encoded: {error}", type="ConversionError", non_retryable=True
+        ) from error
+
+
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _with_cost(outcome: Outcome, cost: int | None) -> Outcome:
+    return outcome if cost is None else outcome | {"cost": cost}

@@ -1,0 +1,171 @@
+"""The inside of a process that runs activities: one at a time, as it is told over a pipe."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from penstock.sdk.activities.context import CURRENT, ActivityContext
+from penstock.sdk.activities.definition import ActivityDefinition
+from penstock.sdk.activities.info import ActivityInfo
+from penstock.sdk.activities.interruption import Interruption
+from penstock.sdk.activities.outcomes import decoded_arguments, encoded_result, failure_told
+from penstock.sdk.activities.raw import RawValue
+from penstock.sdk.converting import DataConverter
+from penstock.sdk.failures import is_cancelled_exception
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a process is asked to run. Everything in it can be pickled, whatever the arguments are."""
+
+    number: int
+    target: str
+    """`module:qualname`"""
+    arguments: Any
+    info: ActivityInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How the function ended: a result, or a failure."""
+
+    result: dict[str, str] | None
+    failure: dict[str, Any] | None
+    cancelled: bool
+    cost: int | None
+
+
+def main(connection: Connection, converter: DataConverter, level: int) -> None:
+    """Run what is asked for until the end is asked for, or whoever asks is gone."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: None)  # the worker decides when its processes end
+    child = Child(connection, converter)
+    logging.basicConfig(level=level, handlers=[_Forwarding(child)], force=True)
+    threading.Thread(target=child.listen, name="listener", daemon=True).start()
+    child.serve()
+
+
+class Child:
+    def __init__(self, connection: Connection, converter: DataConverter) -> None:
+        self._connection, self._converter = connection, converter
+        self._sending = threading.RLock()
+        self._jobs: queue.SimpleQueue[tuple[Job, ActivityContext] | None] = queue.SimpleQueue()
+        self._contexts: dict[int, ActivityContext] = {}
+        self._definitions: dict[str, ActivityDefinition] = {}
+
+    def listen(self) -> None:
+        while True:
+            try:
+                word, value = self._connection.recv()
+            except (EOFError, OSError):
+                os._exit(0)  # nobody is left to tell
+            match word:
+                case "run":
+                    context = self._context(value)
+                    self._contexts[value.number] = context
+                    self._jobs.put((value, context))
+                case "cancel" if value in self._contexts:
+                    self._cancel(self._contexts[value])
+                case "shutdown" if value in self._contexts:
+                    self._contexts[value].worker_shutdown.set()
+                case "end":
+                    self._jobs.put(None)
+
+    def serve(self) -> None:
+        while (asked := self._jobs.get()) is not None:
+            job, context = asked
+            self.send("began", job.number)
+            answer = self._answer(job, context)
+            self._contexts.pop(job.number, None)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            self.send("done", answer)
+
+    def send(self, word: str, value: Any) -> None:
+        with self._sending:
+            self._connection.send((word, value))
+
+    def _context(self, job: Job) -> ActivityContext:
+        what = f'the heartbeat of activity "{job.info.activity_type}"'
+
+        def heartbeat(details: tuple[Any, ...]) -> None:
+            self.send("beat", self._converter.encode_arguments(details, what))
+
+        return ActivityContext(job.info, heartbeat, interruption=Interruption())
+
+    def _cancel(self, context: ActivityContext) -> None:
+        context.cancelled.set()
+        if context.interruption is not None:
+            context.interruption.interrupt()
+
+    def _answer(self, job: Job, context: ActivityContext) -> Answer:
+        token = CURRENT.set(context)
+        try:
+            result = self._result(job, context)
+            return Answer(result, None, cancelled=False, cost=context.cost)
+        except BaseException as error:
+            failure = failure_told(error, self._converter)
+            return Answer(None, failure, is_cancelled_exception(error), context.cost)
+        finally:
+            CURRENT.reset(token)
+
+    def _result(self, job: Job, context: ActivityContext) -> dict[str, str]:
+        definition = self._definition(job.target)
+        values = decoded_arguments(definition, job.arguments, self._converter)
+        arguments = [[RawValue(each, self._converter) for each in values]] if definition.dynamic else values
+        assert context.interruption is not None
+        value = context.interruption.run(lambda: definition.fn(*arguments))
+        return encoded_result(definition, value, self._converter)
+
+    def _definition(self, target: str) -> ActivityDefinition:
+        if target not in self._definitions:
+            self._definitions[target] = ActivityDefinition.must_be(found_at(target))
+        return self._definitions[target]
+
+
+class _Forwarding(logging.Handler):
+    """Log records go to the worker, whose handlers decide what becomes of them."""
+
+    def __init__(self, child: Child) -> None:
+        super().__init__()
+        self._child = child
+
+    def emit(self, record: logging.LogRecord) -> None:
+        context = CURRENT.get()
+        try:
+            plain = _portable(record)
+            if context is None:
+                self._child.send("log", plain)
+            else:
+                with context.shield():
+                    self._child.send("log", plain)
+        except OSError:
+            self.handleError(record)
+
+
+def _portable(record: logging.LogRecord) -> dict[str, Any]:
+    """A record without what may not travel: its message is made, its traceback is text."""
+    told = dict(record.__dict__)
+    if record.exc_info and not record.exc_text:
+        told["exc_text"] = logging.Formatter().formatException(record.exc_info)
+    told |= {"msg": record.getMessage(), "args": None, "exc_info": None}
+    plain = (str, int, float, bool, dict, type(None))
+    return {name: value if isinstance(value, plain) else repr(value) for name, value in told.items()}
+
+
+def found_at(target: str) -> Any:
+    """What `module:qualname` names."""
+    module, _, path = target.partition(":")
+    found: Any = importlib.import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found

@@ -1,0 +1,250 @@
+"""One process for activities, and the thread that looks after it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from penstock.sdk.activities.process_child import Answer, Job, main
+from penstock.sdk.converting import DataConverter
+
+LINGER_S = 5.0
+"""How long a process may take to end by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The process ended before the function did."""
+
+    exit_code: int | None
+    began: bool
+
+    def __str__(self) -> str:
+        code = self.exit_code
+        if code is None:
+            return "it could not be started"
+        if code >= 0:
+            return f"exit code {code}"
+        try:
+            name = f" ({signal.Signals(-code).name})"
+        except ValueError:
+            name = ""
+        hint = ". The system does that, too, when memory runs out" if -code == 9 else ""
+        return f"signal {-code}{name}{hint}"
+
+
+@dataclass(slots=True)
+class _Asked:
+    job: Job
+    beat: Callable[[Any], None]
+    future: Future[Answer | Died]
+    began: bool = False
+
+
+class ProcessSlot:
+    """Starts its process with the first job, and another one when that has died or served long enough.
+
+    All that concerns the process happens in one thread of its own; only `kill` does not wait for that thread, which
+    may itself wait for a process that does not listen.
+    """
+
+    def __init__(
+        self,
+        context: BaseContext,
+        converter: DataConverter,
+        *,
+        recycle_after: int | None,
+        name: str = "activity-process",
+    ) -> None:
+        self._start_method, self._converter, self._recycle_after = context, converter, recycle_after
+        self._name = name
+        self._orders: deque[Callable[[], None]] = deque()
+        self._bell, self._ringer = socket.socketpair()
+        self._process: BaseProcess | None = None
+        self._connection: Connection | None = None
+        self._listening = False
+        self._reaping = threading.Lock()
+        self._asked: _Asked | None = None
+        self._served = 0
+        self._closing = False
+        self._thread = threading.Thread(target=self._attend, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def pid(self) -> int | None:
+        process = self._process
+        return None if process is None else process.pid
+
+    def run(self, job: Job, beat: Callable[[Any], None]) -> Future[Answer | Died]:
+        """Run a job; one at a time."""
+        asked = _Asked(job, beat, Future())
+        self._order(lambda: self._begin(asked))
+        return asked.future
+
+    def tell(self, word: str, number: int) -> None:
+        """Tell the process `cancel` or `shutdown` about a job."""
+        self._order(lambda: self._say(word, number))
+
+    def kill(self) -> None:
+        with self._reaping:
+            process = self._process
+            if process is not None and process.is_alive():
+                process.kill()
+
+    def close(self) -> None:
+        """End the process when it has nothing to do."""
+        self._order(self._close)
+
+    def join(self, timeout_s: float | None = None) -> None:
+        self._thread.join(timeout_s)
+
+    def _order(self, order: Callable[[], None]) -> None:
+        self._orders.append(order)
+        with contextlib.suppress(OSError):
+            self._ringer.send(b".")
+
+    # In the thread of the slot
+
+    def _attend(self) -> None:
+        while not self._closing or self._asked is not None:
+            ready = wait(self._awaited())
+            if self._bell in ready:
+                self._take_orders()
+            elif self._connection in ready:
+                self._hear()
+            else:
+                self._bury()
+        self._end()
+        self._bell.close()
+        self._ringer.close()
+
+    def _awaited(self) -> list[Any]:
+        found: list[Any] = [self._bell]
+        if self._process is not None:
+            found.append(self._process.sentinel)
+            if self._listening:
+                found.append(self._connection)
+        return found
+
+    def _take_orders(self) -> None:
+        self._bell.recv(4096)
+        while self._orders:
+            self._orders.popleft()()
+
+    def _begin(self, asked: _Asked) -> None:
+        if not asked.future.set_running_or_notify_cancel():
+            return
+        self._asked = asked
+        self._hand_over(asked)
+
+    def _hand_over(self, asked: _Asked) -> None:
+        try:
+            if self._process is None:
+                self._start()
+        except Exception:
+            logging.getLogger(__name__).exception("A process for activities could not be started")
+            self._ended(Died(None, began=False))
+            return
+        self._say("run", asked.job)
+
+    def _start(self) -> None:
+        ours, theirs = self._start_method.Pipe()
+        level = logging.getLogger().getEffectiveLevel()
+        process = self._start_method.Process(  # type: ignore[attr-defined]
+            target=main, args=(theirs, self._converter, level), name=self._name
+        )
+        try:
+            process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._process, self._connection, self._listening, self._served = process, ours, True, 0
+
+    def _say(self, word: str, value: Any) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(OSError):  # it has died, and will be buried
+                self._connection.send((word, value))
+
+    def _hear(self) -> None:
+        assert self._connection is not None
+        try:
+            word, value = self._connection.recv()
+        except (EOFError, OSError):
+            self._listening = False
+            return
+        match word:
+            case "began" if self._asked is not None:
+                self._asked.began = True
+            case "beat" if self._asked is not None:
+                self._asked.beat(value)
+            case "log":
+                _log(value)
+            case "done":
+                self._served += 1
+                self._ended(value)
+                if self._recycle_after is not None and self._served >= self._recycle_after:
+                    self._end()
+
+    def _bury(self) -> None:
+        """The process has ended by itself: hear its last words, then tell who waits for it."""
+        while self._listening and self._connection is not None and self._connection.poll(0):
+            self._hear()
+        fresh, code = self._served == 0, self._reap()
+        asked = self._asked
+        if asked is None:
+            return
+        if not asked.began and not fresh and not self._closing:
+            self._hand_over(asked)  # it died between two jobs, and this one was never seen
+            return
+        self._ended(Died(code, asked.began))
+
+    def _ended(self, how: Answer | Died) -> None:
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            asked.future.set_result(how)
+
+    def _close(self) -> None:
+        self._closing = True
+
+    def _end(self) -> None:
+        """Have the process end, by itself or not."""
+        if self._process is None:
+            return
+        self._say("end", None)
+        self._process.join(LINGER_S)
+        self.kill()
+        while self._listening and self._connection is not None and self._connection.poll(0):
+            self._hear()
+        self._reap()
+
+    def _reap(self) -> int | None:
+        assert self._process is not None
+        assert self._connection is not None
+        with self._reaping:
+            self._process.join()
+            code = self._process.exitcode
+            self._process.close()
+            self._connection.close()
+            self._process = self._connection = None
+            self._listening = False
+        return code
+
+
+def _log(told: dict[str, Any]) -> None:
+    record = logging.makeLogRecord(told)
+    logger = logging.getLogger(record.name)
+    if logger.isEnabledFor(record.levelno):
+        logger.handle(record)

@@ -1,0 +1,131 @@
+"""Processes for activities: one per slot, started when they are needed."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import multiprocessing
+import pickle
+import sys
+import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from multiprocessing import util as _before_ours  # noqa: F401 - what it does at exit must be registered first
+from typing import Any, Literal
+
+from penstock.sdk.activities.definition import ActivityDefinition
+from penstock.sdk.activities.process_child import found_at
+from penstock.sdk.activities.process_slot import LINGER_S, ProcessSlot
+from penstock.sdk.converting import DataConverter
+
+StartMethod = Literal["spawn", "forkserver"]
+"""A bare fork would copy locks that threads of the worker hold."""
+
+_LIVE: weakref.WeakSet[ProcessSlot] = weakref.WeakSet()
+
+
+class Processes:
+    def __init__(
+        self,
+        most: int,
+        converter: DataConverter,
+        *,
+        method: StartMethod = "spawn",
+        recycle_after: int | None = None,
+    ) -> None:
+        if recycle_after is not None and recycle_after < 1:
+            raise ValueError(
+                f"A process serves at least 1 activity before it is replaced, not {recycle_after}"
+            )
+        if method not in ("spawn", "forkserver"):
+            raise ValueError(f'Processes are started by "spawn" or "forkserver", not {method!r}')
+        self._context = multiprocessing.get_context(method)
+        self._converter, self._recycle_after = converter, recycle_after
+        self._room = asyncio.Semaphore(most)
+        self._free: list[ProcessSlot] = []
+        self._all: list[ProcessSlot] = []
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[ProcessSlot]:
+        """A process of one's own, for a while."""
+        async with self._room:
+            slot = self._free.pop() if self._free else self._new()
+            try:
+                yield slot
+            finally:
+                self._free.append(slot)
+
+    def kill(self) -> None:
+        for each in self._all:
+            each.kill()
+
+    async def close(self) -> None:
+        """End all processes and wait until they are gone."""
+        for each in self._all:
+            each.close()
+        for each in self._all:
+            await asyncio.to_thread(each.join)
+            _LIVE.discard(each)
+        self._all, self._free = [], []
+
+    def _new(self) -> ProcessSlot:
+        slot = ProcessSlot(
+            self._context,
+            self._converter,
+            recycle_after=self._recycle_after,
+            name=f"activity-process-{len(self._all) + 1}",
+        )
+        self._all.append(slot)
+        _LIVE.add(slot)
+        return slot
+
+
+def check_converter(converter: DataConverter) -> None:
+    """Raises a TypeError where the converter cannot be handed to a process."""
+    try:
+        pickle.dumps(converter)
+    except Exception as error:
+        raise TypeError(
+            f"The data converter cannot be handed to processes of activities: {error}. Define its codecs at the top of "
+            "a module, and let them hold nothing that cannot be pickled"
+        ) from error
+
+
+def target_of(definition: ActivityDefinition) -> str:
+    """`module:qualname` of an activity that runs in processes; a TypeError that names the fix where it has none."""
+    fn: Any = definition.fn
+    module, path = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
+    if module is None or path is None or getattr(fn, "__self__", None) is not None:
+        raise TypeError(_unreachable(definition, "it belongs to an object"))
+    if "<locals>" in path:
+        raise TypeError(_unreachable(definition, f"it is defined inside of a function ({path})"))
+    if module == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+        raise TypeError(_unreachable(definition, "it is defined in an interactive session"))
+    target = f"{module}:{path}"
+    try:
+        found = found_at(target)
+    except (ImportError, AttributeError) as error:
+        raise TypeError(_unreachable(definition, f"{target} cannot be imported ({error})")) from error
+    if ActivityDefinition.of(found) != definition:
+        raise TypeError(_unreachable(definition, f"{target} is something else"))
+    return target
+
+
+def _unreachable(definition: ActivityDefinition, why: str) -> str:
+    return (
+        f"{definition.told} runs in processes, which import it by its name, and {why}. "
+        'Make it a function at the top of a module, or run it in a thread: @activity.defn(runs_in="thread")'
+    )
+
+
+def _at_exit() -> None:
+    """A program that ends without closing its worker is not kept from ending by its processes."""
+    slots = list(_LIVE)
+    for each in slots:
+        each.close()
+        each.kill()
+    for each in slots:
+        each.join(LINGER_S)
+
+
+atexit.register(_at_exit)

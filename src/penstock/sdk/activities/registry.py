@@ -1,0 +1,46 @@
+"""Which activities a worker runs, by their names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from penstock.sdk.activities.definition import ActivityDefinition
+from penstock.sdk.failures import ApplicationError
+
+
+class Registry:
+    def __init__(self, definitions: Sequence[ActivityDefinition]) -> None:
+        self._by_name: dict[str, ActivityDefinition] = {}
+        self._dynamic: ActivityDefinition | None = None
+        for each in definitions:
+            self._add(each)
+
+    def found(self, name: str) -> ActivityDefinition:
+        """The activity that runs for a name; an ApplicationError that names those that there are."""
+        found = self._by_name.get(name, self._dynamic)
+        if found is None:
+            raise ApplicationError(self._unknown(name), type="NotFoundError")
+        return found
+
+    def _add(self, definition: ActivityDefinition) -> None:
+        if definition.dynamic or definition.name is None:
+            if self._dynamic is not None:
+                raise ValueError(
+                    "A worker has one dynamic activity at most: it runs for all names that are left"
+                )
+            self._dynamic = definition
+        elif definition.name in self._by_name:
+            raise ValueError(
+                f'Two activities are named "{definition.name}": say @activity.defn(name=…) for one'
+            )
+        else:
+            self._by_name[definition.name] = definition
+
+    def _unknown(self, name: str) -> str:
+        names = sorted(self._by_name)
+        if not names:
+            return f'This worker does not run activity "{name}": it has no activities'
+        close = difflib.get_close_matches(name, names, n=1)
+        meant = f' Was "{close[0]}" meant?' if close else ""
+        return f'This worker does not run activity "{name}", but {", ".join(names)}.{meant}'

@@ -1,0 +1,290 @@
+"""Runs activity tasks and says how they ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from penstock.sdk.activities.call import Call, Stop
+from penstock.sdk.activities.clock import Alarm, Clock, MachineClock
+from penstock.sdk.activities.context import ActivityContext
+from penstock.sdk.activities.definition import ActivityDefinition
+from penstock.sdk.activities.heartbeats import Heartbeats, throttle_interval
+from penstock.sdk.activities.info import ActivityInfo, WorkerFacts, info_of, kept_details
+from penstock.sdk.activities.interruption import Interruption
+from penstock.sdk.activities.outcomes import (
+    Outcome,
+    ProcessDied,
+    RemoteFailure,
+    cancelled,
+    completed,
+    dropped,
+    failed,
+    failure_told,
+    timed_out,
+)
+from penstock.sdk.activities.performing import Performing
+from penstock.sdk.activities.processes import Processes, StartMethod, check_converter, target_of
+from penstock.sdk.activities.registry import Registry
+from penstock.sdk.activities.threads import ActivityThreads
+from penstock.sdk.converting import DataConverter, Envelope
+from penstock.sdk.failures import is_cancelled_exception
+
+log = logging.getLogger(__name__)
+
+Task = Mapping[str, Any]
+Heartbeat = Callable[[Task, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class ActivityRunner:
+    """Carries out activity tasks. What was told to stop and does not is counted as `stuck`.
+
+    `auto_heartbeat` holds for activities that say nothing of it themselves. What was told to stop is waited for as
+    long as `cancel_grace`; a process is killed then.
+    """
+
+    def __init__(
+        self,
+        definitions: Sequence[ActivityDefinition],
+        converter: DataConverter,
+        *,
+        heartbeat: Heartbeat,
+        worker: WorkerFacts,
+        executor: Executor | None = None,
+        thread_slots: int = 100,
+        process_slots: int | None = None,
+        process_start_method: StartMethod = "spawn",
+        process_recycle_after: int | None = None,
+        default_heartbeat_throttle_interval: timedelta = timedelta(seconds=30),
+        max_heartbeat_throttle_interval: timedelta = timedelta(seconds=60),
+        auto_heartbeat: bool | timedelta = False,
+        cancel_grace: timedelta = timedelta(seconds=10),
+        interceptors: Sequence[Any] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        if isinstance(executor, ProcessPoolExecutor):
+            raise TypeError(
+                'The executor is for threads. For a process say @activity.defn(runs_in="process")'
+            )
+        self._registry = Registry(definitions)
+        targets = {each.name: target_of(each) for each in definitions if each.kind == "process"}
+        if targets:
+            check_converter(converter)
+        self._own_threads = None if executor is not None else ActivityThreads(max(1, thread_slots))
+        self._processes = Processes(
+            process_slots or max(1, thread_slots),
+            converter,
+            method=process_start_method,
+            recycle_after=process_recycle_after,
+        )
+        around = [each for each in interceptors if hasattr(each, "intercept_activity")]
+        threads = executor or self._own_threads
+        assert threads is not None
+        self._performing = Performing(converter, threads, self._processes, targets, around)
+        self._converter, self._heartbeat, self._worker = converter, heartbeat, worker
+        self._throttle = (default_heartbeat_throttle_interval, max_heartbeat_throttle_interval)
+        self._auto_heartbeat, self._grace_s = auto_heartbeat, cancel_grace.total_seconds()
+        self._clock: Clock = clock or MachineClock()
+        self._running: set[Call] = set()
+        self._stuck: set[asyncio.Future[Any]] = set()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._shutting_down = False
+
+    @property
+    def stuck(self) -> int:
+        """Functions that were told to stop and go on. Each holds its thread, or its place in the event loop."""
+        return len(self._stuck)
+
+    async def run(self, task: Task) -> Outcome:
+        """Carry out an activity task as it was polled. What the activity raises is told in the outcome."""
+        try:
+            definition = self._registry.found(str(task["activity_type"]))
+            info = info_of(task, self._worker, self._converter, self._clock.now())
+        except Exception as error:
+            return failed(failure_told(error, self._converter))
+        call, beats = self._attempt(definition, info, task)
+        try:
+            outcome = await self._carry_out(call, task.get("arguments"))
+            if outcome["action"] == "fail":
+                await beats.flush()
+        finally:
+            await beats.close()
+        return dropped("lease_lost") if call.lost else outcome
+
+    async def run_local(self, activity_type: str, arguments: Any, info: ActivityInfo) -> Outcome:
+        """Carry out a local activity. Nobody hears its heartbeats; cancelling this call stops it."""
+        try:
+            definition = self._registry.found(activity_type)
+        except Exception as error:
+            return failed(failure_told(error, self._converter))
+        return await self._carry_out(self._call(definition, info, _unheard), arguments)
+
+    def shut_down(self) -> None:
+        """Tell activities that the worker stops. They go on."""
+        self._shutting_down = True
+        for call in self._running:
+            call.shut_down()
+
+    async def close(self, grace: timedelta = timedelta(0)) -> None:
+        """Stop what has not ended within the grace, and let go of threads and processes."""
+        self.shut_down()
+        await self._within(grace.total_seconds())
+        for call in tuple(self._running):
+            call.stop(Stop.SHUTDOWN)
+        await self._quiet.wait()
+        await self._processes.close()
+        if self._own_threads is not None:
+            self._own_threads.shutdown()
+
+    # One attempt
+
+    def _attempt(
+        self, definition: ActivityDefinition, info: ActivityInfo, task: Task
+    ) -> tuple[Call, Heartbeats]:
+        every = self._every(definition, info)
+        interval = throttle_interval(info.heartbeat_timeout, *self._throttle)
+        beats = Heartbeats(
+            partial(self._heartbeat, task),
+            lambda answer: _heed(call, answer),
+            interval if every is None else min(interval, every),
+            self._clock,
+            before=kept_details(task),
+        )
+        call = self._call(definition, info, beats.beat)
+        if every is not None:
+            beats.repeat_every(every)
+        return call, beats
+
+    def _call(self, definition: ActivityDefinition, info: ActivityInfo, tell: Callable[[Any], None]) -> Call:
+        what = f"the heartbeat of {definition.told}"
+
+        def heartbeat(details: tuple[Any, ...]) -> None:
+            tell(self._converter.encode_arguments(details, what))
+
+        interruption = Interruption() if definition.kind == "thread" else None
+        context = ActivityContext(info, heartbeat, interruption=interruption)
+        call = Call(definition, context, self._clock.now(), tell)
+        if self._shutting_down:
+            call.shut_down()
+        return call
+
+    def _every(self, definition: ActivityDefinition, info: ActivityInfo) -> timedelta | None:
+        """How often it heartbeats by itself; None: never."""
+        auto = self._auto_heartbeat if definition.auto_heartbeat is None else definition.auto_heartbeat
+        if isinstance(auto, timedelta):
+            return auto
+        if not auto:
+            return None
+        return min(self._throttle) if info.heartbeat_timeout is None else info.heartbeat_timeout / 2
+
+    async def _carry_out(self, call: Call, arguments: Any) -> Outcome:
+        self._running.add(call)
+        self._quiet.clear()
+        work = asyncio.create_task(self._performing.perform(call, arguments))
+        work.add_done_callback(lambda _: call.end())
+        alarms: list[Alarm] = []
+        call.ended.add_done_callback(lambda _: self._over(call, work, alarms))
+        call.pressed = lambda: alarms.append(self._clock.call_later(self._grace_s, call.give_up))
+        if call.deadline_s is not None:
+            alarms.append(self._clock.call_later(call.deadline_s, partial(call.stop, Stop.TIMED_OUT)))
+        try:
+            await asyncio.shield(call.ended)
+        except asyncio.CancelledError:
+            call.stop(Stop.SHUTDOWN)
+            raise
+        return self._outcome(call, work)
+
+    def _over(self, call: Call, work: asyncio.Task[Envelope], alarms: list[Alarm]) -> None:
+        for each in alarms:
+            each.cancel()
+        self._running.discard(call)
+        if not self._running:
+            self._quiet.set()
+        if not work.done():
+            self._leave_behind(call, work)
+        elif not work.cancelled():
+            work.exception()  # whoever waited for it may be gone
+
+    def _leave_behind(self, call: Call, work: asyncio.Task[Envelope]) -> None:
+        self._stuck.add(work)
+        work.add_done_callback(partial(self._came_back, call))
+        log.error(
+            "%s was told to stop and goes on; it keeps its place until it ends%s",
+            call.definition.told,
+            _stack(call, work),
+            extra=call.context.info.ids,
+        )
+
+    def _came_back(self, call: Call, work: asyncio.Future[Any]) -> None:
+        self._stuck.discard(work)
+        if not work.cancelled():
+            work.exception()
+        log.info("%s has ended at last", call.definition.told, extra=call.context.info.ids)
+
+    def _outcome(self, call: Call, work: asyncio.Task[Envelope]) -> Outcome:
+        if not work.done():
+            return self._stopped(call, asyncio.CancelledError())
+        try:
+            return completed(work.result(), call.context.cost)
+        except (Exception, asyncio.CancelledError) as error:
+            if call.why is not None and _is_stop(error):
+                return self._stopped(call, error)
+            return failed(failure_told(error, self._converter), call.context.cost)
+
+    def _stopped(self, call: Call, error: BaseException) -> Outcome:
+        cost = call.context.cost
+        match call.why:
+            case Stop.LOST:
+                return dropped("lease_lost")
+            case Stop.SHUTDOWN:
+                return dropped("worker_shutdown")
+            case Stop.TIMED_OUT:
+                return failed(timed_out(call.definition, call.timeout_kind, call.deadline_s or 0), cost)
+            case _:
+                return failed(cancelled(error, self._converter), cost)
+
+    async def _within(self, seconds: float) -> None:
+        """Wait until nothing runs, or for so long."""
+        sleeping = asyncio.create_task(self._clock.sleep(seconds))
+        quiet = asyncio.create_task(self._quiet.wait())
+        await asyncio.wait({sleeping, quiet}, return_when=asyncio.FIRST_COMPLETED)
+        for each in (sleeping, quiet):
+            each.cancel()
+
+
+def _heed(call: Call, answer: Mapping[str, Any]) -> None:
+    """What the server says to a heartbeat."""
+    if not answer.get("can_continue", True):
+        call.stop(Stop.LOST)
+    elif answer.get("cancel_requested"):
+        call.stop(Stop.CANCEL)
+
+
+def _is_stop(error: BaseException) -> bool:
+    """Whether the code ended because it was told to."""
+    if isinstance(error, RemoteFailure):
+        return error.cancelled
+    return isinstance(error, ProcessDied) or is_cancelled_exception(error)
+
+
+def _stack(call: Call, work: asyncio.Task[Envelope]) -> str:
+    """Where the code is, as text behind a message."""
+    interruption = call.context.interruption
+    frame = sys._current_frames().get(interruption.thread) if interruption and interruption.thread else None
+    if frame is not None:
+        return ":\n" + "".join(traceback.format_stack(frame))
+    return "".join(
+        f"\n  {each.f_code.co_filename}:{each.f_lineno} in {each.f_code.co_name}" for each in work.get_stack()
+    )
+
+
+def _unheard(details: Any) -> None:
+    """Heartbeats of local activities go nowhere."""

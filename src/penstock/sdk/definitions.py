@@ -1,0 +1,266 @@
+"""What the decorators of `penstock.workflow` collect: a workflow with its handlers, checked when it is defined."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+DEFINITION = "__penstock_workflow__"
+RUN = "__penstock_run__"
+INIT = "__penstock_init__"
+HANDLER = "__penstock_handler__"
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class DefinitionError(ValueError):
+    """Something that is wrong with a definition; the text names it and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What a function takes, its `self` left out."""
+
+    types: tuple[Any, ...]
+    """Type hints in order; `Any` where there is none."""
+    required: int
+    names: tuple[str, ...]
+    variadic: bool = False
+
+    def accepts(self, count: int) -> bool:
+        return self.required <= count and (self.variadic or count <= len(self.types))
+
+    def in_words(self) -> str:
+        most = "or more" if self.variadic else ""
+        if not self.variadic and len(self.types) != self.required:
+            most = f"to {len(self.types)}"
+        return " ".join(part for part in (str(self.required), most) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A method that hears a signal, answers a query or carries out an update."""
+
+    kind: str
+    name: str | None
+    """None: for every name that no other handler has."""
+    fn: Callable[..., Any]
+    parameters: Parameters
+    result: Any
+    is_async: bool
+    validator: Callable[..., Any] | None = None
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowDefinition:
+    name: str | None
+    """None: of every type that no other definition has."""
+    cls: type
+    run: Callable[..., Any]
+    parameters: Parameters
+    result: Any
+    signals: Mapping[str | None, Handler] = field(default_factory=dict)
+    queries: Mapping[str | None, Handler] = field(default_factory=dict)
+    updates: Mapping[str | None, Handler] = field(default_factory=dict)
+    takes_input: bool = False
+    """Whether `__init__` is given the arguments, too."""
+    failure_exception_types: tuple[type[BaseException], ...] = ()
+    is_guarded: bool = True
+    fingerprint: str = ""
+
+    @staticmethod
+    def of(cls: type) -> WorkflowDefinition:
+        found = cls.__dict__.get(DEFINITION)
+        if not isinstance(found, WorkflowDefinition):
+            raise DefinitionError(
+                f"{_called(cls)} is no workflow: put @workflow.defn above the class and @workflow.run above "
+                "its run method."
+            )
+        return found
+
+
+def define(
+    cls: type,
+    name: str | None,
+    *,
+    dynamic: bool,
+    failure_exception_types: tuple[type[BaseException], ...] = (),
+    is_guarded: bool = True,
+) -> WorkflowDefinition:
+    """Read a class that is to be a workflow. Raises `DefinitionError`."""
+    if not inspect.isclass(cls):
+        raise DefinitionError(f"@workflow.defn goes above a class, not above {cls!r}.")
+    runs = _marked(cls, RUN)
+    if not runs:
+        raise DefinitionError(f"{_called(cls)} has no run method: put @workflow.run above one async method.")
+    if len(runs) > 1:
+        raise DefinitionError(
+            f"{_called(cls)} has several run methods: {_names(runs)}. Keep one @workflow.run."
+        )
+    run = runs[0]
+    if run.__qualname__ != f"{cls.__qualname__}.{run.__name__}":
+        raise DefinitionError(
+            f"{_called(cls)} inherits its run method from {run.__qualname__.rpartition('.')[0]}: define one in the "
+            "class itself, so that what runs can be seen there."
+        )
+    hints = _hints(run)
+    definition = WorkflowDefinition(
+        name=None if dynamic else (name or cls.__name__),
+        cls=cls,
+        run=run,
+        parameters=parameters_of(run, hints, f"the run method of {_called(cls)}"),
+        result=hints.get("return"),
+        signals=_handlers(cls, "signal"),
+        queries=_handlers(cls, "query"),
+        updates=_handlers(cls, "update"),
+        takes_input=bool(getattr(cls.__init__, INIT, False)),
+        failure_exception_types=failure_exception_types,
+        is_guarded=is_guarded,
+        fingerprint=_fingerprint(cls),
+    )
+    if not definition.takes_input and _required(cls.__init__) > 0:
+        raise DefinitionError(
+            f"{_called(cls)}.__init__ takes arguments: put @workflow.init above it if it is to get those of the run "
+            "method, or let it take none."
+        )
+    return definition
+
+
+def parameters_of(
+    fn: Callable[..., Any], hints: Mapping[str, Any], what: str, *, has_self: bool = True
+) -> Parameters:
+    """The parameters behind `self`. Keyword-only ones have no place on the wire."""
+    found = list(inspect.signature(fn).parameters.values())[has_self:]
+    types: list[Any] = []
+    names: list[str] = []
+    required, variadic = 0, False
+    for each in found:
+        if each.kind is inspect.Parameter.VAR_POSITIONAL:
+            variadic = True
+        elif each.kind in POSITIONAL:
+            types.append(hints.get(each.name, Any))
+            names.append(each.name)
+            required += each.default is inspect.Parameter.empty
+        else:
+            raise DefinitionError(
+                f"{what} takes {each.name!r} by keyword only; arguments travel by position, so drop the *."
+            )
+    return Parameters(tuple(types), required, tuple(names), variadic)
+
+
+def handler_from(
+    kind: str, name: str | None, fn: Callable[..., Any], validator: Callable[..., Any] | None
+) -> Handler:
+    """A handler that is set while a run goes on: a function without `self`."""
+
+    def method(_: Any, *arguments: Any) -> Any:
+        return fn(*arguments)
+
+    def check(_: Any, *arguments: Any) -> Any:
+        assert validator is not None
+        return validator(*arguments)
+
+    hints = _hints(fn)
+    found = parameters_of(fn, hints, f"the handler of {kind} {name!r}", has_self=False)
+    return Handler(
+        kind=kind,
+        name=name,
+        fn=method,
+        parameters=found,
+        result=hints.get("return"),
+        is_async=inspect.iscoroutinefunction(fn),
+        validator=None if validator is None else check,
+    )
+
+
+def handler_of(fn: Callable[..., Any]) -> tuple[str, str | None] | None:
+    """Kind and name of a handler, if a method is one."""
+    found: tuple[str, str | None] | None = getattr(fn, HANDLER, None)
+    return found
+
+
+def definition_of(workflow: Any) -> WorkflowDefinition | None:
+    """The definition behind a class or its run method; None for a name."""
+    if isinstance(workflow, str):
+        return None
+    if inspect.isclass(workflow):
+        return WorkflowDefinition.of(workflow)
+    owner = getattr(workflow, "__penstock_owner__", None)
+    if owner is not None:
+        return WorkflowDefinition.of(owner)
+    raise DefinitionError(
+        f"{_called(workflow)} names no workflow: give the class, its @workflow.run method, or the name as text."
+    )
+
+
+def _handlers(cls: type, kind: str) -> dict[str | None, Handler]:
+    found: dict[str | None, Handler] = {}
+    for fn in _marked(cls, HANDLER):
+        said = handler_of(fn)
+        if said is None or said[0] != kind:
+            continue
+        name = said[1]
+        if name in found:
+            shown = "for all names" if name is None else repr(name)
+            raise DefinitionError(
+                f"{_called(cls)} has two handlers of {kind} {shown}: give one another name."
+            )
+        hints = _hints(fn)
+        what = f"the handler of {kind} {name!r} of {_called(cls)}"
+        found[name] = Handler(
+            kind=kind,
+            name=name,
+            fn=fn,
+            parameters=parameters_of(fn, hints, what),
+            result=hints.get("return"),
+            is_async=inspect.iscoroutinefunction(fn),
+            validator=getattr(fn, "__penstock_validator__", None),
+            description=(inspect.getdoc(fn) or "").partition("\n")[0],
+        )
+    return found
+
+
+def _marked(cls: type, mark: str) -> list[Callable[..., Any]]:
+    """Methods with a mark, in the order in which they are written; those of bases last."""
+    seen: dict[str, Callable[..., Any]] = {}
+    for base in cls.__mro__:
+        for name, value in vars(base).items():
+            if callable(value) and hasattr(value, mark):
+                seen.setdefault(name, value)
+    return list(seen.values())
+
+
+def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
+    """Type hints, as far as they can be told: names that exist only for checkers give none."""
+    try:
+        return typing.get_type_hints(fn)
+    except (NameError, TypeError):
+        return {}
+
+
+def _required(fn: Any) -> int:
+    if fn is object.__init__:
+        return 0
+    found = list(inspect.signature(fn).parameters.values())[1:]
+    return sum(each.kind in POSITIONAL and each.default is inspect.Parameter.empty for each in found)
+
+
+def _fingerprint(cls: type) -> str:
+    """Changes with the code of the class, so that the server sees when a worker has other code."""
+    try:
+        text = inspect.getsource(cls)
+    except (OSError, TypeError):
+        text = repr(sorted(name for name in vars(cls)))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _called(thing: Any) -> str:
+    return getattr(thing, "__qualname__", None) or repr(thing)
+
+
+def _names(fns: list[Callable[..., Any]]) -> str:
+    return ", ".join(fn.__name__ for fn in fns)

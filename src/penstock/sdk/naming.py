@@ -1,0 +1,122 @@
+"""What a caller means by a class, a function or a name: which workflow, activity, signal, query or update."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from penstock.sdk.activities.definition import ActivityDefinition
+from penstock.sdk.definitions import Parameters, definition_of, handler_of, parameters_of
+
+
+class _Unset:
+    """No argument was given; None is one."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+UNSET: Final[Any] = _Unset()
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What is called: its name, what it takes and what it gives, as far as that is known here."""
+
+    kind: str
+    name: str
+    result_type: Any = None
+    least: int = 0
+    most: int | None = None
+    """None: any number of arguments."""
+    takes: str | None = None
+
+    def arguments(self, arg: Any, args: Sequence[Any]) -> list[Any]:
+        """The arguments of a call. A number that the code cannot take is refused here, not on a worker."""
+        if isinstance(args, str | bytes):
+            raise TypeError(f"args of {self.kind} {self.name!r} must be a list of arguments, not one text")
+        if arg is not UNSET and args:
+            raise TypeError(f"{self.kind} {self.name!r}: give one argument, or several as args=[…], not both")
+        given = list(args) if arg is UNSET else [arg]
+        if len(given) < self.least or (self.most is not None and len(given) > self.most):
+            raise TypeError(f"{self.kind} {self.name!r} takes {self.takes}; {len(given)} given")
+        return given
+
+
+def workflow_named(workflow: object) -> Called:
+    """A workflow by its class, its run method or its name."""
+    if isinstance(workflow, str):
+        return by_name("workflow", workflow)
+    found = definition_of(workflow)
+    if found is None or found.name is None:
+        raise TypeError("A dynamic workflow runs for every name: start it by the name that is meant")
+    return _with_parameters(Called("workflow", found.name, found.result), found.parameters)
+
+
+def signal_named(signal: object) -> Called:
+    """A signal by the method that hears it, or its name."""
+    return _handler_named("signal", signal)
+
+
+def query_named(query: object) -> Called:
+    return _handler_named("query", query)
+
+
+def update_named(update: object) -> Called:
+    return _handler_named("update", update)
+
+
+def activity_named(activity: object) -> Called:
+    """An activity by its function, or its name."""
+    if isinstance(activity, str):
+        return by_name("activity", activity)
+    found = ActivityDefinition.must_be(activity)
+    if found.name is None:
+        raise TypeError("A dynamic activity runs for every name: start it by the name that is meant")
+    least, most = found.required, len(found.parameters)
+    return Called("activity", found.name, found.ret_type, least, most, _takes(found.parameters, least))
+
+
+def _handler_named(kind: str, handler: object) -> Called:
+    if isinstance(handler, str):
+        return by_name(kind, handler)
+    said = handler_of(handler) if callable(handler) else None
+    if not callable(handler) or said is None or said[0] != kind:
+        shown = getattr(handler, "__qualname__", repr(handler))
+        raise TypeError(f"{shown} is no {kind}: give a method under @workflow.{kind}, or the name as text")
+    if said[1] is None:
+        raise TypeError(f"A dynamic {kind} handler hears every name: give the name that is meant")
+    hints = hints_of(handler)
+    return _with_parameters(
+        Called(kind, said[1], hints.get("return")), parameters_of(handler, hints, f"{kind} {said[1]!r}")
+    )
+
+
+def _with_parameters(called: Called, parameters: Parameters) -> Called:
+    most = None if parameters.variadic else len(parameters.types)
+    takes = _takes(parameters.names, parameters.required)
+    return replace(called, least=parameters.required, most=most, takes=takes)
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Type hints, as far as they can be told here."""
+    try:
+        return typing.get_type_hints(function)
+    except (NameError, TypeError):
+        return {}
+
+
+def by_name(kind: str, name: str) -> Called:
+    if not name:
+        raise ValueError(f"The name of a {kind} must not be empty")
+    return Called(kind, name)
+
+
+def _takes(parameters: Sequence[str], least: int) -> str:
+    """How a message says what may be given."""
+    if not parameters:
+        return "no arguments"
+    number = str(len(parameters)) if least == len(parameters) else f"{least} to {len(parameters)}"
+    return f"{number} argument{'' if number == '1' else 's'} ({', '.join(parameters)})"

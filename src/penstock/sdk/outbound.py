@@ -1,0 +1,443 @@
+"""What a client asks of a server, as values that interceptors may change, and the last link of their chain."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, Literal
+
+import msgspec
+
+from penstock.sdk.converting import DataConverter
+from penstock.sdk.descriptions import ActivityExecutionDescription, WorkflowExecutionDescription
+from penstock.sdk.failures import ServerRefused, refusal
+from penstock.sdk.priority import Priority
+from penstock.sdk.retry import RetryPolicy
+from penstock.sdk.transport import Transport, route
+
+Json = dict[str, Any]
+UpdateStage = Literal["accepted", "completed"]
+
+BATCH_ITEMS_MAX: Final = 100
+BATCH_BYTES_MAX: Final = 1_500_000
+"""Well below the body that a server accepts, unless it was set to accept less."""
+QUERY_SECONDS: Final = 60.0
+WAIT_SECONDS: Final = 30
+"""How long the server is asked to hold a request that waits for an outcome; then it is asked again."""
+
+
+class WorkflowIDConflictPolicy(StrEnum):
+    """What a start does when the id is in use by an open run. An id of a closed run is always refused."""
+
+    FAIL = "fail"
+    USE_EXISTING = "use-existing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartWorkflowInput:
+    """A start, with a signal if one goes with it."""
+
+    workflow: str
+    args: Sequence[Any]
+    id: str
+    task_queue: str
+    request_id: str
+    execution_timeout: timedelta | None = None
+    run_timeout: timedelta | None = None
+    id_conflict_policy: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.FAIL
+    memo: Mapping[str, Any] | None = None
+    search_attributes: Mapping[str, Any] | None = None
+    priority: Priority | None = None
+    business_key: str | None = None
+    build_id: str | None = None
+    start_signal: str | None = None
+    start_signal_args: Sequence[Any] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StartedWorkflow:
+    id: str
+    run_id: str
+    is_new: bool
+    """False: the run that has the id already, as `USE_EXISTING` wants it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInput:
+    """Whom a request is about: the current run of an id, or a named one."""
+
+    id: str
+    run_id: str | None
+
+    @property
+    def path(self) -> str:
+        return route("workflows", self.id) + ("" if self.run_id is None else route("runs", self.run_id))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalWorkflowInput(RunInput):
+    signal: str
+    args: Sequence[Any]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryWorkflowInput(RunInput):
+    query: str
+    args: Sequence[Any]
+    result_type: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateWorkflowInput(RunInput):
+    """An update. Sent again under its `update_id`, it is the same one, and tells how it stands."""
+
+    update: str
+    args: Sequence[Any]
+    update_id: str
+    wait_for: UpdateStage
+    wait_s: int = WAIT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateState:
+    """How an update stands. An update that failed is raised, not returned."""
+
+    run_id: str
+    is_completed: bool
+    result: Json | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndWorkflowInput(RunInput):
+    reason: str | None
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartActivityInput:
+    """The start of a standalone activity."""
+
+    activity: str
+    args: Sequence[Any]
+    id: str
+    task_queue: str
+    request_id: str
+    start_to_close_timeout: timedelta | None = None
+    schedule_to_start_timeout: timedelta | None = None
+    schedule_to_close_timeout: timedelta | None = None
+    heartbeat_timeout: timedelta | None = None
+    start_delay: timedelta | None = None
+    good_until: datetime | None = None
+    retry_policy: RetryPolicy | None = None
+    id_conflict_policy: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.FAIL
+    priority: Priority | None = None
+    business_key: str | None = None
+    build_id: str | None = None
+    cost_estimate: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartedActivity:
+    id: str
+    run_id: str
+    is_new: bool
+
+
+class OutboundInterceptor:
+    """One link of the chain between a client and its server. Override what you want to see, and call `next`."""
+
+    def __init__(self, next: OutboundInterceptor) -> None:  # noqa: A002 - the word that interceptors use
+        self.next = next
+
+    async def start_workflow(self, input: StartWorkflowInput) -> StartedWorkflow:  # noqa: A002
+        return await self.next.start_workflow(input)
+
+    async def signal_workflow(self, input: SignalWorkflowInput) -> None:  # noqa: A002
+        await self.next.signal_workflow(input)
+
+    async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002
+        return await self.next.query_workflow(input)
+
+    async def update_workflow(self, input: UpdateWorkflowInput) -> UpdateState:  # noqa: A002
+        """Called once for each wait, with the same `update_id`."""
+        return await self.next.update_workflow(input)
+
+    async def cancel_workflow(self, input: EndWorkflowInput) -> None:  # noqa: A002
+        await self.next.cancel_workflow(input)
+
+    async def terminate_workflow(self, input: EndWorkflowInput) -> None:  # noqa: A002
+        await self.next.terminate_workflow(input)
+
+    async def describe_workflow(self, input: RunInput) -> WorkflowExecutionDescription:  # noqa: A002
+        return await self.next.describe_workflow(input)
+
+    async def start_activity(self, input: StartActivityInput) -> StartedActivity:  # noqa: A002
+        return await self.next.start_activity(input)
+
+    async def start_activities(
+        self,
+        inputs: Sequence[StartActivityInput],
+    ) -> Sequence[StartedActivity | ServerRefused]:
+        """Many at once; not passed through `start_activity`."""
+        return await self.next.start_activities(inputs)
+
+    async def cancel_activity(self, id: str, reason: str | None) -> None:  # noqa: A002
+        await self.next.cancel_activity(id, reason)
+
+    async def describe_activity(self, id: str) -> ActivityExecutionDescription:  # noqa: A002
+        return await self.next.describe_activity(id)
+
+
+class ClientInterceptor:
+    """Gives a client a link of its own. The first of a client's interceptors is the outermost."""
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002
+        return next
+
+
+def chain(interceptors: Sequence[ClientInterceptor], last: OutboundInterceptor) -> OutboundInterceptor:
+    for each in reversed(interceptors):
+        last = each.intercept_client(last)
+    return last
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+class Wire(OutboundInterceptor):
+    """The last link: what is asked goes out over HTTP."""
+
+    def __init__(self, transport: Transport, converter: DataConverter) -> None:
+        super().__init__(self)
+        self._transport = transport
+        self._converter = converter
+
+    async def start_workflow(self, input: StartWorkflowInput) -> StartedWorkflow:  # noqa: A002
+        body = self._workflow_start(input)
+        path = route("workflows")
+        if input.start_signal is not None:
+            path = route("workflows", "signal-with-start")
+            del body["duplicate_policy"]
+            what = f'the signal "{input.start_signal}" of workflow "{input.workflow}"'
+            body |= {
+                "signal_name": input.start_signal,
+                "signal_input": self._converter.encode_arguments(input.start_signal_args, what),
+                "signal_request_id": input.request_id,
+            }
+        answer = await self._transport.control(
+            "POST", path, body, idempotent=True, idempotency_key=input.request_id
+        )
+        return StartedWorkflow(answer["workflow_id"], answer["run_id"], answer["outcome"] == "started_new")
+
+    def _workflow_start(self, start: StartWorkflowInput) -> Json:
+        return _said(
+            workflow_id=start.id,
+            workflow_type=start.workflow,
+            task_queue=start.task_queue,
+            input=self._converter.encode_arguments(start.args, f'workflow "{start.workflow}"'),
+            duplicate_policy=WorkflowIDConflictPolicy(start.id_conflict_policy).value,
+            execution_timeout_seconds=_whole_seconds(start.execution_timeout, "execution_timeout"),
+            run_timeout_seconds=_whole_seconds(start.run_timeout, "run_timeout"),
+            memo=_plain(start.memo),
+            search_attributes=_plain(start.search_attributes),
+            business_key=start.business_key,
+            build_id=start.build_id,
+        ) | _standing(start.priority)
+
+    async def signal_workflow(self, input: SignalWorkflowInput) -> None:  # noqa: A002
+        arguments = self._converter.encode_arguments(input.args, f'signal "{input.signal}"')
+        body = {"input": arguments, "request_id": input.request_id}
+        await self._transport.control(
+            "POST", input.path + route("signal", input.signal), body, idempotent=True
+        )
+
+    async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002
+        body = {"input": self._converter.encode_arguments(input.args, f'query "{input.query}"')}
+        path = input.path + route("query", input.query)
+        answer = await self._transport.control("POST", path, body, idempotent=True, timeout_s=QUERY_SECONDS)
+        result = answer["result_envelope"]
+        if result is None and answer["result"] is not None:  # a worker that answers in plain JSON
+            result = self._converter.encode(answer["result"], f'result of query "{input.query}"')
+        return self._converter.decode(result, input.result_type)
+
+    async def update_workflow(self, input: UpdateWorkflowInput) -> UpdateState:  # noqa: A002
+        body = {
+            "input": self._converter.encode_arguments(input.args, f'update "{input.update}"'),
+            "request_id": input.update_id,
+            "wait_for": input.wait_for,
+            "wait_timeout_seconds": input.wait_s,
+        }
+        answer = await self._transport.control(
+            "POST",
+            input.path + route("update", input.update),
+            body,
+            idempotent=True,
+            timeout_s=input.wait_s + QUERY_SECONDS,
+        )
+        done = answer["update_status"] == "completed"
+        return UpdateState(answer["run_id"], done, answer["result_envelope"])
+
+    async def cancel_workflow(self, input: EndWorkflowInput) -> None:  # noqa: A002
+        await self._end(input, "cancel")
+
+    async def terminate_workflow(self, input: EndWorkflowInput) -> None:  # noqa: A002
+        await self._end(input, "terminate")
+
+    async def _end(self, end: EndWorkflowInput, how: str) -> None:
+        body = _said(reason=end.reason, request_id=end.request_id)
+        await self._transport.control("POST", end.path + route(how), body, idempotent=True)
+
+    async def describe_workflow(self, input: RunInput) -> WorkflowExecutionDescription:  # noqa: A002
+        return WorkflowExecutionDescription.read(
+            await self._transport.control("GET", input.path, idempotent=True)
+        )
+
+    async def start_activity(self, input: StartActivityInput) -> StartedActivity:  # noqa: A002
+        answer = await self._transport.control(
+            "POST",
+            route("activities"),
+            self._activity_start(input),
+            idempotent=True,
+            idempotency_key=input.request_id,
+        )
+        return _started(answer)
+
+    async def start_activities(
+        self, inputs: Sequence[StartActivityInput]
+    ) -> Sequence[StartedActivity | ServerRefused]:
+        outcomes: list[StartedActivity | ServerRefused] = []
+        items = [self._activity_start(each) | {"idempotency_key": each.request_id} for each in inputs]
+        for portion in _portions(items):
+            answer = await self._transport.control(
+                "POST", route("activities", "batch"), {"items": portion}, idempotent=True
+            )
+            outcomes += [_outcome(item) for item in answer["items"]]
+        return outcomes
+
+    def _activity_start(self, start: StartActivityInput) -> Json:
+        times = {
+            "start_to_close_timeout": start.start_to_close_timeout,
+            "schedule_to_start_timeout": start.schedule_to_start_timeout,
+            "schedule_to_close_timeout": start.schedule_to_close_timeout,
+            "heartbeat_timeout": start.heartbeat_timeout,
+            "start_delay": start.start_delay,
+        }
+        body = _said(
+            activity_id=start.id,
+            activity_type=start.activity,
+            task_queue=start.task_queue,
+            input=self._converter.encode_arguments(start.args, f'activity "{start.activity}"'),
+            duplicate_policy=WorkflowIDConflictPolicy(start.id_conflict_policy).value,
+            retry_policy=start.retry_policy.on_the_wire() if start.retry_policy else None,
+            business_key=start.business_key,
+            build_id=start.build_id,
+            cost_estimate=start.cost_estimate,
+            good_until=None if start.good_until is None else start.good_until.astimezone(UTC).isoformat(),
+        )
+        for name, time in times.items():
+            body |= _said(
+                **{f"{name}_seconds": _whole_seconds(time, name), f"{name}_ms": _whole_ms(time, name)}
+            )
+        return body | _standing(start.priority)
+
+    async def cancel_activity(self, id: str, reason: str | None) -> None:  # noqa: A002
+        body = _said(reason=reason, request_id=new_id())
+        await self._transport.control("POST", route("activities", id, "cancel"), body, idempotent=True)
+
+    async def describe_activity(self, id: str) -> ActivityExecutionDescription:  # noqa: A002
+        answer = await self._transport.control("GET", route("activities", id), idempotent=True)
+        return ActivityExecutionDescription.read(answer)
+
+
+async def wait_for_end(transport: Transport, path: str) -> Json:
+    """Ask again and again how something ended, until it has."""
+    loop = asyncio.get_running_loop()
+    while True:
+        asked_at = loop.time()
+        answer = await transport.control(
+            "GET", path, idempotent=True, timeout_s=WAIT_SECONDS, query={"wait_seconds": WAIT_SECONDS}
+        )
+        if answer["is_terminal"]:
+            return answer
+        await pace(loop.time() - asked_at)
+
+
+@asynccontextmanager
+async def within(timeout: timedelta | float | None, told: str) -> AsyncIterator[None]:
+    """`TimeoutError`, which says what was waited for, if the block takes longer."""
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise TimeoutError(f"{told} within {seconds:g} seconds") from None
+
+
+async def pace(took_s: float) -> None:
+    """A pause before asking again, if the server did not wait as asked: it is leaving, or does not know how."""
+    if took_s < 1:
+        await asyncio.sleep(0.5)
+
+
+def _started(answer: Json) -> StartedActivity:
+    new = answer["outcome"] == "started_new"
+    return StartedActivity(answer["activity_id"], answer["workflow_run_id"], new)
+
+
+def _outcome(item: Json) -> StartedActivity | ServerRefused:
+    status = item.pop("http_status")
+    return _started(item) if status < 400 else refusal(status, item)
+
+
+def _portions(items: Sequence[Json]) -> list[list[Json]]:
+    """As many items in each as one request may carry."""
+    portions: list[list[Json]] = []
+    size = 0
+    for item in items:
+        item_bytes = len(msgspec.json.encode(item))
+        if not portions or len(portions[-1]) == BATCH_ITEMS_MAX or size + item_bytes > BATCH_BYTES_MAX:
+            portions.append([])
+            size = 0
+        portions[-1].append(item)
+        size += item_bytes
+    return portions
+
+
+def _said(**fields: Any) -> Json:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _standing(priority: Priority | None) -> Json:
+    return {} if priority is None else priority.on_the_wire()
+
+
+def _plain(values: Mapping[str, Any] | None) -> Json | None:
+    """What the server keeps as JSON, not as a payload."""
+    if values is None:
+        return None
+    plain: Json = msgspec.to_builtins(dict(values), str_keys=True)
+    return plain
+
+
+def _whole_ms(time: timedelta | None, name: str) -> int | None:
+    if time is None:
+        return None
+    if not isinstance(time, timedelta):
+        raise TypeError(f"{name} must be a timedelta, not {type(time).__name__}")
+    if time < timedelta(0) or (not time and name != "start_delay"):
+        raise ValueError(f"{name} must be longer than nothing")
+    return math.ceil(time / timedelta(milliseconds=1))
+
+
+def _whole_seconds(time: timedelta | None, name: str) -> int | None:
+    """Timeouts of workflows reach the server in whole seconds, rounded up."""
+    ms = _whole_ms(time, name)
+    return None if ms is None else -(-ms // 1000)

@@ -1,0 +1,60 @@
+"""Whose work it is, and how urgent: what callers say of workflows, activities, children and tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+LEVELS = range(1, 6)
+KEY_BYTES_MAX = 64
+WEIGHT_MIN, WEIGHT_MAX = 0.001, 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Priority:
+    """Priority level, fairness key and weight. What is left out is inherited from the caller.
+
+    A lower `priority_key` goes first. Within a level, work is shared between fairness keys by their weights.
+    """
+
+    priority_key: int | None = None
+    fairness_key: str | None = None
+    fairness_weight: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.priority_key is not None:
+            _check_level(self.priority_key)
+        if self.fairness_key is not None:
+            _check_key(self.fairness_key)
+        if self.fairness_weight is not None:
+            _check_weight(self.fairness_weight)
+
+    def on_the_wire(self) -> dict[str, Any]:
+        """The fields of a request; nothing where nothing was said."""
+        said = {
+            "priority_key": self.priority_key,
+            "fairness_key": self.fairness_key,
+            "fairness_weight": self.fairness_weight,
+        }
+        said = {name: value for name, value in said.items() if value is not None}
+        return {"priority": said} if said else {}
+
+
+def _check_level(level: object) -> None:
+    if isinstance(level, bool) or not isinstance(level, int) or level not in LEVELS:
+        raise ValueError(f"priority_key must be a whole number from 1 (first) to 5 (last), not {level!r}")
+
+
+def _check_key(key: object) -> None:
+    if not isinstance(key, str):
+        raise TypeError(f"fairness_key must be text, not {type(key).__name__}")
+    if len(key.encode()) > KEY_BYTES_MAX:
+        raise ValueError(f"fairness_key must be at most {KEY_BYTES_MAX} bytes, not {len(key.encode())}")
+
+
+def _check_weight(weight: object) -> None:
+    if isinstance(weight, bool) or not isinstance(weight, int | float):
+        raise TypeError(f"fairness_weight must be a number, not {type(weight).__name__}")
+    if not isfinite(weight) or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+        raise ValueError(f"fairness_weight must lie between {WEIGHT_MIN} and {WEIGHT_MAX:g}, not {weight}")

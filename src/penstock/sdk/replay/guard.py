@@ -1,0 +1,164 @@
+"""A guard around workflow code: what would differ from one replay to the next fails, and says what to use instead.
+
+Two hooks of the interpreter look on while workflow code runs in this thread, and only then: the profiler's, which sees
+calls of clocks and dice, and the auditor's, which sees files, sockets, threads and processes.
+"""
+
+from __future__ import annotations
+
+import _thread
+import datetime
+import os
+import random
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from penstock.sdk.replay.problems import DeterminismViolationError
+
+_NOW = "workflow.now()"
+_TIME = "workflow.time()"
+_SLEEP = "await asyncio.sleep(…) or workflow.sleep(…)"
+_RANDOM = "workflow.random()"
+_UUID = "workflow.uuid4()"
+_ACTIVITY = "an activity"
+
+
+def _clocks() -> dict[Any, tuple[str, str]]:
+    names: tuple[str, ...] = ("time", "monotonic", "perf_counter", "process_time")
+    names += tuple(f"{name}_ns" for name in names)
+    found = {getattr(time, name): (f"time.{name}()", _TIME) for name in names}
+    found[time.sleep] = ("time.sleep()", _SLEEP)
+    for name in ("now", "utcnow", "today"):
+        found[getattr(datetime.datetime, name)] = (f"datetime.{name}()", _NOW)
+    found[datetime.date.today] = ("date.today()", _NOW)
+    return found
+
+
+def _dice() -> dict[Any, tuple[str, str]]:
+    shared = random._inst
+    found = {
+        getattr(shared, name): (f"random.{name}()", _RANDOM)
+        for name in ("random", "getrandbits", "seed", "setstate", "getstate")
+    }
+    found[os.urandom] = ("os.urandom()", _RANDOM)
+    return found
+
+
+def _threads() -> dict[Any, tuple[str, str]]:
+    names = ("start_new_thread", "start_joinable_thread")
+    found = [getattr(_thread, name) for name in names if hasattr(_thread, name)]
+    return dict.fromkeys(found, ("a thread", _ACTIVITY))
+
+
+_FORBIDDEN = _clocks() | _dice() | _threads()
+_ALLOWED_CALLERS = frozenset(
+    {"logging", "structlog", "importlib", "warnings", "linecache", "traceback", "penstock"}
+)
+"""Modules that look at the clock or open a file for their own sake; that does not reach the workflow."""
+_AUDITED = {
+    "open": "a file",
+    "os.listdir": "a directory",
+    "os.remove": "a file",
+    "os.rename": "a file",
+    "os.mkdir": "a directory",
+    "socket.__new__": "a socket",
+    "socket.connect": "a connection",
+    "socket.getaddrinfo": "a look-up of an address",
+    "subprocess.Popen": "a process",
+    "os.system": "a process",
+    "os.fork": "a process",
+    "os.posix_spawn": "a process",
+    "sqlite3.connect": "a database",
+}
+
+
+class _Watch(threading.local):
+    on = False
+    violation: DeterminismViolationError | None = None
+
+
+_watch = _Watch()
+_hooked = False
+
+
+@contextmanager
+def guarded() -> Iterator[_Watch]:
+    """Workflow code runs inside. A violation is raised in it, and kept: code cannot swallow it."""
+    _hook()
+    before = sys.getprofile()
+    _watch.on, _watch.violation = True, None
+    sys.setprofile(_look)
+    try:
+        yield _watch
+    finally:
+        sys.setprofile(before)
+        _watch.on = False
+
+
+@contextmanager
+def unguarded() -> Iterator[None]:
+    """For code that knows what it does."""
+    before, was_on = sys.getprofile(), _watch.on
+    _watch.on = False
+    sys.setprofile(None)
+    try:
+        yield
+    finally:
+        _watch.on = was_on
+        sys.setprofile(before)
+
+
+def _look(frame: FrameType, event: str, arg: Any) -> None:
+    if event == "c_call" and arg in _FORBIDDEN and _watch.on and not _is_allowed(frame):
+        what, instead = _FORBIDDEN[arg]
+        if frame.f_globals.get("__name__") == uuid.__name__:
+            what, instead = "uuid", _UUID
+        _refuse(f"{what} differs from one replay to the next", f"use {instead}")
+
+
+def _hook() -> None:
+    """Once for each process; a hook of the auditor stays."""
+    global _hooked
+    if not _hooked:
+        _hooked = True
+        sys.addaudithook(_audit)
+
+
+def _audit(event: str, _: tuple[Any, ...]) -> None:
+    if event not in _AUDITED or not _watch.on:
+        return
+    if not _is_allowed(sys._getframe(1)):
+        _refuse(f"workflow code must not use {_AUDITED[event]}", f"do it in {_ACTIVITY}")
+
+
+def _is_allowed(frame: FrameType | None) -> bool:
+    """Whether the call was made by, or for, a module that may: no line of the user's stands in between."""
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if name.partition(".")[0] in _ALLOWED_CALLERS:
+            return name != "penstock.sdk.replay.loop"
+        if not _is_of_the_library(frame):
+            return False
+        frame = frame.f_back
+    return False
+
+
+_LIBRARY = str(Path(os.__file__).parent)
+
+
+def _is_of_the_library(frame: FrameType) -> bool:
+    filename = frame.f_code.co_filename
+    return filename.startswith((_LIBRARY, "<frozen")) and "site-packages" not in filename
+
+
+def _refuse(what: str, instead: str) -> None:
+    violation = DeterminismViolationError(f"{what}: {instead}.")
+    _watch.violation = violation
+    raise violation

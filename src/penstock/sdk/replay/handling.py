@@ -1,0 +1,209 @@
+"""Handlers of a run: signals, updates and queries find the method that is meant for them."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.sdk.definitions import Handler, WorkflowDefinition
+from penstock.sdk.failures import ApplicationError, FailureError, failure_fields
+from penstock.sdk.replay import events as named
+from penstock.sdk.replay.events import Event
+from penstock.sdk.replay.runtime import Runtime
+from penstock.sdk.replay.steps import Kind
+
+STACK_TRACE = "__stack_trace"
+"""The query that every workflow answers: where its code stands."""
+RESERVED = "__durable_workflow"
+"""Signals under such names are the server's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateInfo:
+    """The update whose handler is running."""
+
+    id: str
+    name: str
+
+
+class Handlers:
+    """The methods of one run, with those that are at work."""
+
+    def __init__(self, runtime: Runtime, definition: WorkflowDefinition) -> None:
+        self._runtime = runtime
+        self._definition = definition
+        self.signals: dict[str | None, Handler] = dict(definition.signals)
+        self.queries: dict[str | None, Handler] = dict(definition.queries)
+        self.updates: dict[str | None, Handler] = dict(definition.updates)
+        self._unheard: list[Event] = []
+        self._at_work: set[asyncio.Task[Any]] = set()
+        self._error: BaseException | None = None
+        runtime.handlers = self
+
+    @property
+    def are_finished(self) -> bool:
+        return not any(not task.done() for task in self._at_work)
+
+    async def execute(self, run: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+        return await run(self._runtime.instance, *arguments)
+
+    # ── signals and updates ─────────────────────────────────────────────────────────────────────────────
+
+    def hear(self, event: Event) -> None:
+        if event.type == named.SIGNAL:
+            self._signal(event)
+        else:
+            self._update(event)
+
+    def set_handler(self, kind: str, name: str | None, handler: Handler | None) -> None:
+        """Replace a handler while the run goes on; signals that waited for one are told to it."""
+        table = {"signal": self.signals, "query": self.queries, "update": self.updates}[kind]
+        if handler is None:
+            table.pop(name, None)
+            return
+        table[name] = handler
+        if kind == "signal":
+            waiting, self._unheard = self._unheard, []
+            for event in waiting:
+                self._signal(event)
+
+    def _signal(self, event: Event) -> None:
+        name = str(event.payload.get("signal_name"))
+        if name.startswith(RESERVED):
+            return
+        handler = _for(self.signals, name)
+        if handler is None:
+            self._unheard.append(event)
+            return
+        arguments = self._arguments(handler, name, event.payload.get("arguments"))
+        self._begin(self._carry_out(handler, arguments), f"signal {name}", self._end_signal)
+
+    def _update(self, event: Event) -> None:
+        name, update_id = str(event.payload.get("update_name")), str(event.payload.get("update_id"))
+        handler = _for(self.updates, name)
+        if handler is None:
+            missing = ApplicationError(
+                _unknown("update", name, self.updates), type="UpdateNotFound", non_retryable=True
+            )
+            self._fail_update(update_id, name, missing)
+            return
+        try:
+            arguments = self._arguments(handler, name, event.payload.get("arguments"))
+        except FailureError as error:
+            self._fail_update(update_id, name, error)
+            return
+
+        def end(task: asyncio.Task[Any]) -> None:
+            self._end_update(task, update_id, name)
+
+        task = self._begin(self._carry_out(handler, arguments), f"update {name}", end)
+        task.penstock_update = UpdateInfo(update_id, name)  # type: ignore[attr-defined]
+
+    def _begin(self, work: Any, name: str, end: Callable[[asyncio.Task[Any]], None]) -> asyncio.Task[Any]:
+        task = self._runtime.loop.create_task(work, name=name)
+        self._at_work.add(task)
+
+        def ended(done: asyncio.Task[Any]) -> None:
+            self._at_work.discard(done)
+            if not self._runtime.is_closing:
+                end(done)
+
+        task.add_done_callback(ended)
+        return task
+
+    async def _carry_out(self, handler: Handler, arguments: Sequence[Any]) -> Any:
+        result = handler.fn(self._runtime.instance, *arguments)
+        return await result if inspect.isawaitable(result) else result
+
+    def _end_signal(self, task: asyncio.Task[Any]) -> None:
+        """A signal that goes wrong is the run's own failure."""
+        if not task.cancelled() and task.exception() is not None:
+            self._error = self._error or task.exception()
+
+    def _end_update(self, task: asyncio.Task[Any], update_id: str, name: str) -> None:
+        if task.cancelled():
+            self._fail_update(update_id, name, ApplicationError("The update was cancelled", type="Cancelled"))
+            return
+        error = task.exception()
+        if error is None:
+            result = self._runtime.converter.encode(task.result(), f'result of update "{name}"')
+            body = {"update_id": update_id, "result": result}
+            self._runtime.ask(Kind.COMPLETE_UPDATE, body, name=name, facts={"update_id": update_id})
+        elif isinstance(error, (FailureError, *self._definition.failure_exception_types)):
+            self._fail_update(update_id, name, error)
+        else:
+            self._error = self._error or error
+
+    def _fail_update(self, update_id: str, name: str, error: BaseException) -> None:
+        body = {"update_id": update_id, **failure_fields(error, self._runtime.converter)}
+        self._runtime.ask(Kind.FAIL_UPDATE, body, name=name, facts={"update_id": update_id})
+
+    def take_error(self) -> BaseException | None:
+        """What a handler raised since this was asked last; the first of several."""
+        error, self._error = self._error, None
+        return error
+
+    # ── queries and validators ──────────────────────────────────────────────────────────────────────────
+
+    def query(self, name: str, arguments: Any) -> dict[str, str]:
+        converter = self._runtime.converter
+        if name == STACK_TRACE:
+            return converter.encode(self.stacks(), "stack trace")
+        handler = _for(self.queries, name)
+        if handler is None:
+            raise LookupError(_unknown("query", name, self.queries))
+        values = self._arguments(handler, name, arguments)
+        result = handler.fn(self._runtime.instance, *values)
+        if inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            raise ApplicationError(
+                f'The handler of query "{name}" is async; queries answer at once', type="Query"
+            )
+        return converter.encode(result, f'result of query "{name}"')
+
+    def validate(self, name: str, arguments: Any) -> None:
+        handler = _for(self.updates, name)
+        if handler is None:
+            raise LookupError(_unknown("update", name, self.updates))
+        values = self._arguments(handler, name, arguments)
+        if handler.validator is not None:
+            handler.validator(self._runtime.instance, *values)
+
+    def stacks(self) -> str:
+        """Where each task of the code stands."""
+        told = []
+        for task in self._runtime.loop.tasks.values():
+            frames = task.get_stack(limit=20)
+            lines = [line for frame in frames for line in traceback.format_stack(frame, limit=1)]
+            told.append(f"{task.get_name()}\n{''.join(lines)}")
+        return "\n".join(told)
+
+    def _arguments(self, handler: Handler, name: str, blob: Any) -> list[Any]:
+        converter = self._runtime.converter
+        if handler.name is None:
+            return [name, *converter.decode_arguments(blob, handler.parameters.types[1:])]
+        values = converter.decode_arguments(blob, handler.parameters.types)
+        if not handler.parameters.accepts(len(values)):
+            raise ApplicationError(
+                f'{handler.kind} "{name}" takes {handler.parameters.in_words()} arguments, not {len(values)}',
+                type="WrongArguments",
+                non_retryable=True,
+            )
+        return values
+
+
+def _for(table: Mapping[str | None, Handler], name: str) -> Handler | None:
+    return table.get(name) or table.get(None)
+
+
+def _unknown(kind: str, name: str, table: Mapping[str | None, Handler]) -> str:
+    known = sorted(each for each in table if each is not None)
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f' Did you mean "{near[0]}"?' if near else ""
+    return f'This workflow has no {kind} "{name}"; it has {", ".join(known) or "none"}.{hint}'

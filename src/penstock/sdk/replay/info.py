@@ -1,0 +1,86 @@
+"""What workflow code may know of its own run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from penstock.sdk.priority import Priority
+from penstock.sdk.replay.events import Event
+
+SUGGESTED_LENGTH = 8_000
+"""From so many events on, a run is told to continue as a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParentInfo:
+    workflow_id: str
+    run_id: str
+
+
+@dataclass(slots=True)
+class Info:
+    """The run, as it was started. Length and time move on with its history."""
+
+    workflow_id: str
+    run_id: str
+    workflow_type: str
+    task_queue: str
+    namespace: str
+    start_time: datetime
+    attempt: int = 1
+    parent: ParentInfo | None = None
+    continued_run_id: str | None = None
+    execution_timeout: timedelta | None = None
+    run_timeout: timedelta | None = None
+    priority: Priority = field(default_factory=Priority)
+    memo: Mapping[str, Any] = field(default_factory=dict)
+    search_attributes: Mapping[str, Any] = field(default_factory=dict)
+    history_length: int = 0
+
+    def get_current_history_length(self) -> int:
+        return self.history_length
+
+    def is_continue_as_new_suggested(self) -> bool:
+        return self.history_length >= SUGGESTED_LENGTH
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run is, told by the task that was polled."""
+
+    namespace: str
+    task_queue: str
+    workflow_id: str
+    run_id: str
+    workflow_type: str
+    priority: Priority = field(default_factory=Priority)
+    arguments: Any = None
+    """What the run was started with, as it travels; None: the history says it."""
+
+
+def info_of(place: Place, started: Event) -> Info:
+    said = started.payload
+    parent_id, parent_run = said.get("parent_workflow_instance_id"), said.get("parent_workflow_run_id")
+    return Info(
+        workflow_id=place.workflow_id,
+        run_id=place.run_id,
+        workflow_type=place.workflow_type,
+        task_queue=place.task_queue,
+        namespace=place.namespace,
+        start_time=started.at,
+        attempt=int(said.get("retry_attempt") or 1),
+        parent=ParentInfo(str(parent_id), str(parent_run)) if parent_run else None,
+        continued_run_id=said.get("continued_from_run_id"),
+        execution_timeout=_seconds(said.get("execution_timeout_seconds")),
+        run_timeout=_seconds(said.get("run_timeout_seconds")),
+        priority=place.priority,
+        memo=dict(said.get("memo") or {}),
+        search_attributes=dict(said.get("search_attributes") or {}),
+    )
+
+
+def _seconds(value: Any) -> timedelta | None:
+    return None if value is None else timedelta(seconds=value)

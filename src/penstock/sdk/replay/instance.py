@@ -1,0 +1,365 @@
+"""One run of a workflow in memory: fed with its history, it says what its code asks for next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.sdk.converting import DataConverter
+from penstock.sdk.definitions import WorkflowDefinition
+from penstock.sdk.failures import FailureError, failure_fields
+from penstock.sdk.replay import events as named
+from penstock.sdk.replay.continuing import ContinueAsNewError
+from penstock.sdk.replay.events import Event
+from penstock.sdk.replay.guard import guarded
+from penstock.sdk.replay.handling import Handlers
+from penstock.sdk.replay.info import Place, info_of
+from penstock.sdk.replay.matching import Expected
+from penstock.sdk.replay.problems import NonDeterminismError, WorkflowTaskError
+from penstock.sdk.replay.runtime import LocalRequest, Runtime
+from penstock.sdk.replay.steps import NUMBERED, TERMINAL, Command, Kind
+from penstock.sdk.replay.watching import giving_way_within
+
+LOG = logging.getLogger("penstock.workflow")
+STUCK_AFTER_S = 2.0
+Json = dict[str, Any]
+_ARGUMENTS = ("arguments", "input", "input_envelope")
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """What the code asks for now: commands to send, and local activities to run before they are sent."""
+
+    commands: list[Json] = field(default_factory=list)
+    local: list[LocalRequest] = field(default_factory=list)
+    closes: bool = False
+    """Whether the run ends with these commands."""
+
+
+class WorkflowRun:
+    """A run that is kept. Events come in order, each once; what was sent is confirmed by the events that follow."""
+
+    def __init__(
+        self,
+        definition: WorkflowDefinition,
+        place: Place,
+        converter: DataConverter,
+        *,
+        is_guarded: bool = True,
+        stuck_after_s: float | None = STUCK_AFTER_S,
+        interceptors: Sequence[Any] = (),
+    ) -> None:
+        self._definition = definition
+        self._place = place
+        self._converter = converter
+        self._is_guarded = is_guarded and definition.is_guarded
+        self._stuck_after_s = stuck_after_s
+        self._interceptors = tuple(interceptors)
+        self._runtime: Runtime | None = None
+        self._handlers: Handlers | None = None
+        self._main: asyncio.Task[Any] | None = None
+        self._inputs: list[Event] = []
+        self._expected: Expected | None = None
+        """What the history must say next: the commands of an activation that is recorded."""
+        self._sent: list[Command] | None = None
+        """Commands of an activation that is not recorded yet."""
+        self._closed = False
+        """Whether the code has ended."""
+        self._ended = False
+        """Whether the history says so."""
+        self._is_silent = False
+        self._last_step = 0
+        self.seen = 0
+        """The last event that was looked at."""
+
+    # ── going on ────────────────────────────────────────────────────────────────────────────────────────
+
+    def activate(self, lines: Sequence[Mapping[str, Any]]) -> Activation:
+        """Take in what is new; then let the code go on. Raises a `WorkflowTaskError` if it cannot."""
+        events = [Event.read(line) for line in lines]
+        self._note_patches(events)
+        for event in events:
+            self._take(event)
+        if self._expected is not None:
+            self._expected.check_over()
+        if self._sent is not None:
+            raise WorkflowTaskError("the history does not confirm what was sent before; it is replayed anew")
+        self._activate(is_replaying=False)
+        return self._asked()
+
+    def replay(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Take in a history as far as it was decided; the code does not go beyond it."""
+        events = [Event.read(line) for line in lines]
+        self._note_patches(events)
+        for event in events:
+            self._take(event)
+        if self._expected is not None:
+            self._expected.check_over()
+
+    def catch_up(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Bring a run that nobody keeps to where its history stands, so that it can be asked something."""
+        self.replay(lines)
+        if self._runtime is None or self._inputs:
+            self._is_silent = True
+            self._activate(is_replaying=False)
+
+    def resolve_local(self, request_id: str, told: Json) -> Activation:
+        """A local activity has ended: the code goes on within the same workflow task."""
+        runtime = self._live()
+        with self._running(is_replaying=False):
+            runtime.end_local(request_id, told)
+            runtime.run()
+        self._look_at_end()
+        return self._asked()
+
+    def is_up_to_date(self, lines: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether a history tells nothing that the code has not heard: all that is new is what it asked for itself."""
+        if self._runtime is None or self._sent is None or not lines:
+            return False
+        ahead = [Event.read(line) for line in lines if int(line["sequence"]) > self.seen]
+        return not any(named.comes_in(event) for event in ahead) and int(lines[-1]["sequence"]) >= self.seen
+
+    def _note_patches(self, events: Sequence[Event]) -> None:
+        """Markers decide at the first call, which may come before the event is reached."""
+        self._patches_ahead = {
+            str(event.payload.get("change_id")) for event in events if event.type == "VersionMarkerRecorded"
+        }
+        if self._runtime is not None:
+            self._runtime.known_patches |= self._patches_ahead
+
+    def _take(self, event: Event) -> None:
+        if event.sequence != self.seen + 1:
+            raise WorkflowTaskError(
+                f"event {event.sequence} of the history does not follow event {self.seen}"
+            )
+        self.seen = event.sequence
+        if event.type == named.MARKER:
+            self._begin_recorded(event)
+        elif self._expected is not None and (event.asked is not None or event.is_local_end):
+            self._confirm(event)
+        elif event.asked is None:
+            self._inputs.append(event)
+
+    def _confirm(self, event: Event) -> None:
+        """The history says that the code asked for something. What follows the end of a run is not the code's."""
+        assert self._expected is not None
+        if self._ended:
+            return
+        self._expected.take(event)
+        self._last_step = max(self._last_step, event.step or 0)
+        self._ended = event.asked in TERMINAL
+
+    def _begin_recorded(self, marker: Event) -> None:
+        """A workflow task was completed here: run it again, or recognise it as the one that was sent."""
+        if self._expected is not None:
+            self._expected.check_over()
+        if self._sent is None:
+            self._activate(is_replaying=True)
+        assert self._runtime is not None
+        commands, self._sent = self._sent or [], None
+        self._expected = Expected(self._runtime, commands, self._more_by_local)
+
+    def _more_by_local(self, event: Event, told: Json) -> list[Command]:
+        """On replay: a local activity ends as it was recorded; what the code asks for then."""
+        runtime = self._live()
+        request_id = runtime.next_local(str(event.payload.get("activity_type")))
+        if request_id is None:
+            raise NonDeterminismError(event.sequence, event.in_words(), "no such local activity")
+        with self._running(is_replaying=True):
+            runtime.end_local(request_id, told, event)
+            runtime.run()
+        runtime.local.clear()
+        self._look_at_end()
+        return runtime.take_commands()
+
+    # ── an activation ───────────────────────────────────────────────────────────────────────────────────
+
+    def _activate(self, *, is_replaying: bool) -> None:
+        inputs, self._inputs = self._inputs, []
+        if self._runtime is None:
+            self._start(inputs)
+        runtime = self._live()
+        if inputs:
+            runtime.set_now(inputs[-1].at)
+        runtime.info.history_length = self.seen
+        with self._running(is_replaying=is_replaying):
+            self._apply(inputs)
+            runtime.run()
+        if is_replaying:
+            runtime.local.clear()
+        self._look_at_end()
+        self._sent = runtime.take_commands()
+
+    def _apply(self, inputs: Sequence[Event]) -> None:
+        """Signals and updates first, so that code which ends now has heard them; then outcomes; then a cancel."""
+        runtime, handlers = self._live(), self._handlers
+        assert handlers is not None
+        for event in inputs:
+            if event.type in named.HEARD:
+                handlers.hear(event)
+        for event in inputs:
+            if event.type in named.ENDS_OF_STEPS:
+                runtime.resolve(event)
+        for event in inputs:
+            if event.type == named.CANCEL and self._main is not None:
+                runtime.cancel_reason = str(event.payload.get("reason") or "cancel requested")
+                self._main.cancel(runtime.cancel_reason)
+
+    def _start(self, inputs: Sequence[Event]) -> None:
+        started = next((event for event in inputs if event.type == named.STARTED), None)
+        if started is None:
+            raise WorkflowTaskError("the history does not begin with the start of the run")
+        info = info_of(self._place, started)
+        runtime = self._runtime = Runtime(info, self._converter, LOG)
+        runtime.known_patches |= self._patches_ahead
+        runtime.set_now(started.at)
+        runtime.loop.on_error = self._note_error
+        definition = self._definition
+        arguments = self._arguments(started)
+        self._handlers = Handlers(runtime, definition)
+        with self._running(is_replaying=True):
+            take = arguments if definition.takes_input else ()
+            runtime.instance = definition.cls(*take)
+            self._main = runtime.loop.create_task(
+                self._handlers.execute(definition.run, arguments), name=f"run of {info.workflow_type}"
+            )
+
+    def _arguments(self, started: Event) -> list[Any]:
+        definition, said = self._definition, started.payload
+        blob = self._place.arguments
+        if blob is None:
+            blob = next((said[name] for name in _ARGUMENTS if said.get(name)), None)
+        if definition.name is None:
+            return [self._converter.decode_arguments(blob)]
+        values = self._converter.decode_arguments(blob, definition.parameters.types)
+        if not definition.parameters.accepts(len(values)):
+            raise WorkflowTaskError(
+                f'workflow "{definition.name}" takes {definition.parameters.in_words()} arguments, and this run was '
+                f"started with {len(values)}"
+            )
+        return values
+
+    @contextmanager
+    def _running(self, *, is_replaying: bool) -> Iterator[None]:
+        """The code runs inside: watched, guarded, and told whether it is for the first time."""
+        runtime = self._live()
+        runtime.is_replaying = is_replaying
+        runtime.is_silent = is_replaying or self._is_silent
+        before = asyncio._get_running_loop()
+        asyncio._set_running_loop(runtime.loop)
+        try:
+            with giving_way_within(self._stuck_after_s):
+                if not self._is_guarded:
+                    yield
+                else:
+                    with guarded() as watch:
+                        yield
+                    if watch.violation is not None:
+                        raise watch.violation
+        except BaseException:
+            runtime.is_silent = True  # what is left of the code is of no interest
+            raise
+        finally:
+            asyncio._set_running_loop(before)
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _look_at_end(self) -> None:
+        """Say how the run ends, if its code has ended; a signal whose handler failed ends it, too."""
+        assert self._handlers is not None
+        error = self._handlers.take_error()
+        main = self._main
+        if self._closed or main is None:
+            return
+        if error is not None:
+            self._end(*self._failed(error))
+        elif main.done():
+            self._end(*self._ending(main))
+
+    def _end(self, kind: Kind, body: Json) -> None:
+        self._closed = True
+        runtime = self._live()
+        runtime.local.clear()
+        runtime.commands.append(
+            Command(kind, body, where=f"at the end of {self._definition.cls.__qualname__}")
+        )
+
+    def _ending(self, main: asyncio.Task[Any]) -> tuple[Kind, Json]:
+        runtime = self._live()
+        if main.cancelled():
+            if runtime.cancel_reason is None:
+                raise WorkflowTaskError(
+                    "the run method was cancelled by its own code, and nobody asked for that"
+                )
+            return Kind.CANCEL, {"reason": runtime.cancel_reason}
+        error = main.exception()
+        if error is None:
+            what = f'result of workflow "{runtime.info.workflow_type}"'
+            return Kind.COMPLETE, {"result": self._converter.encode(main.result(), what)}
+        return self._failed(error)
+
+    def _failed(self, error: BaseException) -> tuple[Kind, Json]:
+        """A failure that was meant ends the run; any other error is a mistake, and the task is tried again."""
+        if isinstance(error, ContinueAsNewError):
+            return Kind.CONTINUE, error.body
+        if isinstance(error, (FailureError, *self._definition.failure_exception_types)):
+            return Kind.FAIL, failure_fields(error, self._converter)
+        raise error
+
+    def _asked(self) -> Activation:
+        runtime = self._live()
+        self._sent = [*(self._sent or []), *runtime.take_commands()]
+        local, runtime.local = runtime.local, []
+        self._number(self._sent)
+        return Activation([each.on_the_wire() for each in self._sent], local, self._closed)
+
+    def _number(self, commands: Sequence[Command]) -> None:
+        """The numbers that the server will give."""
+        step = self._last_step
+        for command in commands:
+            if command.kind in NUMBERED:
+                step += 1
+                self._live().confirm(command, step)
+
+    def close(self) -> None:
+        """Forget the run; its code is ended where it stands."""
+        if self._runtime is None:
+            return
+        try:
+            with giving_way_within(self._stuck_after_s):
+                self._runtime.close()
+        except Exception as error:
+            LOG.warning("Code of run %s did not end in peace: %s", self._place.run_id, error)
+
+    def _note_error(self, context: Json) -> None:
+        if self._runtime is not None and not self._runtime.is_silent:
+            LOG.warning("%s", context.get("message"), exc_info=context.get("exception"))
+
+    def _live(self) -> Runtime:
+        assert self._runtime is not None
+        return self._runtime
+
+    # ── questions ───────────────────────────────────────────────────────────────────────────────────────
+
+    def query(self, name: str, arguments: Any) -> dict[str, str]:
+        """The answer of the code, as it stands. An unknown name raises `LookupError`."""
+        answer: dict[str, str] = self._ask("a query", lambda handlers: handlers.query(name, arguments))
+        return answer
+
+    def validate_update(self, name: str, arguments: Any) -> None:
+        """Let the code say whether it takes an update; whatever it raises is its refusal."""
+        self._ask("a validator", lambda handlers: handlers.validate(name, arguments))
+
+    def _ask(self, who: str, question: Callable[[Handlers], Any]) -> Any:
+        runtime = self._live()
+        assert self._handlers is not None
+        runtime.is_read_only = who
+        try:
+            with self._running(is_replaying=False):
+                return question(self._handlers)
+        finally:
+            runtime.is_read_only = None

@@ -1,0 +1,162 @@
+"""Checks code against histories that were recorded: in tests, and before a release reaches open runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.sdk.converting import DEFAULT, DataConverter
+from penstock.sdk.definitions import DefinitionError, WorkflowDefinition
+from penstock.sdk.replay.events import STARTED
+from penstock.sdk.replay.info import Place
+from penstock.sdk.replay.instance import Activation, WorkflowRun
+from penstock.sdk.replay.problems import WorkflowTaskError
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A history as it was exported, fetched or saved: its events in order."""
+
+    events: Sequence[Mapping[str, Any]]
+    workflow_id: str = "replayed"
+    run_id: str = "replayed"
+    workflow_type: str | None = None
+    namespace: str = "default"
+    task_queue: str = "replayed"
+
+    @classmethod
+    def read(cls, source: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> History:
+        """From a list of events, or from a document that has one (an export, a page of the API)."""
+        if not isinstance(source, Mapping):
+            return cls([_flat(event) for event in source])
+        events = source.get("history_events") or source.get("events") or source.get("history")
+        if isinstance(events, Mapping):
+            events = events.get("events")
+        if not isinstance(events, list):
+            raise ValueError(
+                "This is no history: it has no list of events. Export one with penstock workflow export."
+            )
+        about = source.get("workflow") if isinstance(source.get("workflow"), Mapping) else source
+        assert isinstance(about, Mapping)
+        names = ("workflow_id", "run_id", "workflow_type", "namespace", "task_queue")
+        said = {name: str(about[name]) for name in names if about.get(name)}
+        return cls([_flat(event) for event in events], **said)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> History:
+        try:
+            return cls.read(json.loads(Path(path).read_text()))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} is no JSON: {error}") from error
+
+    @property
+    def type(self) -> str:
+        if self.workflow_type:
+            return self.workflow_type
+        for event in self.events:
+            if event.get("event_type") == STARTED and event["payload"].get("workflow_type"):
+                return str(event["payload"]["workflow_type"])
+        raise ValueError("The history does not say of which type its workflow is.")
+
+
+def _flat(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An event with the names that workers get."""
+    known = dict(event)
+    known.setdefault("event_type", event.get("type"))
+    known.setdefault("recorded_at", event.get("timestamp"))
+    known.setdefault("payload", {})
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """How the code and one history agree."""
+
+    history: History
+    failure: Exception | None = None
+    next: Activation = field(default_factory=Activation)
+    """What the code would ask for beyond the history."""
+
+    @property
+    def fits(self) -> bool:
+        return self.failure is None
+
+
+class Replayer:
+    """Replays histories with the workflows that it is given."""
+
+    def __init__(
+        self,
+        *,
+        workflows: Sequence[type],
+        data_converter: DataConverter = DEFAULT,
+    ) -> None:
+        self._definitions = {each.name: each for each in map(WorkflowDefinition.of, workflows)}
+        if len(self._definitions) < len(workflows):
+            raise DefinitionError("Two of these workflows have the same name.")
+        self._converter = data_converter
+
+    def replay(self, history: History | Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> ReplayResult:
+        """Replay one history; the result says where code and history part."""
+        told = history if isinstance(history, History) else History.read(history)
+        run = self._begin(told)
+        try:
+            events = told.events
+            if not _is_closed(events):
+                return ReplayResult(told, next=run.activate(events))
+            run.replay(events)
+            return ReplayResult(told)
+        except Exception as error:
+            return ReplayResult(told, error)
+        finally:
+            run.close()
+
+    async def replay_workflow(self, history: Any, *, raise_on_replay_failure: bool = True) -> ReplayResult:
+        """The same for code that awaits it; raises what `replay` would say."""
+        result = self.replay(history)
+        if raise_on_replay_failure and result.failure is not None:
+            raise result.failure
+        return result
+
+    def replay_all(self, histories: Iterable[Any]) -> list[ReplayResult]:
+        return [self.replay(each) for each in histories]
+
+    async def replay_workflows(self, histories: AsyncIterator[Any]) -> list[ReplayResult]:
+        return [self.replay(each) async for each in histories]
+
+    def _begin(self, history: History) -> WorkflowRun:
+        definition = self._definitions.get(history.type) or self._definitions.get(None)
+        if definition is None:
+            known = ", ".join(sorted(name for name in self._definitions if name)) or "none"
+            raise WorkflowTaskError(
+                f'The history is of a workflow "{history.type}", and this replayer has {known}.'
+            )
+        place = Place(
+            namespace=history.namespace,
+            task_queue=history.task_queue,
+            workflow_id=history.workflow_id,
+            run_id=history.run_id,
+            workflow_type=history.type,
+        )
+        return WorkflowRun(definition, place, self._converter)
+
+
+_CLOSED = frozenset(
+    {
+        "WorkflowCompleted",
+        "WorkflowFailed",
+        "WorkflowCancelled",
+        "WorkflowTerminated",
+        "WorkflowTimedOut",
+        "WorkflowContinuedAsNew",
+    }
+)
+
+
+def _is_closed(events: Sequence[Mapping[str, Any]]) -> bool:
+    return any(event.get("event_type") in _CLOSED for event in events[-200:])

@@ -1,0 +1,302 @@
+"""What workflow code acts through: its loop, the commands that it gives, and the futures that wait for them.
+
+Everything here follows from the history alone. Numbers of steps are given when commands are confirmed by it, or when
+they are about to be sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock.sdk.converting import DataConverter
+from penstock.sdk.failures import error_from
+from penstock.sdk.replay.events import DEPRECATED, PATCHED, Event
+from penstock.sdk.replay.info import Info
+from penstock.sdk.replay.loop import WorkflowLoop
+from penstock.sdk.replay.problems import NotInWorkflowError, ReadOnlyError
+from penstock.sdk.replay.steps import TERMINAL, Command, Kind, StepFuture, where
+
+_STARTED_LATER = ("ActivityCompleted", "ChildRunCompleted")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRequest:
+    """A local activity that is to be run now, within the workflow task."""
+
+    request_id: str
+    activity_type: str
+    arguments: dict[str, str]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class _Condition:
+    holds: Callable[[], bool]
+    met: asyncio.Future[None]
+
+
+class Runtime:
+    """One run in memory, seen from its code."""
+
+    def __init__(self, info: Info, converter: DataConverter, logger: logging.Logger) -> None:
+        self.info = info
+        self.converter = converter
+        self.log = logger
+        self.loop = WorkflowLoop(self)  # type: ignore[abstract]
+        self.now = info.start_time
+        self.is_replaying = False
+        self.is_silent = False
+        """Whether what the code logs was logged before."""
+        self.is_read_only: str | None = None
+        self.is_closing = False
+        self.memo: dict[str, Any] = dict(info.memo)
+        self.search_attributes: dict[str, Any] = dict(info.search_attributes)
+        self.random = random.Random(_seed(info.run_id))
+        self.instance: Any = None
+        self.handlers: Any = None
+        self.cancel_reason: str | None = None
+        self.known_patches: set[str] = set()
+        """Changes that the history has markers of."""
+        self.commands: list[Command] = []
+        """What the code asked for in this activation."""
+        self.local: list[LocalRequest] = []
+        self._waiting: dict[int, StepFuture[Any]] = {}
+        self._local_waiting: dict[str, tuple[StepFuture[Any], Command]] = {}
+        self._local_count = 0
+        self._patches: dict[str, bool] = {}
+        self._conditions: list[_Condition] = []
+        self.loop.penstock_runtime = self  # type: ignore[attr-defined]
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def set_now(self, at: datetime) -> None:
+        """Time never goes back within a run, whatever clocks the servers had."""
+        self.now = max(self.now, at.astimezone(UTC))
+        self.loop.set_time(round(self.now.timestamp() * 1000))
+
+    def uuid4(self) -> uuid.UUID:
+        return uuid.UUID(int=self.random.getrandbits(128), version=4)
+
+    # ── asking ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def ask(
+        self,
+        kind: Kind,
+        body: dict[str, Any],
+        *,
+        name: str = "",
+        facts: dict[str, Any] | None = None,
+        target: Command | None = None,
+    ) -> Command:
+        """Note what the code asks for. Queries and validators may ask for nothing."""
+        if self.is_read_only is not None:
+            raise ReadOnlyError(f"{self.is_read_only} must not change the run: it asked for {kind.value}.")
+        if self.is_closing:
+            raise asyncio.CancelledError("the run is no longer kept here")
+        command = Command(kind, body, name, where=where(), facts=facts or {}, target=target)
+        self.commands.append(command)
+        return command
+
+    def step(
+        self,
+        kind: Kind,
+        body: dict[str, Any],
+        *,
+        name: str = "",
+        facts: dict[str, Any] | None = None,
+        give_up: Callable[[StepFuture[Any]], bool] | None = None,
+        future: type[StepFuture[Any]] = StepFuture,
+    ) -> Any:
+        """Ask for a step, and wait for its outcome with the future that is returned."""
+        command = self.ask(kind, body, name=name, facts=facts)
+        return future(self.loop, command, give_up or self.give_up)
+
+    def start_timer(self, delay_ms: int) -> StepFuture[None]:
+        body = {"delay_seconds": -(-delay_ms // 1000), "delay_ms": delay_ms}
+        timer: StepFuture[None] = self.step(Kind.TIMER, body)
+        return timer
+
+    def start_local_activity(
+        self, activity_type: str, arguments: dict[str, str], options: dict[str, Any], result_type: Any
+    ) -> StepFuture[Any]:
+        """Have a local activity run; its command is given when it has ended."""
+        if self.is_read_only is not None:
+            raise ReadOnlyError(f"{self.is_read_only} must not start activities.")
+        self._local_count += 1
+        request = LocalRequest(f"{self.info.run_id}-l{self._local_count}", activity_type, arguments, options)
+        command = Command(
+            Kind.LOCAL_ACTIVITY,
+            {"activity_type": activity_type, "execution_mode": "local", "arguments": arguments},
+            activity_type,
+            where=where(),
+            facts={"activity_type": activity_type},
+        )
+        future: StepFuture[Any] = StepFuture(self.loop, command, lambda _: True)
+        future.result_type = result_type  # type: ignore[attr-defined]
+        self.local.append(request)
+        self._local_waiting[request.request_id] = (future, command)
+        return future
+
+    def give_up(self, future: StepFuture[Any]) -> bool:
+        """The code no longer waits for a step: what was not asked yet is not asked, the rest is to be ended."""
+        command = future.command
+        if self.is_closing:
+            return True
+        if command in self.commands:
+            command.given_up = True
+            self.commands.remove(command)
+            return True
+        if not command.given_up:
+            command.given_up = True
+            self.ask(Kind.CANCEL_STEP, {}, name=command.name, target=command)
+        return True
+
+    # ── outcomes ────────────────────────────────────────────────────────────────────────────────────────
+
+    def confirm(self, command: Command, step: int | None) -> None:
+        """A command has its number: its outcome will be told under it."""
+        command.step = step
+        if step is not None and command.future is not None and not command.future.done():
+            self._waiting[step] = command.future
+
+    def resolve(self, event: Event) -> None:
+        """Tell whoever waits for a step how it ended. Nobody may: it was given up."""
+        future = self._waiting.pop(event.step, None) if event.step is not None else None
+        if future is None or future.done():
+            return
+        if event.type == "TimerFired" or event.type == "ExternalRequestDelivered":
+            future.set_result(None)
+        elif event.type in _STARTED_LATER:
+            future.set_result(self._result(event, future))
+        else:
+            future.set_exception(error_from(event.payload, self.converter, event_type=event.type))
+
+    def _result(self, event: Event, future: StepFuture[Any]) -> Any:
+        blob = event.payload.get("result")
+        if blob is None:
+            blob = event.payload.get("output")
+        return self.converter.decode(blob, getattr(future, "result_type", None))
+
+    def next_local(self, activity_type: str) -> str | None:
+        """The oldest local activity of a type that has not ended."""
+        for request_id, (_, command) in self._local_waiting.items():
+            if command.name == activity_type:
+                return request_id
+        return None
+
+    def end_local(self, request_id: str, told: dict[str, Any], event: Event | None = None) -> Command:
+        """A local activity has ended: `told` completes its command; the code goes on with the outcome."""
+        future, command = self._local_waiting.pop(request_id)
+        command.body |= told
+        self.commands.append(command)
+        if future.done():
+            return command
+        if told.get("outcome") == "completed":
+            future.set_result(self.converter.decode(told.get("result"), getattr(future, "result_type", None)))
+        else:
+            payload = event.payload if event is not None else told | {"activity_type": command.name}
+            future.set_exception(error_from(payload, self.converter))
+        return command
+
+    # ── conditions ──────────────────────────────────────────────────────────────────────────────────────
+
+    def when(self, holds: Callable[[], bool]) -> asyncio.Future[None]:
+        """A future that is done when the code, having done all it can, finds that a condition holds."""
+        condition = _Condition(holds, self.loop.create_future())
+        self._conditions.append(condition)
+        return condition.met
+
+    def run(self) -> None:
+        """Run the code until it waits for something that only the history can bring."""
+        self.loop.run_until_quiet()
+        while self._meet_conditions():
+            self.loop.run_until_quiet()
+
+    def _meet_conditions(self) -> bool:
+        met = False
+        for condition in list(self._conditions):
+            if condition.met.done():
+                self._conditions.remove(condition)
+            elif self._holds(condition):
+                self._conditions.remove(condition)
+                met = True
+        return met
+
+    def _holds(self, condition: _Condition) -> bool:
+        before = asyncio._get_running_loop()
+        asyncio._set_running_loop(self.loop)
+        try:
+            if condition.holds():
+                condition.met.set_result(None)
+        except Exception as error:
+            condition.met.set_exception(error)
+        finally:
+            asyncio._set_running_loop(before)
+        return condition.met.done()
+
+    # ── patches ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def patched(self, change_id: str, version: int) -> bool:
+        """Whether code that was changed takes the new way in this run; said once, it stays."""
+        if change_id in self._patches:
+            return self._patches[change_id]
+        taken = change_id in self.known_patches or not self.is_replaying
+        if taken:
+            body = {
+                "change_id": change_id,
+                "version": version,
+                "min_supported": PATCHED,
+                "max_supported": DEPRECATED,
+            }
+            self.ask(Kind.VERSION_MARKER, body, name=change_id, facts={"change_id": change_id})
+        self._patches[change_id] = taken
+        return taken
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def take_commands(self) -> list[Command]:
+        commands, self.commands = self.commands, []
+        return commands
+
+    def close(self) -> None:
+        """Forget the run. Its code is ended where it stands; whatever it asks for now is not heard."""
+        self.is_closing = self.is_replaying = self.is_silent = True
+        for task in list(self.loop.tasks.values()):
+            task.cancel()
+        try:
+            self.loop.run_until_quiet()
+        finally:
+            self.loop.close()
+            self._waiting.clear()
+            self._conditions.clear()
+
+
+def current() -> Runtime:
+    """The run whose code is being executed. Raises `NotInWorkflowError` elsewhere."""
+    found = maybe_current()
+    if found is None:
+        raise NotInWorkflowError(
+            "This works in workflow code only: inside the run method or a handler of a @workflow.defn class."
+        )
+    return found
+
+
+def maybe_current() -> Runtime | None:
+    found: Runtime | None = getattr(asyncio._get_running_loop(), "penstock_runtime", None)
+    return found
+
+
+def has_terminal(commands: Sequence[Command]) -> bool:
+    return any(command.kind in TERMINAL for command in commands)
+
+
+def _seed(run_id: str) -> int:
+    return int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:8])

@@ -1,0 +1,120 @@
+"""What workflow code asks for: commands in the making, and the futures that wait for their outcome."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import FrameType
+from typing import Any, TypeVar
+
+from penstock.sdk.replay.loop import WorkflowFuture, WorkflowLoop
+
+T = TypeVar("T")
+
+
+class Kind(StrEnum):
+    """Commands by the name that they have on the wire."""
+
+    ACTIVITY = "schedule_activity"
+    LOCAL_ACTIVITY = "record_local_activity"
+    TIMER = "start_timer"
+    CHILD = "start_child_workflow"
+    VERSION_MARKER = "record_version_marker"
+    SEARCH_ATTRIBUTES = "upsert_search_attributes"
+    MEMO = "upsert_memo"
+    SIGNAL_EXTERNAL = "signal_external_workflow"
+    CANCEL_EXTERNAL = "cancel_external_workflow"
+    CANCEL_STEP = "cancel_step"
+    COMPLETE_UPDATE = "complete_update"
+    FAIL_UPDATE = "fail_update"
+    COMPLETE = "complete_workflow"
+    FAIL = "fail_workflow"
+    CANCEL = "cancel_workflow"
+    CONTINUE = "continue_as_new"
+
+
+NUMBERED = frozenset(
+    {
+        Kind.ACTIVITY,
+        Kind.LOCAL_ACTIVITY,
+        Kind.TIMER,
+        Kind.CHILD,
+        Kind.VERSION_MARKER,
+        Kind.SEARCH_ATTRIBUTES,
+        Kind.MEMO,
+        Kind.SIGNAL_EXTERNAL,
+        Kind.CANCEL_EXTERNAL,
+    }
+)
+"""Commands that are steps of the run: each has a number."""
+TERMINAL = frozenset({Kind.COMPLETE, Kind.FAIL, Kind.CANCEL, Kind.CONTINUE})
+
+
+@dataclass(slots=True, eq=False)
+class Command:
+    """One thing that the code asked for. Its number is known once it is recorded, or about to be sent."""
+
+    kind: Kind
+    body: dict[str, Any]
+    name: str = ""
+    """What people call it: the type of an activity or child, the name of a signal."""
+    step: int | None = None
+    where: str = ""
+    target: Command | None = None
+    """Of `cancel_step`: what is given up."""
+    future: StepFuture[Any] | None = None
+    given_up: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What an event must repeat so that it is the event of this command."""
+
+    def on_the_wire(self) -> dict[str, Any]:
+        said = {"type": self.kind.value, **self.body}
+        if self.target is not None:
+            said["step_sequence"] = self.target.step
+        return said
+
+    def in_words(self) -> str:
+        return f"{self.kind.value} {self.name!r}" if self.name else self.kind.value
+
+
+class StepFuture(WorkflowFuture[T]):
+    """Waits for the outcome of a step. Cancelling it gives the step up."""
+
+    command: Command
+    give_up: Callable[[StepFuture[Any]], bool]
+
+    def __init__(
+        self, loop: WorkflowLoop, command: Command, give_up: Callable[[StepFuture[Any]], bool]
+    ) -> None:
+        super().__init__(loop=loop)
+        self.number = loop._next_number()
+        self.command = command
+        self.give_up = give_up
+        command.future = self
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Give the step up. False: the step must end first, and whoever awaits it goes on then."""
+        if self.done():
+            return False
+        if not self.give_up(self):
+            return False
+        return super().cancel(msg)
+
+
+_OURS = ("penstock.sdk", "asyncio", "contextlib")
+
+
+def where() -> str:
+    """The line of the user's code that is being run, for messages about what it asks for."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if not module.startswith(_OURS):
+            return f"at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+        frame = frame.f_back
+    return ""

@@ -1,0 +1,95 @@
+"""Finds workflow code that does not give way: a thread looks on, shows its stack and ends it."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock.sdk.replay.problems import TaskStuckError
+
+_LOOKS_EVERY_S = 0.1
+_raise_in = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
+"""Raises an exception class, told by its address, in another thread; None takes back one that was not raised yet."""
+_raise_in.argtypes = (ctypes.c_ulong, ctypes.c_void_p)
+
+
+class _Watchman:
+    """One thread for all workers of a process; it sleeps while nothing runs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[int, float] = {}
+        self._stacks: dict[int, str] = {}
+        self._work = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, limit_s: float) -> int:
+        thread_id = threading.get_ident()
+        with self._lock:
+            self._running[thread_id] = time.monotonic() + limit_s
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="penstock-watchman", daemon=True)
+                self._thread.start()
+        self._work.set()
+        return thread_id
+
+    def end(self, thread_id: int) -> str | None:
+        """The stack that was seen if the code was ended, or was about to be."""
+        with self._lock:
+            self._running.pop(thread_id, None)
+            stack = self._stacks.pop(thread_id, None)
+        if stack is not None:
+            _raise_in(thread_id, None)
+        return stack
+
+    def _watch(self) -> None:
+        while True:
+            self._work.wait()
+            time.sleep(_LOOKS_EVERY_S)
+            with self._lock:
+                if not self._running:
+                    self._work.clear()
+                now = time.monotonic()
+                for thread_id, deadline in list(self._running.items()):
+                    if deadline < now:
+                        self._interrupt(thread_id)
+
+    def _interrupt(self, thread_id: int) -> None:
+        frame = sys._current_frames().get(thread_id)
+        if frame is not None and thread_id not in self._stacks:
+            self._stacks[thread_id] = "".join(traceback.format_stack(frame))
+        self._running[thread_id] = time.monotonic() + 1
+        _raise_in(thread_id, id(_Interrupt))
+
+
+class _Interrupt(BaseException):
+    """Raised in code that runs too long; no `except Exception` holds it."""
+
+
+_watchman = _Watchman()
+
+
+@contextmanager
+def giving_way_within(limit_s: float | None) -> Iterator[None]:
+    """Workflow code runs inside; if it takes longer, it is ended and the error shows where it was."""
+    if limit_s is None:
+        yield
+        return
+    thread_id = _watchman.begin(limit_s)
+    ended = False
+    try:
+        yield
+    except _Interrupt:
+        ended = True
+    finally:
+        stack = _watchman.end(thread_id)
+    if ended or stack is not None:
+        raise TaskStuckError(
+            f"Workflow code ran for more than {limit_s:g} s without awaiting anything. Move long computations and "
+            f"blocking calls into activities. It was here:\n{stack or '(unknown)'}"
+        )

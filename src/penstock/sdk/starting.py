@@ -1,0 +1,245 @@
+"""Starts of workflows and standalone activities as callers say them, checked before anything is sent."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Required,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
+
+from penstock.sdk.naming import UNSET, Called, activity_named, signal_named, workflow_named
+from penstock.sdk.outbound import StartActivityInput, StartWorkflowInput, WorkflowIDConflictPolicy, new_id
+from penstock.sdk.priority import Priority
+from penstock.sdk.retry import RetryPolicy
+
+SelfT = TypeVar("SelfT")
+ArgT = TypeVar("ArgT")
+ResultT = TypeVar("ResultT")
+OwnT = TypeVar("OwnT")
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+P = ParamSpec("P")
+
+
+class HasRun(Protocol[ResultT_co]):
+    """A workflow class whose main method is called `run`."""
+
+    def run(self, *args: Any, **kwargs: Any) -> Awaitable[ResultT_co]: ...
+
+
+class StartOptions(TypedDict, total=False):
+    """How a workflow is started."""
+
+    id: str
+    """The workflow id; made up where none is given."""
+    task_queue: Required[str]
+    execution_timeout: timedelta
+    """For all runs that continue each other."""
+    run_timeout: timedelta
+    id_conflict_policy: WorkflowIDConflictPolicy
+    memo: Mapping[str, Any]
+    search_attributes: Mapping[str, Any]
+    priority: Priority
+    business_key: str
+    build_id: str
+    """Only workers of this build take it."""
+    start_signal: str | Callable[..., Any]
+    """Told to the run as it starts, or to the open one that has the id."""
+    start_signal_args: Sequence[Any]
+    request_id: str
+    """The caller's name for this start: sent again under it, it is the same start."""
+
+
+class ActivityOptions(TypedDict, total=False):
+    """How a standalone activity is started."""
+
+    id: str
+    task_queue: Required[str]
+    start_to_close_timeout: timedelta
+    """For one attempt."""
+    schedule_to_start_timeout: timedelta
+    """For the wait until a worker takes it: not begun by then, it is not begun any more."""
+    schedule_to_close_timeout: timedelta
+    """For all attempts, with the pauses between them."""
+    heartbeat_timeout: timedelta
+    start_delay: timedelta
+    """It rests so long before it may start; its clocks run from then on."""
+    good_until: datetime
+    """Not begun by then, it has expired."""
+    retry_policy: RetryPolicy
+    id_conflict_policy: WorkflowIDConflictPolicy
+    priority: Priority
+    business_key: str
+    build_id: str
+    cost_estimate: int
+    request_id: str
+
+
+class WithStartWorkflowOperation(Generic[OwnT]):
+    """The start that goes with an update. An open run that has the id is used as it is."""
+
+    @overload
+    def __init__(
+        self: WithStartWorkflowOperation[ResultT],
+        workflow: Callable[[SelfT], Awaitable[ResultT]],
+        **options: Unpack[StartOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: WithStartWorkflowOperation[ResultT],
+        workflow: Callable[[SelfT, ArgT], Awaitable[ResultT]],
+        arg: ArgT,
+        **options: Unpack[StartOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: WithStartWorkflowOperation[ResultT],
+        workflow: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
+        *,
+        args: Sequence[Any],
+        **options: Unpack[StartOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: WithStartWorkflowOperation[ResultT],
+        workflow: type[HasRun[ResultT]],
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        **options: Unpack[StartOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: WithStartWorkflowOperation[Any],
+        workflow: str | type[Any],
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: Any = None,
+        **options: Unpack[StartOptions],
+    ) -> None: ...
+    def __init__(
+        self,
+        workflow: str | Callable[..., Any],
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: Any = None,
+        **options: Unpack[StartOptions],
+    ) -> None:
+        self.called = workflow_named(workflow)
+        options.setdefault("id_conflict_policy", WorkflowIDConflictPolicy.USE_EXISTING)
+        self.input = workflow_start(self.called, arg, args, options)
+        self.result_type = result_type or self.called.result_type
+
+
+class ActivityStart(Generic[OwnT]):
+    """One of many standalone activities that are started together."""
+
+    @overload
+    def __init__(
+        self: ActivityStart[ResultT],
+        activity: Callable[[], Awaitable[ResultT]],
+        **options: Unpack[ActivityOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ActivityStart[ResultT],
+        activity: Callable[[], ResultT],
+        **options: Unpack[ActivityOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ActivityStart[ResultT],
+        activity: Callable[[ArgT], Awaitable[ResultT]],
+        arg: ArgT,
+        **options: Unpack[ActivityOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ActivityStart[ResultT],
+        activity: Callable[[ArgT], ResultT],
+        arg: ArgT,
+        **options: Unpack[ActivityOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ActivityStart[ResultT],
+        activity: Callable[P, Awaitable[ResultT]],
+        *,
+        args: Sequence[Any],
+        **options: Unpack[ActivityOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ActivityStart[ResultT],
+        activity: Callable[P, ResultT],
+        *,
+        args: Sequence[Any],
+        **options: Unpack[ActivityOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ActivityStart[Any],
+        activity: str,
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: Any = None,
+        **options: Unpack[ActivityOptions],
+    ) -> None: ...
+    def __init__(
+        self,
+        activity: str | Callable[..., Any],
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: Any = None,
+        **options: Unpack[ActivityOptions],
+    ) -> None:
+        called = activity_named(activity)
+        _check("start of an activity", options, ActivityOptions.__annotations__)
+        given: dict[str, Any] = dict(options)
+        given["id"] = given.get("id") or f"act-{new_id()}"
+        given["request_id"] = given.get("request_id") or new_id()
+        self.input = StartActivityInput(activity=called.name, args=called.arguments(arg, args), **given)
+        self.result_type = result_type or called.result_type
+
+
+def workflow_start(
+    called: Called, arg: Any, args: Sequence[Any], options: StartOptions
+) -> StartWorkflowInput:
+    """What is sent, from what was said. Ids that were not given are made here, so that a repeat is the same start."""
+    _check("start of a workflow", options, StartOptions.__annotations__)
+    given: dict[str, Any] = dict(options)
+    given["id"] = given.get("id") or f"wf-{new_id()}"
+    given["request_id"] = given.get("request_id") or new_id()
+    signal = given.pop("start_signal", None)
+    signal_args = given.pop("start_signal_args", ())
+    if signal is not None:
+        told = signal_named(signal)
+        given |= {"start_signal": told.name, "start_signal_args": told.arguments(UNSET, signal_args)}
+    elif signal_args:
+        raise TypeError("start_signal_args are for a start_signal, and there is none")
+    return StartWorkflowInput(workflow=called.name, args=called.arguments(arg, args), **given)
+
+
+def _check(what: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+    names = list(known)
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(names)}"
+            raise TypeError(f"A {what} has no option {name!r}{hint}")
+    if not given.get("task_queue"):
+        raise TypeError(f"A {what} needs task_queue=…, the name under which its workers poll")

@@ -1,0 +1,63 @@
+"""Runs at their beginning: made for a task, with the definition of its type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.sdk.converting import DataConverter
+from penstock.sdk.priority import LEVELS, Priority
+from penstock.sdk.replay.info import Place
+from penstock.sdk.replay.instance import WorkflowRun
+from penstock.sdk.worker.options import WorkerOptions
+from penstock.sdk.worker.registry import Registry
+
+Json = dict[str, Any]
+Beginning = Callable[[Json], WorkflowRun]
+"""Makes the run of a task, at its beginning. Raises when this worker does not know its type."""
+
+
+def beginning(
+    registry: Registry,
+    options: WorkerOptions,
+    converter: DataConverter,
+    namespace: str,
+    interceptors: Sequence[Any],
+) -> Beginning:
+    stuck_after_s = None if options.debug_mode else options.task_timeout.total_seconds()
+
+    def begin(task: Json) -> WorkflowRun:
+        return WorkflowRun(
+            registry.workflow(task["workflow_type"]),
+            _place(task, namespace),
+            converter,
+            stuck_after_s=stuck_after_s,
+            interceptors=interceptors,
+        )
+
+    return begin
+
+
+def with_arguments(task: Json, events: list[Json]) -> list[Json]:
+    """The events, the start of the run with what it was given: that travels beside the history."""
+    if not events or events[0].get("sequence") != 1:
+        return events
+    given = task["workflow_arguments"] if "workflow_arguments" in task else task.get("arguments")
+    started = events[0] | {"payload": {"arguments": given} | events[0]["payload"]}
+    return [started, *events[1:]]
+
+
+def _place(task: Json, namespace: str) -> Place:
+    level = task.get("priority")
+    return Place(
+        namespace=namespace,
+        task_queue=task["task_queue"],
+        workflow_id=task["workflow_id"],
+        run_id=task["run_id"],
+        workflow_type=task["workflow_type"],
+        priority=Priority(
+            priority_key=level if isinstance(level, int) and level in LEVELS else None,
+            fairness_key=task.get("fairness_key"),
+        ),
+        arguments=task.get("arguments"),
+    )

@@ -1,0 +1,47 @@
+"""What a worker says of itself when it registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock import __version__
+from penstock.sdk.worker.options import WorkerOptions
+from penstock.sdk.worker.plane import Plane
+from penstock.sdk.worker.registry import Registry
+
+Json = dict[str, Any]
+CAPABILITIES = [
+    "concurrent_steps",
+    "query_tasks",
+    "update_validation_tasks",
+    "memo_upserts",
+    "typed_search_attributes",
+    "local_activities",
+]
+
+
+def introduction(plane: Plane, registry: Registry, options: WorkerOptions, *, has_codecs: bool) -> Json:
+    """The body of a registration. It names at least one slot of each kind: none is said by a heartbeat.
+
+    What travels through codecs is not what the server can check, so that parameters are not told then.
+    """
+    said: Json = {
+        "worker_id": plane.worker_id,
+        "task_queue": plane.task_queue,
+        "runtime": "python",
+        "sdk_version": f"penstock-python/{__version__}",
+        "supported_workflow_types": registry.workflow_types,
+        "supported_activity_types": registry.activity_types,
+        "workflow_definition_fingerprints": registry.fingerprints,
+        "max_concurrent_workflow_tasks": max(1, options.max_concurrent_workflow_tasks),
+        "max_concurrent_activity_tasks": max(1, options.max_concurrent_activity_tasks),
+        "capabilities": CAPABILITIES,
+        "workflow_command_contracts": registry.command_contracts(with_parameters=not has_codecs),
+    }
+    return said | conveyed(options) | ({} if plane.build_id is None else {"build_id": plane.build_id})
+
+
+def conveyed(options: WorkerOptions) -> Json:
+    """How fast the whole queue should hand out activities, if this worker has an opinion."""
+    rate = options.max_task_queue_activities_per_second
+    return {} if rate is None else {"max_task_queue_activities_per_second": rate}

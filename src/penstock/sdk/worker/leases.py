@@ -1,0 +1,45 @@
+"""Keeping a lease while its task takes its time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock.sdk.worker.trouble import is_passing
+
+Json = dict[str, Any]
+SHORTEST_S = 0.2
+LONGEST_S = 60.0
+
+
+@contextlib.asynccontextmanager
+async def renewing(task: Json, renew: Callable[[], Awaitable[Json]]) -> AsyncIterator[asyncio.Task[None]]:
+    """Renew as long as the block lasts. The task that is given ends, with the refusal, when the lease is lost."""
+    keeper = asyncio.ensure_future(_keep(task.get("lease_expires_at"), renew))
+    try:
+        yield keeper
+    finally:
+        keeper.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await keeper
+
+
+async def _keep(expires_at: str | None, renew: Callable[[], Awaitable[Json]]) -> None:
+    while True:
+        await asyncio.sleep(pause_s(expires_at))
+        try:
+            expires_at = (await renew()).get("lease_expires_at", expires_at)
+        except Exception as error:
+            if not is_passing(error):
+                raise
+
+
+def pause_s(expires_at: str | None) -> float:
+    """A third of what is left of a lease, so that two renewals may be lost. Clocks may differ: it has bounds."""
+    if expires_at is None:
+        return SHORTEST_S
+    left = (datetime.fromisoformat(expires_at) - datetime.now(UTC)).total_seconds()
+    return min(LONGEST_S, max(SHORTEST_S, left / 3))

@@ -1,0 +1,38 @@
+"""What a worker tells of itself in numbers, to whoever listens."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+TASKS_STARTED = "penstock_worker_tasks_started"
+TASKS_ENDED = "penstock_worker_tasks_ended"
+TASK_SECONDS = "penstock_worker_task_seconds"
+POLLS = "penstock_worker_polls"
+REPORTS = "penstock_worker_reports"
+REPORT_ITEMS = "penstock_worker_report_items"
+CACHE_LOOKS = "penstock_worker_cache_looks"
+CACHED_RUNS = "penstock_worker_cached_runs"
+FREE_SLOTS = "penstock_worker_free_slots"
+
+
+class WorkerMetrics(Protocol):
+    """Counters, times and levels by name. Called on the worker's loop: it must not block."""
+
+    def count(self, name: str, by: int = 1, **labels: str) -> None: ...
+
+    def timing(self, name: str, seconds: float, **labels: str) -> None: ...
+
+    def level(self, name: str, value: float, **labels: str) -> None: ...
+
+
+class Unheard:
+    """Nobody listens."""
+
+    def count(self, name: str, by: int = 1, **labels: str) -> None:
+        return None
+
+    def timing(self, name: str, seconds: float, **labels: str) -> None:
+        return None
+
+    def level(self, name: str, value: float, **labels: str) -> None:
+        return None

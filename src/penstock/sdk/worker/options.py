@@ -1,0 +1,73 @@
+"""How a worker is to work: its numbers, checked when it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import timedelta
+
+SLOTS_MAX = 1_000_000
+RATE_MAX = 1_000_000
+_POLLS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """The numbers of a worker. Each mistake is named with its way out."""
+
+    max_concurrent_workflow_tasks: int = 100
+    max_concurrent_activity_tasks: int = 100
+    max_concurrent_local_activities: int = 100
+    max_concurrent_workflow_task_polls: int = 2
+    max_concurrent_activity_task_polls: int = 2
+    max_cached_workflows: int = 1000
+    sticky_queue_schedule_to_start_timeout: timedelta = timedelta(seconds=10)
+    max_activities_per_second: float | None = None
+    max_task_queue_activities_per_second: float | None = None
+    default_heartbeat_throttle_interval: timedelta = timedelta(seconds=30)
+    max_heartbeat_throttle_interval: timedelta = timedelta(seconds=60)
+    graceful_shutdown_timeout: timedelta = timedelta(0)
+    task_timeout: timedelta = timedelta(seconds=2)
+    """A workflow task whose code does not give way for so long is failed, with its stack."""
+    debug_mode: bool = False
+    """Code may stop as long as a person looks at it: no task counts as stuck."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            _check(each.name, getattr(self, each.name))
+
+
+def _check(name: str, value: object) -> None:
+    if name.endswith("_polls"):
+        _whole(name, value, 1, _POLLS_MAX)
+    elif name == "max_cached_workflows":
+        _whole(name, value, 0, SLOTS_MAX)
+    elif name.endswith("_per_second"):
+        _rate(name, value)
+    elif name.startswith("max_concurrent"):
+        _whole(name, value, 0, SLOTS_MAX)
+    elif name != "debug_mode":
+        _span(name, value, may_be_zero=name == "graceful_shutdown_timeout")
+
+
+def _whole(name: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is a whole number, not {type(value).__name__}")
+    if not least <= value <= most:
+        raise ValueError(f"{name} is {least} to {most}, not {value}")
+
+
+def _rate(name: str, value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} is a number, or None for no limit; not {type(value).__name__}")
+    if not 0.000001 <= value <= RATE_MAX:
+        raise ValueError(f"{name} is more than 0 and at most {RATE_MAX}, not {value}; None is no limit")
+
+
+def _span(name: str, value: object, *, may_be_zero: bool) -> None:
+    if not isinstance(value, timedelta):
+        raise TypeError(f"{name} is a timedelta, such as timedelta(seconds=10); not {type(value).__name__}")
+    if value < timedelta(0) or (not may_be_zero and not value):
+        least = "0 or longer" if may_be_zero else "longer than 0"
+        raise ValueError(f"{name} is {least}, not {value.total_seconds():g} seconds")

@@ -1,0 +1,103 @@
+"""Polls of one kind: take room, ask for as much as fits in it, start what comes."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import Reason
+from penstock.sdk.failures import ServerRefused
+from penstock.sdk.worker import metrics as names
+from penstock.sdk.worker.backoff import Backoff
+from penstock.sdk.worker.metrics import WorkerMetrics
+from penstock.sdk.worker.pace import Pace
+from penstock.sdk.worker.slots import Slots
+from penstock.sdk.worker.trouble import Trouble, asked_s, is_fatal
+
+Json = dict[str, Any]
+DRAINING_PAUSE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all polls of a worker share."""
+
+    register: Callable[[], Awaitable[None]]
+    trouble: Trouble
+    metrics: WorkerMetrics
+
+
+class Poller:
+    """Keeps polls open while there is room. What a poll may bring has its places before it is sent."""
+
+    def __init__(
+        self,
+        kind: str,
+        ask: Callable[[int], Awaitable[list[Json]]],
+        start: Callable[[Json], None],
+        slots: Slots,
+        around: Surroundings,
+        *,
+        polls: int,
+        batch_max: int,
+        pace: Pace | None = None,
+    ) -> None:
+        self._kind, self._ask, self._start, self._slots = kind, ask, start, slots
+        self._polls = min(polls, slots.total)
+        self._batch = max(1, min(batch_max, math.ceil(slots.total / max(1, self._polls))))
+        self._around = around
+        self._pace = pace or Pace(None)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it has places at all; without any nothing is asked for."""
+        return self._polls > 0
+
+    async def run(self) -> None:
+        """Poll until cancelled, or until the server refuses for good: then that is raised."""
+        async with asyncio.TaskGroup() as lines:
+            for _ in range(self._polls):
+                lines.create_task(self._line())
+
+    async def _line(self) -> None:
+        pauses = Backoff()
+        while True:
+            pause_s = await self._once(pauses)
+            if pause_s:
+                await asyncio.sleep(pause_s)
+
+    async def _once(self, pauses: Backoff) -> float:
+        """One poll; how long to pause after it."""
+        places = await self._slots.take(self._batch)
+        tokens = started = 0
+        try:
+            tokens = await self._pace.take(places)
+            self._slots.give_back(places - tokens)
+            places = tokens
+            tasks = await self._ask(tokens)
+            for task in tasks:
+                self._start(task)
+                started += 1
+        except Exception as error:
+            return await self._met(error, pauses)
+        finally:
+            self._pace.settle(tokens, started)
+            self._slots.give_back(places - started)
+        pauses.reset()
+        self._around.trouble.over()
+        self._around.metrics.count(names.POLLS, kind=self._kind, outcome="tasks" if tasks else "empty")
+        return 0.0
+
+    async def _met(self, error: Exception, pauses: Backoff) -> float:
+        if is_fatal(error):
+            raise error
+        self._around.metrics.count(names.POLLS, kind=self._kind, outcome="refused")
+        if isinstance(error, ServerRefused) and error.reason == Reason.WORKER_NOT_REGISTERED:
+            await self._around.register()
+            return pauses.pause_s()
+        self._around.trouble.met(error)
+        draining = isinstance(error, ServerRefused) and error.reason == Reason.WORKER_DRAINING
+        return pauses.pause_s(max(asked_s(error), DRAINING_PAUSE_S if draining else 0.0))

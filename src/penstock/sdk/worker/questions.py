@@ -1,0 +1,75 @@
+"""Questions to a run: queries and validations of updates. They read its state and leave it as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import Reason
+from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.replay.instance import WorkflowRun
+from penstock.sdk.replay.problems import WorkflowTaskError
+from penstock.sdk.worker.beginning import Beginning, with_arguments
+from penstock.sdk.worker.cache import RunCache
+from penstock.sdk.worker.plane import Plane
+from penstock.sdk.worker.task_failures import task_failure
+from penstock.sdk.worker.trouble import log
+
+Json = dict[str, Any]
+
+
+class Questions:
+    """Answers from a run that is kept, if it has seen all that the question knows of; else from a replay of its own."""
+
+    def __init__(self, plane: Plane, cache: RunCache[WorkflowRun], begin: Beginning) -> None:
+        self._plane, self._cache, self._begin = plane, cache, begin
+
+    async def query(self, task: Json) -> str:
+        try:
+            answer = self._look(task, lambda run: run.query(task["query_name"], task["query_arguments"]))
+        except Exception as error:
+            failure = task_failure(error) | {"reason": _query_reason(error)}
+            return await self._answer(task, "fail", {"failure": failure})
+        return await self._answer(task, "complete", {"result_envelope": answer})
+
+    async def validate(self, task: Json) -> str:
+        try:
+            self._look(task, lambda run: run.validate_update(task["update_name"], task["update_arguments"]))
+        except Exception as error:
+            failure = task_failure(error) | {"reason": _validation_reason(error)}
+            return await self._answer(task, "reject", {"failure": failure})
+        return await self._answer(task, "approve", {})
+
+    def _look(self, task: Json, ask: Callable[[WorkflowRun], Any]) -> Any:
+        events: list[Json] = task["history_events"]
+        kept = self._cache.seen(task["run_id"])
+        if kept is not None and kept.is_up_to_date(events):
+            return ask(kept)
+        run = self._begin(task)
+        try:
+            run.catch_up(with_arguments(task, events))
+            return ask(run)
+        finally:
+            run.close()
+
+    async def _answer(self, task: Json, action: str, body: Json) -> str:
+        try:
+            await self._plane.answer(task, action, body)
+        except (ServerRefused, Unreachable) as error:
+            log.info("An answer of workflow %s was not taken: %s", task["workflow_id"], error)
+            return "lost"
+        return "failed" if action in ("fail", "reject") else "completed"
+
+
+def _query_reason(error: Exception) -> str:
+    if isinstance(error, LookupError):
+        return Reason.REJECTED_UNKNOWN_QUERY.value
+    if isinstance(error, WorkflowTaskError):
+        return Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE.value
+    return Reason.QUERY_REJECTED.value
+
+
+def _validation_reason(error: Exception) -> str:
+    if isinstance(error, WorkflowTaskError):
+        return Reason.UPDATE_VALIDATION_WORKER_FAILED.value
+    return Reason.UPDATE_VALIDATOR_REJECTED.value

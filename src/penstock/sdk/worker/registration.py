@@ -1,0 +1,92 @@
+"""Being known to the server: registering, being heard regularly, leaving."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import Reason
+from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.worker import process
+from penstock.sdk.worker.backoff import Backoff
+from penstock.sdk.worker.plane import Plane
+from penstock.sdk.worker.trouble import Trouble, asked_s, is_fatal, is_passing
+
+Json = dict[str, Any]
+INTERVAL_S = 20.0
+"""Until the server has said how often it wants to hear of us."""
+LEAVE_SECONDS = 5.0
+
+
+class Presence:
+    """The registration of one worker. What it said last is said again whenever the server has forgotten it."""
+
+    def __init__(
+        self,
+        plane: Plane,
+        said: Json,
+        slots: Callable[[], Json],
+        trouble: Trouble,
+        *,
+        silent_kinds: tuple[str, ...] = (),
+    ) -> None:
+        self._plane, self._said, self._slots, self._trouble = plane, said, slots, trouble
+        self._offered: Json = {f"max_concurrent_{kind}_tasks": 0 for kind in silent_kinds}
+        self._interval_s = INTERVAL_S
+        self._registering = asyncio.Lock()
+        self.server_capabilities: Json = {}
+
+    async def register(self) -> None:
+        """Register, waiting for a server that is away; a refusal that no waiting heals is raised."""
+        pauses = Backoff()
+        async with self._registering:
+            while True:
+                try:
+                    await self._once()
+                except (ServerRefused, Unreachable) as error:
+                    if is_fatal(error) or not is_passing(error):
+                        raise
+                    self._trouble.met(error)
+                    await asyncio.sleep(pauses.pause_s(asked_s(error)))
+                else:
+                    self._trouble.over()
+                    return
+
+    async def _once(self) -> None:
+        answer = await self._plane.register(self._said | self._standing())
+        self._hear(answer)
+        if self._offered:  # a registration offers at least one slot of each kind; a heartbeat may offer none
+            self._hear(await self._plane.heartbeat(self._offered | self._standing()))
+
+    async def keep(self) -> None:
+        """Be heard, as often as the server asks, until cancelled."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            try:
+                self._hear(await self._plane.heartbeat(self._offered | self._standing()))
+            except (ServerRefused, Unreachable) as error:
+                if isinstance(error, ServerRefused) and error.reason == Reason.WORKER_NOT_REGISTERED:
+                    await self.register()
+                elif is_fatal(error):
+                    raise
+                else:
+                    self._trouble.met(error)
+
+    async def leave(self) -> None:
+        """Have the server forget this worker; what it holds waits for others at once. A server that is away will."""
+        with contextlib.suppress(ServerRefused, Unreachable, TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._plane.deregister()
+
+    def _standing(self) -> Json:
+        return {"task_slots": self._slots(), "process_metrics": process.metrics()}
+
+    def _hear(self, answer: Json) -> None:
+        seconds = answer.get("heartbeat_interval_seconds")
+        if isinstance(seconds, int | float) and seconds > 0:
+            self._interval_s = float(seconds)
+        capabilities = answer.get("server_capabilities")
+        if isinstance(capabilities, dict):
+            self.server_capabilities = capabilities

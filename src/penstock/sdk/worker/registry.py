@@ -1,0 +1,130 @@
+"""What a worker can run: its workflows and activities by name, checked when the worker is made."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.sdk.activities.definition import ActivityDefinition
+from penstock.sdk.definitions import WorkflowDefinition
+from penstock.sdk.worker import contracts
+
+Json = dict[str, Any]
+
+
+class UnknownWorkflowTypeError(Exception):
+    """No workflow of this name is registered with the worker that was given a task of it."""
+
+
+class Registry:
+    """Workflows and activities. Each mistake is named with its way out."""
+
+    def __init__(self, workflows: Sequence[Any], activities: Sequence[Any]) -> None:
+        _check_sequence("workflows", workflows)
+        _check_sequence("activities", activities)
+        self.workflows: dict[str | None, WorkflowDefinition] = _by_name(
+            "workflow", [(_workflow(each), each) for each in workflows]
+        )
+        self.activities: dict[str | None, ActivityDefinition] = _by_name(
+            "activity", [(ActivityDefinition.to_run(each), each) for each in activities]
+        )
+        if not self.workflows and not self.activities:
+            raise ValueError("This worker has nothing to run: give it workflows=[…], activities=[…] or both")
+
+    def workflow(self, name: str) -> WorkflowDefinition:
+        """The definition for a type of workflow; a dynamic one takes what nobody else does."""
+        found = self.workflows.get(name) or self.workflows.get(None)
+        if found is None:
+            known = sorted(each for each in self.workflows if each is not None)
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f' Did you mean "{near[0]}"?' if near else ""
+            raise UnknownWorkflowTypeError(
+                f'This worker has no workflow "{name}"; it has {", ".join(known) or "none"}.{hint} '
+                "Add the class to Worker(workflows=[…]), or let a worker on another queue have it."
+            )
+        return found
+
+    @property
+    def workflow_types(self) -> list[str]:
+        """The names to take tasks of; empty: any, because a dynamic workflow is there."""
+        return _names(self.workflows)
+
+    @property
+    def activity_types(self) -> list[str]:
+        return _names(self.activities)
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        return {name: each.fingerprint for name, each in self.workflows.items() if name is not None}
+
+    @property
+    def validates(self) -> bool:
+        """Whether any update has a validator."""
+        return any(
+            each.validator is not None for one in self.workflows.values() for each in one.updates.values()
+        )
+
+    def command_contracts(self, *, with_parameters: bool) -> dict[str, Json]:
+        """What each workflow can be told. With a dynamic handler everything can, and nothing is said of that kind."""
+        named = {name: each for name, each in self.workflows.items() if name is not None}
+        return {name: _contract(each, with_parameters) for name, each in named.items()}
+
+
+def _contract(definition: WorkflowDefinition, with_parameters: bool) -> Json:
+    told: Json = {}
+    kinds: tuple[tuple[str, str, Mapping[str | None, Any]], ...] = (
+        ("query", "queries", definition.queries),
+        ("signal", "signals", definition.signals),
+        ("update", "updates", definition.updates),
+    )
+    for kind, plural, handlers in kinds:
+        named = {name: each.fn for name, each in handlers.items() if name is not None}
+        if len(named) == len(handlers):
+            told[plural] = sorted(named)
+        if with_parameters:
+            told[f"{kind}_contracts"] = contracts.contract(named)
+    told["update_validators"] = sorted(
+        name for name, each in definition.updates.items() if name is not None and each.validator is not None
+    )
+    return told
+
+
+def _workflow(given: Any) -> WorkflowDefinition:
+    if isinstance(given, type):
+        return WorkflowDefinition.of(given)
+    if isinstance(given, str):
+        raise TypeError(f"{given!r} is a name: give the class that is decorated with @workflow.defn")
+    what = getattr(given, "__qualname__", None) or type(given).__name__
+    raise TypeError(f"{what} is not a class: give the class that is decorated with @workflow.defn")
+
+
+def _by_name(kind: str, given: Sequence[tuple[Any, Any]]) -> dict[str | None, Any]:
+    found: dict[str | None, Any] = {}
+    first: dict[str | None, Any] = {}
+    for definition, source in given:
+        if definition.name in found:
+            raise ValueError(_twice(kind, definition.name, first[definition.name], source))
+        found[definition.name], first[definition.name] = definition, source
+    return found
+
+
+def _twice(kind: str, name: str | None, one: Any, other: Any) -> str:
+    called = f"a dynamic {kind}" if name is None else f'{kind} "{name}"'
+    if one is other:
+        return f"{called} is given twice: leave one out"
+    way = "only one can be dynamic" if name is None else f"rename one with @{kind}.defn(name=…)"
+    return f"{called} is both {_place(one)} and {_place(other)}: {way}"
+
+
+def _place(given: Any) -> str:
+    return f"{getattr(given, '__module__', '?')}.{getattr(given, '__qualname__', type(given).__qualname__)}"
+
+
+def _names(definitions: Mapping[str | None, Any]) -> list[str]:
+    return [] if None in definitions else sorted(name for name in definitions if name is not None)
+
+
+def _check_sequence(name: str, given: object) -> None:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise TypeError(f"{name} is a list: {name}=[…]")

@@ -1,0 +1,140 @@
+"""Reports on tasks: those that are ready together travel together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.sdk.failures import refusal
+from penstock.sdk.worker import metrics as names
+from penstock.sdk.worker.backoff import Backoff
+from penstock.sdk.worker.metrics import WorkerMetrics
+from penstock.sdk.worker.plane import Plane
+from penstock.sdk.worker.trouble import asked_s, is_passing
+
+Json = dict[str, Any]
+ITEMS_MAX = 100
+AT_ONCE_MAX = 4
+"""Requests with reports that are open at a time; meanwhile the next ones gather."""
+TRY_SECONDS = 120.0
+"""How long a report is tried while the server is away; after that the lease ends by itself."""
+
+
+@dataclass(eq=False, slots=True)
+class _Report:
+    item: Json
+    answer: asyncio.Future[Json]
+    gives_up_at: float
+    batched: bool = False
+    """Sent in a batch before: the server knows it by its form, so it must keep it."""
+
+
+class Reports:
+    """Takes reports on tasks of one kind, sends them, and gives each its answer.
+
+    The same report is sent again with the same content until it is answered: the server remembers its receipt.
+    """
+
+    def __init__(self, kind: str, plane: Plane, metrics: WorkerMetrics) -> None:
+        self._kind, self._plane, self._metrics = kind, plane, metrics
+        self._waiting: deque[_Report] = deque()
+        self._open: set[asyncio.Task[None]] = set()
+        self._called = False
+
+    async def send(self, item: Json) -> Json:
+        """Report and return the server's answer; raises its refusal, or that it was not reached in time."""
+        loop = asyncio.get_running_loop()
+        report = _Report(item, loop.create_future(), time.monotonic() + TRY_SECONDS)
+        self._waiting.append(report)
+        self._call()
+        return await asyncio.shield(report.answer)
+
+    async def all_sent(self) -> None:
+        """Wait until nothing is under way."""
+        while self._waiting or self._open:
+            if self._open:
+                await asyncio.wait([*self._open])
+            await asyncio.sleep(0)
+
+    def _call(self) -> None:
+        """Send when this turn of the loop is over, so that what else ends in it comes along."""
+        if not self._called and self._waiting and len(self._open) < AT_ONCE_MAX:
+            self._called = True
+            asyncio.get_running_loop().call_soon(self._go)
+
+    def _go(self) -> None:
+        self._called = False
+        while self._waiting and len(self._open) < AT_ONCE_MAX:
+            some = [self._waiting.popleft() for _ in range(min(ITEMS_MAX, len(self._waiting)))]
+            sending = asyncio.ensure_future(self._deliver(some))
+            self._open.add(sending)
+            sending.add_done_callback(self._ended)
+
+    def _ended(self, sending: asyncio.Task[None]) -> None:
+        self._open.discard(sending)
+        self._call()
+
+    async def _deliver(self, reports: list[_Report]) -> None:
+        """Send until all are answered. A batch that is refused as a whole goes on as its two halves."""
+        pauses = Backoff()
+        while reports:
+            reports, wait_s = await self._try(reports)
+            if reports:
+                await asyncio.sleep(pauses.pause_s(wait_s))
+
+    async def _try(self, reports: list[_Report]) -> tuple[list[_Report], float]:
+        """Send once; return what must be sent again, and how long the server asks to be left alone."""
+        alone = len(reports) == 1 and not reports[0].batched
+        try:
+            answers = [await self._one(reports[0])] if alone else await self._many(reports)
+        except Exception as error:
+            if len(reports) > 1 and not is_passing(error):
+                middle = len(reports) // 2
+                await asyncio.gather(self._deliver(reports[:middle]), self._deliver(reports[middle:]))
+                return [], 0.0
+            return _unless_late(reports, error)
+        self._metrics.count(names.REPORTS, kind=self._kind)
+        self._metrics.count(names.REPORT_ITEMS, len(reports), kind=self._kind)
+        again: list[_Report] = []
+        wait_s = 0.0
+        for report, answer in zip(reports, answers, strict=True):
+            if isinstance(answer, dict):
+                _answer(report, answer)
+                continue
+            left, asked = _unless_late([report], answer)
+            again += left
+            wait_s = max(wait_s, asked)
+        return again, wait_s
+
+    async def _one(self, report: _Report) -> Json:
+        return await self._plane.report(self._kind, report.item)
+
+    async def _many(self, reports: list[_Report]) -> list[Json | Exception]:
+        for report in reports:
+            report.batched = True
+        answers = await self._plane.report_all(self._kind, [report.item for report in reports])
+        return [_read(answer) for answer in answers]
+
+
+def _read(answer: Json) -> Json | Exception:
+    status = answer.get("http_status", 200)
+    return answer if status < 400 else refusal(status, answer)
+
+
+def _unless_late(reports: list[_Report], error: Exception) -> tuple[list[_Report], float]:
+    """Those worth another try; the others are told what happened."""
+    now = time.monotonic()
+    again = [each for each in reports if is_passing(error) and now < each.gives_up_at]
+    for report in reports:
+        if report not in again and not report.answer.done():
+            report.answer.set_exception(error)
+            report.answer.exception()  # whoever waited may be gone; nobody needs to hear of it then
+    return again, asked_s(error)
+
+
+def _answer(report: _Report, answer: Json) -> None:
+    if not report.answer.done():
+        report.answer.set_result(answer)

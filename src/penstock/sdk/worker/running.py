@@ -1,0 +1,88 @@
+"""Running workers as a program does: until somebody asks them to end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+from penstock.sdk.worker.trouble import log
+from penstock.sdk.worker.worker import Worker
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def run_worker(*workers: Worker | Callable[[], Awaitable[Worker]]) -> None:
+    """Start a loop and run workers in it until Ctrl-C or SIGTERM, which shuts them down; a second one ends at once.
+
+    Takes workers, or async functions that make them: connecting belongs in there. uvloop is used where present.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_make_and_run(workers))
+
+
+async def run_until_signalled(*workers: Worker) -> None:
+    """Run workers in this loop until Ctrl-C or SIGTERM."""
+    loop = asyncio.get_running_loop()
+    running = [asyncio.ensure_future(worker.run()) for worker in workers]
+    asked = False
+
+    def stop() -> None:
+        nonlocal asked
+        if asked:
+            for each in running:
+                each.cancel()
+            return
+        asked = True
+        log.info("Shutting down; once more to end at once")
+        for worker in workers:
+            worker.begin_shutdown()
+
+    heard = [number for number in SIGNALS if _listen(loop, number, stop)]
+    try:
+        await _all(running, workers)
+    finally:
+        for number in heard:
+            loop.remove_signal_handler(number)
+
+
+async def _make_and_run(workers: tuple[Worker | Callable[[], Awaitable[Worker]], ...]) -> None:
+    made = [each if isinstance(each, Worker) else await each() for each in workers]
+    await run_until_signalled(*made)
+
+
+async def _all(running: list[asyncio.Task[None]], workers: tuple[Worker, ...]) -> None:
+    """Wait for all. If one breaks, the others are shut down and what broke it is raised."""
+    try:
+        done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
+        broke = [each for each in done if not each.cancelled() and each.exception() is not None]
+        for worker in workers:
+            worker.begin_shutdown()
+        await asyncio.wait(running)
+        for each in broke:
+            each.result()
+    except asyncio.CancelledError:
+        for each in running:
+            each.cancel()
+        await asyncio.wait(running)
+        raise
+
+
+def _listen(loop: asyncio.AbstractEventLoop, number: signal.Signals, stop: Callable[[], None]) -> bool:
+    """Hear a signal, where the system and the thread allow it."""
+    try:
+        loop.add_signal_handler(number, stop)
+    except (NotImplementedError, RuntimeError, ValueError):
+        return False
+    return True
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if sys.platform == "win32":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

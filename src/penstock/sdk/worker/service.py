@@ -1,0 +1,239 @@
+"""A worker at work: its parts put together, from the registration to the leaving."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from penstock.sdk.activities.info import WorkerFacts
+from penstock.sdk.activities.runner import ActivityRunner
+from penstock.sdk.client import Client
+from penstock.sdk.replay.instance import WorkflowRun
+from penstock.sdk.worker.activity_tasks import ActivityTasks
+from penstock.sdk.worker.beginning import beginning
+from penstock.sdk.worker.cache import RunCache
+from penstock.sdk.worker.crew import Crew
+from penstock.sdk.worker.introduction import conveyed, introduction
+from penstock.sdk.worker.local_activities import LocalActivities
+from penstock.sdk.worker.metrics import WorkerMetrics
+from penstock.sdk.worker.options import WorkerOptions
+from penstock.sdk.worker.pace import Pace
+from penstock.sdk.worker.plane import HISTORY_PAGE, TASK_KINDS, Plane
+from penstock.sdk.worker.polling import Poller, Surroundings
+from penstock.sdk.worker.questions import Questions
+from penstock.sdk.worker.registration import Presence
+from penstock.sdk.worker.registry import Registry
+from penstock.sdk.worker.reports import Reports
+from penstock.sdk.worker.slots import Slots
+from penstock.sdk.worker.trouble import Trouble
+from penstock.sdk.worker.workflow_tasks import WorkflowTasks
+
+Json = dict[str, Any]
+QUERY_SLOTS = 10
+WORKFLOW_BATCH_MAX = 50
+"""Histories travel with workflow tasks: fewer in one answer."""
+ACTIVITY_BATCH_MAX = 100
+LAST_REPORTS_SECONDS = 10.0
+"""How long the reports of what was ended may take."""
+
+
+class Service:
+    """Everything that a running worker consists of."""
+
+    def __init__(
+        self,
+        client: Client,
+        registry: Registry,
+        options: WorkerOptions,
+        *,
+        task_queue: str,
+        worker_id: str,
+        build_id: str | None,
+        executor: ThreadPoolExecutor | None,
+        interceptors: Sequence[Any],
+        metrics: WorkerMetrics,
+    ) -> None:
+        self._registry, self._options, self._metrics = registry, options, metrics
+        converter = client.data_converter
+        self._trouble = Trouble(f"Worker {worker_id} on {task_queue}")
+        self._plane = plane = Plane(client.transport, worker_id, task_queue, build_id)
+        self._workflow_slots = Slots(options.max_concurrent_workflow_tasks if registry.workflows else 0)
+        self._activity_slots = Slots(options.max_concurrent_activity_tasks if registry.activities else 0)
+        self._query_slots = Slots(QUERY_SLOTS if registry.workflows else 0)
+        self._reports = {kind: Reports(kind, plane, metrics) for kind in ("workflow", "activity")}
+        self._runner = ActivityRunner(
+            list(registry.activities.values()),
+            converter,
+            heartbeat=self._beat,
+            worker=WorkerFacts(client.namespace, task_queue, worker_id),
+            executor=executor,
+            thread_slots=max(
+                1, options.max_concurrent_activity_tasks + options.max_concurrent_local_activities
+            ),
+            default_heartbeat_throttle_interval=options.default_heartbeat_throttle_interval,
+            max_heartbeat_throttle_interval=options.max_heartbeat_throttle_interval,
+            interceptors=interceptors,
+        )
+        self._cache: RunCache[WorkflowRun] = RunCache(options.max_cached_workflows, WorkflowRun.close)
+        begin = beginning(registry, options, converter, client.namespace, interceptors)
+        local = LocalActivities(
+            self._runner, Slots(options.max_concurrent_local_activities), client.namespace
+        )
+        self._workflows = WorkflowTasks(plane, self._reports["workflow"], self._cache, begin, local, metrics)
+        self._questions = Questions(plane, self._cache, begin)
+        self._activities = ActivityTasks(plane, self._reports["activity"], self._runner)
+        self._crews = {
+            "workflow": Crew("workflow", self._workflow_slots, self._workflow_task, metrics),
+            "activity": Crew("activity", self._activity_slots, self._activities.handle, metrics),
+            "query": Crew("query", self._query_slots, self._questions.query, metrics),
+        }
+        self._presence = Presence(
+            plane,
+            introduction(plane, registry, options, has_codecs=bool(converter.codecs)),
+            self._free_slots,
+            self._trouble,
+            silent_kinds=tuple(
+                kind
+                for kind, slots in (("workflow", self._workflow_slots), ("activity", self._activity_slots))
+                if not slots.total
+            ),
+        )
+        self._keeping: asyncio.Task[None] | None = None
+        self._registered = False
+
+    async def _workflow_task(self, task: Json) -> str:
+        if task.get("task_kind") == "update_validation":
+            return await self._questions.validate(task)
+        return await self._workflows.handle(task)
+
+    async def _beat(self, task: Mapping[str, Any], body: Json) -> Json:
+        return await self._activities.beat(task, body)
+
+    async def open(self, stop: asyncio.Event) -> bool:
+        """Register; False when the worker is to stop before a server was there."""
+        registering = asyncio.ensure_future(self._presence.register())
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({registering, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not registering.done():
+                return False
+            registering.result()
+        finally:
+            await _end(registering, stopping)
+        self._registered = True
+        self._keeping = asyncio.ensure_future(self._presence.keep())
+        return True
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Poll until told to stop. What the server refuses for good is raised."""
+        if not self._registered:
+            return
+        assert self._keeping is not None
+        polling = [asyncio.ensure_future(poller.run()) for poller in self._pollers()]
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            done, _ = await asyncio.wait(
+                {*polling, self._keeping, stopping}, return_when=asyncio.FIRST_COMPLETED
+            )
+            for each in done:
+                if each is not stopping:
+                    _raise_first(each)
+        finally:
+            await _end(stopping, *polling)
+
+    async def close(self) -> None:
+        """Let what runs end, as long as it may; end the rest, report it, and leave."""
+        grace = self._options.graceful_shutdown_timeout
+        self._runner.shut_down()
+        running = self._crews.values()
+        try:
+            if any(len(crew) for crew in running):
+                await asyncio.gather(
+                    self._runner.close(grace), self._crews["workflow"].finish(grace.total_seconds())
+                )
+                async with asyncio.timeout(LAST_REPORTS_SECONDS):
+                    await asyncio.gather(*(crew.finish(LAST_REPORTS_SECONDS) for crew in running))
+            else:
+                await self._runner.close(grace)
+        except TimeoutError:
+            pass
+        finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        for crew in self._crews.values():
+            await crew.abandon()
+        if self._keeping is not None:
+            await _end(self._keeping)
+        if self._registered:
+            await self._presence.leave()
+        self._cache.clear()
+
+    def _pollers(self) -> list[Poller]:
+        options = self._options
+        around = Surroundings(self._presence.register, self._trouble, self._metrics)
+        pollers = [
+            Poller(
+                "workflow",
+                self._poll_workflows,
+                self._crews["workflow"].start,
+                self._workflow_slots,
+                around,
+                polls=options.max_concurrent_workflow_task_polls,
+                batch_max=WORKFLOW_BATCH_MAX,
+            ),
+            Poller(
+                "activity",
+                self._poll_activities,
+                self._crews["activity"].start,
+                self._activity_slots,
+                around,
+                polls=options.max_concurrent_activity_task_polls,
+                batch_max=ACTIVITY_BATCH_MAX,
+                pace=Pace(options.max_activities_per_second),
+            ),
+            Poller(
+                "query",
+                lambda _: self._plane.poll_query(),
+                self._crews["query"].start,
+                self._query_slots,
+                around,
+                polls=1,
+                batch_max=1,
+            ),
+        ]
+        return [poller for poller in pollers if poller.has_room]
+
+    async def _poll_workflows(self, tasks_max: int) -> list[Json]:
+        kinds = {"task_kinds": TASK_KINDS} if self._registry.validates else {}
+        return await self._plane.poll("workflow", tasks_max, history_page_size=HISTORY_PAGE, **kinds)
+
+    async def _poll_activities(self, tasks_max: int) -> list[Json]:
+        return await self._plane.poll("activity", tasks_max, **conveyed(self._options))
+
+    def _free_slots(self) -> Json:
+        return {
+            "workflow_available": self._workflow_slots.total - len(self._crews["workflow"]),
+            "activity_available": self._activity_slots.total - len(self._crews["activity"]),
+        }
+
+
+async def _end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel and wait until they are over, whatever they say."""
+    for each in tasks:
+        each.cancel()
+    for each in tasks:
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await each
+
+
+def _raise_first(task: asyncio.Task[Any]) -> None:
+    """Raise what ended a task; of many that ended together, the first."""
+    error = task.exception()
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if error is not None:
+        raise error

@@ -1,0 +1,230 @@
+"""The worker: a process's offer to run workflows and activities of one task queue."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.sdk.client import Client
+from penstock.sdk.worker import process
+from penstock.sdk.worker.metrics import Unheard, WorkerMetrics
+from penstock.sdk.worker.options import WorkerOptions
+from penstock.sdk.worker.registry import Registry
+from penstock.sdk.worker.service import Service
+from penstock.sdk.worker.trouble import log
+
+NAME_MAX = 255
+
+
+class Worker:
+    """Takes tasks from a queue and runs them, from `run` until `shutdown`.
+
+    A worker runs once: to run again, make another. Several may share a process, a client and a loop.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        task_queue: str,
+        workflows: Sequence[type] = (),
+        activities: Sequence[Callable[..., Any]] = (),
+        max_concurrent_workflow_tasks: int = 100,
+        max_concurrent_activity_tasks: int | None = None,
+        max_concurrent_activities: int | None = None,
+        max_concurrent_local_activities: int = 100,
+        max_concurrent_workflow_task_polls: int = 2,
+        max_concurrent_activity_task_polls: int = 2,
+        max_cached_workflows: int = 1000,
+        sticky_queue_schedule_to_start_timeout: timedelta = timedelta(seconds=10),
+        max_activities_per_second: float | None = None,
+        max_task_queue_activities_per_second: float | None = None,
+        default_heartbeat_throttle_interval: timedelta = timedelta(seconds=30),
+        max_heartbeat_throttle_interval: timedelta = timedelta(seconds=60),
+        graceful_shutdown_timeout: timedelta = timedelta(0),
+        build_id: str | None = None,
+        identity: str | None = None,
+        activity_executor: ThreadPoolExecutor | None = None,
+        interceptors: Sequence[Any] = (),
+        metrics: WorkerMetrics | None = None,
+        task_timeout: timedelta = timedelta(seconds=2),
+        debug_mode: bool = False,
+        on_fatal_error: Callable[[BaseException], Awaitable[None]] | None = None,
+    ) -> None:
+        self.task_queue = _name("task_queue", task_queue)
+        self.build_id = None if build_id is None else _name("build_id", build_id)
+        self.identity = _name("identity", identity or f"{process.identity()}-{secrets.token_hex(4)}")
+        self._registry = Registry(workflows, activities)
+        self._options = WorkerOptions(
+            max_concurrent_workflow_tasks=max_concurrent_workflow_tasks,
+            max_concurrent_activity_tasks=_one_of(max_concurrent_activity_tasks, max_concurrent_activities),
+            max_concurrent_local_activities=max_concurrent_local_activities,
+            max_concurrent_workflow_task_polls=max_concurrent_workflow_task_polls,
+            max_concurrent_activity_task_polls=max_concurrent_activity_task_polls,
+            max_cached_workflows=max_cached_workflows,
+            sticky_queue_schedule_to_start_timeout=sticky_queue_schedule_to_start_timeout,
+            max_activities_per_second=max_activities_per_second,
+            max_task_queue_activities_per_second=max_task_queue_activities_per_second,
+            default_heartbeat_throttle_interval=default_heartbeat_throttle_interval,
+            max_heartbeat_throttle_interval=max_heartbeat_throttle_interval,
+            graceful_shutdown_timeout=graceful_shutdown_timeout,
+            task_timeout=task_timeout,
+            debug_mode=debug_mode,
+        )
+        _check_room(self._registry, self._options)
+        self._client = client
+        self._executor = activity_executor
+        self._interceptors = tuple(interceptors)
+        self._metrics: WorkerMetrics = metrics or Unheard()
+        self._on_fatal_error = on_fatal_error
+        self._stop = asyncio.Event()
+        self._up = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._began = False
+        self._running: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Worker({self.identity!r}, task_queue={self.task_queue!r})"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is registered and takes tasks."""
+        return self._up.is_set() and not self._ended.is_set()
+
+    @property
+    def is_shutdown(self) -> bool:
+        return self._ended.is_set()
+
+    async def run(self) -> None:
+        """Take tasks until `shutdown`, or until this is cancelled, which shuts down as well.
+
+        Raises what the server refuses for good: a token that is wrong, a namespace that is not there.
+        """
+        if self._began:
+            raise RuntimeError("A worker runs once: make another one")
+        self._began = True
+        try:
+            await self._serve()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            if self._on_fatal_error is not None:
+                await self._on_fatal_error(error)
+            raise
+        finally:
+            self._ended.set()
+
+    async def _serve(self) -> None:
+        service = Service(
+            self._client,
+            self._registry,
+            self._options,
+            task_queue=self.task_queue,
+            worker_id=self.identity,
+            build_id=self.build_id,
+            executor=self._executor,
+            interceptors=self._interceptors,
+            metrics=self._metrics,
+        )
+        if await service.open(self._stop):
+            log.info("%r takes tasks", self)
+            self._up.set()
+        try:
+            await service.serve(self._stop)
+        finally:
+            await service.close()
+            log.info("%r has ended", self)
+
+    def begin_shutdown(self) -> None:
+        """Ask it to shut down, without waiting for it. From the loop that it runs in."""
+        self._stop.set()
+
+    async def shutdown(self) -> None:
+        """Take nothing new, let what runs end, and leave. Returns when that is done; may be called more than once."""
+        self._stop.set()
+        if self._began:
+            await self._ended.wait()
+
+    async def __aenter__(self) -> Self:
+        """Run in the background; the block begins when the worker is registered, and is cancelled if it breaks."""
+        body = asyncio.current_task()
+        assert body is not None, "async with runs in a task"
+        self._running = asyncio.ensure_future(self.run())
+        up = asyncio.ensure_future(self._up.wait())
+        try:
+            await asyncio.wait({self._running, up}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self._leave()
+            raise
+        finally:
+            up.cancel()
+        if self._running.done():
+            self._running.result()
+        self._running.add_done_callback(lambda running: _break(running, body))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._running is not None
+        broke = self._running.done() and not self._running.cancelled() and self._running.exception()
+        if broke:
+            raise broke from None
+        await self._leave()
+
+    async def _leave(self) -> None:
+        assert self._running is not None
+        self._stop.set()
+        try:
+            await asyncio.shield(self._running)
+        except asyncio.CancelledError:
+            self._running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._running
+            raise
+
+
+def _break(running: asyncio.Task[None], body: asyncio.Task[Any]) -> None:
+    if not running.cancelled() and running.exception() is not None:
+        body.cancel()
+
+
+def _one_of(tasks: int | None, alias: int | None) -> int:
+    if tasks is not None and alias is not None:
+        raise TypeError(
+            "max_concurrent_activities is another name of max_concurrent_activity_tasks: give one of them"
+        )
+    given = alias if tasks is None else tasks
+    return 100 if given is None else given
+
+
+def _name(what: str, text: object) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"{what} is text, not {type(text).__name__}")
+    if not text or len(text) > NAME_MAX or not text.isprintable():
+        raise ValueError(f"{what} is 1 to {NAME_MAX} visible characters, not {text!r}")
+    return text
+
+
+def _check_room(registry: Registry, options: WorkerOptions) -> None:
+    """Whatever is registered needs a place to run, and the other way round at least one kind has places."""
+    workflow, activity = options.max_concurrent_workflow_tasks, options.max_concurrent_activity_tasks
+    if registry.workflows and not workflow:
+        raise ValueError(
+            "workflows are registered, but max_concurrent_workflow_tasks is 0: none would ever run"
+        )
+    if registry.activities and not activity and not registry.workflows:
+        raise ValueError(
+            "activities are registered, but max_concurrent_activity_tasks is 0: none would ever run"
+        )
+    if registry.activities and not activity and not options.max_concurrent_local_activities:
+        raise ValueError(
+            "activities are registered, but max_concurrent_activity_tasks and max_concurrent_local_activities are 0:"
+            " none would ever run"
+        )

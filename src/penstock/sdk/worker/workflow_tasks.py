@@ -1,0 +1,157 @@
+"""Workflow tasks: replay or go on, run what is local, and report what the code asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.replay.instance import Activation, WorkflowRun
+from penstock.sdk.replay.problems import WorkflowTaskError
+from penstock.sdk.worker import metrics as names
+from penstock.sdk.worker.beginning import Beginning, with_arguments
+from penstock.sdk.worker.cache import RunCache
+from penstock.sdk.worker.leases import renewing
+from penstock.sdk.worker.local_activities import LocalActivities
+from penstock.sdk.worker.metrics import WorkerMetrics
+from penstock.sdk.worker.plane import FROM_THE_START, Plane
+from penstock.sdk.worker.reports import Reports
+from penstock.sdk.worker.task_failures import task_failure
+from penstock.sdk.worker.trouble import is_lost, log
+
+Json = dict[str, Any]
+
+
+class WorkflowTasks:
+    """Decides workflow tasks, each on a run that was kept or on one that is replayed."""
+
+    def __init__(
+        self,
+        plane: Plane,
+        reports: Reports,
+        cache: RunCache[WorkflowRun],
+        begin: Beginning,
+        local: LocalActivities,
+        metrics: WorkerMetrics,
+    ) -> None:
+        self._plane, self._reports, self._cache = plane, reports, cache
+        self._begin, self._local, self._metrics = begin, local, metrics
+
+    async def handle(self, task: Json) -> str:
+        """Decide a task and report it; how it ended. A lease that is lost on the way drops the task."""
+        try:
+            run, activation = await self._decide(task)
+            try:
+                kept = await self._complete(task, activation)
+            except BaseException:
+                run.close()
+                raise
+            if kept:
+                self._cache.put(task["run_id"], run)
+            else:
+                run.close()
+            return "completed"
+        except (ServerRefused, Unreachable) as error:
+            return await self._refused(task, error)
+        except Exception as error:
+            return await self._fail(task, error)
+        finally:
+            self._metrics.level(names.CACHED_RUNS, len(self._cache))
+
+    async def _decide(self, task: Json) -> tuple[WorkflowRun, Activation]:
+        """The run, and what it asks for. A run that was kept and does not fit is replayed from its beginning."""
+        kept = self._cache.take(task["run_id"])
+        only_new = (task.get("history_from_sequence") or 1) > 1
+        self._metrics.count(names.CACHE_LOOKS, outcome="kept" if kept and only_new else "replayed")
+        if kept is not None and only_new:
+            try:
+                return kept, await self._go_on(task, kept, await self._events(task))
+            except WorkflowTaskError as error:
+                log.debug("%s does not go on where it was kept: %s", _told(task), error)
+        elif kept is not None:
+            kept.close()
+        run = self._begin(task)
+        return run, await self._go_on(task, run, await self._events(task, whole=only_new))
+
+    async def _events(self, task: Json, *, whole: bool = False) -> list[Json]:
+        if whole:
+            return with_arguments(task, await self._plane.history(task, FROM_THE_START))
+        events: list[Json] = task["history_events"]
+        token = task.get("next_history_page_token")
+        if token is not None:
+            events = events + await self._plane.history(task, token)
+        return with_arguments(task, events)
+
+    async def _go_on(self, task: Json, run: WorkflowRun, events: Sequence[Json]) -> Activation:
+        """Have the code look at what is new, and at what its local activities bring, until it waits for the server."""
+        try:
+            activation = run.activate(events)
+            if not activation.local:
+                return activation
+            async with renewing(task, lambda: self._plane.renew(task)) as keeper:
+                return await self._with_local(task, run, activation, keeper)
+        except BaseException:
+            run.close()
+            raise
+
+    async def _with_local(
+        self, task: Json, run: WorkflowRun, activation: Activation, keeper: asyncio.Task[None]
+    ) -> Activation:
+        running: dict[asyncio.Task[Json], str] = {}
+        try:
+            while activation.local or running:
+                for request in activation.local:
+                    running[asyncio.ensure_future(self._local.run(request, task))] = request.request_id
+                done, _ = await asyncio.wait({*running, keeper}, return_when=asyncio.FIRST_COMPLETED)
+                if keeper in done:
+                    keeper.result()
+                ended = next(each for each in running if each in done)
+                activation = run.resolve_local(running.pop(ended), ended.result())
+                if activation.closes:
+                    break
+            return activation
+        finally:
+            for each in running:
+                each.cancel()
+
+    async def _complete(self, task: Json, activation: Activation) -> bool:
+        """Report what the code asks for; whether the run goes on and may be kept."""
+        keep = self._cache.keeps and not activation.closes
+        item = {
+            "task_id": task["task_id"],
+            "action": "complete",
+            **self._plane.lease(task),
+            "commands": activation.commands,
+            "concurrent": True,
+            "cached": keep,
+        }
+        await self._reports.send(item)
+        return keep
+
+    async def _refused(self, task: Json, error: ServerRefused | Unreachable) -> str:
+        if is_lost(error) or isinstance(error, Unreachable):
+            log.info("A task of %s was lost: %s", _told(task), error)
+            return "lost"
+        return await self._fail(task, error)
+
+    async def _fail(self, task: Json, error: Exception) -> str:
+        """The run stays open: the task is tried again, here or by a worker with other code."""
+        failure = task_failure(error)
+        log.warning("A task of %s failed: %s: %s", _told(task), failure["type"], failure["message"])
+        item = {
+            "task_id": task["task_id"],
+            "action": "fail",
+            **self._plane.lease(task),
+            "failure": failure,
+        }
+        try:
+            await self._reports.send(item)
+        except (ServerRefused, Unreachable) as refused:
+            log.info("The failure of a task of %s was not recorded: %s", _told(task), refused)
+            return "lost"
+        return "failed"
+
+
+def _told(task: Json) -> str:
+    return f'workflow "{task["workflow_type"]}" {task["workflow_id"]} (run {task["run_id"]})'

@@ -1,0 +1,826 @@
+"""Workflow code: what a workflow is made of, and what it may do.
+
+Workflow code is ordinary async Python on a loop of its own. It runs again from its history whenever a worker needs it,
+so it must do the same each time: time, chance and the outside world come from the functions below, and from activities.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+import random as dice
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Generic, NoReturn, TypedDict, TypeVar, Unpack, overload
+
+from penstock.sdk import definitions
+from penstock.sdk.converting import DEFAULT as PLAIN
+from penstock.sdk.definitions import Handler
+from penstock.sdk.naming import UNSET, Called, activity_named, signal_named, workflow_named
+from penstock.sdk.priority import Priority
+from penstock.sdk.replay.continuing import ContinueAsNewError
+from penstock.sdk.replay.events import DEPRECATED, PATCHED
+from penstock.sdk.replay.guard import unguarded
+from penstock.sdk.replay.info import Info, ParentInfo
+from penstock.sdk.replay.problems import (
+    DeterminismViolationError,
+    NonDeterminismError,
+    NotInWorkflowError,
+    ReadOnlyError,
+)
+from penstock.sdk.replay.runtime import Runtime, current, maybe_current
+from penstock.sdk.replay.steps import Kind, StepFuture
+from penstock.sdk.retry import RetryPolicy
+
+__all__ = [
+    "ActivityCancellationType",
+    "ActivityHandle",
+    "ActivityOptions",
+    "ChildWorkflowCancellationType",
+    "ChildWorkflowHandle",
+    "ChildWorkflowOptions",
+    "ContinueAsNewError",
+    "DeterminismViolationError",
+    "ExternalWorkflowHandle",
+    "Info",
+    "NonDeterminismError",
+    "NotInWorkflowError",
+    "ParentClosePolicy",
+    "ParentInfo",
+    "ReadOnlyError",
+    "all_handlers_finished",
+    "continue_as_new",
+    "current_update_info",
+    "defn",
+    "deprecate_patch",
+    "execute_activity",
+    "execute_activity_method",
+    "execute_child_workflow",
+    "execute_local_activity",
+    "get_external_workflow_handle",
+    "get_external_workflow_handle_for",
+    "in_workflow",
+    "info",
+    "init",
+    "instance",
+    "logger",
+    "memo",
+    "memo_value",
+    "now",
+    "patched",
+    "query",
+    "random",
+    "run",
+    "set_query_handler",
+    "set_signal_handler",
+    "set_update_handler",
+    "signal",
+    "sleep",
+    "start_activity",
+    "start_activity_method",
+    "start_child_workflow",
+    "start_local_activity",
+    "time",
+    "time_ns",
+    "unsafe",
+    "update",
+    "upsert_memo",
+    "upsert_search_attributes",
+    "uuid4",
+    "wait_condition",
+]
+
+T = TypeVar("T")
+C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+# ── what a workflow is made of ──────────────────────────────────────────────────────────────────────────────
+
+
+@overload
+def defn(cls: C) -> C: ...
+@overload
+def defn(
+    *,
+    name: str | None = None,
+    dynamic: bool = False,
+    sandboxed: bool = True,
+    failure_exception_types: Sequence[type[BaseException]] = (),
+) -> Callable[[C], C]: ...
+def defn(
+    cls: Any = None,
+    *,
+    name: str | None = None,
+    dynamic: bool = False,
+    sandboxed: bool = True,
+    failure_exception_types: Sequence[type[BaseException]] = (),
+) -> Any:
+    """Make a class a workflow, named like the class unless `name` says otherwise.
+
+    `dynamic` takes every type of workflow that the worker has no other class for. `sandboxed=False` takes the guard
+    away that finds clocks, dice and the like. Exceptions of `failure_exception_types` fail the run; others that are no
+    `FailureError` are taken for mistakes of the code, and the workflow task is tried again.
+    """
+
+    def decorate(cls: C) -> C:
+        definition = definitions.define(
+            cls,
+            name,
+            dynamic=dynamic,
+            failure_exception_types=tuple(failure_exception_types),
+            is_guarded=sandboxed,
+        )
+        setattr(cls, definitions.DEFINITION, definition)
+        definition.run.__penstock_owner__ = cls  # type: ignore[attr-defined]
+        return cls
+
+    return decorate if cls is None else decorate(cls)
+
+
+def run(fn: F) -> F:
+    """Mark the async method that a workflow runs."""
+    if not asyncio.iscoroutinefunction(fn):
+        raise definitions.DefinitionError(f"{_called(fn)} must be an async method: write `async def`.")
+    setattr(fn, definitions.RUN, True)
+    return fn
+
+
+def init(fn: F) -> F:
+    """Mark `__init__`: it is given the arguments of the run method, too."""
+    setattr(fn, definitions.INIT, True)
+    return fn
+
+
+@overload
+def signal(fn: F) -> F: ...
+@overload
+def signal(*, name: str | None = None, dynamic: bool = False) -> Callable[[F], F]: ...
+def signal(fn: Any = None, *, name: str | None = None, dynamic: bool = False) -> Any:
+    """Mark a method that hears a signal; `dynamic` hears all that have no other handler: `(self, name, *args)`."""
+    return _handler("signal", fn, name, dynamic=dynamic)
+
+
+@overload
+def query(fn: F) -> F: ...
+@overload
+def query(*, name: str | None = None, dynamic: bool = False) -> Callable[[F], F]: ...
+def query(fn: Any = None, *, name: str | None = None, dynamic: bool = False) -> Any:
+    """Mark a method that answers a query, at once and without changing anything."""
+
+    def check(fn: Any) -> None:
+        if asyncio.iscoroutinefunction(fn):
+            raise definitions.DefinitionError(f"{_called(fn)} answers a query: write `def`, not `async def`.")
+
+    return _handler("query", fn, name, dynamic=dynamic, check=check)
+
+
+@overload
+def update(fn: F) -> F: ...
+@overload
+def update(*, name: str | None = None, dynamic: bool = False) -> Callable[[F], F]: ...
+def update(fn: Any = None, *, name: str | None = None, dynamic: bool = False) -> Any:
+    """Mark a method that carries out an update and answers it. `@that_method.validator` may refuse it before."""
+
+    def add_validator(fn: Any) -> None:
+        def validator(check: F) -> F:
+            if asyncio.iscoroutinefunction(check):
+                raise definitions.DefinitionError(f"{_called(check)} is a validator: write `def`.")
+            fn.__penstock_validator__ = check
+            return check
+
+        fn.validator = validator
+
+    return _handler("update", fn, name, dynamic=dynamic, check=add_validator)
+
+
+def _handler(
+    kind: str, fn: Any, name: str | None, *, dynamic: bool, check: Callable[[Any], None] | None = None
+) -> Any:
+    if dynamic and name is not None:
+        raise definitions.DefinitionError(f"A dynamic handler of {kind}s hears every name: leave `name` out.")
+
+    def decorate(fn: F) -> F:
+        if not callable(fn):
+            raise definitions.DefinitionError(f"@workflow.{kind} goes above a method, not above {fn!r}.")
+        if check is not None:
+            check(fn)
+        setattr(fn, definitions.HANDLER, (kind, None if dynamic else (name or fn.__name__)))
+        return fn
+
+    return decorate if fn is None else decorate(fn)
+
+
+def _called(fn: Any) -> str:
+    return getattr(fn, "__qualname__", None) or repr(fn)
+
+
+# ── the run itself ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def in_workflow() -> bool:
+    return maybe_current() is not None
+
+
+def info() -> Info:
+    """What is known of this run."""
+    return current().info
+
+
+def instance() -> Any:
+    """The object of the workflow's class."""
+    return current().instance
+
+
+def now() -> datetime:
+    """The time of this run: that of the last thing it was told."""
+    return current().now
+
+
+def time() -> float:
+    """The same as seconds since 1970."""
+    return current().now.timestamp()
+
+
+def time_ns() -> int:
+    return round(current().now.timestamp() * 1_000_000) * 1_000
+
+
+def random() -> dice.Random:
+    """Dice that fall the same way in each replay."""
+    return current().random
+
+
+def uuid4() -> uuid.UUID:
+    return current().uuid4()
+
+
+def memo() -> Mapping[str, Any]:
+    return dict(current().memo)
+
+
+def memo_value(key: str, default: Any = UNSET) -> Any:
+    """One value of the memo. Raises `KeyError` if it is not there and no default is given."""
+    found = current().memo.get(key, default)
+    if found is UNSET:
+        raise KeyError(f"the memo has no {key!r}")
+    return found
+
+
+def upsert_memo(updates: Mapping[str, Any]) -> None:
+    """Add to the memo or replace what it has; None deletes."""
+    runtime = current()
+    entries = dict(updates)
+    runtime.ask(Kind.MEMO, {"entries": PLAIN.encode(entries, "memo")})
+    _merge(runtime.memo, entries)
+
+
+def upsert_search_attributes(attributes: Mapping[str, Any]) -> None:
+    """Change the attributes by which this run is found; None deletes."""
+    runtime = current()
+    said = {name: _attribute(value) for name, value in attributes.items()}
+    runtime.ask(Kind.SEARCH_ATTRIBUTES, {"attributes": said})
+    _merge(runtime.search_attributes, said)
+
+
+def _attribute(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _merge(into: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    into.update(changes)
+    for name in [name for name, value in into.items() if value is None]:
+        del into[name]
+
+
+def patched(change_id: str) -> bool:
+    """Whether this run takes the new way of code that was changed: runs that are older keep the old one."""
+    return current().patched(change_id, PATCHED)
+
+
+def deprecate_patch(change_id: str) -> None:
+    """Say that no run takes the old way any more; when all of those that said so have ended, delete the line."""
+    current().patched(change_id, DEPRECATED)
+
+
+def continue_as_new(
+    arg: Any = UNSET,
+    *,
+    args: Sequence[Any] = (),
+    workflow: Any = None,
+    task_queue: str | None = None,
+) -> NoReturn:
+    """End this run and go on in a new one with an empty history. Nothing behind this line is run."""
+    runtime = current()
+    if runtime.is_read_only is not None:
+        raise ReadOnlyError(f"{runtime.is_read_only} must not end the run.")
+    if workflow is None:
+        called = Called("workflow", runtime.info.workflow_type)
+    else:
+        called = workflow_named(workflow)
+    arguments = called.arguments(arg, args)
+    body: dict[str, Any] = {
+        "arguments": runtime.converter.encode_arguments(arguments, f'workflow "{called.name}"'),
+        "queue": task_queue or runtime.info.task_queue,
+        "workflow_type": called.name,
+    }
+    raise ContinueAsNewError(body)
+
+
+# ── waiting ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def sleep(duration: float | timedelta, *, summary: str | None = None) -> None:
+    """Sleep durably: the run goes on when the time has come, whatever happened to workers and servers."""
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if seconds < 0:
+        raise ValueError(f"a duration must not be negative: {duration}")
+    current()
+    await asyncio.sleep(seconds)
+
+
+async def wait_condition(
+    fn: Callable[[], bool], *, timeout: float | timedelta | None = None, timeout_summary: str | None = None
+) -> None:
+    """Wait until a condition holds; it is looked at whenever the code has done all it can.
+
+    Raises `asyncio.TimeoutError` when the time is over.
+    """
+    runtime = current()
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if fn():
+        return
+    waiting = runtime.when(fn)
+    if seconds is None:
+        await waiting
+        return
+    async with asyncio.timeout(seconds):
+        await waiting
+
+
+def all_handlers_finished() -> bool:
+    """Whether no handler of a signal or an update is at work; wait for it before the run ends."""
+    return bool(current().handlers.are_finished)
+
+
+def current_update_info() -> Any:
+    """The update whose handler is running, with `id` and `name`; None elsewhere."""
+    current()
+    task = asyncio.current_task()
+    return getattr(task, "penstock_update", None)
+
+
+# ── activities ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ActivityCancellationType(StrEnum):
+    """What becomes of an activity that the code no longer waits for."""
+
+    TRY_CANCEL = "try_cancel"
+    """It is told, and the code goes on at once."""
+    ABANDON = "abandon"
+    """It goes on unheeded."""
+
+
+class ActivityHandle(StepFuture[T]):
+    """An activity that was started: await it for its result, cancel it to give it up."""
+
+    result_type: Any = None
+
+
+class ActivityOptions(TypedDict, total=False):
+    """How an activity is run; all of it may be left out."""
+
+    args: Sequence[Any]
+    task_queue: str | None
+    """None: the queue of the workflow."""
+    result_type: Any
+    schedule_to_close_timeout: timedelta | None
+    schedule_to_start_timeout: timedelta | None
+    start_to_close_timeout: timedelta | None
+    heartbeat_timeout: timedelta | None
+    retry_policy: RetryPolicy | None
+    """None: tried again for ever."""
+    cancellation_type: ActivityCancellationType
+    summary: str | None
+    """Shown to people who read the history."""
+    priority: Priority | None
+
+
+_CLOCKS = (
+    "schedule_to_close_timeout",
+    "schedule_to_start_timeout",
+    "start_to_close_timeout",
+    "heartbeat_timeout",
+)
+
+
+def _abandon(future: StepFuture[Any]) -> bool:
+    future.command.given_up = True
+    return True
+
+
+def _timeouts(given: Mapping[str, Any]) -> dict[str, int]:
+    said: dict[str, int] = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if not isinstance(value, timedelta) or value <= timedelta(0):
+            raise ValueError(f"{name} must be a positive timedelta, not {value!r}")
+        milliseconds = max(1, round(value / timedelta(milliseconds=1)))
+        said[name] = -(-milliseconds // 1000)
+        said[f"{name}_ms"] = milliseconds
+    return said
+
+
+@overload
+def start_activity(
+    activity: Callable[..., Awaitable[T]], arg: Any = ..., **options: Unpack[ActivityOptions]
+) -> ActivityHandle[T]: ...
+@overload
+def start_activity(
+    activity: Callable[..., T], arg: Any = ..., **options: Unpack[ActivityOptions]
+) -> ActivityHandle[T]: ...
+@overload
+def start_activity(
+    activity: str, arg: Any = ..., **options: Unpack[ActivityOptions]
+) -> ActivityHandle[Any]: ...
+def start_activity(
+    activity: Any, arg: Any = UNSET, **options: Unpack[ActivityOptions]
+) -> ActivityHandle[Any]:
+    """Start an activity and go on; await the handle for its result.
+
+    It is tried again, for ever unless `retry_policy` says otherwise. Without `task_queue` it goes to the queue of the
+    workflow. `summary` is shown to people who read the history.
+    """
+    _check_options("start_activity", options, ActivityOptions)
+    runtime = current()
+    called = activity_named(activity)
+    arguments = called.arguments(arg, options.get("args", ()))
+    body: dict[str, Any] = {
+        "activity_type": called.name,
+        "arguments": runtime.converter.encode_arguments(arguments, f'activity "{called.name}"'),
+        "retry_policy": (options.get("retry_policy") or RetryPolicy()).on_the_wire(),
+        **_timeouts({name: options.get(name) for name in _CLOCKS}),
+        **(options.get("priority") or Priority()).on_the_wire(),
+    }
+    said = {"queue": options.get("task_queue"), "summary": options.get("summary")}
+    body |= {name: value for name, value in said.items() if value is not None}
+    abandoned = options.get("cancellation_type") is ActivityCancellationType.ABANDON
+    handle: ActivityHandle[Any] = runtime.step(
+        Kind.ACTIVITY,
+        body,
+        name=called.name,
+        facts={"activity_type": called.name},
+        give_up=_abandon if abandoned else None,
+        future=ActivityHandle,
+    )
+    given = options.get("result_type")
+    handle.result_type = called.result_type if given is None else given
+    return handle
+
+
+def _check_options(function: str, options: Mapping[str, Any], known: Any) -> None:
+    """A misspelt option is refused, as Python refuses a misspelt argument."""
+    for name in options:
+        if name not in known.__annotations__:
+            near = difflib.get_close_matches(name, known.__annotations__, 1)
+            hint = f". Did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
+
+
+@overload
+async def execute_activity(
+    activity: Callable[..., Awaitable[T]], arg: Any = ..., **options: Unpack[ActivityOptions]
+) -> T: ...
+@overload
+async def execute_activity(
+    activity: Callable[..., T], arg: Any = ..., **options: Unpack[ActivityOptions]
+) -> T: ...
+@overload
+async def execute_activity(activity: str, arg: Any = ..., **options: Unpack[ActivityOptions]) -> Any: ...
+async def execute_activity(activity: Any, arg: Any = UNSET, **options: Unpack[ActivityOptions]) -> Any:
+    """Run an activity and return its result. Takes what `start_activity` takes.
+
+    Raises `ActivityError`, whose cause is what the activity raised, when it has failed for good.
+    """
+    return await start_activity(activity, arg, **options)
+
+
+start_activity_method = start_activity
+execute_activity_method = execute_activity
+
+
+def start_local_activity(
+    activity: Any,
+    arg: Any = UNSET,
+    *,
+    args: Sequence[Any] = (),
+    result_type: Any = None,
+    schedule_to_close_timeout: timedelta | None = None,
+    start_to_close_timeout: timedelta | None = None,
+    retry_policy: RetryPolicy | None = None,
+    summary: str | None = None,
+) -> StepFuture[Any]:
+    """Start an activity in the worker that runs this code, within the workflow task: for short work without a queue."""
+    runtime = current()
+    called = activity_named(activity)
+    arguments = called.arguments(arg, args)
+    envelope = runtime.converter.encode_arguments(arguments, f'activity "{called.name}"')
+    options = {
+        "retry_policy": retry_policy or RetryPolicy(),
+        "schedule_to_close_timeout": schedule_to_close_timeout,
+        "start_to_close_timeout": start_to_close_timeout,
+        "summary": summary,
+    }
+    hint = called.result_type if result_type is None else result_type
+    return runtime.start_local_activity(called.name, envelope, options, hint)
+
+
+async def execute_local_activity(activity: Any, arg: Any = UNSET, **options: Any) -> Any:
+    """Run a local activity and return its result. Takes what `start_local_activity` takes."""
+    return await start_local_activity(activity, arg, **options)
+
+
+# ── children and other workflows ────────────────────────────────────────────────────────────────────────────
+
+
+class ParentClosePolicy(StrEnum):
+    """What becomes of a child that is open when its parent closes."""
+
+    TERMINATE = "terminate"
+    ABANDON = "abandon"
+    REQUEST_CANCEL = "request_cancel"
+
+
+class ChildWorkflowCancellationType(StrEnum):
+    """What becomes of a child that the code no longer waits for."""
+
+    TRY_CANCEL = "try_cancel"
+    ABANDON = "abandon"
+    WAIT_CANCELLATION_COMPLETED = "wait_cancellation_completed"
+    """It is asked to end, and the code goes on when it has."""
+
+
+class ChildWorkflowHandle(StepFuture[T]):
+    """A child that was started: await it for its result."""
+
+    id: str
+    result_type: Any = None
+
+    async def signal(self, signal: Any, arg: Any = UNSET, *, args: Sequence[Any] = ()) -> None:
+        await get_external_workflow_handle(self.id).signal(signal, arg, args=args)
+
+
+class ChildWorkflowOptions(TypedDict, total=False):
+    """How a child is started; all of it may be left out."""
+
+    args: Sequence[Any]
+    id: str | None
+    """None: one is made."""
+    task_queue: str | None
+    result_type: Any
+    cancellation_type: ChildWorkflowCancellationType
+    parent_close_policy: ParentClosePolicy
+    """Left out: the child is terminated with its parent."""
+    execution_timeout: timedelta | None
+    run_timeout: timedelta | None
+    retry_policy: RetryPolicy | None
+    """None: a child that fails is not tried again."""
+    priority: Priority | None
+
+
+@overload
+async def start_child_workflow(
+    workflow: Callable[..., Awaitable[T]], arg: Any = ..., **options: Unpack[ChildWorkflowOptions]
+) -> ChildWorkflowHandle[T]: ...
+@overload
+async def start_child_workflow(
+    workflow: Any, arg: Any = ..., **options: Unpack[ChildWorkflowOptions]
+) -> ChildWorkflowHandle[Any]: ...
+async def start_child_workflow(
+    workflow: Any, arg: Any = UNSET, **options: Unpack[ChildWorkflowOptions]
+) -> ChildWorkflowHandle[Any]:
+    """Start a workflow as a child of this run and go on; await the handle for its result.
+
+    An id that is in use shows when the handle is awaited, as `WorkflowAlreadyStartedError`.
+    """
+    _check_options("start_child_workflow", options, ChildWorkflowOptions)
+    runtime = current()
+    called = workflow_named(workflow)
+    arguments = called.arguments(arg, options.get("args", ()))
+    child_id = options.get("id") or str(runtime.uuid4())
+    retry_policy = options.get("retry_policy")
+    body: dict[str, Any] = {
+        "workflow_type": called.name,
+        "workflow_id": child_id,
+        "arguments": runtime.converter.encode_arguments(arguments, f'workflow "{called.name}"'),
+        "parent_close_policy": options.get("parent_close_policy", ParentClosePolicy.TERMINATE).value,
+        **_whole_seconds(
+            execution_timeout_seconds=options.get("execution_timeout"),
+            run_timeout_seconds=options.get("run_timeout"),
+        ),
+        **(options.get("priority") or Priority()).on_the_wire(),
+    }
+    said = {
+        "queue": options.get("task_queue"),
+        "retry_policy": None if retry_policy is None else retry_policy.on_the_wire(),
+    }
+    body |= {name: value for name, value in said.items() if value is not None}
+    how = options.get("cancellation_type", ChildWorkflowCancellationType.TRY_CANCEL)
+    handle: ChildWorkflowHandle[Any] = runtime.step(
+        Kind.CHILD,
+        body,
+        name=called.name,
+        facts={"child_workflow_type": called.name},
+        give_up=_giving_up_of(runtime, child_id, how),
+        future=ChildWorkflowHandle,
+    )
+    handle.id = child_id
+    given = options.get("result_type")
+    handle.result_type = called.result_type if given is None else given
+    return handle
+
+
+def _giving_up_of(
+    runtime: Runtime, child_id: str, how: ChildWorkflowCancellationType
+) -> Callable[[StepFuture[Any]], bool] | None:
+    if how is ChildWorkflowCancellationType.ABANDON:
+        return _abandon
+    if how is ChildWorkflowCancellationType.TRY_CANCEL:
+        return None
+
+    def ask_and_wait(future: StepFuture[Any]) -> bool:
+        if runtime.is_closing or future.command in runtime.commands:
+            return runtime.give_up(future)
+        if not future.command.given_up:
+            future.command.given_up = True
+            runtime.step(Kind.CANCEL_EXTERNAL, {"workflow_id": child_id}, name=child_id)
+        return False
+
+    return ask_and_wait
+
+
+def _whole_seconds(**given: timedelta | None) -> dict[str, int]:
+    return {name: _ceil(name, value) for name, value in given.items() if value is not None}
+
+
+def _ceil(name: str, value: timedelta) -> int:
+    if value <= timedelta(0):
+        raise ValueError(f"{name.removesuffix('_seconds')} must be positive, not {value}")
+    return -(-value // timedelta(seconds=1))
+
+
+@overload
+async def execute_child_workflow(
+    workflow: Callable[..., Awaitable[T]], arg: Any = ..., **options: Unpack[ChildWorkflowOptions]
+) -> T: ...
+@overload
+async def execute_child_workflow(
+    workflow: Any, arg: Any = ..., **options: Unpack[ChildWorkflowOptions]
+) -> Any: ...
+async def execute_child_workflow(
+    workflow: Any, arg: Any = UNSET, **options: Unpack[ChildWorkflowOptions]
+) -> Any:
+    """Run a child to its end and return its result. Takes what `start_child_workflow` takes.
+
+    Raises `ChildWorkflowError`, whose cause is what ended the child.
+    """
+    handle = await start_child_workflow(workflow, arg, **options)
+    return await handle
+
+
+class ExternalWorkflowHandle(Generic[T]):
+    """Another workflow of the same namespace."""
+
+    def __init__(self, workflow_id: str, run_id: str | None = None) -> None:
+        self.id = workflow_id
+        self.run_id = run_id
+
+    async def signal(self, signal: Any, arg: Any = UNSET, *, args: Sequence[Any] = ()) -> None:
+        """Tell it something. Returns when it was recorded there; raises if it is not there or has ended."""
+        runtime = current()
+        called = signal_named(signal)
+        arguments = called.arguments(arg, args)
+        body = {
+            **self._address(),
+            "signal_name": called.name,
+            "arguments": runtime.converter.encode_arguments(arguments, f'signal "{called.name}"'),
+        }
+        facts = {"workflow_id": self.id, "signal_name": called.name}
+        await runtime.step(Kind.SIGNAL_EXTERNAL, body, name=called.name, facts=facts)
+
+    async def cancel(self, reason: str | None = None) -> None:
+        """Ask it to end. Returns when the request was recorded there."""
+        body = self._address() | ({} if reason is None else {"reason": reason})
+        await current().step(Kind.CANCEL_EXTERNAL, body, name=self.id, facts={"workflow_id": self.id})
+
+    def _address(self) -> dict[str, Any]:
+        return {"workflow_id": self.id} | ({} if self.run_id is None else {"run_id": self.run_id})
+
+
+def get_external_workflow_handle(
+    workflow_id: str, *, run_id: str | None = None
+) -> ExternalWorkflowHandle[Any]:
+    current()
+    return ExternalWorkflowHandle(workflow_id, run_id)
+
+
+def get_external_workflow_handle_for(
+    workflow: Any, workflow_id: str, *, run_id: str | None = None
+) -> ExternalWorkflowHandle[Any]:
+    workflow_named(workflow)
+    return get_external_workflow_handle(workflow_id, run_id=run_id)
+
+
+# ── handlers that come and go ───────────────────────────────────────────────────────────────────────────────
+
+
+def set_signal_handler(name: str | None, handler: Callable[..., Any] | None) -> None:
+    """Hear a signal with a function instead of a method; None stops hearing it. Signals that waited are told to it."""
+    _set("signal", name, handler)
+
+
+def set_query_handler(name: str | None, handler: Callable[..., Any] | None) -> None:
+    _set("query", name, handler)
+
+
+def set_update_handler(
+    name: str | None,
+    handler: Callable[..., Any] | None,
+    *,
+    validator: Callable[..., Any] | None = None,
+) -> None:
+    _set("update", name, handler, validator)
+
+
+def _set(
+    kind: str,
+    name: str | None,
+    handler: Callable[..., Any] | None,
+    validator: Callable[..., Any] | None = None,
+) -> None:
+    runtime = current()
+    made: Handler | None = None
+    if handler is not None:
+        made = definitions.handler_from(kind, name, handler, validator)
+    runtime.handlers.set_handler(kind, name, made)
+
+
+# ── logging ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Logger(logging.LoggerAdapter[logging.Logger]):
+    """Logs with the ids of the run; silent while the code is replayed."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        runtime = maybe_current()
+        if runtime is None:
+            return msg, kwargs
+        told = runtime.info
+        extra = dict(kwargs.get("extra") or {})
+        extra |= {"workflow_id": told.workflow_id, "run_id": told.run_id, "workflow_type": told.workflow_type}
+        kwargs["extra"] = extra
+        return f"{msg} (workflow {told.workflow_id}, run {told.run_id})", kwargs
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name that logging has
+        runtime = maybe_current()
+        if runtime is not None and runtime.is_silent:
+            return False
+        return super().isEnabledFor(level)
+
+
+logger = _Logger(logging.getLogger("penstock.workflow"), {})
+
+
+# ── for those who know what they do ─────────────────────────────────────────────────────────────────────────
+
+
+class unsafe:  # noqa: N801 - reads as a word: workflow.unsafe.is_replaying()
+    """What workflow code seldom needs and may be harmed by."""
+
+    @staticmethod
+    def in_sandbox() -> bool:
+        return in_workflow()
+
+    @staticmethod
+    def is_replaying() -> bool:
+        """Whether this was run before. Never decide anything by it."""
+        return current().is_replaying
+
+    @staticmethod
+    @contextmanager
+    def imports_passed_through() -> Iterator[None]:
+        """Imports are always passed through here; this is for code that is shared with other SDKs."""
+        yield
+
+    @staticmethod
+    @contextmanager
+    def sandbox_unrestricted() -> Iterator[None]:
+        """Take the guard away for some lines."""
+        with unguarded():
+            yield

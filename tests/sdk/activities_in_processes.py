@@ -1,0 +1,124 @@
+"""Activities for the tests of processes, which import them by name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.sdk import activity
+from penstock.sdk.failures import ApplicationError, CancelledError
+
+
+@dataclass
+class Order:
+    id: str
+    cents: int
+
+
+@activity.defn(runs_in="process")
+def double(order: Order) -> Order:
+    return Order(order.id, order.cents * 2)
+
+
+@activity.defn(runs_in="process")
+def own_pid() -> int:
+    return os.getpid()
+
+
+@activity.defn(runs_in="process")
+def facts() -> list[object]:
+    found = activity.info()
+    return [found.activity_type, found.attempt, found.workflow_id, list(found.heartbeat_details)]
+
+
+@activity.defn(runs_in="process")
+def die(how: str) -> None:
+    match how:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "segfault":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "exit":
+            os._exit(3)
+        case "sys.exit":
+            sys.exit(4)
+
+
+@activity.defn(runs_in="process")
+def die_until(marker: str) -> int:
+    """Dies the first time, and not again."""
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+@activity.defn(runs_in="process")
+def fail_with_a_cause() -> None:
+    try:
+        raise KeyError("card")
+    except KeyError as missing:
+        raise ApplicationError("declined", 42, type="CardDeclined", non_retryable=True) from missing
+
+
+@activity.defn(runs_in="process")
+def unsendable() -> object:
+    return object()
+
+
+@activity.defn(runs_in="process")
+def spin(said: str) -> None:
+    """Heartbeats, then works until it is told to stop."""
+    activity.heartbeat(said, os.getpid())
+    while True:
+        time.sleep(0.001)
+
+
+@activity.defn(runs_in="process")
+def clean_up(said: str) -> str:
+    with contextlib.suppress(CancelledError):
+        activity.heartbeat(said)
+        while True:
+            time.sleep(0.001)
+    return f"{said}, cleaned up, {activity.is_cancelled()}"
+
+
+@activity.defn(runs_in="process")
+def stubborn() -> None:
+    """Does not stop, whatever it is told."""
+    while True:
+        with contextlib.suppress(CancelledError):
+            activity.heartbeat(os.getpid())
+            while True:
+                time.sleep(0.001)
+
+
+@activity.defn(runs_in="process")
+def until_shutdown() -> bool:
+    activity.heartbeat("waiting")
+    return activity.wait_for_worker_shutdown_sync(60)
+
+
+@activity.defn(runs_in="process")
+def speak(word: str) -> None:
+    print(word, flush=True)
+    activity.logger.warning("said %s", word)
+    activity.report_cost(7)
+
+
+@activity.defn(dynamic=True, runs_in="process")
+def anything(args: Sequence[activity.RawValue]) -> list[object]:
+    return [activity.info().activity_type, [each.value for each in args]]
+
+
+@activity.defn(runs_in="process")
+def beat_and_fail() -> None:
+    for number in range(100):
+        activity.heartbeat(number)
+    raise ApplicationError("no")
