@@ -10,27 +10,47 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.sdk import activity, failures, workflow
+    from penstock.sdk.app import Penstock
     from penstock.sdk.client import Client
     from penstock.sdk.converting import DataConverter, PayloadCodec
+    from penstock.sdk.descriptions import WorkflowExecutionStatus
     from penstock.sdk.handles import ActivityHandle, WorkflowHandle
+    from penstock.sdk.outbound import ClientInterceptor, OutboundInterceptor, WorkflowIDConflictPolicy
     from penstock.sdk.priority import Priority
     from penstock.sdk.replay.replayer import Replayer
     from penstock.sdk.retry import RetryPolicy
+    from penstock.sdk.starting import ActivityStart, WithStartWorkflowOperation
     from penstock.sdk.sync import SyncClient
+    from penstock.sdk.tasks.errors import TaskCancelled, TaskError, TaskExpired, TaskFailed, TaskTimedOut
+    from penstock.sdk.tasks.handle import TaskHandle, TaskStatus
     from penstock.sdk.worker import Worker
 
 __version__ = "0.1.0"
 __all__ = [
     "ActivityHandle",
+    "ActivityStart",
     "Client",
+    "ClientInterceptor",
     "DataConverter",
+    "OutboundInterceptor",
     "PayloadCodec",
+    "Penstock",
     "Priority",
     "Replayer",
     "RetryPolicy",
     "SyncClient",
+    "TaskCancelled",
+    "TaskError",
+    "TaskExpired",
+    "TaskFailed",
+    "TaskHandle",
+    "TaskStatus",
+    "TaskTimedOut",
+    "WithStartWorkflowOperation",
     "Worker",
+    "WorkflowExecutionStatus",
     "WorkflowHandle",
+    "WorkflowIDConflictPolicy",
     "__version__",
     "activity",
     "failures",
@@ -39,15 +59,29 @@ __all__ = [
 _MODULES = {"activity", "failures", "workflow"}
 _HOMES = {
     "ActivityHandle": "handles",
+    "ActivityStart": "starting",
     "Client": "client",
+    "ClientInterceptor": "outbound",
     "DataConverter": "converting",
+    "OutboundInterceptor": "outbound",
     "PayloadCodec": "converting",
+    "Penstock": "app",
     "Priority": "priority",
     "Replayer": "replay.replayer",
     "RetryPolicy": "retry",
     "SyncClient": "sync",
+    "TaskCancelled": "tasks.errors",
+    "TaskError": "tasks.errors",
+    "TaskExpired": "tasks.errors",
+    "TaskFailed": "tasks.errors",
+    "TaskHandle": "tasks.handle",
+    "TaskStatus": "tasks.handle",
+    "TaskTimedOut": "tasks.errors",
+    "WithStartWorkflowOperation": "starting",
     "Worker": "worker",
+    "WorkflowExecutionStatus": "descriptions",
     "WorkflowHandle": "handles",
+    "WorkflowIDConflictPolicy": "outbound",
 }
 
 

@@ -131,14 +131,20 @@ async def test_commands_of_the_other_manner_are_refused_by_name(scene: Cluster) 
     (await scene.start("order-1")).expect(201)
     worker = await scene.worker("w-1")
     task = await worker.take()
-    refused = (await worker.decide(task, {"type": "cancel_step", "step_sequence": 1})).expect(422, "validation_failed")
+    refused = (await worker.decide(task, {"type": "cancel_step", "step_sequence": 1})).expect(
+        422, "validation_failed"
+    )
     assert "commands.0.type" in refused["errors"]
     (await worker.report(task, "complete", commands=[])).expect(422, "validation_failed")
     wait = {"type": "open_condition_wait"}
-    refused = (await worker.report(task, "complete", commands=[wait], concurrent=True)).expect(422, "validation_failed")
+    refused = (await worker.report(task, "complete", commands=[wait], concurrent=True)).expect(
+        422, "validation_failed"
+    )
     assert "commands.0.type" in refused["errors"]
     elsewhere = {"type": "cancel_external_workflow", "workflow_id": "x", "namespace": "another"}
-    refused = (await worker.report(task, "complete", commands=[elsewhere], concurrent=True)).expect(422, "validation_failed")
+    refused = (await worker.report(task, "complete", commands=[elsewhere], concurrent=True)).expect(
+        422, "validation_failed"
+    )
     assert "commands.0.namespace" in refused["errors"]
 
 

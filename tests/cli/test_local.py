@@ -1,4 +1,4 @@
-"""The commands that work on this machine: configuration, development server, demonstration."""
+"""The commands that work on this machine: configuration, development server."""
 
 from __future__ import annotations
 
@@ -8,14 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.connection import Connection, Target
-from penstock.cli.demo import greet
 from penstock.cli.dev import address, dev_overrides, prepare, token_file
 from penstock.cli.exits import Ended
-from penstock.cli.session import Session
-from penstock.wire.payloads import encode
-from tests.cli import bodies
-from tests.cli.recorded_server import RecordedServer, Run
+from tests.cli.recorded_server import Run
 
 CANARY = "canary-3f786850e387550fdab836ed7e6dc881de23001b"
 
@@ -174,52 +169,3 @@ class TestDatabase:
 
     def test_a_file_of_settings_beside_it_is_a_usage_error(self, run: Run, data_dir: Path) -> None:
         assert run("db", "status", "--data-dir", str(data_dir), "--config", "x.toml").exit_code == 2
-
-
-class TestDemo:
-    def test_it_plays_client_and_worker_and_shows_the_history(
-        self, server: RecordedServer, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        arguments = encode(["Ada"]).envelope()
-        greeting = encode("Hello, Ada!").envelope()
-        plan = {"task_id": "t1", "workflow_task_attempt": 1, "arguments": arguments, "history_events": []}
-        end = plan | {
-            "task_id": "t3",
-            "history_events": [{"event_type": "ActivityCompleted", "payload": {"result": greeting}}],
-        }
-        activity = {"task_id": "t2", "activity_attempt_id": "a1", "arguments": arguments}
-        worker = "/worker/workflow-tasks"
-        server.answer("POST", "/workflows", {"workflow_id": "w", "run_id": "r"}, status=201)
-        server.answer(
-            "POST", "/worker/register", {"worker_id": "demo-worker", "registered": True}, status=201
-        )
-        server.answer("POST", f"{worker}/poll", {"task": plan, "poll_status": "leased"})
-        server.answer("POST", f"{worker}/poll", {"task": end, "poll_status": "leased"})
-        server.answer("POST", f"{worker}/t1/complete", {"outcome": "completed"})
-        server.answer("POST", f"{worker}/t3/complete", {"outcome": "completed"})
-        server.answer("POST", "/worker/activity-tasks/poll", {"task": activity, "poll_status": "leased"})
-        server.answer("POST", "/worker/activity-tasks/t2/complete", {"outcome": "completed"})
-        server.answer("DELETE", "/worker/registrations/demo-worker", {"outcome": "deregistered"})
-        server.answer("GET", "/workflows/w", bodies.completed("Hello, Ada!"))
-        server.answer(
-            "GET", "/workflows/w/runs/r/history", {"events": bodies.HISTORY, "next_page_token": None}
-        )
-
-        greet(Session(), Connection(Target.parse(server.url), token="t"), "Ada")
-
-        assert "WorkflowStarted" in capsys.readouterr().out
-        sent = {request.raw_path: request for request in server.requests}
-        assert sent["/api/worker/activity-tasks/t2/complete"].body["result"] == greeting
-        assert sent[f"/api{worker}/t3/complete"].body["commands"] == [
-            {"type": "complete_workflow", "result": greeting}
-        ]
-        for path, request in sent.items():
-            plane = "protocol" if path.startswith("/api/worker/") else "control-plane"
-            assert f"x-durable-workflow-{plane}-version" in request.headers
-
-    def test_a_poll_without_a_task_ends_it_with_what_the_poll_said(self, server: RecordedServer) -> None:
-        server.answer("POST", "/workflows", {"workflow_id": "w", "run_id": "r"}, status=201)
-        server.answer("POST", "/worker/register", {}, status=201)
-        server.answer("POST", "/worker/workflow-tasks/poll", {"task": None, "poll_status": "throttled"})
-        with pytest.raises(Ended, match="throttled"):
-            greet(Session(), Connection(Target.parse(server.url), token="t"), "Ada")

@@ -332,7 +332,7 @@ def _check_concurrent(sight: Sight) -> None:
     assert children == open_steps[EventType.CHILD_WORKFLOW_SCHEDULED]
     waiting = {event.payload["sequence"] for event in sight.waiting if event.type in _ANSWERS}
     assert set(kept.external) - waiting == open_steps[EventType.EXTERNAL_REQUEST_INITIATED]
-    types = [event.type for event in (*sight.events, *sight.waiting)]
+    types = [*(event.type for event in sight.events), *(event.type for event in sight.waiting)]
     assert types.count(EventType.CANCEL_REQUESTED) == kept.cancelling
     task = sight.deciding
     assert task is None or task.update_id is None

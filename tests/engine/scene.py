@@ -129,15 +129,23 @@ class Scene:
         *commands: Command,
         report: Report | None = None,
         namespace: str = "default",
-        **manner: bool,
+        concurrent: bool = False,
+        cached: bool = False,
     ) -> Receipt:
         return await workflow_reports.complete(
-            self.house, namespace, leased.task.task_id, report or of(leased), commands, **manner
+            self.house,
+            namespace,
+            leased.task.task_id,
+            report or of(leased),
+            commands,
+            concurrent=concurrent,
+            cached=cached,
         )
 
-    async def decide(self, *commands: Command, **manner: bool) -> Receipt:
+    async def decide(self, *commands: Command, concurrent: bool = False, cached: bool = False) -> Receipt:
         """Take the workflow task that waits, and complete it with these commands."""
-        return await self.complete(await self.take(WORKFLOW), *commands, **manner)
+        leased = await self.take(WORKFLOW)
+        return await self.complete(leased, *commands, concurrent=concurrent, cached=cached)
 
     async def fail(
         self, leased: Leased, message: str = "boom", kind: str | None = None, report: Report | None = None

@@ -122,3 +122,15 @@ def beat_and_fail() -> None:
     for number in range(100):
         activity.heartbeat(number)
     raise ApplicationError("no")
+
+
+@activity.defn(runs_in="process")
+def compute() -> None:
+    number = 0
+    while True:
+        number += 1
+
+
+@activity.defn(runs_in="process")
+def reverse(text: str) -> str:
+    return text[::-1]

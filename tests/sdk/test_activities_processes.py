@@ -193,6 +193,33 @@ async def test_the_last_heartbeat_before_a_failure_is_heard():
     assert server.told[-1] == [99]
 
 
+async def test_a_process_that_computes_is_kept_alive_and_cancelled_by_automatic_heartbeats():
+    server = HearingServer()
+    server.answer = LOST
+    every = timedelta(milliseconds=1)
+    async with a_runner(these.compute, server=server, auto_heartbeat=every) as runner:
+        assert await runner.run(a_task("compute")) == {"action": "drop", "reason": "lease_lost"}
+    assert server.told[0] is None
+
+
+async def test_large_arguments_and_results_go_through():
+    async with a_runner(these.reverse) as runner:
+        text = "ab" * 500_000
+        assert value(await runner.run(a_task("reverse", text))) == text[::-1]
+
+
+async def test_a_signal_to_the_whole_group_leaves_the_end_to_the_worker():
+    server = HearingServer()
+    async with a_runner(these.until_shutdown, these.own_pid, server=server, process_slots=1) as runner:
+        pid = value(await runner.run(a_task("own_pid")))
+        running = asyncio.create_task(runner.run(a_task("until_shutdown")))
+        await server.heard(1)
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGINT)
+        runner.shut_down()
+        assert value(await running) is True
+
+
 async def test_a_dynamic_activity_runs_in_a_process_for_any_name():
     async with a_runner(these.anything) as runner:
         assert value(await runner.run(a_task("whatever", 1, "b"))) == ["whatever", [1, "b"]]

@@ -356,6 +356,50 @@ async def test_what_was_told_last_before_a_failure_is_heard(runs_in):
     assert server.told[-1] == [49]
 
 
+async def test_a_failure_is_not_reported_before_the_heartbeat_that_is_on_its_way_has_arrived():
+    sent, may_arrive, arrived = asyncio.Event(), asyncio.Event(), []
+
+    class Slow(HearingServer):
+        async def heartbeat(self, task, body):
+            sent.set()
+            await may_arrive.wait()
+            arrived.append(body["sequence"])
+            return await super().heartbeat(task, body)
+
+    @activity.defn
+    async def work() -> None:
+        activity.heartbeat("half")
+        await sent.wait()
+        raise ApplicationError("no")
+
+    async with a_runner(work, server=Slow()) as runner:
+        running = asyncio.create_task(runner.run(a_task("work")))
+        await sent.wait()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not running.done()
+        may_arrive.set()
+        failure(await running)
+    assert arrived == [1]
+
+
+async def test_what_the_server_says_to_a_renewal_of_the_worker_is_heeded():
+    began = asyncio.Event()
+
+    @activity.defn
+    async def work() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    task = a_task("work")
+    async with a_runner(work) as runner:
+        running = asyncio.create_task(runner.run(task))
+        await began.wait()
+        runner.heard(task["task_id"], LOST)
+        assert await running == {"action": "drop", "reason": "lease_lost"}
+        runner.heard(task["task_id"], LOST)
+
+
 async def test_details_that_cannot_be_sent_are_refused_where_they_are_told():
     @activity.defn
     async def work() -> None:
@@ -365,7 +409,7 @@ async def test_details_that_cannot_be_sent_are_refused_where_they_are_told():
         assert 'heartbeat of activity "work"' in failure(await runner.run(a_task("work")))["message"]
 
 
-async def test_a_heartbeat_that_was_not_heard_is_told_again(caplog):
+async def test_a_heartbeat_that_was_not_heard_is_soon_told_again():
     server, clock, go_on = HearingServer(), SteppedClock(), asyncio.Event()
     server.answer = ConnectionError("away")
 
@@ -378,7 +422,7 @@ async def test_a_heartbeat_that_was_not_heard_is_told_again(caplog):
     async with a_runner(work, server=server, clock=clock) as runner:
         running = asyncio.create_task(runner.run(a_task("work")))
         await server.heard(1)
-        await clock.advance(30)
+        await clock.advance(3)
         await server.heard(2)
         go_on.set()
         assert value(await running) == "done"
@@ -733,7 +777,7 @@ async def test_a_local_activity_runs_without_telling_anybody():
     assert server.bodies == []
 
 
-async def test_a_local_activity_is_stopped_with_whoever_waits_for_it():
+async def test_a_local_activity_is_stopped_with_whoever_waits_for_it(caplog):
     began, ended = asyncio.Event(), asyncio.Event()
 
     @activity.defn
@@ -751,3 +795,19 @@ async def test_a_local_activity_is_stopped_with_whoever_waits_for_it():
         await ended.wait()
         with pytest.raises(asyncio.CancelledError):
             await running
+    assert not [line for line in caplog.records if line.levelno >= logging.WARNING]
+
+
+async def test_a_local_activity_has_a_deadline_of_its_own():
+    clock = SteppedClock()
+
+    @activity.defn
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    limit = timedelta(seconds=5)
+    info = replace(LOCAL, start_to_close_timeout=limit, deadline=BEGIN + limit)
+    async with a_runner(work, clock=clock) as runner:
+        running = asyncio.create_task(runner.run_local("work", None, info))
+        await clock.advance(5)
+        assert failure(await running)["timeout_type"] == "start_to_close"

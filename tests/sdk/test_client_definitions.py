@@ -11,7 +11,7 @@ import pytest
 from penstock.sdk import workflow
 from penstock.sdk.client import Client
 from penstock.sdk.definitions import DefinitionError
-from penstock.sdk.naming import query_named, signal_named, update_named, workflow_named
+from penstock.sdk.naming import UNSET, query_named, signal_named, update_named, workflow_named
 from tests.acceptance.cluster import Cluster, value
 from tests.sdk.serving import connected, new_namespace, serving
 
@@ -130,6 +130,26 @@ async def test_a_wrong_number_of_arguments_is_told_before_anything_is_sent(clien
     with pytest.raises(TypeError, match="must be a list of arguments, not one text"):
         await handle.signal("approve", args="anna")
     assert (await client.count_workflows()).count == 0
+
+
+async def test_a_plain_argument_of_the_wrong_type_is_told_by_its_name(client: Client) -> None:
+    told = r"update 'change': argument 2 \(times\) must be int, not str"
+    with pytest.raises(TypeError, match=told):
+        await client.get_workflow_handle("nobody").execute_update(Order.change, args=["pen", "2"])
+    called = update_named(Order.change)
+    for wrong in (None, True, 2.0, b"2", [2], {"a": 2}):
+        with pytest.raises(TypeError, match="argument 2"):
+            called.arguments(UNSET, ["pen", wrong])
+
+
+def test_what_a_converter_may_still_make_fit_is_left_to_it() -> None:
+    @workflow.defn
+    class Odd:
+        @workflow.run
+        async def run(self, a: float, b: list, c: Cart, d: int | None, e: bytes) -> None: ...
+
+    given = [1, (1, 2), {"items": []}, None, "eA=="]
+    assert workflow_named(Odd).arguments(UNSET, given) == given
 
 
 def test_what_is_no_such_thing_is_told_so() -> None:

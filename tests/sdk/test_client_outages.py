@@ -124,17 +124,17 @@ async def test_activities_whose_answer_was_lost_are_started_once(
 
 
 async def test_a_wait_for_a_result_outlives_the_server(tmp_path_factory: pytest.TempPathFactory) -> None:
-    async with serving(tmp_path_factory.mktemp("dying")) as cluster:
-        async with await connected(cluster) as client:
-            hand = await cluster.worker("w1")
-            handle = await client.start_workflow("greeter", id="w", task_queue="q")
-            waiting = asyncio.create_task(handle.result())
-            cluster.first.kill()
-            with pytest.raises(Unreachable):
-                await impatient(cluster)
-            cluster.first.start()
-            await finish(hand)
-            assert await waiting == "alive"
+    async with serving(tmp_path_factory.mktemp("dying")) as cluster, await connected(cluster) as client:
+        hand = await cluster.worker("w1")
+        handle = await client.start_workflow("greeter", id="w", task_queue="q")
+        waiting = asyncio.create_task(handle.result())
+        await handle.describe()  # sent behind the wait, so that it has been heard
+        cluster.first.kill()
+        with pytest.raises(Unreachable):
+            await impatient(cluster)
+        cluster.first.start()
+        await finish(hand)
+        assert await waiting == "alive"
 
 
 async def impatient(cluster: Cluster) -> None:

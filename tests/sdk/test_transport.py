@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -195,6 +196,14 @@ async def test_another_program_on_the_port_is_told_apart() -> None:
     assert isinstance(found, Unreachable)
     assert "not as a Penstock server does" in str(found)
     assert len(heard) == 1
+
+
+async def test_an_answer_that_is_no_http_is_told_without_the_token() -> None:
+    found, _ = await ask([b"220 mail.example ready\r\n\r\n"], idempotent=False, token="t0ken")
+    assert isinstance(found, Unreachable)
+    assert "does not speak HTTP" in str(found)
+    told = "".join(traceback.format_exception(found)) + repr(found.__cause__) + repr(found.__context__)
+    assert "t0ken" not in told
 
 
 async def test_a_redirect_is_not_followed_so_that_the_token_stays_here() -> None:

@@ -86,7 +86,7 @@ def test_in_no_span_of_time_are_more_tokens_spent_than_the_rate_and_the_burst_al
             spent.append((clock.now, used))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pacing.asyncio, "sleep", clock.sleep)
+        patch.setattr("penstock.sdk.worker.pace.asyncio.sleep", clock.sleep)
         asyncio.run(scenario())
     burst = max(1, int(rate * pacing.BURST_S))
     for first in range(len(spent)):
@@ -364,6 +364,6 @@ class TestContracts:
         assert told[2]["allows_null"]
 
     def test_of_what_travels_as_something_else_no_type_is_told(self) -> None:
-        def set_all(self: Any, given_items: list[int], anything) -> None: ...  # type: ignore[no-untyped-def]
+        def set_all(self: Any, given_items: list[int], anything) -> None: ...
 
         assert [each["type"] for each in parameters(set_all)] == [None, None]

@@ -7,19 +7,22 @@ from typing import Any
 import click
 
 from penstock.cli.exits import say
-from penstock.cli.grammar import noun
+from penstock.cli.running import WorkerNoun, run_app
 from penstock.cli.screen import Cell, Screen, name, nothing_yet, plain, status
 from penstock.cli.session import Session
 
 NO_WORKERS = (
-    "No workers yet. Start one that connects to this server, with `Worker(client, task_queue=…)`"
-    " from the SDK, then look again."
+    "No workers yet. Start one that connects to this server, with `penstock worker MODULE:APP` or with"
+    " `Worker(client, task_queue=…)` from the SDK, then look again."
 )
 
 
-@noun("worker", example="penstock worker list --task-queue payments")
+@click.group("worker", cls=WorkerNoun, example="penstock worker myapp.instance:app")
 def worker() -> None:
-    """See which workers are there, and remove lost ones."""
+    """Run the workers of an app, see which workers are there, and remove lost ones."""
+
+
+worker.add_command(run_app)
 
 
 @worker.verb("list", example="penstock worker list --status active")

@@ -770,7 +770,7 @@ class Client:
                 return
 
 
-async def _introduce(transport: HttpTransport, options: ConnectOptions) -> Json:
+async def _introduce(transport: HttpTransport, options: ConnectOptions) -> None:
     """Ask the server what it is. Any role may; a process that is a worker only asks as one."""
     path = route("cluster", "info")
     if options.worker_token and not (options.token or options.control_token):
@@ -788,4 +788,3 @@ async def _introduce(transport: HttpTransport, options: ConnectOptions) -> Json:
             f"{options.url} speaks version {spoken['version']} of the control plane, and this client version"
             f" {CONTROL_PLANE[1]}. Use a client of the server's version."
         )
-    return info

@@ -32,9 +32,11 @@ class Called:
     most: int | None = None
     """None: any number of arguments."""
     takes: str | None = None
+    parameters: Sequence[tuple[str, Any]] = ()
+    """Names with their type hints, where they are known."""
 
     def arguments(self, arg: Any, args: Sequence[Any]) -> list[Any]:
-        """The arguments of a call. A number that the code cannot take is refused here, not on a worker."""
+        """The arguments of a call. What the code cannot take for sure is refused here, not on a worker."""
         if isinstance(args, str | bytes):
             raise TypeError(f"args of {self.kind} {self.name!r} must be a list of arguments, not one text")
         if arg is not UNSET and args:
@@ -42,6 +44,10 @@ class Called:
         given = list(args) if arg is UNSET else [arg]
         if len(given) < self.least or (self.most is not None and len(given) > self.most):
             raise TypeError(f"{self.kind} {self.name!r} takes {self.takes}; {len(given)} given")
+        for number, (value, (name, hint)) in enumerate(zip(given, self.parameters, strict=False), 1):
+            if not _may_fit(value, hint):
+                told = f"{self.kind} {self.name!r}: argument {number} ({name}) must be {hint.__name__}"
+                raise TypeError(f"{told}, not {type(value).__name__}")
         return given
 
 
@@ -76,7 +82,15 @@ def activity_named(activity: object) -> Called:
     if found.name is None:
         raise TypeError("A dynamic activity runs for every name: start it by the name that is meant")
     least, most = found.required, len(found.parameters)
-    return Called("activity", found.name, found.ret_type, least, most, _takes(found.parameters, least))
+    return Called(
+        "activity",
+        found.name,
+        found.ret_type,
+        least,
+        most,
+        _takes(found.parameters, least),
+        tuple(zip(found.parameters, found.arg_types, strict=True)),
+    )
 
 
 def _handler_named(kind: str, handler: object) -> Called:
@@ -97,7 +111,8 @@ def _handler_named(kind: str, handler: object) -> Called:
 def _with_parameters(called: Called, parameters: Parameters) -> Called:
     most = None if parameters.variadic else len(parameters.types)
     takes = _takes(parameters.names, parameters.required)
-    return replace(called, least=parameters.required, most=most, takes=takes)
+    hints = tuple(zip(parameters.names, parameters.types, strict=True))
+    return replace(called, least=parameters.required, most=most, takes=takes, parameters=hints)
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
@@ -120,3 +135,16 @@ def _takes(parameters: Sequence[str], least: int) -> str:
         return "no arguments"
     number = str(len(parameters)) if least == len(parameters) else f"{least} to {len(parameters)}"
     return f"{number} argument{'' if number == '1' else 's'} ({', '.join(parameters)})"
+
+
+_PLAIN: Final = (bool, int, float, str, bytes, list, dict)
+
+
+def _may_fit(value: object, hint: Any) -> bool:
+    """False only for plain values that no worker would take for the hint; the rest is the converter's to say."""
+    if not any(hint is each for each in _PLAIN):
+        return True
+    kind = next((each for each in _PLAIN if isinstance(value, each)), None)
+    if value is None or kind is hint:
+        return value is not None
+    return kind is None or (hint, kind) in ((float, int), (bytes, str))

@@ -311,7 +311,10 @@ class HttpTransport:
         if made and not call.idempotent:
             text += ". The request may have been carried out: look before you repeat it"
         unreachable = Unreachable(text)
-        unreachable.__cause__ = error
+        if not isinstance(
+            error, aiohttp.ClientResponseError
+        ):  # which would show our headers, the token among them
+            unreachable.__cause__ = error
         return _Trouble(unreachable, happened=made, again=not insecure)
 
     def _read(self, status: int, raw: bytes, asked_s: float | None) -> Json:
@@ -365,4 +368,6 @@ def _plain(error: Exception) -> str:
     inner = getattr(error, "os_error", error)
     if isinstance(inner, OSError) and inner.strerror:
         return inner.strerror.rstrip(".").lower()
+    if hasattr(error, "request_info"):
+        return "it does not speak HTTP as it should"
     return str(error).rstrip(".") or type(error).__name__

@@ -11,7 +11,7 @@ import difflib
 import logging
 import random as dice
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -53,6 +53,7 @@ __all__ = [
     "ParentInfo",
     "ReadOnlyError",
     "all_handlers_finished",
+    "as_completed",
     "continue_as_new",
     "current_update_info",
     "defn",
@@ -360,6 +361,12 @@ async def wait_condition(
         return
     async with asyncio.timeout(seconds):
         await waiting
+
+
+def as_completed(fs: Iterable[Awaitable[T]], *, timeout: float | None = None) -> Iterator[Awaitable[T]]:
+    """As `asyncio.as_completed`, for coroutines, too: they are started in the order in which they are given."""
+    current()
+    return asyncio.as_completed([asyncio.ensure_future(each) for each in fs], timeout=timeout)
 
 
 def all_handlers_finished() -> bool:

@@ -60,8 +60,9 @@ class Call:
     def timeout_kind(self) -> str:
         """Which timeout ends first."""
         info = self.context.info
-        limit = info.start_to_close_timeout
-        if limit is None or (info.deadline is not None and self.received + limit > info.deadline):
+        limit, whole = info.start_to_close_timeout, info.schedule_to_close_timeout
+        waited = info.started_time - info.scheduled_time
+        if limit is None or (whole is not None and whole - waited < limit):
             return "schedule_to_close"
         return "start_to_close"
 

@@ -17,6 +17,9 @@ log = logging.getLogger(__name__)
 OF_THE_TIMEOUT = 0.8
 """Heartbeats are at most so far apart, as a part of the heartbeat timeout."""
 
+SOONER = 0.1
+"""What was not heard is told again after this part of the interval."""
+
 Send = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
@@ -29,7 +32,7 @@ class Heartbeats:
     """The first is sent at once, then one in an interval; what was told last goes when the interval is over.
 
     `heard` gets every answer. A refusal that says that the attempt is over counts as an answer; a server that cannot
-    be reached does not, and is told again after the interval.
+    be reached does not, and is told again soon.
     """
 
     def __init__(
@@ -65,7 +68,9 @@ class Heartbeats:
         self._again = self._loop.create_task(self._repeat(interval.total_seconds()))
 
     async def flush(self) -> None:
-        """Send what waits for the end of the interval, now."""
+        """Send what waits for the end of the interval, now. What is on its way arrives first."""
+        async with self._sending:
+            pass
         if self._called or self._unsent.is_set():
             await self._send_one()
 
@@ -87,20 +92,21 @@ class Heartbeats:
     async def _keep_sending(self) -> None:
         while True:
             await self._unsent.wait()
-            await self._send_one()
-            await self._clock.sleep(self._interval_s)
+            heard = await self._send_one()
+            await self._clock.sleep(self._interval_s if heard else self._interval_s * SOONER)
 
     async def _repeat(self, seconds: float) -> None:
         while True:
             await self._clock.sleep(seconds)
             self._wake()
 
-    async def _send_one(self) -> None:
+    async def _send_one(self) -> bool:
+        """Tell what is known now; False: it was not heard, and waits to be told again."""
         async with self._sending:
             self._called = False
             self._unsent.clear()
             if self._over:
-                return
+                return True
             self._count += 1
             body: dict[str, Any] = {"sequence": self._count}
             if self._details is not None:
@@ -114,8 +120,9 @@ class Heartbeats:
                 log.warning("A heartbeat was not heard and is told again: %s", error)
         if answer is None:
             self._unsent.set()
-        else:
-            self._heard(answer)
+            return False
+        self._heard(answer)
+        return True
 
     def _refused(self, refusal: ServerRefused) -> dict[str, Any] | None:
         if refusal.status in (404, 409, 410):

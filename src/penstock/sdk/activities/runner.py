@@ -93,6 +93,7 @@ class ActivityRunner:
         self._auto_heartbeat, self._grace_s = auto_heartbeat, cancel_grace.total_seconds()
         self._clock: Clock = clock or MachineClock()
         self._running: set[Call] = set()
+        self._by_task: dict[str, Call] = {}
         self._stuck: set[asyncio.Future[Any]] = set()
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -111,13 +112,21 @@ class ActivityRunner:
         except Exception as error:
             return failed(failure_told(error, self._converter))
         call, beats = self._attempt(definition, info, task)
+        self._by_task[info.task_id] = call
         try:
             outcome = await self._carry_out(call, task.get("arguments"))
             if outcome["action"] == "fail":
                 await beats.flush()
         finally:
+            del self._by_task[info.task_id]
             await beats.close()
         return dropped("lease_lost") if call.lost else outcome
+
+    def heard(self, task_id: str, answer: Mapping[str, Any]) -> None:
+        """Heed what the server said to a heartbeat that the worker sent for a task by itself."""
+        call = self._by_task.get(task_id)
+        if call is not None:
+            _heed(call, answer)
 
     async def run_local(self, activity_type: str, arguments: Any, info: ActivityInfo) -> Outcome:
         """Carry out a local activity. Nobody hears its heartbeats; cancelling this call stops it."""

@@ -7,6 +7,7 @@ calls of clocks and dice, and the auditor's, which sees files, sockets, threads 
 from __future__ import annotations
 
 import _thread
+import asyncio
 import datetime
 import os
 import random
@@ -14,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -116,11 +117,23 @@ def unguarded() -> Iterator[None]:
 
 
 def _look(frame: FrameType, event: str, arg: Any) -> None:
+    if frame.f_code is _AS_COMPLETED and event == "call" and _watch.on:
+        _check_as_completed(frame.f_locals["fs"])
     if event == "c_call" and arg in _FORBIDDEN and _watch.on and not _is_allowed(frame):
         what, instead = _FORBIDDEN[arg]
         if frame.f_globals.get("__name__") == uuid.__name__:
             what, instead = "uuid", _UUID
         _refuse(f"{what} differs from one replay to the next", f"use {instead}")
+
+
+_AS_COMPLETED = asyncio.as_completed.__code__
+
+
+def _check_as_completed(given: object) -> None:
+    """It puts what it is given into a set: coroutines lie there by their place in memory; tasks by their number."""
+    if isinstance(given, Iterable) and any(map(asyncio.iscoroutine, given)):
+        what = "asyncio.as_completed starts coroutines in an order that differs from one replay to the next"
+        _refuse(what, "use workflow.as_completed(…), or give it tasks")
 
 
 def _hook() -> None:

@@ -82,6 +82,7 @@ class WorkflowRun:
         """Take in what is new; then let the code go on. Raises a `WorkflowTaskError` if it cannot."""
         events = [Event.read(line) for line in lines]
         self._note_patches(events)
+        self._skip_echo(events)
         for event in events:
             self._take(event)
         if self._expected is not None:
@@ -123,6 +124,18 @@ class WorkflowRun:
         ahead = [Event.read(line) for line in lines if int(line["sequence"]) > self.seen]
         return not any(named.comes_in(event) for event in ahead) and int(lines[-1]["sequence"]) >= self.seen
 
+    def _skip_echo(self, events: Sequence[Event]) -> None:
+        """A server that knows what this run was sent does not repeat what it recorded of it: it is as it was asked."""
+        if self._sent is None or not events or events[0].sequence <= self.seen + 1:
+            return
+        skipped = events[0].sequence - self.seen - 1
+        if skipped <= len(self._sent):
+            raise WorkflowTaskError(f"event {events[0].sequence} of the history does not follow event {self.seen}")
+        steps = [each.step for each in self._sent if each.step is not None]
+        self._last_step = max([self._last_step, *steps])
+        self._sent, self._expected = None, None
+        self.seen += skipped
+
     def _note_patches(self, events: Sequence[Event]) -> None:
         """Markers decide at the first call, which may come before the event is reached."""
         self._patches_ahead = {
@@ -161,7 +174,7 @@ class WorkflowRun:
             self._activate(is_replaying=True)
         assert self._runtime is not None
         commands, self._sent = self._sent or [], None
-        self._expected = Expected(self._runtime, commands, self._more_by_local)
+        self._expected = Expected(self._runtime, commands, self._more_by_local, marker.sequence)
 
     def _more_by_local(self, event: Event, told: Json) -> list[Command]:
         """On replay: a local activity ends as it was recorded; what the code asks for then."""
@@ -181,7 +194,7 @@ class WorkflowRun:
     def _activate(self, *, is_replaying: bool) -> None:
         inputs, self._inputs = self._inputs, []
         if self._runtime is None:
-            self._start(inputs)
+            self._start(inputs, is_replaying=is_replaying)
         runtime = self._live()
         if inputs:
             runtime.set_now(inputs[-1].at)
@@ -209,7 +222,7 @@ class WorkflowRun:
                 runtime.cancel_reason = str(event.payload.get("reason") or "cancel requested")
                 self._main.cancel(runtime.cancel_reason)
 
-    def _start(self, inputs: Sequence[Event]) -> None:
+    def _start(self, inputs: Sequence[Event], *, is_replaying: bool) -> None:
         started = next((event for event in inputs if event.type == named.STARTED), None)
         if started is None:
             raise WorkflowTaskError("the history does not begin with the start of the run")
@@ -221,7 +234,7 @@ class WorkflowRun:
         definition = self._definition
         arguments = self._arguments(started)
         self._handlers = Handlers(runtime, definition)
-        with self._running(is_replaying=True):
+        with self._running(is_replaying=is_replaying):
             take = arguments if definition.takes_input else ()
             runtime.instance = definition.cls(*take)
             self._main = runtime.loop.create_task(
@@ -245,7 +258,7 @@ class WorkflowRun:
 
     @contextmanager
     def _running(self, *, is_replaying: bool) -> Iterator[None]:
-        """The code runs inside: watched, guarded, and told whether it is for the first time."""
+        """The code runs inside: watched, told whether it is for the first time, and then guarded, too."""
         runtime = self._live()
         runtime.is_replaying = is_replaying
         runtime.is_silent = is_replaying or self._is_silent
@@ -253,7 +266,7 @@ class WorkflowRun:
         asyncio._set_running_loop(runtime.loop)
         try:
             with giving_way_within(self._stuck_after_s):
-                if not self._is_guarded:
+                if is_replaying or not self._is_guarded:
                     yield
                 else:
                     with guarded() as watch:

@@ -29,12 +29,13 @@ class Expected:
         runtime: Runtime,
         commands: Sequence[Command],
         more: Callable[[Event, Json], list[Command]],
+        marker: int,
     ) -> None:
         self._runtime = runtime
         self._commands = deque(commands)
         self._more = more
         self._local: Event | None = None
-        self._last_sequence = 0
+        self._last_sequence = marker
 
     def take(self, event: Event) -> None:
         """One recorded command. Raises `NonDeterminismError` if the code asked for something else."""

@@ -10,12 +10,15 @@ from typing import Any
 
 from penstock.sdk.converting import DEFAULT, DataConverter
 from penstock.sdk.definitions import DefinitionError, WorkflowDefinition
+from penstock.sdk.descriptions import WorkflowHistory
+from penstock.sdk.priority import LEVELS, Priority
 from penstock.sdk.replay.events import STARTED
 from penstock.sdk.replay.info import Place
 from penstock.sdk.replay.instance import Activation, WorkflowRun
 from penstock.sdk.replay.problems import WorkflowTaskError
 
 Json = dict[str, Any]
+Readable = WorkflowHistory | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +31,27 @@ class History:
     workflow_type: str | None = None
     namespace: str = "default"
     task_queue: str = "replayed"
+    priority: Priority = field(default_factory=Priority)
 
     @classmethod
-    def read(cls, source: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> History:
-        """From a list of events, or from a document that has one (an export, a page of the API)."""
+    def read(cls, source: Readable) -> History:
+        """From what a handle fetched, a list of events, or a document that has one (an export, a page of the API)."""
+        if isinstance(source, WorkflowHistory):
+            source = {"workflow_id": source.workflow_id, "run_id": source.run_id, "events": source.events}
         if not isinstance(source, Mapping):
-            return cls([_flat(event) for event in source])
+            source = {"events": source}
         events = source.get("history_events") or source.get("events") or source.get("history")
         if isinstance(events, Mapping):
             events = events.get("events")
-        if not isinstance(events, list):
+        if isinstance(events, str) or not isinstance(events, Sequence):
             raise ValueError(
                 "This is no history: it has no list of events. Export one with penstock workflow export."
             )
         about = source.get("workflow") if isinstance(source.get("workflow"), Mapping) else source
         assert isinstance(about, Mapping)
-        names = ("workflow_id", "run_id", "workflow_type", "namespace", "task_queue")
-        said = {name: str(about[name]) for name in names if about.get(name)}
-        return cls([_flat(event) for event in events], **said)
+        flat = [_flat(event) for event in events]
+        told = _told_at_start(flat) | {name: about[name] for name in _ABOUT if about.get(name)}
+        return cls(flat, priority=_priority(about), **{name: str(value) for name, value in told.items()})
 
     @classmethod
     def from_file(cls, path: str | Path) -> History:
@@ -58,10 +64,28 @@ class History:
     def type(self) -> str:
         if self.workflow_type:
             return self.workflow_type
-        for event in self.events:
-            if event.get("event_type") == STARTED and event["payload"].get("workflow_type"):
-                return str(event["payload"]["workflow_type"])
-        raise ValueError("The history does not say of which type its workflow is.")
+        told = _told_at_start(self.events).get("workflow_type")
+        if told is None:
+            raise ValueError("The history does not say of which type its workflow is.")
+        return str(told)
+
+
+_ABOUT = ("workflow_id", "run_id", "workflow_type", "namespace", "task_queue")
+
+
+def _told_at_start(events: Sequence[Mapping[str, Any]]) -> Json:
+    """What the first event says of the run: dice and ids of the code come from there."""
+    started = next((event["payload"] for event in events if event.get("event_type") == STARTED), {})
+    told = {name: started.get(name) for name in _ABOUT} | {"run_id": started.get("workflow_run_id")}
+    return {name: value for name, value in told.items() if value}
+
+
+def _priority(about: Mapping[str, Any]) -> Priority:
+    level = about.get("priority")
+    return Priority(
+        priority_key=level if isinstance(level, int) and level in LEVELS else None,
+        fairness_key=about.get("fairness_key"),
+    )
 
 
 def _flat(event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -101,11 +125,12 @@ class Replayer:
             raise DefinitionError("Two of these workflows have the same name.")
         self._converter = data_converter
 
-    def replay(self, history: History | Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> ReplayResult:
+    def replay(self, history: History | Readable) -> ReplayResult:
         """Replay one history; the result says where code and history part."""
         told = history if isinstance(history, History) else History.read(history)
-        run = self._begin(told)
+        run: WorkflowRun | None = None
         try:
+            run = self._begin(told)
             events = told.events
             if not _is_closed(events):
                 return ReplayResult(told, next=run.activate(events))
@@ -114,7 +139,8 @@ class Replayer:
         except Exception as error:
             return ReplayResult(told, error)
         finally:
-            run.close()
+            if run is not None:
+                run.close()
 
     async def replay_workflow(self, history: Any, *, raise_on_replay_failure: bool = True) -> ReplayResult:
         """The same for code that awaits it; raises what `replay` would say."""
@@ -142,6 +168,7 @@ class Replayer:
             workflow_id=history.workflow_id,
             run_id=history.run_id,
             workflow_type=history.type,
+            priority=history.priority,
         )
         return WorkflowRun(definition, place, self._converter)
 

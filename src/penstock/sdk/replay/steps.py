@@ -112,7 +112,7 @@ _OURS = ("penstock.sdk", "asyncio", "contextlib")
 def where() -> str:
     """The line of the user's code that is being run, for messages about what it asks for."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    while frame is not None and frame.f_code is not WorkflowLoop.run_until_quiet.__code__:
         module = str(frame.f_globals.get("__name__", ""))
         if not module.startswith(_OURS):
             return f"at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"

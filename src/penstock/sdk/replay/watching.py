@@ -14,7 +14,7 @@ from penstock.sdk.replay.problems import TaskStuckError
 
 _LOOKS_EVERY_S = 0.1
 _raise_in = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
-"""Raises an exception class, told by its address, in another thread; None takes back one that was not raised yet."""
+"""Raises an exception class, told by its address, in another thread."""
 _raise_in.argtypes = (ctypes.c_ulong, ctypes.c_void_p)
 
 
@@ -44,7 +44,7 @@ class _Watchman:
             self._running.pop(thread_id, None)
             stack = self._stacks.pop(thread_id, None)
         if stack is not None:
-            _raise_in(thread_id, None)
+            _swallow()
         return stack
 
     def _watch(self) -> None:
@@ -69,6 +69,18 @@ class _Watchman:
 
 class _Interrupt(BaseException):
     """Raised in code that runs too long; no `except Exception` holds it."""
+
+
+def _swallow() -> None:
+    """Let an interrupt that is under way arrive here, where it does no harm.
+
+    It cannot be taken back: CPython 3.11 would then look for it for ever while a profiler's hook is set.
+    """
+    try:
+        for _ in range(1_000):
+            pass
+    except _Interrupt:
+        pass
 
 
 _watchman = _Watchman()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import Reason
-from penstock.sdk.failures import ServerRefused
+from penstock.sdk.failures import ServerRefused, Unreachable
 from penstock.sdk.worker import metrics as names
 from penstock.sdk.worker.backoff import Backoff
 from penstock.sdk.worker.metrics import WorkerMetrics
@@ -92,7 +92,7 @@ class Poller:
         return 0.0
 
     async def _met(self, error: Exception, pauses: Backoff) -> float:
-        if is_fatal(error):
+        if is_fatal(error) or not isinstance(error, ServerRefused | Unreachable):
             raise error
         self._around.metrics.count(names.POLLS, kind=self._kind, outcome="refused")
         if isinstance(error, ServerRefused) and error.reason == Reason.WORKER_NOT_REGISTERED:

@@ -75,8 +75,11 @@ class Presence:
                     self._trouble.met(error)
 
     async def leave(self) -> None:
-        """Have the server forget this worker; what it holds waits for others at once. A server that is away will."""
-        with contextlib.suppress(ServerRefused, Unreachable, TimeoutError):
+        """Have the server forget this worker; what it holds waits for others at once.
+
+        If the server is away, or the client is closed, it will find out by itself.
+        """
+        with contextlib.suppress(ServerRefused, Unreachable, TimeoutError, RuntimeError):
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._plane.deregister()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -66,7 +68,7 @@ class Registry:
         )
 
     def command_contracts(self, *, with_parameters: bool) -> dict[str, Json]:
-        """What each workflow can be told. With a dynamic handler everything can, and nothing is said of that kind."""
+        """What each workflow can be told. Where more may be heard than is written, nothing is said of that kind."""
         named = {name: each for name, each in self.workflows.items() if name is not None}
         return {name: _contract(each, with_parameters) for name, each in named.items()}
 
@@ -80,7 +82,7 @@ def _contract(definition: WorkflowDefinition, with_parameters: bool) -> Json:
     )
     for kind, plural, handlers in kinds:
         named = {name: each.fn for name, each in handlers.items() if name is not None}
-        if len(named) == len(handlers):
+        if len(named) == len(handlers) and not _may_set_more(definition.cls, kind):
             told[plural] = sorted(named)
         if with_parameters:
             told[f"{kind}_contracts"] = contracts.contract(named)
@@ -88,6 +90,20 @@ def _contract(definition: WorkflowDefinition, with_parameters: bool) -> Json:
         name for name, each in definition.updates.items() if name is not None and each.validator is not None
     )
     return told
+
+
+def _may_set_more(cls: type, kind: str) -> bool:
+    """Whether handlers of a kind may be set while the code runs: the modules that it is written in say so."""
+    modules = {base.__module__ for base in cls.__mro__ if base is not object}
+    return any(f"set_{kind}_handler" in _source(name) for name in modules)
+
+
+def _source(module: str) -> str:
+    """The text of a module; of one that cannot be read everything must be expected."""
+    try:
+        return inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return "set_signal_handler set_query_handler set_update_handler"
 
 
 def _workflow(given: Any) -> WorkflowDefinition:

@@ -148,18 +148,11 @@ class Service:
         """Let what runs end, as long as it may; end the rest, report it, and leave."""
         grace = self._options.graceful_shutdown_timeout
         self._runner.shut_down()
-        running = self._crews.values()
         try:
-            if any(len(crew) for crew in running):
-                await asyncio.gather(
-                    self._runner.close(grace), self._crews["workflow"].finish(grace.total_seconds())
-                )
-                async with asyncio.timeout(LAST_REPORTS_SECONDS):
-                    await asyncio.gather(*(crew.finish(LAST_REPORTS_SECONDS) for crew in running))
-            else:
-                await self._runner.close(grace)
-        except TimeoutError:
-            pass
+            await asyncio.gather(
+                self._runner.close(grace), self._crews["workflow"].finish(grace.total_seconds())
+            )
+            await asyncio.gather(*(crew.finish(LAST_REPORTS_SECONDS) for crew in self._crews.values()))
         finally:
             await self._leave()
 

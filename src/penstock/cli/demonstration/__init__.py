@@ -1,0 +1,1 @@
+"""What `penstock demo` plays: a small shop, its workers and its server, and what befalls them."""

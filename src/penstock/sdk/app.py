@@ -1,0 +1,292 @@
+"""The app: tasks, and whatever else the workers of one program run, under one name."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import ssl as tls
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, overload
+
+from penstock.sdk.activities.definition import ActivityDefinition, Mark, RunsIn
+from penstock.sdk.client import Client
+from penstock.sdk.connecting import ConnectOptions
+from penstock.sdk.converting import DEFAULT, DataConverter
+from penstock.sdk.definitions import WorkflowDefinition
+from penstock.sdk.outbound import ClientInterceptor
+from penstock.sdk.priority import Priority
+from penstock.sdk.retry import RetryPolicy
+from penstock.sdk.tasks.clients import Clients
+from penstock.sdk.tasks.handle import TaskHandle
+from penstock.sdk.tasks.options import TaskOptions, queue_named
+from penstock.sdk.tasks.queues import Queues
+from penstock.sdk.tasks.task import Task
+from penstock.sdk.worker.worker import Worker
+
+P = ParamSpec("P")
+CallT = TypeVar("CallT")
+ResultT = TypeVar("ResultT")
+WorkflowT = TypeVar("WorkflowT", bound=type)
+
+Running: TypeAlias = Coroutine[object, None, ResultT]
+"""What a call of an async function gives, without an `Any` in it: one would hide the result from type checkers."""
+TASKS_AT_ONCE = 100
+
+
+class _Decorator:
+    """`@app.task(…)`, before it has met its function. It keeps async and plain ones apart for type checkers."""
+
+    def __init__(self, make: Callable[[Callable[..., Any]], Task[..., Any, Any]]) -> None:
+        self._make = make
+
+    @overload
+    def __call__(
+        self, fn: Callable[P, Coroutine[Any, Any, ResultT]]
+    ) -> Task[P, Running[ResultT], ResultT]: ...
+    @overload
+    def __call__(self, fn: Callable[P, ResultT]) -> Task[P, ResultT, ResultT]: ...
+    def __call__(self, fn: Callable[..., Any]) -> Task[..., Any, Any]:
+        return self._make(fn)
+
+
+class Penstock:
+    """An app. Making one connects to nothing: the first send does, in the event loop that it is in.
+
+    Tasks are functions under `@app.task`; workflows and activities may be added. `penstock worker module:app` runs
+    all of them. Where to connect to is said as in `Client.connect`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        url: str | None = None,
+        *,
+        queue: str = "default",
+        queues: Sequence[str] = (),
+        include: Sequence[str] = (),
+        namespace: str | None = None,
+        token: str | None = None,
+        control_token: str | None = None,
+        worker_token: str | None = None,
+        profile: str | None = None,
+        data_converter: DataConverter = DEFAULT,
+        interceptors: Sequence[ClientInterceptor] = (),
+        ssl: tls.SSLContext | bool = True,
+        insecure: bool | None = None,
+    ) -> None:
+        if not name or not name.isprintable():
+            raise ValueError(f"An app has a name, such as Penstock('shop'), not {name!r}")
+        for what, given in (("queues", queues), ("include", include)):
+            if isinstance(given, str):
+                raise TypeError(f"{what} is a list: {what}=[…]")
+        self.name = name
+        self.queue = queue_named(queue)
+        """Where tasks go that name no queue."""
+        self.include = tuple(include)
+        """Modules that define tasks of the app: workers import them."""
+        self.tasks: dict[str, Task[..., Any, Any]] = {}
+        self.workflows: list[type] = []
+        self.activities: list[Callable[..., Any]] = []
+        self.clients = Clients(
+            data_converter,
+            url=url,
+            namespace=namespace,
+            token=token,
+            control_token=control_token,
+            worker_token=worker_token,
+            profile=profile,
+            interceptors=interceptors,
+            ssl=ssl,
+            insecure=insecure,
+        )
+        self._queues = Queues(f"the app {name!r}", [queue_named(each) for each in queues])
+
+    def __repr__(self) -> str:
+        return f"Penstock({self.name!r})"
+
+    # What it runs
+
+    @overload
+    def task(
+        self, fn: Callable[P, Coroutine[Any, Any, ResultT]], /
+    ) -> Task[P, Running[ResultT], ResultT]: ...
+    @overload
+    def task(self, fn: Callable[P, ResultT], /) -> Task[P, ResultT, ResultT]: ...
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        retry: RetryPolicy | int | None = None,
+        timeout: timedelta | None = None,
+        heartbeat_timeout: timedelta | None = None,
+        priority: Priority | int | None = None,
+        good_until: timedelta | datetime | None = None,
+        runs_in: RunsIn | None = None,
+        auto_heartbeat: bool | timedelta | None = None,
+    ) -> _Decorator: ...
+    def task(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        retry: RetryPolicy | int | None = None,
+        timeout: timedelta | None = None,
+        heartbeat_timeout: timedelta | None = None,
+        priority: Priority | int | None = None,
+        good_until: timedelta | datetime | None = None,
+        runs_in: RunsIn | None = None,
+        auto_heartbeat: bool | timedelta | None = None,
+    ) -> Any:
+        """Make a function a task: called, it runs as ever; `await add.send(1, 2)` has a worker run it.
+
+        Without `retry` it is tried once; `retry=3` tries up to three times more. `timeout` is for one attempt. Not
+        begun by `good_until` (a moment, or so long after it may begin), it has expired. `runs_in="process"` is for
+        work that keeps a core busy.
+        """
+        options = TaskOptions(queue=self.queue).said(
+            {
+                "queue": queue,
+                "retry": retry,
+                "timeout": timeout,
+                "heartbeat_timeout": heartbeat_timeout,
+                "priority": priority,
+                "good_until": good_until,
+            }
+        )
+        told = Mark(name, False, runs_in, auto_heartbeat)
+        decorator = _Decorator(lambda function: self._add_task(function, told, options))
+        return decorator if fn is None else decorator(fn)
+
+    def _add_task(self, fn: Callable[..., Any], told: Mark, options: TaskOptions) -> Task[..., Any, Any]:
+        made: Task[..., Any, Any] = Task(fn, told, self.clients, self._queues, options)
+        self._check_new("task", made.name, made, [*self.tasks.values(), *self.activities])
+        self.tasks[made.name] = made
+        self._queues.use(made.queue)
+        return made
+
+    @overload
+    def workflow(self, cls: WorkflowT, /) -> WorkflowT: ...
+    @overload
+    def workflow(self, /, *, queue: str | None = None) -> Callable[[WorkflowT], WorkflowT]: ...
+    def workflow(self, cls: Any = None, /, *, queue: str | None = None) -> Any:
+        """Have workers of the app run this workflow, too: above `@workflow.defn`, or called with the class."""
+
+        def add(found: WorkflowT) -> WorkflowT:
+            self.add(workflows=[found], queue=queue)
+            return found
+
+        return add if cls is None else add(cls)
+
+    def add(
+        self,
+        *,
+        workflows: Sequence[type] = (),
+        activities: Sequence[Callable[..., Any]] = (),
+        queue: str | None = None,
+    ) -> None:
+        """Have workers of the app run these workflows and activities, too."""
+        for cls in workflows:
+            definition = WorkflowDefinition.of(cls)
+            self._check_new("workflow", definition.name, cls, self.workflows)
+            self.workflows.append(cls)
+        for fn in activities:
+            found = ActivityDefinition.to_run(fn)
+            self._check_new("activity", found.name, fn, [*self.tasks.values(), *self.activities])
+            self.activities.append(fn)
+        if workflows or activities:
+            self._queues.use(self.queue if queue is None else queue_named(queue))
+
+    def _check_new(self, kind: str, name: str | None, new: Any, there: Sequence[Any]) -> None:
+        of = WorkflowDefinition.of if kind == "workflow" else ActivityDefinition.must_be
+        for each in there:
+            if of(each).name == name:
+                raise ValueError(
+                    f'the app {self.name!r} has a {kind} "{name}" already: {_place(each)} and {_place(new)}.'
+                    " Name one of them otherwise with name=…"
+                )
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues that its tasks, workflows and activities use, and those declared."""
+        return self._queues.names
+
+    def check_queue(self, name: str) -> None:
+        """Raises `UnknownQueueError` for a queue that the app does not have."""
+        self._queues.check(name)
+
+    # Reaching a server
+
+    @property
+    def connection(self) -> ConnectOptions:
+        """Which server it talks to, and as whom."""
+        return self.clients.options
+
+    @property
+    def data_converter(self) -> DataConverter:
+        return self.clients.data_converter
+
+    async def client(self) -> Client:
+        """The app's client in the running event loop, for all that is more than tasks."""
+        return await self.clients.get()
+
+    def handle(self, id: str) -> TaskHandle[Any]:  # noqa: A002
+        """A handle of any task that was sent; `add.handle(id)` knows the type of the result as well."""
+        return TaskHandle(self.clients, id)
+
+    async def close(self) -> None:
+        """Close the connections that were made in the running event loop."""
+        await self.clients.close()
+
+    def close_sync(self) -> None:
+        """Close the connections of code without async."""
+        self.clients.close_sync()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Its workers
+
+    @property
+    def tasks_at_once(self) -> int:
+        """How many tasks a worker runs at once if nobody says: as many as there are cores, if one needs a core."""
+        running = [*self.tasks.values(), *self.activities]
+        busy = any(ActivityDefinition.must_be(each).kind == "process" for each in running)
+        return (os.cpu_count() or 1) if busy else TASKS_AT_ONCE
+
+    def worker(
+        self, client: Client, queue: str | None = None, *, concurrency: int | None = None, **options: Any
+    ) -> Worker:
+        """A worker for one of the app's queues. It knows all tasks, workflows and activities of the app.
+
+        `concurrency` is how many tasks it runs at once; further options are those of `Worker`.
+        """
+        chosen = self.queue if queue is None else queue
+        self.check_queue(chosen)
+        for module in self.include:
+            importlib.import_module(module)
+        if not self.workflows:
+            options.setdefault("max_concurrent_local_activities", 0)
+        return Worker(
+            client,
+            task_queue=chosen,
+            workflows=self.workflows,
+            activities=[*self.tasks.values(), *self.activities],
+            max_concurrent_activity_tasks=self.tasks_at_once if concurrency is None else concurrency,
+            **options,
+        )
+
+
+def _place(found: Any) -> str:
+    return f"{getattr(found, '__module__', '?')}.{getattr(found, '__qualname__', type(found).__qualname__)}"

@@ -1,0 +1,99 @@
+"""What a sender holds of a task: its id, and how to learn what became of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from penstock.sdk.descriptions import ActivityExecutionDescription, WorkflowExecutionStatus
+from penstock.sdk.failures import ActivityFailureError
+from penstock.sdk.handles import ActivityHandle
+from penstock.sdk.tasks.clients import Clients
+from penstock.sdk.tasks.errors import task_error
+
+OwnT = TypeVar("OwnT")
+
+
+class TaskStatus(StrEnum):
+    """How a task stands."""
+
+    WAITING = "waiting"
+    """For its time, for a worker, or for its next attempt."""
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    EXPIRED = "expired"
+    """Never begun."""
+
+    @classmethod
+    def read(cls, found: ActivityExecutionDescription) -> TaskStatus:
+        if found.status is WorkflowExecutionStatus.RUNNING:
+            return cls.RUNNING if found.raw.get("activity_status") == "running" else cls.WAITING
+        if found.status is WorkflowExecutionStatus.TIMED_OUT and not found.attempt:
+            return cls.EXPIRED
+        if found.status is WorkflowExecutionStatus.TERMINATED:
+            return cls.CANCELLED
+        return cls(found.status.value)
+
+
+class TaskHandle(Generic[OwnT]):
+    """A task that was sent. It works in any event loop, and with `…_sync` without one."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        id: str,  # noqa: A002 - the word of the API
+        *,
+        is_new: bool | None = None,
+        result_type: Any = None,
+    ) -> None:
+        self._clients = clients
+        self._result_type = result_type
+        self.id = id
+        self.is_new = is_new
+        """Whether this send began it; None where nothing was sent."""
+
+    def __repr__(self) -> str:
+        return f"TaskHandle({self.id!r})"
+
+    async def result(self, *, timeout: timedelta | float | None = None) -> OwnT:
+        """Wait for the end and give the result.
+
+        Raises `TaskFailed`, `TaskTimedOut`, `TaskExpired` or `TaskCancelled` if there is none, and the ordinary
+        `TimeoutError` if the task has not ended in time; it goes on then.
+        """
+        try:
+            return await (await self._activity()).result(timeout=timeout)
+        except ActivityFailureError as error:
+            found = task_error(error)
+            raise found from found.cause
+
+    async def status(self) -> TaskStatus:
+        return TaskStatus.read(await self.describe())
+
+    async def describe(self) -> ActivityExecutionDescription:
+        """All that the server tells of it."""
+        return await (await self._activity()).describe()
+
+    async def cancel(self, reason: str | None = None) -> None:
+        """Cancel it. A worker that runs it learns at the task's next heartbeat."""
+        await (await self._activity()).cancel(reason)
+
+    def result_sync(self, *, timeout: timedelta | float | None = None) -> OwnT:
+        return self._clients.wait(self.result(timeout=timeout))
+
+    def status_sync(self) -> TaskStatus:
+        return self._clients.wait(self.status())
+
+    def describe_sync(self) -> ActivityExecutionDescription:
+        return self._clients.wait(self.describe())
+
+    def cancel_sync(self, reason: str | None = None) -> None:
+        self._clients.wait(self.cancel(reason))
+
+    async def _activity(self) -> ActivityHandle[OwnT]:
+        client = await self._clients.get()
+        return client.get_activity_handle(self.id, result_type=self._result_type)

@@ -1,0 +1,149 @@
+"""How a task is sent: what its decorator says, and what one send says otherwise."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypedDict, cast
+
+from penstock.sdk.priority import Priority
+from penstock.sdk.retry import FOR_EVER, RetryPolicy
+from penstock.sdk.starting import ActivityOptions
+
+
+class SendOptions(TypedDict, total=False):
+    """What one send may say otherwise than the decorator."""
+
+    queue: str
+    retry: RetryPolicy | int
+    """A number: so many times more after the first."""
+    timeout: timedelta
+    """For one attempt."""
+    heartbeat_timeout: timedelta
+    priority: Priority | int
+    good_until: timedelta | datetime
+    """Not begun by then, it has expired; a timedelta counts from when it may begin."""
+    id: str
+    idempotency_key: str
+    """Sent again under it, it is the same task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """All of them, checked. Each mistake is named with its way out."""
+
+    queue: str
+    retry: RetryPolicy | None = None
+    timeout: timedelta | None = None
+    heartbeat_timeout: timedelta | None = None
+    priority: Priority | None = None
+    good_until: timedelta | datetime | None = None
+    id: str | None = None
+    idempotency_key: str | None = None
+
+    def said(self, said: Mapping[str, Any]) -> TaskOptions:
+        """These, with what is said otherwise."""
+        known = [each.name for each in fields(self)]
+        for name in said:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1, 0.5)
+                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+                raise TypeError(f"A task has no option {name!r}; {hint}")
+        given = {name: _read(name, value) for name, value in said.items() if value is not None}
+        if {"id", "idempotency_key"} <= given.keys():
+            raise TypeError("A task is known by its id or by its idempotency_key: give one of them")
+        return replace(self, **given)
+
+    def start(self, task: str, delay: timedelta | None) -> ActivityOptions:
+        """The same in the words of a standalone activity."""
+        good = self.good_until
+        words: dict[str, Any] = {
+            "task_queue": self.queue,
+            "retry_policy": self.retry,
+            "start_to_close_timeout": self.timeout,
+            "heartbeat_timeout": self.heartbeat_timeout,
+            "priority": self.priority,
+            "schedule_to_start_timeout": good if isinstance(good, timedelta) else None,
+            "good_until": good if isinstance(good, datetime) else None,
+            "start_delay": delay,
+            "id": self.id,
+        }
+        if self.idempotency_key is not None:
+            digest = hashlib.sha256(f"{task}\0{self.idempotency_key}".encode()).hexdigest()
+            words |= {"id": f"task-{digest[:32]}", "request_id": f"task-{digest}"}
+        return cast(ActivityOptions, {name: value for name, value in words.items() if value is not None})
+
+
+def queue_named(name: object) -> str:
+    """The name of a queue, if it can be one."""
+    return _text("queue", name)
+
+
+def delay_until(when: timedelta | datetime) -> timedelta:
+    """How long a task rests that is to begin then; what is past begins at once."""
+    if isinstance(when, datetime):
+        return max(_aware("The moment of a schedule", when) - datetime.now(UTC), timedelta(0))
+    if not isinstance(when, timedelta):
+        raise TypeError(
+            "A task is scheduled by a timedelta or a datetime, such as"
+            f" .schedule(timedelta(minutes=5), …), not by {type(when).__name__}"
+        )
+    if when < timedelta(0):
+        raise ValueError(f"A task cannot be scheduled {-when} ago")
+    return when
+
+
+def _read(name: str, value: Any) -> Any:
+    match name:
+        case "retry":
+            return _retry(value)
+        case "priority":
+            return (
+                Priority(priority_key=value) if isinstance(value, int) else _of("priority", value, Priority)
+            )
+        case "timeout" | "heartbeat_timeout":
+            return _span(name, value)
+        case "good_until":
+            return _aware(name, value) if isinstance(value, datetime) else _span(name, value)
+        case _:
+            return _text(name, value)
+
+
+def _retry(value: Any) -> RetryPolicy:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return cast(RetryPolicy, _of("retry", value, RetryPolicy, " or the number of times to try again"))
+    if not 0 <= value < FOR_EVER:
+        raise ValueError(f"retry is 0 or more times, not {value}; RetryPolicy() tries for ever")
+    return RetryPolicy(maximum_attempts=value + 1)
+
+
+def _of(name: str, value: Any, kind: type, otherwise: str = "") -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is a {kind.__name__}{otherwise}, not {type(value).__name__}")
+    return value
+
+
+def _span(name: str, value: Any) -> timedelta:
+    if not isinstance(value, timedelta):
+        more = " or a datetime" if name == "good_until" else ""
+        raise TypeError(f"{name} is a timedelta{more}, not {type(value).__name__}")
+    if value <= timedelta(0):
+        raise ValueError(f"{name} must be longer than nothing")
+    return value
+
+
+def _aware(name: str, moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise ValueError(f"{name} has no time zone: write datetime(…, tzinfo=UTC), or use a timedelta")
+    return moment
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is text, not {type(value).__name__}")
+    if not value or len(value) > 255 or not value.isprintable():
+        raise ValueError(f"{name} is 1 to 255 visible characters, not {value!r}")
+    return value

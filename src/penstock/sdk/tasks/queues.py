@@ -1,0 +1,35 @@
+"""The task queues that an app uses, by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UnknownQueueError(ValueError):
+    """The app has no such queue; the text names the nearest."""
+
+
+class Queues:
+    def __init__(self, app: str, declared: Iterable[str] = ()) -> None:
+        self._app = app
+        self._names = dict.fromkeys(declared)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._names)
+
+    def use(self, name: str) -> None:
+        self._names.setdefault(name)
+
+    def check(self, name: str, task: str | None = None) -> None:
+        """A queue that no worker of the app would serve is refused."""
+        if name in self._names:
+            return
+        near = difflib.get_close_matches(name, self._names, 3, 0.5)
+        known = ", ".join(self._names) or "none"
+        hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"It has {known}."
+        whose = f'task "{task}": ' if task else ""
+        raise UnknownQueueError(
+            f"{whose}{self._app} has no queue {name!r}. {hint} More are declared with Penstock(…, queues=[…])."
+        )

@@ -1,0 +1,40 @@
+"""Penstock for tests: a whole server in the test's own process, where thirty days pass in a moment.
+
+The names below are loaded when they are used, so that the pytest plugin costs nothing to those who do not ask for it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.sdk.activities.environment import ActivityEnvironment
+    from penstock.testing.environment import WorkflowEnvironment
+    from penstock.testing.mocks import MockedActivity, mocked
+    from penstock.testing.problems import NothingWillHappenError
+
+__all__ = [
+    "ActivityEnvironment",
+    "MockedActivity",
+    "NothingWillHappenError",
+    "WorkflowEnvironment",
+    "mocked",
+]
+_HOMES = {
+    "ActivityEnvironment": "penstock.sdk.activities.environment",
+    "MockedActivity": "penstock.testing.mocks",
+    "NothingWillHappenError": "penstock.testing.problems",
+    "WorkflowEnvironment": "penstock.testing.environment",
+    "mocked": "penstock.testing.mocks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'penstock.testing' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,146 @@
+"""What time brings in a server whose clock stands still: when the next thing is due, and having it happen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from penstock.core.model import Namespace, TaskKind, TaskState, Worker
+from penstock.core.scheduling import dispatch
+from penstock.core.scheduling.leases import renew
+from penstock.engine import activity_reports
+from penstock.engine.house import House
+from penstock.engine.sweepers.due_tasks import due_tasks
+from penstock.engine.sweepers.due_timers import due_timers
+from penstock.engine.sweepers.overdue_runs import overdue_runs
+from penstock.engine.sweepers.waiting_letters import waiting_letters
+from penstock.ports.store import Tx
+from penstock.ports.wakeups import queue_bell
+
+FOR_EVER_MS = 1 << 60
+AT_ONCE = 256
+LOOK_AGAIN_MS = 1000
+"""How long a task that a limit holds waits until it is looked at again."""
+HELD_MS_MAX = 3_600_000
+"""How long time is moved for nothing but tasks that limits hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of an activity, by what proves its lease."""
+
+    task_id: str
+    token: str
+
+
+class Agenda:
+    """The due moments of one server, beside those of its clock's own alarms."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._letters = waiting_letters(house)
+        self._duties = (due_timers(house), due_tasks(house), overdue_runs(house))
+        self._held_ms = 0
+        """How long nothing but limits was waited for."""
+
+    async def deliver(self) -> bool:
+        """Deliver letters between runs; whether there were any."""
+        return await self._letters.sweep() > 0
+
+    async def is_working(self, asleep: Collection[Attempt]) -> bool:
+        """Whether somebody is at a task, except for activities that sleep by the clock themselves."""
+
+        async def operation(tx: Tx) -> bool:
+            for task_id in await tx.tasks.expired(FOR_EVER_MS, AT_ONCE + len(asleep)):
+                task = await tx.tasks.get(task_id)
+                if task is not None and Attempt(task.task_id, task.lease_token or "") not in asleep:
+                    return True
+            return False
+
+        return await self._house.store.read(operation)
+
+    async def next_moment_ms(self) -> int | None:
+        """When the next thing is due; None: never."""
+
+        async def operation(tx: Tx) -> int | None:
+            found = [await tx.timers.next_due_at_ms(), await tx.tasks.next_due_at_ms()]
+            for activity_id in await tx.activities.overdue(FOR_EVER_MS, 1):
+                activity = await tx.activities.get(activity_id)
+                found.append(None if activity is None else activity.deadline_at_ms)
+            for run_id in await tx.runs.overdue(FOR_EVER_MS, 1):
+                run = await tx.runs.get(run_id)
+                found.append(None if run is None else run.deadline_at_ms)
+            moments = [each for each in found if each is not None]
+            if await _any_held(tx):
+                self._held_ms += LOOK_AGAIN_MS
+            else:
+                self._held_ms = 0
+            if 0 < self._held_ms <= HELD_MS_MAX:
+                moments.append(tx.now_ms + LOOK_AGAIN_MS)
+            return min(moments, default=None)
+
+        return await self._house.store.read(operation)
+
+    async def keep_company(self) -> None:
+        """Workers are still there after time has passed, and hold what they held: they would have said so."""
+
+        async def operation(tx: Tx) -> None:
+            for namespace in await tx.namespaces.list():
+                for worker in await tx.workers.list(namespace.name, None):
+                    tx.workers.touch(namespace.name, worker.worker_id, tx.now_ms)
+            for task_id in await tx.tasks.expired(FOR_EVER_MS, 100 * AT_ONCE):
+                task = await tx.tasks.lock(task_id)
+                assert task is not None
+                times = self._house.settings.polls
+                lease_ms = (
+                    times.workflow_lease_ms if task.kind is TaskKind.WORKFLOW else times.activity_lease_ms
+                )
+                tx.tasks.save(renew(task, tx.now_ms, lease_ms), TaskState.LEASED)
+
+        await self._house.store.transact(operation, key="testing")
+
+    async def happen(self) -> None:
+        """Have everything happen that is due now."""
+        for duty in self._duties:
+            while await duty.sweep():
+                pass
+        while overdue := await self._overdue_activities():
+            for activity_id in overdue:
+                await activity_reports.time_out(self._house, activity_id)
+        if self._held_ms:
+            await self._look_again()
+
+    async def _overdue_activities(self) -> list[str]:
+        async def operation(tx: Tx) -> list[str]:
+            return list(await tx.activities.overdue(tx.now_ms, AT_ONCE))
+
+        return await self._house.store.read(operation)
+
+    async def _look_again(self) -> None:
+        """Have polls look whether the limits that were in their way are open now."""
+
+        async def operation(tx: Tx) -> list[str]:
+            return [
+                queue_bell(queue.queue_id)
+                for namespace in await tx.namespaces.list()
+                for queue in await tx.queues.list(namespace.name)
+            ]
+
+        self._house.wakeups.ring(await self._house.store.read(operation))
+
+
+async def _any_held(tx: Tx) -> bool:
+    """Whether a task waits though a worker is there that could run it: while all is at rest, a limit holds it."""
+    for namespace in await tx.namespaces.list():
+        for worker in await tx.workers.list(namespace.name, None):
+            if await _waits_for(tx, namespace, worker):
+                return True
+    return False
+
+
+async def _waits_for(tx: Tx, namespace: Namespace, worker: Worker) -> bool:
+    for queue in await tx.queues.find(namespace.name, worker.task_queue):
+        fit = dispatch.fit(worker, worker.types(queue.kind))
+        if worker.slots(queue.kind) and await tx.tasks.any_ready(queue.queue_id, fit):
+            return True
+    return False

@@ -1,0 +1,250 @@
+"""Where a test runs workflows: an in-process server whose time is skipped, a real one, or one that is there already."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import unquote
+
+from penstock import assembly
+from penstock.engine.house import House
+from penstock.engine.sweepers.lapsed_queries import lapsed_queries
+from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.engine.sweepers.unindexed_runs import unindexed_runs
+from penstock.engine.sweepers.waiting_letters import waiting_letters
+from penstock.sdk.activities.context import CURRENT
+from penstock.sdk.client import Client
+from penstock.sdk.converting import DEFAULT, DataConverter
+from penstock.sdk.failures import ServerRefused
+from penstock.sdk.outbound import ClientInterceptor
+from penstock.sdk.transport import Transport, route
+from penstock.settings import load
+from penstock.testing.agenda import Attempt, Agenda
+from penstock.testing.clock import VirtualClock
+from penstock.testing.local_server import LocalServer
+from penstock.testing.problems import NothingWillHappenError
+from penstock.testing.skipping import Skipper
+from penstock.testing.traffic import Traffic, Wait
+from penstock.testing.transport import InProcessTransport
+
+SETTINGS = {"DW_AUTH_DRIVER": "none", "DW_DATABASE_URL": "memory://", "DW_HISTORY_RETENTION_DAYS": "365"}
+
+
+class WorkflowEnvironment:
+    """A client, and the time by which its server goes. As `async with` it is shut down at the end."""
+
+    def __init__(self, client: Client) -> None:
+        """Most callers want one of `start_time_skipping`, `start_local` and `from_client`."""
+        self._client = client
+
+    @staticmethod
+    async def start_time_skipping(
+        *,
+        start_time: datetime | None = None,
+        namespace: str = "default",
+        data_converter: DataConverter = DEFAULT,
+        interceptors: Sequence[ClientInterceptor] = (),
+        settings: Mapping[str, str] | None = None,
+        patience: timedelta = timedelta(seconds=1),
+    ) -> WorkflowEnvironment:
+        """A whole server in this process, with nothing on disk and no socket, whose time is skipped.
+
+        The clock stands still. While somebody waits for a result, or `sleep` runs, and nothing else does, it goes to
+        the next moment at which something is due. `start_time` is what it says at first: now, unless said otherwise.
+        `settings` are those of the server, such as `{"DW_WORKFLOW_TASK_TIMEOUT": "10"}`. A wait for which nothing is
+        due fails with `NothingWillHappenError`, after `patience` of real time in which nobody did anything.
+        """
+        return await _TimeSkipping.start(
+            start_time=start_time,
+            namespace=namespace,
+            client_options={"data_converter": data_converter, "interceptors": interceptors},
+            settings=settings or {},
+            patience=patience,
+        )
+
+    @staticmethod
+    async def start_local(
+        *,
+        namespace: str = "default",
+        data_converter: DataConverter = DEFAULT,
+        interceptors: Sequence[ClientInterceptor] = (),
+        settings: Mapping[str, str] | None = None,
+    ) -> WorkflowEnvironment:
+        """A server process of its own on SQLite in a temporary directory, in real time, gone at the end."""
+        server = await LocalServer.start({"DW_DEFAULT_NAMESPACE": namespace} | dict(settings or {}))
+        try:
+            client = await Client.connect(
+                server.url,
+                namespace=namespace,
+                token=server.token,
+                data_converter=data_converter,
+                interceptors=interceptors,
+            )
+        except BaseException:
+            await server.stop()
+            raise
+        return _Local(client, server)
+
+    @staticmethod
+    def from_client(client: Client) -> WorkflowEnvironment:
+        """The server that a client is connected to, in real time. Neither is ended at the end."""
+        return WorkflowEnvironment(client)
+
+    @property
+    def client(self) -> Client:
+        """What workflows are started with, and workers are made with."""
+        return self._client
+
+    @property
+    def supports_time_skipping(self) -> bool:
+        return False
+
+    def now(self) -> datetime:
+        """The time of the server, in UTC."""
+        return datetime.now(UTC)
+
+    async def sleep(self, duration: timedelta | float) -> None:
+        """Let time pass: so long, or so many seconds. What becomes due in it happens before this returns.
+
+        In an activity it is how the activity takes its time.
+        """
+        await asyncio.sleep(_span(duration).total_seconds())
+
+    @contextlib.contextmanager
+    def auto_time_skipping_disabled(self) -> Iterator[None]:
+        """Waiting for a result skips no time, as long as the block lasts; `sleep` does."""
+        yield
+
+    async def shutdown(self) -> None:
+        """End what was started for this environment."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.shutdown()
+
+
+class _Local(WorkflowEnvironment):
+    def __init__(self, client: Client, server: LocalServer) -> None:
+        super().__init__(client)
+        self._server = server
+
+    async def shutdown(self) -> None:
+        await self._client.close()
+        await self._server.stop()
+
+
+class _TimeSkipping(WorkflowEnvironment):
+    """The server, and who moves its clock."""
+
+    def __init__(self, client: Client, clock: VirtualClock, skipper: Skipper) -> None:
+        super().__init__(client)
+        self._clock, self._skipper = clock, skipper
+        self._ending = contextlib.AsyncExitStack()
+
+    @classmethod
+    async def start(
+        cls,
+        *,
+        start_time: datetime | None,
+        namespace: str,
+        client_options: dict[str, Any],
+        settings: Mapping[str, str],
+        patience: timedelta,
+    ) -> Self:
+        clock = VirtualClock(_beginning(start_time))
+        async with contextlib.AsyncExitStack() as stack:
+            server = await stack.enter_async_context(
+                assembly.assembled(
+                    load(SETTINGS | {"DW_DEFAULT_NAMESPACE": namespace} | settings),
+                    clock=clock,
+                    duties=_duties,
+                )
+            )
+            traffic = Traffic()
+            skipper = Skipper(clock, Agenda(server.house), traffic, patience=patience)
+            transport = InProcessTransport(server.application, traffic, clock, namespace=namespace)
+            silent = InProcessTransport(server.application, Traffic(), clock, namespace=namespace)
+            env = cls(Client(transport, namespace=namespace, **client_options), clock, skipper)
+            stack.push_async_callback(transport.close)
+            skipping = asyncio.create_task(
+                skipper.run(lambda wait: _in_vain(silent, wait, clock.now)), name="penstock-testing-time"
+            )
+            stack.push_async_callback(_end, skipping)
+            env._ending = stack.pop_all()
+        return env
+
+    @property
+    def supports_time_skipping(self) -> bool:
+        return True
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    async def sleep(self, duration: timedelta | float) -> None:
+        span = _span(duration)
+        context = CURRENT.get()
+        if context is None:
+            await self._skipper.sleep(span)
+            return
+        if context.info.is_local:
+            raise RuntimeError(
+                "A local activity cannot sleep by the clock of the test: its workflow task holds it. "
+                "Make it an ordinary activity in this test."
+            )
+        await self._skipper.sleep_in(Attempt(context.info.task_id, context.info.task_token), span)
+
+    @contextlib.contextmanager
+    def auto_time_skipping_disabled(self) -> Iterator[None]:
+        with self._skipper.locked():
+            yield
+
+    async def shutdown(self) -> None:
+        await self._ending.aclose()
+
+
+def _duties(house: House) -> list[Sweeper[Any]]:
+    """What a server does by itself, whatever the time."""
+    return [waiting_letters(house), lapsed_queries(house), unindexed_runs(house)]
+
+
+async def _in_vain(transport: Transport, wait: Wait, now: Callable[[], datetime]) -> NothingWillHappenError:
+    """The error of a wait whose result will never come, with what the server says of it."""
+    noun, name = wait.path.split("/")[1:3]
+    try:
+        summary = (await transport.control("GET", f"/{noun}/{name}/why", idempotent=True))["summary"]
+    except ServerRefused as refused:
+        summary = str(refused)
+    what = f"{'activity' if noun == 'activities' else 'workflow'} {unquote(name)!r}"
+    return NothingWillHappenError(
+        f"Nothing will happen any more, and somebody waits for {what}. {summary} "
+        f"It is {now().isoformat(sep=' ', timespec='seconds')} for the workflow, and nothing runs or is due later."
+    )
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def _beginning(given: datetime | None) -> datetime:
+    if given is None:
+        return datetime.now(UTC).replace(microsecond=0)
+    if given.tzinfo is None:
+        raise ValueError("start_time needs a zone: datetime(2030, 1, 1, tzinfo=UTC)")
+    return given
+
+
+def _span(duration: timedelta | float) -> timedelta:
+    span = duration if isinstance(duration, timedelta) else timedelta(seconds=duration)
+    if span < timedelta(0):
+        raise ValueError(f"Time does not go back: {span.total_seconds():g} seconds")
+    return span

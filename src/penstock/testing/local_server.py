@@ -1,0 +1,103 @@
+"""A server process of a test's own, on loopback, with its data in a directory that goes with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock.sdk.failures import Unreachable
+from penstock.sdk.transport import HttpTransport, Patience
+
+START_SECONDS = 30.0
+STOP_SECONDS = 10.0
+LOOK_AGAIN_SECONDS = 0.05
+
+
+class LocalServer:
+    """Started, and answering."""
+
+    def __init__(self, process: asyncio.subprocess.Process, folder: Path, url: str, token: str) -> None:
+        self._process, self._folder = process, folder
+        self.url, self.token = url, token
+
+    @classmethod
+    async def start(cls, settings: Mapping[str, str]) -> LocalServer:
+        """Start one and wait until it answers. One that ends instead is an error with its log."""
+        folder = Path(tempfile.mkdtemp(prefix="penstock-test-"))
+        port, token = _free_port(), secrets.token_urlsafe(32)
+        try:
+            with (folder / "log").open("wb") as log:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "penstock", "server", "start"),
+                    env=_environment(folder, port, token) | settings,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=folder,
+                )
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        server = cls(process, folder, f"http://127.0.0.1:{port}", token)
+        try:
+            await server._answers()
+        except BaseException:
+            await server.stop()
+            raise
+        return server
+
+    async def stop(self) -> None:
+        """End it and remove what it kept; one that does not end is killed."""
+        if self._process.returncode is None:
+            self._process.terminate()
+            try:
+                await asyncio.wait_for(self._process.wait(), STOP_SECONDS)
+            except TimeoutError:
+                self._process.kill()
+                await self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _answers(self) -> None:
+        transport = HttpTransport(self.url, token=self.token, patience=Patience(seconds=0))
+        ends_at = asyncio.get_running_loop().time() + START_SECONDS
+        try:
+            while True:
+                if self._process.returncode is not None:
+                    raise RuntimeError(f"The test's server ended by itself. Its log says:\n{self._log()}")
+                with contextlib.suppress(Unreachable):
+                    await transport.control("GET", "/health", idempotent=True)
+                    return
+                if asyncio.get_running_loop().time() > ends_at:
+                    raise RuntimeError(f"The test's server does not answer. Its log says:\n{self._log()}")
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._process.wait(), LOOK_AGAIN_SECONDS)
+        finally:
+            await transport.close()
+
+    def _log(self) -> str:
+        return (self._folder / "log").read_text(errors="replace")[-4000:]
+
+
+def _environment(folder: Path, port: int, token: str) -> dict[str, str]:
+    """That of this process, without what it says of other servers."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DW_")}
+    return kept | {
+        "DW_HOST": "127.0.0.1",
+        "DW_PORT": str(port),
+        "DW_DATABASE_URL": f"sqlite:///{folder / 'penstock.db'}",
+        "DW_AUTH_TOKEN": token,
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,98 @@
+"""Activities that a test stands in for: of the same name and shape, with an answer of the test's own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
+
+from penstock.sdk.activities.definition import MARK, ActivityDefinition, Mark
+
+P = ParamSpec("P")
+T = TypeVar("T")
+ReturnT_co = TypeVar("ReturnT_co", covariant=True)
+
+_UNSET: Any = object()
+
+
+class MockedActivity(Protocol[P, ReturnT_co]):
+    """An activity for `Worker(activities=[…])` that remembers how it was called."""
+
+    calls: list[tuple[Any, ...]]
+    """The arguments of each call, in order; a call that is tried again is there again."""
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> ReturnT_co: ...
+
+
+@overload
+def mocked(activity: Callable[P, Awaitable[T]], *, returns: T) -> MockedActivity[P, T]: ...
+@overload
+def mocked(activity: Callable[P, T], *, returns: T) -> MockedActivity[P, T]: ...
+@overload
+def mocked(
+    activity: Callable[P, Awaitable[T]],
+    *,
+    side_effect: Callable[P, Awaitable[T]] | Callable[P, T] | BaseException | type[BaseException],
+) -> MockedActivity[P, T]: ...
+@overload
+def mocked(
+    activity: Callable[P, T],
+    *,
+    side_effect: Callable[P, Awaitable[T]] | Callable[P, T] | BaseException | type[BaseException],
+) -> MockedActivity[P, T]: ...
+def mocked(activity: Any, *, returns: Any = _UNSET, side_effect: Any = _UNSET) -> Any:
+    """Stand in for an activity: answer with `returns`, or with what `side_effect` returns or raises.
+
+    `side_effect` is a function of the activity's arguments, async or not, or an error to raise. The stand-in runs in
+    the event loop whatever the activity does, so that it may `await env.sleep(…)`.
+    """
+    definition = ActivityDefinition.must_be(activity)
+    if (returns is _UNSET) == (side_effect is _UNSET):
+        raise TypeError(f"Say what the mock of {definition.told} does: either returns= or side_effect=")
+    if side_effect is not _UNSET and not callable(side_effect) and not isinstance(side_effect, BaseException):
+        raise TypeError(
+            f"side_effect is a function or an error, not {type(side_effect).__name__}; for a value say returns="
+        )
+    calls: list[tuple[Any, ...]] = []
+
+    async def stand_in(*args: Any, **kwargs: Any) -> Any:
+        calls.append(_bound(shape, args, kwargs))
+        return returns if side_effect is _UNSET else await _effect(side_effect, args, kwargs)
+
+    shape = _shape(definition)
+    mock: Any = stand_in
+    mock.__name__ = mock.__qualname__ = definition.name or "dynamic"
+    mock.__doc__ = inspect.getdoc(definition.fn)
+    mock.__signature__ = shape
+    mock.__annotations__ = _annotations(definition)
+    setattr(mock, MARK, Mark(definition.name, definition.dynamic, None, definition.auto_heartbeat))
+    mock.calls = calls
+    return cast(MockedActivity[..., Any], mock)
+
+
+async def _effect(side_effect: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if isinstance(side_effect, BaseException) or _is_error(side_effect):
+        raise side_effect
+    found = side_effect(*args, **kwargs)
+    return await found if inspect.isawaitable(found) else found
+
+
+def _is_error(side_effect: Any) -> bool:
+    return isinstance(side_effect, type) and issubclass(side_effect, BaseException)
+
+
+def _shape(definition: ActivityDefinition) -> inspect.Signature:
+    """The parameters as callers see them: without the object of a method."""
+    own = inspect.signature(definition.fn)
+    return own.replace(parameters=[own.parameters[name] for name in definition.parameters])
+
+
+def _annotations(definition: ActivityDefinition) -> dict[str, Any]:
+    hints = dict(zip(definition.parameters, definition.arg_types, strict=True))
+    told = {name: hint for name, hint in hints.items() if hint is not None}
+    return told | ({} if definition.ret_type is None else {"return": definition.ret_type})
+
+
+def _bound(shape: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments in their order, also those that were given by name."""
+    return shape.bind(*args, **kwargs).args

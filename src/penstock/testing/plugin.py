@@ -1,0 +1,47 @@
+"""The pytest plugin: `penstock_env` and `penstock_client` for tests that are async.
+
+It is loaded by every pytest of the environment in which Penstock is installed, so that it loads nothing else itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from penstock.sdk.client import Client
+    from penstock.testing.environment import WorkflowEnvironment
+
+_fixture: Callable[..., Any]
+try:
+    from pytest_asyncio import fixture as _fixture
+except ImportError:
+
+    def _fixture(made: Callable[..., Any]) -> Any:
+        """Without pytest-asyncio nobody awaits a fixture: say so to the test that asks for one."""
+
+        def missing() -> None:
+            pytest.fail(
+                f"{made.__name__} needs pytest-asyncio (pip install pytest-asyncio). Without it, start a "
+                "WorkflowEnvironment inside of asyncio.run.",
+                pytrace=False,
+            )
+
+        return pytest.fixture(name=made.__name__)(missing)
+
+
+@_fixture
+async def penstock_env() -> AsyncIterator[WorkflowEnvironment]:
+    """A server of the test's own, in process, whose time is skipped."""
+    from penstock.testing.environment import WorkflowEnvironment
+
+    async with await WorkflowEnvironment.start_time_skipping() as env:
+        yield env
+
+
+@_fixture
+async def penstock_client(penstock_env: WorkflowEnvironment) -> Client:
+    """The client of `penstock_env`."""
+    return penstock_env.client

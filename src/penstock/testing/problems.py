@@ -1,0 +1,10 @@
+"""What a test is told when it waits in vain."""
+
+from __future__ import annotations
+
+
+class NothingWillHappenError(Exception):
+    """Somebody waits for a result, but nothing runs and nothing is due: it would never come.
+
+    The message says what the workflow waits for. Signal it, start the worker that is missing, or wait for less.
+    """

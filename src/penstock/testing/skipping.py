@@ -1,0 +1,143 @@
+"""Skipping time: when all is at rest and somebody waits, the clock goes to the next moment at which something is due."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
+from functools import partial
+
+from penstock.testing.agenda import Attempt, Agenda
+from penstock.testing.clock import VirtualClock, release
+from penstock.testing.traffic import Traffic, Wait
+
+QUIET_TURNS = 50
+"""Turns of the event loop in which nothing begins or ends: then nothing is on its way inside of the process."""
+STANDSTILL_SECONDS = 5.0
+"""After so long a test is told what holds its clock."""
+log = logging.getLogger("penstock.testing")
+
+Explain = Callable[[Wait], Awaitable[Exception]]
+"""Makes the error of a wait that is in vain."""
+
+
+class Skipper:
+    """Moves one clock. Time passes while a result is waited for, or a test sleeps; else it stands still."""
+
+    def __init__(
+        self, clock: VirtualClock, agenda: Agenda, traffic: Traffic, *, patience: timedelta
+    ) -> None:
+        self._clock, self._agenda, self._traffic = clock, agenda, traffic
+        self._patience_s = patience.total_seconds()
+        self._locks = 0
+        self._sleeps: set[asyncio.Future[None]] = set()
+        self._asleep: set[Attempt] = set()
+        self._told_of_standstill = False
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only sleeps move the clock, as long as the block lasts."""
+        self._locks += 1
+        try:
+            yield
+        finally:
+            self._locks -= 1
+            self._traffic.stir()
+
+    async def sleep(self, span: timedelta) -> None:
+        """Have time pass, and what becomes due in it happen."""
+        with self._alarm(span) as over:
+            self._sleeps.add(over)
+            self._traffic.stir()
+            try:
+                await over
+            finally:
+                self._sleeps.discard(over)
+        await self.rest()
+
+    async def sleep_in(self, attempt: Attempt, span: timedelta) -> None:
+        """Have an activity wait by the clock: it does not hold it meanwhile, nor does it move it."""
+        with self._alarm(span) as over:
+            self._asleep.add(attempt)
+            self._traffic.stir()
+            try:
+                await over
+            finally:
+                self._asleep.discard(attempt)
+                self._traffic.stir()
+
+    @contextlib.contextmanager
+    def _alarm(self, span: timedelta) -> Iterator[asyncio.Future[None]]:
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ends_at_ms = self._clock.now_ms() + math.ceil(span / timedelta(milliseconds=1))
+        alarm = self._clock.at(ends_at_ms, partial(release, over))
+        try:
+            yield over
+        finally:
+            alarm.cancel()
+
+    async def run(self, explain: Explain) -> None:
+        """Skip for ever."""
+        while True:
+            moves = self._traffic.moves
+            if not self._is_wanted:
+                await self._traffic.stirred_since(moves, 3600)
+                continue
+            await self.rest()
+            if self._is_wanted:
+                await self._skip(explain)
+
+    @property
+    def _is_wanted(self) -> bool:
+        asked = self._traffic.waits if not self._locks else ()
+        return bool(asked) or any(not each.done() for each in self._sleeps)
+
+    async def rest(self) -> None:
+        """Wait until all is at rest: nothing is asked, answered, leased or being delivered."""
+        while True:
+            moves = self._traffic.moves
+            for _ in range(QUIET_TURNS):
+                await asyncio.sleep(0)
+            if await self._agenda.deliver() or self._traffic.moves != moves:
+                continue
+            if not self._traffic.busy and not await self._agenda.is_working(self._asleep):
+                self._told_of_standstill = False
+                return
+            if not await self._traffic.stirred_since(moves, STANDSTILL_SECONDS):
+                self._tell_of_standstill()
+
+    async def _skip(self, explain: Explain) -> None:
+        moves = self._traffic.moves
+        moment = await self._next_ms()
+        if moment is None:
+            if self._patience_s and await self._traffic.stirred_since(moves, self._patience_s):
+                return
+            await self._give_up(explain)
+            return
+        self._clock.move_to(moment)
+        await self._agenda.keep_company()
+        await self._agenda.happen()
+        self._clock.ring_due()
+
+    async def _next_ms(self) -> int | None:
+        found = [await self._agenda.next_moment_ms(), self._clock.next_alarm_ms()]
+        return min((each for each in found if each is not None), default=None)
+
+    async def _give_up(self, explain: Explain) -> None:
+        for wait in tuple(self._traffic.waits):
+            error = await explain(wait)
+            if wait in self._traffic.waits and not wait.given_up.done():
+                wait.given_up.set_exception(error)
+                self._traffic.waits.discard(wait)
+
+    def _tell_of_standstill(self) -> None:
+        if not self._told_of_standstill:
+            self._told_of_standstill = True
+            log.warning(
+                "Time stands still: an activity or a call has been running for %g seconds, and holds the clock. "
+                "An activity that is to take long in a test sleeps by `env.sleep`.",
+                STANDSTILL_SECONDS,
+            )

@@ -1,0 +1,159 @@
+"""Requests to a server in the same process: the application is called, and no socket is opened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+from urllib.parse import unquote, urlencode
+
+import msgspec
+
+from penstock.sdk.failures import refusal
+from penstock.sdk.transport import CONTROL_PLANE, WORKER_PLANE, Json
+from penstock.server.app import Application
+from penstock.testing.clock import VirtualClock
+from penstock.testing.traffic import Traffic
+
+Message = MutableMapping[str, Any]
+
+
+class InProcessTransport:
+    """Calls an application. It tells the traffic of each call whether it polls, waits for a result, or neither."""
+
+    def __init__(
+        self, application: Application, traffic: Traffic, clock: VirtualClock, *, namespace: str
+    ) -> None:
+        self._application, self._traffic, self._namespace = application, traffic, namespace
+        self.clock = clock
+        """By which workers time activities."""
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"InProcessTransport(namespace={self._namespace!r})"
+
+    async def control(
+        self,
+        method: str,
+        path: str,
+        body: Json | None = None,
+        *,
+        idempotent: bool,
+        timeout_s: float | None = None,
+        query: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Json:
+        headers = dict([CONTROL_PLANE])
+        if idempotency_key is not None:
+            headers["Idempotency-Key"] = idempotency_key
+        given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
+        if not _awaits_result(body, query):
+            with self._traffic.call():
+                return await self._ask(method, path, headers, body, given)
+        return await self._wait(method, path, headers, body, given)
+
+    async def work(
+        self, path: str, body: Json, *, idempotent: bool, timeout_s: float | None = None, method: str = "POST"
+    ) -> Json:
+        sent = None if method in ("GET", "DELETE") else body
+        around = self._traffic.poll() if path.endswith("/poll") else self._traffic.call()
+        with around:
+            return await self._ask(method, path, dict([WORKER_PLANE]), sent, {})
+
+    async def close(self) -> None:
+        self._closed = True
+
+    async def _wait(
+        self, method: str, path: str, headers: dict[str, str], body: Json | None, query: Mapping[str, str]
+    ) -> Json:
+        with self._traffic.wait(path) as wait:
+            asking = asyncio.ensure_future(self._ask(method, path, headers, body, query))
+            try:
+                await asyncio.wait({asking, wait.given_up}, return_when=asyncio.FIRST_COMPLETED)
+                if not asking.done():
+                    wait.given_up.result()
+                return asking.result()
+            finally:
+                if not asking.done():
+                    asking.cancel()
+                    with contextlib.suppress(asyncio.CancelledError, Exception):
+                        await asking
+
+    async def _ask(
+        self, method: str, path: str, headers: dict[str, str], body: Json | None, query: Mapping[str, str]
+    ) -> Json:
+        self._check()
+        content = b"" if body is None else msgspec.json.encode(body)
+        status, raw = await self._call(method, f"/api{path}", headers, content, query)
+        answer: Json = msgspec.json.decode(raw)
+        if status >= 400:
+            raise refusal(status, answer)
+        return answer
+
+    def _check(self) -> None:
+        if self._closed:
+            raise RuntimeError("This test environment is shut down; start a new one")
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(
+                "A test environment belongs to the event loop in which it was started, and this is another one. "
+                "With pytest-asyncio, give the fixture and the test the same loop scope."
+            )
+
+    async def _call(
+        self, method: str, path: str, headers: dict[str, str], content: bytes, query: Mapping[str, str]
+    ) -> tuple[int, bytes]:
+        told = headers | {"Host": "127.0.0.1", "X-Namespace": self._namespace}
+        if content:
+            told["Content-Type"] = "application/json"
+        scope: Message = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": unquote(path),
+            "raw_path": path.encode("ascii"),
+            "query_string": urlencode(query).encode("ascii"),
+            "root_path": "",
+            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in told.items()],
+            "client": ("127.0.0.1", 0),
+            "server": ("127.0.0.1", 0),
+        }
+        exchange = _Exchange(content)
+        await self._application(scope, exchange.receive, exchange.send)
+        return exchange.status, b"".join(exchange.parts)
+
+
+class _Exchange:
+    """One request and its answer, as an application sees them. The caller never hangs up: it cancels."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content: bytes | None = content
+        self.status = 0
+        self.parts: list[bytes] = []
+
+    async def receive(self) -> Message:
+        content, self._content = self._content, None
+        if content is None:
+            await asyncio.get_running_loop().create_future()
+        return {"type": "http.request", "body": content or b"", "more_body": False}
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        else:
+            self.parts.append(message.get("body", b""))
+
+
+def _awaits_result(body: Json | None, query: Mapping[str, Any] | None) -> bool:
+    """Whether a call waits for what time may bring: an end, an answer, the next event."""
+    asked = query or {}
+    return bool(
+        asked.get("wait_seconds") or asked.get("wait_new_event") or (body or {}).get("wait_for") == "completed"
+    )
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

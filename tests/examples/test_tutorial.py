@@ -1,0 +1,133 @@
+"""The tutorial, done as it is written: its files are saved, its commands typed, its outputs compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.support.live import free_port
+
+PAGES = Path(__file__).parents[2] / "docs" / "tutorial"
+ORDER = ("index.md", "kill-the-worker.md", "kill-the-server.md")
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SAVED = re.compile(r"Save this as `([\w.]+)`:\s*\Z")
+DONE_FOR_US = ("make ", ". .venv/bin/activate")
+"""Commands that the test has done already by being there."""
+SHOWN_PORT = "8080"
+END = "—the end of a command—"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A file to save, or a command and what it prints."""
+
+    text: str
+    saved_as: str | None = None
+    printed: str = ""
+
+
+def steps(page: str) -> Iterator[Step]:
+    text = (PAGES / page).read_text()
+    for found in BLOCK.finditer(text):
+        kind, body = found.groups()
+        if kind == "python":
+            name = SAVED.search(text[: found.start()])
+            assert name, f"{page}: a block of code is not saved: {body[:60]}"
+            yield Step(body, saved_as=name[1])
+        else:
+            yield from commands(body)
+
+
+def commands(block: str) -> Iterator[Step]:
+    starts = [match.start() for match in re.finditer(r"^\$ ", block, re.MULTILINE)]
+    for start, end in pairwise([*starts, len(block)]):
+        command, _, printed = block[start:end].removeprefix("$ ").partition("\n")
+        yield Step(command, printed=printed)
+
+
+class Terminal:
+    """One shell in which a reader types. What it prints is read command by command."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = str(free_port())
+        around = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("DW_", "DURABLE_WORKFLOW_", "PENSTOCK_"))
+        }
+        around |= {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "DW_PORT": self.port,
+        }
+        self.folder = folder
+        self.shell = subprocess.Popen(
+            ["bash", "--norc"],
+            cwd=folder,
+            env=around,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def type(self, command: str) -> str:
+        assert self.shell.stdin is not None
+        assert self.shell.stdout is not None
+        self.shell.stdin.write(f"{command.replace(SHOWN_PORT, self.port)}\necho '{END}'\n")
+        self.shell.stdin.flush()
+        printed = []
+        for line in self.shell.stdout:
+            if END in line:
+                break
+            if not re.search(r"\bKilled\b|\bTerminated\b", line):  # the shell's own word about its jobs
+                printed.append(line.replace(self.port, SHOWN_PORT))
+        return "".join(printed)
+
+    def save(self, name: str, text: str) -> None:
+        (self.folder / "tea" / name).write_text(text)
+
+    def close(self) -> None:
+        """End what the page started, whether it came to its end or not, by the numbers that it kept."""
+        if self.shell.poll() is None:
+            self.type("kill -9 $worker $server 2> leftover.log")
+            assert self.shell.stdin is not None
+            self.shell.stdin.close()
+        self.shell.wait(20)
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    terminal = Terminal(tmp_path_factory.mktemp("tutorial"))
+    yield terminal
+    terminal.close()
+
+
+def plain(output: str) -> list[str]:
+    """Lines without what differs from one time to the next: numbers, the width of columns, ids and moments."""
+    without_ids = re.sub(r"\b[0-9a-f]{20,}\b|\d{4}-\d\d-\d\dT[\d:.]+Z", "#", output)
+    lines = [re.sub(r"\d+(\.\d+)?", "#", line) for line in without_ids.splitlines()]
+    return [found for line in lines if (found := " ".join(line.split()))]
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("page", ORDER)
+def test_whoever_does_what_the_page_says_sees_what_it_shows(page: str, terminal: Terminal) -> None:
+    for step in steps(page):
+        if step.saved_as is not None:
+            terminal.save(step.saved_as, step.text)
+        elif not step.text.startswith(DONE_FOR_US):
+            printed = terminal.type(step.text)
+            if os.environ.get("SHOW"): print(f"$ {step.text}\n{printed}", end=""); continue
+            assert plain(printed) == plain(step.printed), f"$ {step.text}\n{printed}"
+
+
+def test_every_page_of_the_tutorial_is_done_here() -> None:
+    assert {path.name for path in PAGES.glob("*.md")} == set(ORDER)

@@ -1,0 +1,66 @@
+"""What tests of workers share: what a worker tells of itself, and a transport that is watched or cut."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from penstock.sdk.failures import Unreachable
+from penstock.sdk.transport import Transport
+
+Json = dict[str, Any]
+
+
+class Numbers:
+    """Counts what a worker tells of itself."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, ...]] = Counter()
+        self.timings: Counter[str] = Counter()
+        self.levels: dict[tuple[str, ...], float] = {}
+
+    def count(self, name: str, by: int = 1, **labels: str) -> None:
+        self.counts[name, *labels.values()] += by
+
+    def timing(self, name: str, seconds: float, **labels: str) -> None:
+        self.timings[name] += 1
+
+    def level(self, name: str, value: float, **labels: str) -> None:
+        self.levels[name, *labels.values()] = value
+
+
+class Watched:
+    """A transport that keeps what a worker asks, and may lose its answers."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.asked: list[tuple[str, Json]] = []
+        self.loses: Callable[[str], bool] = lambda _: False
+        """Of which paths the answer is lost on the way."""
+        self._news = asyncio.Event()
+
+    async def control(self, method: str, path: str, body: Json | None = None, **how: Any) -> Json:
+        return await self._transport.control(method, path, body, **how)
+
+    async def work(self, path: str, body: Json, **how: Any) -> Json:
+        self.asked.append((path, body))
+        self._news.set()
+        answer = await self._transport.work(path, body, **how)
+        if self.loses(path):
+            raise Unreachable("the answer was lost")
+        return answer
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    def of(self, ending: str) -> list[Json]:
+        """The bodies of what was asked at paths with an ending."""
+        return [body for path, body in self.asked if path.endswith(ending)]
+
+    async def until(self, ending: str, times: int = 1) -> None:
+        """Wait until something was asked so often."""
+        while len(self.of(ending)) < times:
+            self._news.clear()
+            await self._news.wait()
