@@ -59,6 +59,13 @@ def test_a_grant_counts_an_attempt_and_says_whose_and_until_when():
     assert (task.leased_at_ms, task.lease_expires_at_ms) == (NOW_MS, NOW_MS + LEASE_MS)
 
 
+def test_a_grant_ends_the_reservation():
+    task = replace(ready(), reserved_for="worker-1", reserved_until_ms=NOW_MS + 1)
+    assert (task.is_reserved(NOW_MS), task.is_reserved(NOW_MS + 1)) == (True, False)
+    granted = grant(task, "worker-1", "1.secret", NOW_MS, LEASE_MS, None)
+    assert (granted.reserved_for, granted.reserved_until_ms) == (None, None)
+
+
 @pytest.mark.parametrize("state", [state for state in TaskState if state is not TaskState.READY])
 def test_only_a_ready_task_can_be_granted(state: TaskState):
     with pytest.raises(AssertionError):

@@ -131,6 +131,7 @@ class Scene:
         namespace: str = "default",
         concurrent: bool = False,
         cached: bool = False,
+        sticky_ms: int = 0,
     ) -> Receipt:
         return await workflow_reports.complete(
             self.house,
@@ -140,6 +141,7 @@ class Scene:
             commands,
             concurrent=concurrent,
             cached=cached,
+            sticky_ms=sticky_ms,
         )
 
     async def decide(self, *commands: Command, concurrent: bool = False, cached: bool = False) -> Receipt:

@@ -93,6 +93,8 @@ BY_COLUMN: Mapping[str, Mapping[str, Value]] = {
         "lease_token": _leased(lambda i: f"token-{i}"),
         "lease_expires_at_ms": _leased(_MOMENT),
         "counted": lambda i: 0,
+        "reserved_for": _some(30, lambda i: f"worker_id-{i % 50}"),
+        "reserved_until_ms": _some(30, _MOMENT),
     },
     "query_tasks": {"state": _mostly("answered", "pending", "leased")},
     "cohorts": {"new_start_selected": lambda i: int(i % 20 == 0)},

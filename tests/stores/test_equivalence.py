@@ -69,6 +69,7 @@ DECLARED = Declaration(
     overrides={"refunds": {"activity": {Field.QUEUE_LEASES: 10, Field.NAMESPACE_DISPATCHES: 60}}},
     scopes={group_scope("default", "bank"): ScopeDeclared(leases=15, window=Window.SLIDING)},
 )
+FAR_MS = 10**15
 WEIGHTS = (1, 400, 1000, 1000, 2500, 1_000_000)
 FITS = (
     ANYTHING,
@@ -76,7 +77,11 @@ FITS = (
     Fit(("Charge",), None),
     Fit(("Pack", "Ship"), "build-2"),
     Fit(TYPES, "build-1"),
+    Fit((), "build-1", ("w2",)),
+    Fit(TYPES, "build-2", ("w1", "w3")),
 )
+RESERVATIONS = ((None, None), (None, None), (None, None), ("w1", FAR_MS), ("w2", FAR_MS), ("w1", 1))
+"""Of one the time is over; the clocks of stores differ, so the others last longer than any of them goes."""
 
 
 Move = Callable[[], Awaitable[None]]
@@ -128,7 +133,9 @@ class Player:
     def _draw(self, queue: Queue, key: str, level: int) -> Task:
         self._tasks += 1
         kind, build = self._dice.choice(TYPES), self._dice.choice(BUILDS)
-        return a_task(queue, f"r{self._tasks}-1", key=key, level=level, type=kind, compatibility=build)
+        keeper, until_ms = self._dice.choice(RESERVATIONS)
+        task = a_task(queue, f"r{self._tasks}-1", key=key, level=level, type=kind, compatibility=build)
+        return replace(task, reserved_for=keeper, reserved_until_ms=until_ms)
 
     async def _claim(self) -> None:
         await self._claim_with(self._dice.choice(FITS))

@@ -332,6 +332,9 @@ class Task:
     """The update that this workflow task is to apply; None: it takes the code as far as it goes."""
     retry_due_at_ms: int | None = None
     """When its next attempt was due, where the retry budget of its line gave it a later place; else None."""
+    reserved_for: str | None = None
+    """The worker that keeps its run in memory, and has it to itself until a moment; None: it is for anybody."""
+    reserved_until_ms: int | None = None
     seq: int = 0
     """The place in line, given by the store on first insert: first come, first served inside a key."""
     ended_lease: str | None = field(default=None, compare=False)
@@ -342,6 +345,10 @@ class Task:
     @property
     def is_live(self) -> bool:
         return self.state in (TaskState.READY, TaskState.DELAYED, TaskState.LEASED)
+
+    def is_reserved(self, now_ms: int) -> bool:
+        """Whether it is for one worker alone still."""
+        return self.reserved_until_ms is not None and self.reserved_until_ms > now_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,7 +232,7 @@ class Dispatcher:
             if worker is None or not waiter.serves_other:
                 return False
             queues = await tx.queues.find(poll.namespace, poll.task_queue)
-            fit = dispatch.fit(worker, worker.types(other))
+            fit = dispatch.own_fit(worker, worker.types(other))
             for queue in queues:
                 if queue.kind is other and await tx.tasks.any_ready(queue.queue_id, fit):
                     return True
@@ -348,16 +348,22 @@ class Dispatcher:
 
         What rings when a scope in the way may open is added to `bells`.
         """
-        verdicts = await claim(self._house, queue_id, [waiter.poll for waiter in waiters], fit)
-        self._set_alarm(queue_id, verdicts)
-        bells |= dict.fromkeys(bell for each in verdicts for bell in each.bells)
         found = again = False
-        for waiter, verdict in zip(waiters, verdicts, strict=True):
-            misfit = fit is not None and verdict.fit is not None and verdict.fit != fit
-            unsure = misfit or verdict.look_again
-            self._deliver(waiter, verdict, final=not unsure)
-            found = found or _says_nothing_of_others(verdict)
-            again = again or unsure
+        while waiters:
+            verdicts = await claim(self._house, queue_id, [waiter.poll for waiter in waiters], fit)
+            self._set_alarm(queue_id, verdicts)
+            bells |= dict.fromkeys(bell for each in verdicts for bell in each.bells)
+            postponed = []
+            for waiter, verdict in zip(waiters, verdicts, strict=True):
+                if verdict.postponed:
+                    postponed.append(waiter)
+                    continue
+                misfit = fit is not None and verdict.fit is not None and verdict.fit != fit
+                unsure = misfit or verdict.look_again
+                self._deliver(waiter, verdict, final=not unsure)
+                found = found or _says_nothing_of_others(verdict)
+                again = again or unsure
+            waiters = postponed
         return found, again
 
     def _heed(self, queue_id: QueueId, line: _Line, bells: Iterable[Bell]) -> bool:
@@ -435,9 +441,12 @@ class Dispatcher:
 
 
 def _says_nothing_of_others(verdict: Verdict) -> bool:
-    """Whether polls behind this one may be given something: it was, or it was refused, or its worker is full."""
+    """Whether polls behind this one may be given something: it was, or it was refused, or its worker is full.
+
+    So may those for which something is reserved.
+    """
     is_full = verdict.hold is not None and verdict.hold.reason is HoldReason.SLOTS
-    return bool(verdict.leased) or verdict.refusal is not None or is_full
+    return bool(verdict.leased) or verdict.refusal is not None or is_full or verdict.reserves
 
 
 def _tell_impatient(waiters: Sequence[_Waiter]) -> None:

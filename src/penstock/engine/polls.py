@@ -30,10 +30,11 @@ from penstock.core.scheduling.leases import freed, grant
 from penstock.core.scheduling.retries import running_deadline_at_ms, waiting_deadline_at_ms
 from penstock.core.scheduling.slots import Room
 from penstock.core.timers import MINUTE_MS
-from penstock.engine import slots
+from penstock.engine import reserving, slots
 from penstock.engine.activity_reports import attempt_id
 from penstock.engine.house import House
 from penstock.engine.recording import put_back, rest, seen_by
+from penstock.engine.reserving import NOBODY, Reserved
 from penstock.engine.sight import look
 from penstock.errors import PenstockError
 from penstock.ports.store import Line, Tx
@@ -87,12 +88,17 @@ class Verdict:
     """When a limit that is in the way may open."""
     bells: tuple[Bell, ...] = ()
     """What rings when a scope that is in the way may let something go."""
+    reserves: bool = False
+    """Whether tasks wait here for other workers, whatever this one was told."""
+    postponed: bool = False
+    """Whether it was not looked at: other polls are served for themselves first. It is to be asked again at once."""
 
 
 async def claim(house: House, queue_id: QueueId, polls: Sequence[Poll], fit: Fit | None) -> list[Verdict]:
     """Serve the polls in order of arrival. Polls of workers that do not have this fit are told theirs instead.
 
-    `fit` None: the first worker's fit is used; the dispatcher does not know it yet.
+    `fit` None: the first worker's fit is used; the dispatcher does not know it yet. A worker for which tasks are
+    reserved is served by itself: of the polls only those that may have the same tasks as the first are looked at.
     """
 
     async def operation(tx: Tx) -> list[Verdict]:
@@ -111,6 +117,15 @@ async def _claim(
     if waiting and fit is None:
         fit = fits[waiting[0]]
     matching = [index for index in waiting if fits[index] == fit]
+    reserved = NOBODY
+    if matching and polls[0].kind is TaskKind.WORKFLOW:
+        reserved = await reserving.look(house, tx, queue_id, list(workers.values()))
+    alike = reserved.like_the_first([polls[index].worker_id for index in matching])
+    for index in [index for index, is_alike in zip(matching, alike, strict=True) if not is_alike]:
+        verdicts[index] = Verdict(fit=fits[index], postponed=True)
+    matching = [index for index in matching if index not in verdicts]
+    if fit is not None and matching:
+        fit = replace(fit, keepers=reserved.open_to(polls[matching[0]].worker_id))
     ready, queue = await _open_queue(tx, queue_id, fit if matching else None)
     await _redeliver(tx, polls, matching, verdicts, fits)
     open_ = [index for index in matching if index not in verdicts]
@@ -119,10 +134,21 @@ async def _claim(
         served = await _serve(house, tx, queue, [polls[index] for index in open_], crew, ready)
         for place, index in enumerate(open_):
             verdicts[index] = replace(served[place], fit=fits[index])
-    return [
-        verdicts.get(index, Verdict(hold=Hold(HoldReason.EMPTY), fit=fits.get(index)))
-        for index in range(len(polls))
-    ]
+    nothing = Verdict(hold=Hold(HoldReason.EMPTY))
+    for index in waiting:
+        verdicts.setdefault(index, replace(nothing, fit=fits[index]))
+    for index in matching:
+        verdicts[index] = _besides(verdicts[index], reserved, polls[index].worker_id, tx.now_ms)
+    return [verdicts[index] for index in range(len(polls))]
+
+
+def _besides(verdict: Verdict, reserved: Reserved, worker_id: str, now_ms: int) -> Verdict:
+    """The verdict, which knows of tasks that wait for others: they are for anybody when nobody comes for them."""
+    until_ms = reserved.first_for_anybody_ms(worker_id)
+    if until_ms is None or verdict.leased:
+        return replace(verdict, reserves=until_ms is not None)
+    waits = [until_ms - now_ms] + ([] if verdict.look_again_in_ms is None else [verdict.look_again_in_ms])
+    return replace(verdict, reserves=True, look_again_in_ms=max(1, min(waits)))
 
 
 async def _serve(

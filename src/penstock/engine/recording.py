@@ -80,9 +80,12 @@ def is_concurrent(run: Run) -> bool:
     return waits.is_concurrent(run.waits)
 
 
-def keeping(run: Run, worker_id: str) -> Run:
-    """The run, whose code a worker keeps in memory: it knows what its task has recorded, and all before that."""
-    cached = (worker_id, run.last_sequence)
+def keeping(run: Run, worker_id: str, reserved_ms: int = 0) -> Run:
+    """The run, whose code a worker keeps in memory: it knows what its task has recorded, and all before that.
+
+    For `reserved_ms` the run's next task waits for that worker.
+    """
+    cached = (worker_id, run.last_sequence, reserved_ms)
     return replace(run, waits=waits.text(replace(waits.parse(run.waits), cached=cached)))
 
 
@@ -207,6 +210,7 @@ async def line_up(tx: Tx, run: Run, *, update_id: str | None = None, at_ms: int 
     """Put the run's next workflow task in line, now or at a moment."""
     at_ms = tx.now_ms if at_ms is None else at_ms
     waits_long = at_ms > tx.now_ms
+    keeper, until_ms = (None, None) if waits_long else _reservation(run, tx.now_ms)
     queue = await tx.queues.ensure(run.namespace, run.task_queue, TaskKind.WORKFLOW)
     run = replace(run, last_task=run.last_task + 1)
     put_in_line(
@@ -227,10 +231,18 @@ async def line_up(tx: Tx, run: Run, *, update_id: str | None = None, at_ms: int 
             available_at_ms=at_ms,
             enqueued_at_ms=tx.now_ms,
             update_id=update_id,
+            reserved_for=keeper,
+            reserved_until_ms=until_ms,
         ),
         run.standing,
     )
     return run
+
+
+def _reservation(run: Run, now_ms: int) -> tuple[str, int] | tuple[None, None]:
+    """The worker that the run's next task waits for, and until when."""
+    cached = waits.parse(run.waits).cached
+    return (cached[0], now_ms + cached[2]) if cached is not None and cached[2] else (None, None)
 
 
 async def line_up_activity(

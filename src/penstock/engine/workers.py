@@ -13,6 +13,7 @@ from penstock.engine.house import House
 from penstock.engine.unblocking import rouse
 from penstock.errors import Conflict, NotFound, Reason
 from penstock.ports.store import Tx
+from penstock.ports.wakeups import queue_bell
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +178,22 @@ class Left:
 
 
 async def deregister(house: House, namespace: str, worker_id: str) -> Left:
-    """Remove the registration and give its leased tasks back at once, instead of waiting for the leases to end."""
+    """Remove the registration and give its leased tasks back at once, instead of waiting for the leases to end.
+
+    What was reserved for it is for anybody: whoever waits is told to look.
+    """
 
     async def operation(tx: Tx) -> Sequence[TaskId]:
-        if await tx.workers.get(namespace, worker_id) is None:
+        worker = await tx.workers.get(namespace, worker_id)
+        if worker is None:
             raise NotFound(
                 Reason.WORKER_NOT_FOUND,
                 f"There is no worker {worker_id!r} in this namespace.",
                 worker_id=worker_id,
             )
         tx.workers.delete(namespace, worker_id)
+        for queue in await tx.queues.find(namespace, worker.task_queue):
+            tx.wake(queue_bell(queue.queue_id))
         return await tx.tasks.leased_by(namespace, worker_id)
 
     held = await house.store.transact(operation, key=f"worker:{namespace}:{worker_id}")

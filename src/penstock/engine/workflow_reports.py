@@ -84,11 +84,13 @@ async def complete(
     *,
     concurrent: bool = False,
     cached: bool = False,
+    sticky_ms: int = 0,
 ) -> Receipt:
     """Apply the commands of a workflow task: all of their events and tasks, or none.
 
     `cursors` say how far the code has read the streams of messages that it is sent. With `concurrent` the run is one
-    whose code has many steps open at once; with `cached` its worker keeps the code in memory.
+    whose code has many steps open at once; with `cached` its worker keeps the code in memory, and
+    the run's next task waits up to `sticky_ms` for that worker.
     """
     ids = tuple(
         RunId(house.entropy.new_id()) for each in commands if isinstance(each, StartChild | ContinueAsNew)
@@ -120,7 +122,7 @@ async def complete(
             return await _turn_back(tx, task, run)
         await streams.apply(tx, run, step.streams)
         run = append(tx, step.run, step.events, task.task_id)
-        run = keeping(run, report.owner) if cached and concurrent else run
+        run = keeping(run, report.owner, sticky_ms) if cached and concurrent else run
         for each in step.updates:
             tx.updates.save(each)
         for asked in step.requests:

@@ -278,6 +278,10 @@ class Tasks(Protocol):
         """The fit narrowed to types of which something is ready; None when nothing is."""
         ...
 
+    async def reserved(self, queue_id: QueueId) -> Mapping[str, int]:
+        """The workers for which ready tasks of a line are reserved now, and when the first of each is for anybody."""
+        ...
+
     def insert(self, task: Task, standing: Standing) -> None:
         """Put a new task in line: its row, and its lane's count when it is ready."""
         ...

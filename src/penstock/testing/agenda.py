@@ -140,7 +140,7 @@ async def _any_held(tx: Tx) -> bool:
 
 async def _waits_for(tx: Tx, namespace: Namespace, worker: Worker) -> bool:
     for queue in await tx.queues.find(namespace.name, worker.task_queue):
-        fit = dispatch.fit(worker, worker.types(queue.kind))
+        fit = dispatch.own_fit(worker, worker.types(queue.kind))
         if worker.slots(queue.kind) and await tx.tasks.any_ready(queue.queue_id, fit):
             return True
     return False

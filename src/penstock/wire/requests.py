@@ -384,6 +384,8 @@ class CompleteWorkflowTask(TaskLease):
     """The run is one whose code has many steps open at once, and hears everything as it comes."""
     cached: bool | None = None
     """With `concurrent`: the worker keeps the run in memory; its next task brings what is new."""
+    sticky_timeout_ms: Annotated[int, Meta(ge=0, le=600_000)] | None = None
+    """With `cached`: for so long the run's next task waits for this worker before anybody may have it."""
 
 
 class WorkflowTaskFailure(Request):

@@ -82,11 +82,19 @@ def test_another_run_answers_once():
 
 
 @pytest.mark.parametrize(
-    "kept", [Waits(concurrent=True, cancelling=True, external=(1, 4), cached=("w1", 12))]
+    "kept",
+    [
+        Waits(concurrent=True, cancelling=True, external=(1, 4), cached=("w1", 12, 0)),
+        Waits(concurrent=True, cached=("w1", 12, 10_000)),
+    ],
 )
 def test_what_is_known_of_a_concurrent_run_is_kept_with_it(kept: Waits):
     assert waits.parse(waits.text(kept)) == kept
     assert waits.is_concurrent(waits.text(kept))
+
+
+def test_of_a_run_that_was_kept_before_tasks_were_reserved_none_is():
+    assert waits.parse('{"concurrent":true,"cached":["w1",12]}').cached == ("w1", 12, 0)
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,17 @@ def _ready(seen: Situation) -> Explanation:
     expected = expectation(seen.queue, closed, _gates(seen), seen.scopes, place, seen.pace, seen.now_ms)
     if not waits:
         expected = Expectation(seen.now_ms, seen.now_ms + AT_ONCE_MS)
+    kept = serving.reservation(seen.crew, seen.task)
+    if kept is not None:
+        waits, expected = [*waits, kept], _at_the_latest_after(kept, expected)
     return _answer(seen, [*waits, *soon], place, expected)
+
+
+def _at_the_latest_after(kept: Constraint, expected: Expectation) -> Expectation:
+    """The worker that it waits for may come at once; if it does not, others have it later."""
+    if expected.to_ms is None or kept.opens_at_ms is None:
+        return expected
+    return replace(expected, to_ms=max(expected.to_ms, kept.opens_at_ms + AT_ONCE_MS))
 
 
 def _closed(seen: Situation) -> list[Constraint]:

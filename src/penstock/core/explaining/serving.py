@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.core.explaining.values import Act, Constraint, Kind, Remedy
-from penstock.core.explaining.words import counted
+from penstock.core.explaining.words import counted, span
 from penstock.core.model import Cohort, Task, Worker
 from penstock.core.scheduling.cohorts import DRAINING, is_stale
 from penstock.core.scheduling.dispatch import fit
@@ -93,6 +93,22 @@ def _draining(crew: Crew, task: Task, fitting: Sequence[Worker]) -> Constraint:
         most=len(fitting),
         used=0,
         frees=tuple(freed_by),
+    )
+
+
+def reservation(crew: Crew, task: Task) -> Constraint | None:
+    """Whether the task waits for the worker that keeps its run in memory; one that does not serve is not waited for."""
+    keeper = next((each for each in crew.serving(task) if each.worker_id == task.reserved_for), None)
+    if keeper is None or task.reserved_until_ms is None or not task.is_reserved(crew.now_ms):
+        return None
+    left = span(task.reserved_until_ms - crew.now_ms)
+    return Constraint(
+        Kind.RESERVED,
+        f"the worker {keeper.worker_id} keeps its run in memory and has it to itself for another {left}; "
+        "then anybody may take it",
+        scope=_line(task),
+        opens_at_ms=task.reserved_until_ms,
+        frees=(Remedy(Act.WAIT, at_ms=task.reserved_until_ms),),
     )
 
 

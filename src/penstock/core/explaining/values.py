@@ -29,6 +29,7 @@ class Kind(StrEnum):
     KEY_RUNNING = "key_running"
     NO_SLOTS = "no_slots"
     SATURATED = "saturated"
+    RESERVED = "reserved"
     PRIORITY = "priority"
     FAIRNESS_TURN = "fairness_turn"
     ARRIVAL_TURN = "arrival_turn"

@@ -92,8 +92,9 @@ class Waits:
     """Whether the code of a concurrent run was asked to end."""
     external: tuple[int, ...] = ()
     """Steps that asked something of another run, which has not answered."""
-    cached: tuple[str, int] | None = None
-    """The worker that keeps the code in memory, and up to which event that has seen."""
+    cached: tuple[str, int, int] | None = None
+    """The worker that keeps the code in memory, up to which event that has seen, and for how many milliseconds the
+    run's next task is reserved for it."""
 
     def selection(self, identifier: str) -> Selection | None:
         return next((each for each in self.selections if each.id == identifier), None)
@@ -163,7 +164,7 @@ def text(waits: Waits) -> str:
     if waits.external:
         said["external"] = list(waits.external)
     if waits.cached is not None:
-        said["cached"] = list(waits.cached)
+        said["cached"] = list(waits.cached if waits.cached[2] else waits.cached[:2])
     return json.dumps(said, separators=(",", ":"))
 
 
@@ -179,5 +180,7 @@ def _selection(said: list[Any]) -> Selection:
     return Selection(identifier, base, size, {each.index: each for each in made}, resolved)
 
 
-def _cached(said: list[Any] | None) -> tuple[str, int] | None:
-    return None if said is None else (str(said[0]), int(said[1]))
+def _cached(said: list[Any] | None) -> tuple[str, int, int] | None:
+    if said is None:
+        return None
+    return str(said[0]), int(said[1]), int(said[2]) if len(said) > 2 else 0

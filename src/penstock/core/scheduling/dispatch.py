@@ -82,10 +82,18 @@ class Fit:
 
     types: tuple[str, ...]
     build_id: str | None
+    keepers: tuple[str, ...] = ()
+    """Workers whose reserved tasks are among them: the worker itself, and others that have gone."""
 
 
 def fit(worker: Worker, types: tuple[str, ...]) -> Fit:
+    """What the worker shares with all that are like it."""
     return Fit(tuple(sorted(set(types))), worker.build_id)
+
+
+def own_fit(worker: Worker, types: tuple[str, ...]) -> Fit:
+    """The same, with what is reserved for the worker."""
+    return replace(fit(worker, types), keepers=(worker.worker_id,))
 
 
 @dataclass(frozen=True, slots=True)

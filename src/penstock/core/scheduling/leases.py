@@ -37,6 +37,8 @@ def grant(
         leased_at_ms=now_ms,
         granted_at_ms=now_ms,
         poll_request_id=poll_request_id,
+        reserved_for=None,
+        reserved_until_ms=None,
     )
 
 

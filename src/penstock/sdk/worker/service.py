@@ -82,7 +82,15 @@ class Service:
         local = LocalActivities(
             self._runner, Slots(options.max_concurrent_local_activities), client.namespace
         )
-        self._workflows = WorkflowTasks(plane, self._reports["workflow"], self._cache, begin, local, metrics)
+        self._workflows = WorkflowTasks(
+            plane,
+            self._reports["workflow"],
+            self._cache,
+            begin,
+            local,
+            metrics,
+            options.sticky_queue_schedule_to_start_timeout,
+        )
         self._questions = Questions(plane, self._cache, begin)
         self._activities = ActivityTasks(plane, self._reports["activity"], self._runner)
         self._crews = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from penstock.sdk.failures import ServerRefused, Unreachable
@@ -21,6 +22,8 @@ from penstock.sdk.worker.task_failures import task_failure
 from penstock.sdk.worker.trouble import is_lost, log
 
 Json = dict[str, Any]
+STICKY_MAX_MS = 600_000
+"""A server lets no task wait longer for one worker."""
 
 
 class WorkflowTasks:
@@ -34,7 +37,9 @@ class WorkflowTasks:
         begin: Beginning,
         local: LocalActivities,
         metrics: WorkerMetrics,
+        sticky_timeout: timedelta,
     ) -> None:
+        self._sticky_ms = min(STICKY_MAX_MS, max(1, round(sticky_timeout / timedelta(milliseconds=1))))
         self._plane, self._reports, self._cache = plane, reports, cache
         self._begin, self._local, self._metrics = begin, local, metrics
 
@@ -126,6 +131,8 @@ class WorkflowTasks:
             "concurrent": True,
             "cached": keep,
         }
+        if keep:
+            item["sticky_timeout_ms"] = self._sticky_ms
         await self._reports.send(item)
         return keep
 

@@ -252,6 +252,7 @@ async def _complete_workflow(
             _cursors(request),
             concurrent=concurrent,
             cached=bool(request.cached),
+            sticky_ms=request.sticky_timeout_ms or 0,
         )
     return Answer(
         _workflow_receipt(receipt, request.workflow_task_attempt)

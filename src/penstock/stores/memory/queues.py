@@ -94,7 +94,7 @@ class MemoryQueues:
             for lane_id, lane in lanes.busy(self._tables, queue_id)
             if _within(lane.level, levels) and _may_go(lane, now_ms)
             for task in backlog.waiting(self._tables, lane_id)
-            if fits(task, fit)
+            if fits(task, fit, now_ms)
         )
         return heapq.nsmallest(room, waiting, key=lambda each: (each[0].level, each[0].seq))
 
@@ -230,7 +230,8 @@ class MemoryQueues:
 
     def _first_of(self, lane_id: LaneId, count: int, fit: Fit) -> Sequence[Task]:
         waiting = self._tables.tasks_ready.of(lane_id)
-        fitting = (seq for seq, task_id in waiting.items() if fits(self._tables.tasks[task_id], fit))
+        tasks, now_ms = self._tables.tasks, self._now_ms
+        fitting = (seq for seq, task_id in waiting.items() if fits(tasks[task_id], fit, now_ms))
         return [self._tables.tasks[waiting[seq]] for seq in heapq.nsmallest(count, fitting)]
 
     def _marked(self, queue_id: QueueId, found: Iterable[Lane], fit: Fit) -> Sequence[Lane]:
@@ -240,7 +241,7 @@ class MemoryQueues:
         ]
 
     def _has_fitting(self, lane_id: LaneId, fit: Fit) -> bool:
-        return any(fits(task, fit) for task in backlog.waiting(self._tables, lane_id))
+        return any(fits(task, fit, self._now_ms) for task in backlog.waiting(self._tables, lane_id))
 
     def _seen(self, queue: Queue) -> Queue:
         return seen(self._tables, queue, self._now_ms)

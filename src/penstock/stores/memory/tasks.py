@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -40,6 +40,8 @@ _what_stays = what_stays(
         "claimed",
         "granted_at_ms",
         "retry_due_at_ms",
+        "reserved_for",
+        "reserved_until_ms",
         "ended_lease",
         "ended_how",
         "ended_cost",
@@ -110,16 +112,30 @@ class MemoryTasks:
     async def any_ready(self, queue_id: QueueId, fit: Fit) -> bool:
         ready, tasks = self._tables.tasks_ready, self._tables.tasks
         busy = self._tables.lanes_busy.of(queue_id)
-        return any(fits(tasks[task_id], fit) for lane_id in busy for task_id in ready.of(lane_id).values())
+        waiting = (tasks[task_id] for lane_id in busy for task_id in ready.of(lane_id).values())
+        return any(fits(task, fit, self._now_ms) for task in waiting)
 
     async def ready_part(self, queue_id: QueueId, fit: Fit) -> Fit | None:
         ready, tasks = self._tables.tasks_ready, self._tables.tasks
         busy = self._tables.lanes_busy.of(queue_id)
         waiting = [tasks[task_id] for lane_id in busy for task_id in ready.of(lane_id).values()]
-        found = {task.type for task in waiting if fits(task, fit)}
+        found = {task.type for task in waiting if fits(task, fit, self._now_ms)}
         if not found:
             return None
-        return Fit(tuple(each for each in fit.types if each in found), fit.build_id)
+        return replace(fit, types=tuple(each for each in fit.types if each in found))
+
+    async def reserved(self, queue_id: QueueId) -> Mapping[str, int]:
+        ready, tasks = self._tables.tasks_ready, self._tables.tasks
+        busy = self._tables.lanes_busy.of(queue_id)
+        waiting = [tasks[task_id] for lane_id in busy for task_id in ready.of(lane_id).values()]
+        first: dict[str, int] = {}
+        for task in waiting:
+            if task.is_reserved(self._now_ms):
+                assert task.reserved_for is not None
+                assert task.reserved_until_ms is not None
+                until_ms = first.get(task.reserved_for, task.reserved_until_ms)
+                first[task.reserved_for] = min(until_ms, task.reserved_until_ms)
+        return first
 
     def insert(self, task: Task, standing: Standing) -> None:
         assert (task.level, task.key) == (standing.level, standing.key)

@@ -13,7 +13,7 @@ statements of many operations travel as one. `q.n` numbers the rows; a statement
 `{each :names}` gives a JSON list as rows of `each_.value`.
 `{rows locking lanes}` is `{rows}` after the lanes that they name were locked in one order.
 `{stride q.weight_milli}` is what a dispatch costs a weight, and `{levels}` lists all levels.
-`{some_words}` repeats what a file says under `-- words: some_words`.
+`{some_words}` repeats what a file says under `-- words: some_words`; words may repeat others that came before.
 `{index name}` after a table names the index to use where the planner must be told (SQLite, which would rather
 walk a primary key than a small partial index).
 A statement marked `-- alone` is never merged: it names its parameters (`:run_id`) and may use them in a LIMIT.
@@ -124,8 +124,15 @@ def _named_texts() -> Mapping[str, str]:
             lines = [line.removeprefix("--   ") for line in found[3].splitlines()]
             columns = re.findall(r"\w+", " ".join(lines))
             listed = ", ".join(f"t.{column}" for column in columns)
-            texts[found[2]] = listed if found[1] == "columns" else "\n".join(lines)
+            texts[found[2]] = listed if found[1] == "columns" else _with_words("\n".join(lines), texts)
     return texts
+
+
+def _with_words(sql: str, texts: Mapping[str, str]) -> str:
+    """A text in which the names of columns and words stand for what they name."""
+    for named, text in texts.items():
+        sql = sql.replace("{" + named + "}", text)
+    return sql
 
 
 def _blocks(filename: str) -> Iterator[tuple[str, str]]:
@@ -145,8 +152,7 @@ def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
     sql = sql.replace("{columns}", ", ".join(column for column, _ in takes))
     sql = sql.replace("{q.columns}", ", ".join(f"q.{column}" for column, _ in takes))
     sql = sql.replace("{values}", ", ".join(f":{column}" for column, _ in takes))
-    for named, text in _named_texts().items():
-        sql = sql.replace("{" + named + "}", text)
+    sql = _with_words(sql, _named_texts())
     locks = "{lock" in sql
     sql = sql.replace("{rows locking lanes}", _LOCKING_LANES if dialect is Dialect.POSTGRES else "{rows}")
     sql = sql.replace("{rows}", _rows(takes, dialect))

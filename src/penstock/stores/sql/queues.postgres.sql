@@ -1,20 +1,24 @@
 -- name: take_tasks
--- takes: queue_id bigint, level bigint, key text, most bigint, build_id text
+-- takes: queue_id bigint, level bigint, key text, most bigint, build_id text, keepers text, now_ms bigint
 SELECT q.n, {task}
   FROM {rows} CROSS JOIN LATERAL (
        SELECT t.* FROM tasks t
         WHERE t.queue_id = q.queue_id AND t.level = q.level AND t.key = q.key AND t.state = 'ready'
           AND (t.compatibility IS NULL OR t.compatibility = q.build_id)
+          AND (t.reserved_until_ms IS NULL OR t.reserved_until_ms <= q.now_ms
+               OR instr(q.keepers, char(31) || t.reserved_for || char(31)) > 0)
         ORDER BY t.seq LIMIT q.most FOR UPDATE) t
  ORDER BY q.n, t.seq;
 
 -- name: take_tasks_of_route
--- takes: queue_id bigint, level bigint, key text, most bigint, route text
+-- takes: queue_id bigint, level bigint, key text, most bigint, route text, keepers text, now_ms bigint
 SELECT q.n, {task}
   FROM {rows} CROSS JOIN LATERAL (
        SELECT t.* FROM tasks t
         WHERE t.queue_id = q.queue_id AND t.level = q.level AND t.key = q.key AND t.state = 'ready'
           AND t.route = q.route
+          AND (t.reserved_until_ms IS NULL OR t.reserved_until_ms <= q.now_ms
+               OR instr(q.keepers, char(31) || t.reserved_for || char(31)) > 0)
         ORDER BY t.seq LIMIT q.most FOR UPDATE) t
  ORDER BY q.n, t.seq;
 
@@ -36,7 +40,7 @@ ON CONFLICT (queue_id, level, key) DO UPDATE
                     THEN 1 ELSE lanes.place END;
 
 -- name: arrivals_of_route
--- takes: queue_id bigint, route text, now_ms bigint, from_level bigint, to_level bigint, most bigint
+-- takes: queue_id bigint, route text, keepers text, now_ms bigint, from_level bigint, to_level bigint, most bigint
 SELECT q.n, t.seq, t.level, t.key, t.tag, t.weight_milli, t.wanted_milli, t.count, t.place, t.override_milli, t.rank,
        t.open_at_ms, t.base, 1
   FROM {rows} CROSS JOIN LATERAL (
@@ -45,6 +49,8 @@ SELECT q.n, t.seq, t.level, t.key, t.tag, t.weight_milli, t.wanted_milli, t.coun
           AND (l.place < 3 OR (l.place = 3 AND l.open_at_ms <= q.now_ms))
         WHERE w.queue_id = q.queue_id AND w.route = q.route AND w.state = 'ready'
           AND w.level BETWEEN q.from_level AND q.to_level
+          AND (w.reserved_until_ms IS NULL OR w.reserved_until_ms <= q.now_ms
+               OR instr(q.keepers, char(31) || w.reserved_for || char(31)) > 0)
         ORDER BY w.level, w.seq LIMIT q.most) t
  ORDER BY q.n, t.level, t.seq;
 

@@ -22,7 +22,7 @@ from penstock.core.timers import MINUTE_MS
 from penstock.stores.sql.known import Known
 from penstock.stores.sql.scopes import SqlScopes
 from penstock.stores.sql.session import Row, Rows, Session
-from penstock.stores.sql.tasks import routes, routes_of, task_of
+from penstock.stores.sql.tasks import keepers_of, routes, routes_of, task_of
 
 ROUTES_TRIED_MAX = 2
 """Most routes that are tried in every lane; of more, each lane is asked which ones matter."""
@@ -62,26 +62,29 @@ class SqlQueues:
     async def lanes(
         self, queue_id: QueueId, fit: Fit, room: int, levels: tuple[int, int] = ALL_LEVELS
     ) -> Sequence[Lane]:
+        now = (keepers_of(fit), self._session.now_ms)
         if fit.types:
-            rows = await self._session.ask("least_lanes_of_routes", queue_id, routes_of(fit), *levels, room)
+            asked = (queue_id, routes_of(fit), *now, *levels, room)
+            rows = await self._session.ask("least_lanes_of_routes", *asked)
         else:
-            rows = await self._session.ask("least_lanes", queue_id, fit.build_id, *levels, room)
+            rows = await self._session.ask("least_lanes", queue_id, fit.build_id, *now, *levels, room)
         return [Lane(*row[1:]) for row in rows]
 
     async def lanes_to_place(self, queue_id: QueueId, fit: Fit, place: Place) -> Sequence[Lane]:
         name = "fresh_lanes" if place is Place.FRESH else "stale_lanes"
+        most = (keepers_of(fit), self._session.now_ms, PLACED_AT_ONCE_MAX)
         if fit.types:
-            rows = await self._session.ask(f"{name}_of_routes", queue_id, routes_of(fit), PLACED_AT_ONCE_MAX)
+            rows = await self._session.ask(f"{name}_of_routes", queue_id, routes_of(fit), *most)
         else:
-            rows = await self._session.ask(name, queue_id, fit.build_id, PLACED_AT_ONCE_MAX)
+            rows = await self._session.ask(name, queue_id, fit.build_id, *most)
         return [Lane(*row[1:]) for row in rows]
 
     async def lanes_due(self, queue_id: QueueId, fit: Fit, now_ms: int) -> Sequence[Lane]:
-        most = PLACED_AT_ONCE_MAX
+        most = (keepers_of(fit), now_ms, PLACED_AT_ONCE_MAX)
         if fit.types:
-            rows = await self._session.ask("lanes_due_of_routes", queue_id, routes_of(fit), now_ms, most)
+            rows = await self._session.ask("lanes_due_of_routes", queue_id, routes_of(fit), *most)
         else:
-            rows = await self._session.ask("lanes_due", queue_id, fit.build_id, now_ms, most)
+            rows = await self._session.ask("lanes_due", queue_id, fit.build_id, *most)
         return [Lane(*row[1:]) for row in rows]
 
     async def rouse_due(self, queue_id: QueueId, now_ms: int) -> None:
@@ -90,12 +93,13 @@ class SqlQueues:
     async def arrivals(
         self, queue_id: QueueId, fit: Fit, room: int, now_ms: int, levels: tuple[int, int] = ALL_LEVELS
     ) -> Sequence[tuple[Arrival, Lane]]:
+        most = (keepers_of(fit), now_ms, *levels, room)
         if fit.types:
-            asked = [(queue_id, path, now_ms, *levels, room) for path in routes(fit)]
+            asked = [(queue_id, path, *most) for path in routes(fit)]
             answers = await self._session.ask_each("arrivals_of_route", asked)
             rows = sorted((row for answer in answers for row in answer), key=lambda row: (row[2], row[1]))
         else:
-            rows = [*await self._session.ask("arrivals", queue_id, fit.build_id, now_ms, *levels, room)]
+            rows = [*await self._session.ask("arrivals", queue_id, fit.build_id, *most)]
         return [(Arrival(row[2], row[1], row[3]), Lane(*row[2:])) for row in rows[:room]]
 
     async def blocked(self, queue_id: QueueId) -> Blocked:
@@ -121,14 +125,14 @@ class SqlQueues:
     async def take(
         self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], fit: Fit
     ) -> Sequence[Sequence[Task]]:
+        now = (keepers_of(fit), self._session.now_ms)
         if not fit.types:
-            answers = await self._session.ask_each(
-                "take_tasks", ((queue_id, level, key, count, fit.build_id) for level, key, count in wanted)
-            )
+            lanes = [(queue_id, level, key, count, fit.build_id, *now) for level, key, count in wanted]
+            answers = await self._session.ask_each("take_tasks", lanes)
             return [[task_of(row) for row in rows] for rows in answers]
         paths = await self._paths(queue_id, wanted, fit)
         asked = [
-            (queue_id, level, key, count, path)
+            (queue_id, level, key, count, path, *now)
             for (level, key, count), mine in zip(wanted, paths, strict=True)
             for path in mine
         ]
@@ -146,9 +150,9 @@ class SqlQueues:
         paths = routes(fit)
         if len(paths) <= ROUTES_TRIED_MAX:
             return [paths] * len(wanted)
-        answers = await self._session.ask_each(
-            "first_routes", ((queue_id, level, key, count, routes_of(fit)) for level, key, count in wanted)
-        )
+        most = (routes_of(fit), keepers_of(fit), self._session.now_ms)
+        lanes = [(queue_id, level, key, count, *most) for level, key, count in wanted]
+        answers = await self._session.ask_each("first_routes", lanes)
         return [[str(row[1]) for row in rows] for rows in answers]
 
     async def stats(self, queue_id: QueueId, now_ms: int) -> QueueStats:

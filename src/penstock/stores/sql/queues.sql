@@ -9,14 +9,14 @@
 --   EXISTS (
 --     SELECT 1 FROM tasks w
 --      WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.state = 'ready'
---        AND (w.compatibility IS NULL OR w.compatibility = :build_id) LIMIT 1 OFFSET 0)
+--        AND (w.compatibility IS NULL OR w.compatibility = :build_id) AND {waits_for_keepers} LIMIT 1 OFFSET 0)
 
 -- words: holds_of_routes
 --   EXISTS (
 --     SELECT 1 FROM {each :routes} WHERE EXISTS (
 --       SELECT 1 FROM tasks w
 --        WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.route = each_.value
---          AND w.state = 'ready' LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0)
+--          AND w.state = 'ready' AND {waits_for_keepers} LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0)
 
 -- name: create_queue
 -- takes: namespace text, name text, kind text, stamp text
@@ -49,49 +49,49 @@ SELECT q.n, {queue}, coalesce(s.fair, 1)
 
 -- name: fresh_lanes
 -- alone
--- takes: queue_id bigint, build_id text, most bigint
+-- takes: queue_id bigint, build_id text, keepers text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {holds_for_build} THEN 1 ELSE 0 END
   FROM lanes t {index lanes_fresh} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 1
  ORDER BY t.level, t.key LIMIT :most;
 
 -- name: fresh_lanes_of_routes
 -- alone
--- takes: queue_id bigint, routes text, most bigint
+-- takes: queue_id bigint, routes text, keepers text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {holds_of_routes} THEN 1 ELSE 0 END
   FROM lanes t {index lanes_fresh} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 1
  ORDER BY t.level, t.key LIMIT :most;
 
 -- name: stale_lanes
 -- alone
--- takes: queue_id bigint, build_id text, most bigint
+-- takes: queue_id bigint, build_id text, keepers text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {holds_for_build} THEN 1 ELSE 0 END
   FROM lanes t {index lanes_stale} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 2
  ORDER BY t.level, t.key LIMIT :most;
 
 -- name: stale_lanes_of_routes
 -- alone
--- takes: queue_id bigint, routes text, most bigint
+-- takes: queue_id bigint, routes text, keepers text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {holds_of_routes} THEN 1 ELSE 0 END
   FROM lanes t {index lanes_stale} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 2
  ORDER BY t.level, t.key LIMIT :most;
 
 -- name: lanes_due
 -- alone
--- takes: queue_id bigint, build_id text, now_ms bigint, most bigint
+-- takes: queue_id bigint, build_id text, keepers text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {holds_for_build} THEN 1 ELSE 0 END
   FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 3 AND t.open_at_ms <= :now_ms
  ORDER BY t.open_at_ms, t.level, t.key LIMIT :most;
 
 -- name: lanes_due_of_routes
 -- alone
--- takes: queue_id bigint, routes text, now_ms bigint, most bigint
+-- takes: queue_id bigint, routes text, keepers text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {holds_of_routes} THEN 1 ELSE 0 END
   FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 3 AND t.open_at_ms <= :now_ms
  ORDER BY t.open_at_ms, t.level, t.key LIMIT :most;
 
 -- name: least_lanes
 -- alone
--- takes: queue_id bigint, build_id text, from_level bigint, to_level bigint, most bigint
+-- takes: queue_id bigint, build_id text, keepers text, now_ms bigint, from_level bigint, to_level bigint, most bigint
 SELECT 1, {lane}, 1
   FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 0
    AND t.level BETWEEN :from_level AND :to_level
@@ -100,7 +100,7 @@ SELECT 1, {lane}, 1
 
 -- name: least_lanes_of_routes
 -- alone
--- takes: queue_id bigint, routes text, from_level bigint, to_level bigint, most bigint
+-- takes: queue_id bigint, routes text, keepers text, now_ms bigint, from_level bigint, to_level bigint, most bigint
 SELECT 1, {lane}, 1
   FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 0
    AND t.level BETWEEN :from_level AND :to_level
@@ -109,22 +109,22 @@ SELECT 1, {lane}, 1
 
 -- name: arrivals
 -- alone
--- takes: queue_id bigint, build_id text, now_ms bigint, from_level bigint, to_level bigint, most bigint
+-- takes: queue_id bigint, build_id text, keepers text, now_ms bigint, from_level bigint, to_level bigint, most bigint
 -- In order of arrival; tasks of keys that may not go are stepped over.
 SELECT 1, w.seq, {lane}, 1
   FROM tasks w CROSS JOIN lanes t
  WHERE w.queue_id = :queue_id AND w.state = 'ready' AND w.level BETWEEN :from_level AND :to_level
-   AND (w.compatibility IS NULL OR w.compatibility = :build_id)
+   AND (w.compatibility IS NULL OR w.compatibility = :build_id) AND {waits_for_keepers}
    AND t.queue_id = :queue_id AND t.level = w.level AND t.key = w.key
    AND (t.place < 3 OR (t.place = 3 AND t.open_at_ms <= :now_ms))
  ORDER BY w.level, w.seq LIMIT :most;
 
 -- name: arrivals_of_route
 -- alone
--- takes: queue_id bigint, route text, now_ms bigint, from_level bigint, to_level bigint, most bigint
+-- takes: queue_id bigint, route text, keepers text, now_ms bigint, from_level bigint, to_level bigint, most bigint
 SELECT 1, w.seq, {lane}, 1
   FROM tasks w CROSS JOIN lanes t
- WHERE w.queue_id = :queue_id AND w.route = :route AND w.state = 'ready'
+ WHERE w.queue_id = :queue_id AND w.route = :route AND w.state = 'ready' AND {waits_for_keepers}
    AND w.level BETWEEN :from_level AND :to_level
    AND t.queue_id = :queue_id AND t.level = w.level AND t.key = w.key
    AND (t.place < 3 OR (t.place = 3 AND t.open_at_ms <= :now_ms))
@@ -190,31 +190,32 @@ SELECT q.n, t.level, t.virtual, t.placed FROM {rows} JOIN clocks t ON t.queue_id
 
 -- name: take_tasks
 -- alone
--- takes: queue_id bigint, level bigint, key text, most bigint, build_id text
+-- takes: queue_id bigint, level bigint, key text, most bigint, build_id text, keepers text, now_ms bigint
 SELECT 1, {task}
   FROM tasks t
  WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key AND t.state = 'ready'
-   AND (t.compatibility IS NULL OR t.compatibility = :build_id)
+   AND (t.compatibility IS NULL OR t.compatibility = :build_id) AND {is_for_keepers}
  ORDER BY t.seq LIMIT :most {lock t};
 
 -- name: first_routes
 -- alone
--- takes: queue_id bigint, level bigint, key text, most bigint, routes text
+-- takes: queue_id bigint, level bigint, key text, most bigint, routes text, keepers text, now_ms bigint
 -- The routes whose heads have waited longest: no other route holds one of the lane's next `most` tasks.
 SELECT 1, h.route
   FROM (SELECT each_.value AS route, (
           SELECT t.seq FROM tasks t
            WHERE t.queue_id = :queue_id AND t.route = each_.value AND t.level = :level AND t.key = :key
-             AND t.state = 'ready' ORDER BY t.seq LIMIT 1) AS seq
+             AND t.state = 'ready' AND {is_for_keepers} ORDER BY t.seq LIMIT 1) AS seq
           FROM {each :routes}) h
  WHERE h.seq IS NOT NULL ORDER BY h.seq LIMIT :most;
 
 -- name: take_tasks_of_route
 -- alone
--- takes: queue_id bigint, level bigint, key text, most bigint, route text
+-- takes: queue_id bigint, level bigint, key text, most bigint, route text, keepers text, now_ms bigint
 SELECT 1, {task}
   FROM tasks t
  WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key AND t.route = :route AND t.state = 'ready'
+   AND {is_for_keepers}
  ORDER BY t.seq LIMIT :most {lock t};
 
 -- name: count_ready

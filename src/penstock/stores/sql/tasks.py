@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -36,6 +36,8 @@ _NEW = attrgetter(
     "attempt",
     "cost",
     "update_id",
+    "reserved_for",
+    "reserved_until_ms",
 )
 _CHANGING = attrgetter(
     "task_id",
@@ -56,6 +58,8 @@ _CHANGING = attrgetter(
     "claimed",
     "granted_at_ms",
     "retry_due_at_ms",
+    "reserved_for",
+    "reserved_until_ms",
 )
 SEPARATOR = "\x1f"
 """Stands in no name."""
@@ -111,11 +115,16 @@ class SqlTasks:
         return await self.ready_part(queue_id, fit) is not None
 
     async def ready_part(self, queue_id: QueueId, fit: Fit) -> Fit | None:
+        now = (keepers_of(fit), self._session.now_ms)
         if not fit.types:
-            return fit if await self._session.ask("any_ready_task", queue_id, fit.build_id) else None
-        rows = await self._session.ask("ready_routes", queue_id, routes_of(fit))
+            return fit if await self._session.ask("any_ready_task", queue_id, fit.build_id, *now) else None
+        rows = await self._session.ask("ready_routes", queue_id, routes_of(fit), *now)
         found = {str(row[1]).partition(SEPARATOR)[0] for row in rows}
-        return Fit(tuple(each for each in fit.types if each in found), fit.build_id) if found else None
+        return replace(fit, types=tuple(each for each in fit.types if each in found)) if found else None
+
+    async def reserved(self, queue_id: QueueId) -> Mapping[str, int]:
+        rows = await self._session.ask("reserved_tasks", queue_id, self._session.now_ms)
+        return {str(row[1]): int(row[2]) for row in rows}
 
     def insert(self, task: Task, standing: Standing) -> None:
         values: list[Any] = [*_NEW(task)]
@@ -165,6 +174,11 @@ def routes(fit: Fit) -> list[str]:
 
 def routes_of(fit: Fit) -> str:
     return msgspec.json.encode(routes(fit)).decode()
+
+
+def keepers_of(fit: Fit) -> str:
+    """The workers whose reserved tasks a fit takes, as one text."""
+    return SEPARATOR + SEPARATOR.join(fit.keepers) + SEPARATOR if fit.keepers else ""
 
 
 def types_of(fit: Fit) -> str:
