@@ -31,7 +31,8 @@ from penstock.engine.house import House
 from penstock.engine.signals import Signal
 from penstock.engine.sweepers.sweeper import BATCH, Sweeper
 from penstock.engine.updates import Asked
-from penstock.engine.workflow_reports import TURNED_BACK_MAX, WAITING_FOR_HISTORY
+from penstock.engine.recording import TURNED_BACK_MAX
+from penstock.engine.workflow_reports import WAITING_FOR_HISTORY
 from penstock.errors import Conflict, LeaseLost, PenstockError, Reason
 from penstock.ports.store import Tx
 from tests.engine.scene import DONE, NOTHING, WORKFLOW, Scene, a_start

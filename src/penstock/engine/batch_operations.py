@@ -109,9 +109,9 @@ async def _one(house: House, batch: Batch, run: Run) -> PenstockError | None:
         else:
             end = End(batch.act.value)
             await closing.end_run(house, run.namespace, run.workflow_id, end, batch.reason, run.run_id)
-    except Unavailable:
-        raise
     except PenstockError as error:
+        if isinstance(error, Unavailable) and error.reason is not Reason.RUN_IS_ENDING:
+            raise
         return error
     return None
 

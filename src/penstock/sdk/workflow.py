@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Mu
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Generic, NoReturn, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from penstock.sdk import definitions
 from penstock.sdk.converting import DEFAULT as PLAIN
@@ -52,6 +52,7 @@ __all__ = [
     "ParentClosePolicy",
     "ParentInfo",
     "ReadOnlyError",
+    "UpdateMethod",
     "all_handlers_finished",
     "as_completed",
     "continue_as_new",
@@ -98,6 +99,9 @@ __all__ = [
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
 # ── what a workflow is made of ──────────────────────────────────────────────────────────────────────────────
@@ -180,10 +184,20 @@ def query(fn: Any = None, *, name: str | None = None, dynamic: bool = False) -> 
     return _handler("query", fn, name, dynamic=dynamic, check=check)
 
 
+class UpdateMethod(Protocol[P, R_co]):
+    """A method that carries out an update; `validator` marks the one that may refuse it before it is recorded."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    def validator(self, check: F) -> F: ...
+
+
 @overload
-def update(fn: F) -> F: ...
+def update(fn: Callable[P, R]) -> UpdateMethod[P, R]: ...
 @overload
-def update(*, name: str | None = None, dynamic: bool = False) -> Callable[[F], F]: ...
+def update(
+    *, name: str | None = None, dynamic: bool = False
+) -> Callable[[Callable[P, R]], UpdateMethod[P, R]]: ...
 def update(fn: Any = None, *, name: str | None = None, dynamic: bool = False) -> Any:
     """Mark a method that carries out an update and answers it. `@that_method.validator` may refuse it before."""
 

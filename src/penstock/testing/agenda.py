@@ -83,6 +83,7 @@ class Agenda:
 
     async def keep_company(self) -> None:
         """Workers are still there after time has passed, and hold what they held: they would have said so."""
+        leases = self._house.settings.leases
 
         async def operation(tx: Tx) -> None:
             for namespace in await tx.namespaces.list():
@@ -91,10 +92,8 @@ class Agenda:
             for task_id in await tx.tasks.expired(FOR_EVER_MS, 100 * AT_ONCE):
                 task = await tx.tasks.lock(task_id)
                 assert task is not None
-                times = self._house.settings.polls
-                lease_ms = (
-                    times.workflow_lease_ms if task.kind is TaskKind.WORKFLOW else times.activity_lease_ms
-                )
+                is_workflow = task.kind is TaskKind.WORKFLOW
+                lease_ms = leases.workflow_lease_ms if is_workflow else leases.activity_lease_ms
                 tx.tasks.save(renew(task, tx.now_ms, lease_ms), TaskState.LEASED)
 
         await self._house.store.transact(operation, key="testing")

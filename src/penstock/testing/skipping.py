@@ -86,9 +86,12 @@ class Skipper:
             if not self._is_wanted:
                 await self._traffic.stirred_since(moves, 3600)
                 continue
-            await self.rest()
-            if self._is_wanted:
-                await self._skip(explain)
+            try:
+                await self.rest()
+                if self._is_wanted:
+                    await self._skip(explain)
+            except Exception as error:
+                self._break(error)
 
     @property
     def _is_wanted(self) -> bool:
@@ -132,6 +135,12 @@ class Skipper:
             if wait in self._traffic.waits and not wait.given_up.done():
                 wait.given_up.set_exception(error)
                 self._traffic.waits.discard(wait)
+
+    def _break(self, error: Exception) -> None:
+        """Time cannot pass: tell all who wait for it, so that none waits for ever."""
+        for each in [*self._sleeps, *(wait.given_up for wait in self._traffic.waits)]:
+            if not each.done():
+                each.set_exception(error)
 
     def _tell_of_standstill(self) -> None:
         if not self._told_of_standstill:

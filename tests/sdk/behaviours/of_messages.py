@@ -160,8 +160,9 @@ class Dynamic:
 async def _(scene: Scene) -> None:
     handle = await scene.start(Dynamic.run)
     await handle.signal("left", args=[1, 2])
+    while await scene.ask(handle, "how", 7) != ["how", [7], 1]:
+        await asyncio.sleep(0.03)
     assert await scene.update(handle, "right", "x") == 2
-    assert await scene.ask(handle, "how", 7) == ["how", [7], 2]
     await handle.signal("done")
     assert await handle.result() == [
         ["signal", "left", [1, 2]],

@@ -25,7 +25,7 @@ from tests.support.live import migrate, running, server
 from tests.support.servers import Server, create_database, drop_database
 
 SHORT_LEASES = {
-    "DW_WORKFLOW_TASK_TIMEOUT": "1",
+    "DW_WORKFLOW_TASK_TIMEOUT": "2",
     "DW_ACTIVITY_TASK_TIMEOUT": "2",
     "DW_QUERY_TASK_TIMEOUT": "5",
     "DW_WORKER_STALE_AFTER_SECONDS": "5",
@@ -100,6 +100,7 @@ async def _show(each: Behaviour, scene: Scene) -> str | None:
     try:
         async with asyncio.timeout(PATIENCE_S):
             await each.script(scene)
+        print("TOOK", round(time.monotonic()-began,1), each.sentence)
     except Exception as error:
         took = time.monotonic() - began
         shown = [_shown((await handle.fetch_history()).events) for handle in scene.handles]

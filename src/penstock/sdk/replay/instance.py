@@ -72,6 +72,7 @@ class WorkflowRun:
         self._ended = False
         """Whether the history says so."""
         self._is_silent = False
+        self._recorded_through: int | None = None
         self._last_step = 0
         self.seen = 0
         """The last event that was looked at."""
@@ -124,17 +125,23 @@ class WorkflowRun:
         ahead = [Event.read(line) for line in lines if int(line["sequence"]) > self.seen]
         return not any(named.comes_in(event) for event in ahead) and int(lines[-1]["sequence"]) >= self.seen
 
+    def keep(self, through: int) -> None:
+        """The server has recorded what was sent, up to an event; of that it will tell nothing more."""
+        self._recorded_through = through
+
     def _skip_echo(self, events: Sequence[Event]) -> None:
         """A server that knows what this run was sent does not repeat what it recorded of it: it is as it was asked."""
-        if self._sent is None or not events or events[0].sequence <= self.seen + 1:
+        through, self._recorded_through = self._recorded_through, None
+        if self._sent is None or not events or events[0].sequence == self.seen + 1:
             return
-        skipped = events[0].sequence - self.seen - 1
-        if skipped <= len(self._sent):
-            raise WorkflowTaskError(f"event {events[0].sequence} of the history does not follow event {self.seen}")
+        if through is None or events[0].sequence != through + 1:
+            raise WorkflowTaskError(
+                f"event {events[0].sequence} of the history does not follow event {self.seen}"
+            )
         steps = [each.step for each in self._sent if each.step is not None]
         self._last_step = max([self._last_step, *steps])
         self._sent, self._expected = None, None
-        self.seen += skipped
+        self.seen = through
 
     def _note_patches(self, events: Sequence[Event]) -> None:
         """Markers decide at the first call, which may come before the event is reached."""
@@ -233,7 +240,7 @@ class WorkflowRun:
         runtime.loop.on_error = self._note_error
         definition = self._definition
         arguments = self._arguments(started)
-        self._handlers = Handlers(runtime, definition)
+        self._handlers = Handlers(runtime, definition, self._interceptors)
         with self._running(is_replaying=is_replaying):
             take = arguments if definition.takes_input else ()
             runtime.instance = definition.cls(*take)

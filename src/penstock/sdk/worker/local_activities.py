@@ -20,6 +20,10 @@ ATTEMPTS_TOLD_MAX = 100
 """So many attempts are told in the history: the last ones."""
 
 
+class WorkerStops(Exception):
+    """A local activity was ended because its worker stops. Its workflow task has not been decided."""
+
+
 class LocalActivities:
     """Runs what workflow code asked for locally, each in a place of its own."""
 
@@ -34,6 +38,8 @@ class LocalActivities:
         while True:
             began = time.monotonic()
             outcome = await self._attempt(request, task, terms, len(attempts) + 1, ends_at)
+            if outcome["action"] == "drop":
+                raise WorkerStops
             attempts.append(_told(request, outcome, len(attempts) + 1, time.monotonic() - began))
             pause_s = terms.pause_s(outcome, len(attempts), ends_at)
             if pause_s is None:
