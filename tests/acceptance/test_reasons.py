@@ -304,6 +304,22 @@ async def ended_already(scene: Cluster) -> Reply:
     return await scene.post("/api/workflows/order-1/terminate", {})
 
 
+@provokes(Reason.RUN_IS_ENDING)
+async def signalled_whenever_it_would_end(scene: Cluster) -> Reply:
+    (await scene.start("order-1")).expect(201)
+    worker = await scene.worker("w1")
+    for _ in range(20):
+        task = await worker.take()
+        reply = await scene.post("/api/workflows/order-1/signal/poke", {})
+        if reply.status != 202:
+            break
+        (await worker.finish(task)).expect(409, "task_not_leased")
+    assert reply.headers["Retry-After"] == "1"
+    (await worker.finish(task)).expect(200)
+    (await scene.post("/api/workflows/order-1/signal/poke", {})).expect(409, "run_not_active")
+    return reply
+
+
 @provokes(Reason.ACTIVITY_NOT_FOUND)
 async def no_activity(scene: Cluster) -> Reply:
     return await scene.get("/api/activities/nobody")

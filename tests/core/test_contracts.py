@@ -40,7 +40,7 @@ def test_a_worker_for_activities_alone_does_not_leave_anything_unsaid():
     silent = a_worker(workflow_types=(), advertised={})
     assert contracts.of_type([knows(), silent], "Order").names("signal") is None
     for_activities = a_worker(workflow_types=(), workflow_slots=0, advertised={})
-    assert contracts.of_type([knows(), for_activities], "Order").names("signal") == {"go", "stop"}
+    assert contracts.of_type([knows(), for_activities], "Order").names("signal") == frozenset({"go", "stop"})
 
 
 def test_an_update_is_validated_though_another_worker_says_nothing_or_the_one_that_wants_to_is_away():

@@ -438,7 +438,7 @@ async def test_a_batch_asks_each_run_to_end(scene: Scene):
     runs = [await a_run(scene, workflow_id=f"order-{number}") for number in range(3)]
     batch = Batch(Act.CANCEL, Wanted("default"), "b1", "enough")
     outcome = await batch_operations.carry_out(scene.house, batch, None, 10)
-    assert outcome.acted == 3
+    assert (outcome.acted, outcome.asked) == (3, 3)
     for run in runs:
         assert (await scene.types(run.run_id))[-1] == "CancelRequested"
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 from penstock import RetryPolicy, Worker, activity, workflow
 from penstock.testing import WorkflowEnvironment
@@ -193,6 +195,6 @@ WORKFLOWS = [
 ]
 
 
-def a_worker(env: WorkflowEnvironment, *activities: object) -> Worker:
+def a_worker(env: WorkflowEnvironment, *activities: Callable[..., Any]) -> Worker:
     """A worker that knows all workflows, and these activities."""
     return Worker(env.client, task_queue=QUEUE, workflows=WORKFLOWS, activities=activities or (charge, work))

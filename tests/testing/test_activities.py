@@ -61,9 +61,7 @@ async def test_an_activity_that_runs_holds_the_clock(env: WorkflowEnvironment) -
         return f"{env.now() - began}"
 
     async with a_worker(env, mocked(work, side_effect=slow)):
-        sleeper = asyncio.ensure_future(
-            env.client.execute_workflow(Sleeper.run, 1, id="s", task_queue=QUEUE)
-        )
+        sleeper = asyncio.ensure_future(env.client.execute_workflow(Sleeper.run, 1, id="s", task_queue=QUEUE))
         held = asyncio.ensure_future(env.client.execute_workflow(Unwatched.run, id="u", task_queue=QUEUE))
         await runs.wait()
         for _ in range(500):

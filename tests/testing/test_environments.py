@@ -39,10 +39,9 @@ async def test_an_environment_knows_nothing_of_the_one_before() -> None:
 
 async def test_nothing_of_an_environment_goes_on_after_it() -> None:
     before, threads = asyncio.all_tasks(), threading.active_count()
-    async with await WorkflowEnvironment.start_time_skipping() as env:
-        async with a_worker(env):
-            await env.client.execute_workflow(Sleeper.run, 1, id="s", task_queue=QUEUE)
-            await env.client.start_workflow(Forever.run, id="f", task_queue=QUEUE)
+    async with await WorkflowEnvironment.start_time_skipping() as env, a_worker(env):
+        await env.client.execute_workflow(Sleeper.run, 1, id="s", task_queue=QUEUE)
+        await env.client.start_workflow(Forever.run, id="f", task_queue=QUEUE)
     for _ in range(10):
         await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
@@ -75,19 +74,17 @@ async def test_the_same_test_goes_the_same_way_every_time() -> None:
 
     async def history() -> list[tuple[str, str]]:
         start = datetime(2030, 1, 1, tzinfo=UTC)
-        async with await WorkflowEnvironment.start_time_skipping(start_time=start) as env:
-            async with a_worker(env, mocked(charge, returns="ok")):
-                handles = [
-                    await env.client.start_workflow(Approval.run, id=f"a-{n}", task_queue=QUEUE)
-                    for n in range(5)
-                ]
-                payments = [
-                    env.client.execute_workflow(Payment.run, "o", id=f"p-{n}", task_queue=QUEUE)
-                    for n in range(5)
-                ]
-                await asyncio.gather(*payments, *(handle.result() for handle in handles))
-                events = [event for each in handles for event in (await each.fetch_history()).events]
-                return [(event["event_type"], event["timestamp"]) for event in events]
+        skipping = await WorkflowEnvironment.start_time_skipping(start_time=start)
+        async with skipping as env, a_worker(env, mocked(charge, returns="ok")):
+            handles = [
+                await env.client.start_workflow(Approval.run, id=f"a-{n}", task_queue=QUEUE) for n in range(5)
+            ]
+            payments = [
+                env.client.execute_workflow(Payment.run, "o", id=f"p-{n}", task_queue=QUEUE) for n in range(5)
+            ]
+            await asyncio.gather(*payments, *(handle.result() for handle in handles))
+            events = [event for each in handles for event in (await each.fetch_history()).events]
+            return [(event["event_type"], event["timestamp"]) for event in events]
 
     first = await history()
     for _ in range(3):

@@ -46,18 +46,17 @@ async def test_a_mock_answers_with_what_a_function_makes_of_the_arguments(env: W
         assert await env.client.execute_workflow(Payment.run, "ab", id="p", task_queue=QUEUE) == "abab"
 
 
-async def test_the_mock_of_a_function_that_runs_in_a_thread_runs_in_the_loop(env: WorkflowEnvironment) -> None:
+async def test_the_mock_of_a_function_that_runs_in_a_thread_runs_in_the_loop(
+    env: WorkflowEnvironment,
+) -> None:
     async def measured(name: str) -> int:
-        await env.sleep(MINUTE)
+        await env.sleep(MINUTE / 2)
         return 4
 
     began = env.now()
     async with a_worker(env, mocked(look_up, side_effect=measured)):
-        with env.auto_time_skipping_disabled():
-            handle = await env.client.start_workflow(LookUp.run, "name", id="l", task_queue=QUEUE)
-            await env.sleep(MINUTE)
-        assert await handle.result() == 4
-    assert env.now() == began + MINUTE
+        assert await env.client.execute_workflow(LookUp.run, "name", id="l", task_queue=QUEUE) == 4
+    assert env.now() == began + MINUTE / 2
 
 
 async def test_the_mock_of_a_method_needs_no_object_and_keeps_its_types(env: WorkflowEnvironment) -> None:
@@ -69,8 +68,9 @@ async def test_the_mock_of_a_method_needs_no_object_and_keeps_its_types(env: Wor
 
 
 def test_a_mock_has_the_name_and_the_shape_of_its_activity() -> None:
-    real, mock = ActivityDefinition.must_be(Shop().sell), ActivityDefinition.to_run(
-        mocked(Shop().sell, returns=Order("", 0))
+    real, mock = (
+        ActivityDefinition.must_be(Shop().sell),
+        ActivityDefinition.to_run(mocked(Shop().sell, returns=Order("", 0))),
     )
     assert (mock.name, mock.parameters, mock.required) == (real.name, real.parameters, real.required)
     assert (mock.arg_types, mock.ret_type) == (real.arg_types, real.ret_type)

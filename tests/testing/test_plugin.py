@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-A_TEST = '''
+A_TEST = """
 from datetime import timedelta
 
 import pytest
@@ -37,8 +37,8 @@ async def test_a_month_passes(penstock_env, penstock_client):
 @pytest.mark.asyncio
 async def test_each_test_has_an_environment_of_its_own(penstock_client):
     assert [each async for each in penstock_client.list_workflows()] == []
-'''
-LAZY = '''
+"""
+LAZY = """
 import sys
 
 
@@ -46,13 +46,13 @@ def test_the_plugin_loads_nothing_by_itself():
     assert "penstock.testing.plugin" in sys.modules
     loaded = [name for name in sys.modules if name.startswith("penstock.") and "testing" not in name]
     assert loaded == []
-'''
+"""
 
 
 def run(folder: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_it.py").write_text(text)
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "penstock.testing.plugin", *arguments, "test_it.py"],
+        [sys.executable, "-m", "pytest", "-q", *arguments, "-p", "penstock.testing.plugin", "test_it.py"],
         cwd=folder,
         env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
         capture_output=True,
@@ -64,12 +64,12 @@ def run(folder: Path, text: str, *arguments: str) -> subprocess.CompletedProcess
 
 @pytest.mark.parametrize("mode", ["strict", "auto"])
 def test_the_fixtures_work_in_each_mode_of_pytest_asyncio(tmp_path: Path, mode: str) -> None:
-    ran = run(tmp_path, A_TEST, "-p", "pytest_asyncio", "-o", f"asyncio_mode={mode}")
+    ran = run(tmp_path, A_TEST, "-p", "pytest_asyncio.plugin", "-o", f"asyncio_mode={mode}")
     assert "2 passed" in ran.stdout, ran.stdout + ran.stderr
 
 
 def test_the_plugin_loads_nothing_until_a_fixture_is_used(tmp_path: Path) -> None:
-    ran = run(tmp_path, LAZY, "-p", "pytest_asyncio")
+    ran = run(tmp_path, LAZY, "-p", "pytest_asyncio.plugin")
     assert "1 passed" in ran.stdout, ran.stdout + ran.stderr
 
 

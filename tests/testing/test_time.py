@@ -8,19 +8,21 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from penstock.sdk.failures import WorkflowFailureError
-from penstock.testing import NothingWillHappenError, WorkflowEnvironment
+from penstock.testing import NothingWillHappenError, TooManySkipsError, WorkflowEnvironment, mocked
 from tests.testing.flows import (
     DAY,
     QUEUE,
     Approval,
     Careful,
     Forever,
+    LookUp,
     Monthly,
     Parent,
     Payment,
     Sleeper,
     TwoTimers,
     a_worker,
+    look_up,
 )
 
 NEW_YEAR = datetime(2030, 1, 1, tzinfo=UTC)
@@ -53,7 +55,9 @@ async def test_two_timers_ring_in_the_order_of_their_moments(env: WorkflowEnviro
     assert rung == ["early", "late"]
 
 
-async def test_workflows_that_wait_together_end_in_the_order_of_their_moments(env: WorkflowEnvironment) -> None:
+async def test_workflows_that_wait_together_end_in_the_order_of_their_moments(
+    env: WorkflowEnvironment,
+) -> None:
     began = env.now()
     ended: list[int] = []
 
@@ -226,14 +230,25 @@ async def test_a_standalone_activity_without_a_worker_is_waited_for_in_vain(env:
         await handle.result()
 
 
+async def test_what_is_tried_for_ever_is_not_waited_for_for_ever() -> None:
+    skipping = await WorkflowEnvironment.start_time_skipping(skips_max=50)
+    async with skipping as env, a_worker(env, mocked(look_up, side_effect=RuntimeError("never"))):
+        with pytest.raises(TooManySkipsError, match=r"skipped 50 times.*'l'.*maximum_attempts"):
+            await env.client.execute_workflow(LookUp.run, "name", id="l", task_queue=QUEUE)
+        await env.client.get_workflow_handle("l").terminate()
+        assert await env.client.execute_workflow(Sleeper.run, 1, id="s", task_queue=QUEUE) == env.now()
+
+
 async def test_somebody_who_acts_soon_is_waited_for() -> None:
-    async with await WorkflowEnvironment.start_time_skipping(patience=timedelta(seconds=30)) as env:
-        async with a_worker(env):
-            handle = await env.client.start_workflow(Forever.run, id="f", task_queue=QUEUE)
-            waiting = asyncio.ensure_future(handle.result())
-            await asyncio.to_thread(lambda: None)
-            await handle.signal(Forever.end)
-            assert await waiting == "over"
+    async with (
+        await WorkflowEnvironment.start_time_skipping(patience=timedelta(seconds=30)) as env,
+        a_worker(env),
+    ):
+        handle = await env.client.start_workflow(Forever.run, id="f", task_queue=QUEUE)
+        waiting = asyncio.ensure_future(handle.result())
+        await asyncio.to_thread(lambda: None)
+        await handle.signal(Forever.end)
+        assert await waiting == "over"
 
 
 async def test_a_result_that_is_not_waited_for_any_longer_moves_no_clock(env: WorkflowEnvironment) -> None:

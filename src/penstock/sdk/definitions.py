@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.sdk.failures import FailureError
+
 DEFINITION = "__penstock_workflow__"
 RUN = "__penstock_run__"
 INIT = "__penstock_init__"
@@ -71,6 +73,10 @@ class WorkflowDefinition:
     failure_exception_types: tuple[type[BaseException], ...] = ()
     is_guarded: bool = True
     fingerprint: str = ""
+
+    def fails_by(self, error: BaseException) -> bool:
+        """Whether an error that leaves the code is a failure of the run; any other is a mistake in the code."""
+        return isinstance(error, (FailureError, TimeoutError, *self.failure_exception_types))
 
     @staticmethod
     def of(cls: type) -> WorkflowDefinition:

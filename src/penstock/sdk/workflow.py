@@ -96,6 +96,7 @@ __all__ = [
     "wait_condition",
 ]
 
+LOCAL_LASTS_MAX = timedelta(minutes=1)
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -267,7 +268,9 @@ def time_ns() -> int:
 
 def random() -> dice.Random:
     """Dice that fall the same way in each replay."""
-    return current().random
+    runtime = current()
+    runtime.check_writable("workflow.random()")
+    return runtime.random
 
 
 def uuid4() -> uuid.UUID:
@@ -547,14 +550,18 @@ def start_local_activity(
     retry_policy: RetryPolicy | None = None,
     summary: str | None = None,
 ) -> StepFuture[Any]:
-    """Start an activity in the worker that runs this code, within the workflow task: for short work without a queue."""
+    """Start an activity in the worker that runs this code, within the workflow task: for short work without a queue.
+
+    Until it has ended nothing else of the run moves: no timer, signal or result is heard, and what was asked for before
+    is not sent. It may take a minute with all attempts, unless `schedule_to_close_timeout` says otherwise.
+    """
     runtime = current()
     called = activity_named(activity)
     arguments = called.arguments(arg, args)
     envelope = runtime.converter.encode_arguments(arguments, f'activity "{called.name}"')
     options = {
         "retry_policy": retry_policy or RetryPolicy(),
-        "schedule_to_close_timeout": schedule_to_close_timeout,
+        "schedule_to_close_timeout": schedule_to_close_timeout or LOCAL_LASTS_MAX,
         "start_to_close_timeout": start_to_close_timeout,
         "summary": summary,
     }
@@ -786,6 +793,7 @@ def _set(
     validator: Callable[..., Any] | None = None,
 ) -> None:
     runtime = current()
+    runtime.check_writable(f"workflow.set_{kind}_handler()")
     made: Handler | None = None
     if handler is not None:
         made = definitions.handler_from(kind, name, handler, validator)

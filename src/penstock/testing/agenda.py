@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from penstock.core.model import Namespace, TaskKind, TaskState, Worker
+from penstock.core.model import ActivityId, Namespace, TaskKind, TaskState, Worker
 from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.leases import renew
 from penstock.engine import activity_reports
@@ -109,9 +109,9 @@ class Agenda:
         if self._held_ms:
             await self._look_again()
 
-    async def _overdue_activities(self) -> list[str]:
-        async def operation(tx: Tx) -> list[str]:
-            return list(await tx.activities.overdue(tx.now_ms, AT_ONCE))
+    async def _overdue_activities(self) -> Sequence[ActivityId]:
+        async def operation(tx: Tx) -> Sequence[ActivityId]:
+            return await tx.activities.overdue(tx.now_ms, AT_ONCE)
 
         return await self._house.store.read(operation)
 

@@ -189,14 +189,16 @@ def _local(body: dict[str, Any]) -> RecordLocalActivity:
         "exception_class": request.exception_type,
         "non_retryable": None if request.outcome == "completed" else bool(request.non_retryable),
         "timeout_kind": request.timeout_kind,
+        "exception": None if request.outcome == "completed" else request.exception,
     }
+    numbered = {} if request.local_number is None else {"local_number": request.local_number}
     return RecordLocalActivity(
         activity_type=request.activity_type,
         outcome=request.outcome,
         arguments=_arguments(request.arguments),
         result=_value(request.result, "result") if request.outcome == "completed" else None,
         told={name: value for name, value in told.items() if value is not None},
-        extra=_extra(body),
+        extra=_extra(body) | numbered,
     )
 
 

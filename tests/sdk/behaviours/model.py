@@ -83,7 +83,8 @@ class ModelServer:
         self._record("ChildRunStarted", sequence=step, child_workflow_type=kind)
 
     def _on_record_local_activity(self, command: Json) -> None:
-        said = {"sequence": self._step(), "activity_type": command["activity_type"], "execution_mode": "local"}
+        said = {"sequence": self._step(), "execution_mode": "local"}
+        said |= {name: command[name] for name in ("activity_type", "local_number")}
         self._record("ActivityScheduled", **said)
         if command["outcome"] == "completed":
             self._record("ActivityCompleted", **said, result=command["result"])
@@ -184,6 +185,7 @@ class Worker:
         with_echo = random.Random(f"{server.seed} echo {len(server.events)}").random() < 0.5
         assert self._run is not None
         self._through = self._run.seen if with_echo else len(server.events)
+        self._run.keep(len(server.events))
         if server.end is not None or self._dies():
             self._forget()
 

@@ -101,6 +101,9 @@ async def _show(each: Behaviour, scene: Scene) -> str | None:
         async with asyncio.timeout(PATIENCE_S):
             await each.script(scene)
         print("TOOK", round(time.monotonic()-began,1), each.sentence)
+        if time.monotonic()-began > 12:
+            for h in scene.handles[:1]:
+                print("HIST", each.sentence, [(e["event_type"], e["recorded_at"][17:23]) for e in (await h.fetch_history()).events])
     except Exception as error:
         took = time.monotonic() - began
         shown = [_shown((await handle.fetch_history()).events) for handle in scene.handles]

@@ -273,7 +273,8 @@ def _record_local_activity(stage: Stage, command: RecordLocalActivity) -> None:
         ended |= {
             "failure_category": _CATEGORIES[command.outcome],
             "failure_id": f"{identity}-f1",
-            "exception": {
+            "exception": command.told.get("exception")
+            or {
                 "type": command.told.get("exception_type"),
                 "class": command.told.get("exception_type"),
                 "message": command.told.get("message"),

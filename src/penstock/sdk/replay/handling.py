@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.sdk.definitions import Handler, WorkflowDefinition
-from penstock.sdk.failures import ApplicationError, FailureError, failure_fields
+from penstock.sdk.failures import ApplicationError, ConversionError, FailureError, failure_fields
 from penstock.sdk.replay import events as named
 from penstock.sdk.replay.events import Event
 from penstock.sdk.replay.interception import (
@@ -89,9 +89,25 @@ class Handlers:
         if handler is None:
             self._unheard.append(event)
             return
-        arguments = self._arguments(handler, name, event.payload.get("arguments"))
+        try:
+            arguments = self._arguments(handler, name, event.payload.get("arguments"))
+        except (FailureError, ConversionError) as error:
+            self._drop(name, error)
+            return
         heard = self._inbound.handle_signal(HandlerInput(name, arguments, handler))
         self._begin(heard, f"signal {name}", self._end_signal)
+
+    def _drop(self, name: str, error: Exception) -> None:
+        """A signal that the handler cannot take must not hold up the run: it is dropped, in every replay alike."""
+        if not self._runtime.is_silent:
+            info = self._runtime.info
+            self._runtime.log.error(
+                "Signal %r of workflow %s (run %s) was dropped: %s",
+                name,
+                info.workflow_id,
+                info.run_id,
+                error,
+            )
 
     def _update(self, event: Event) -> None:
         name, update_id = str(event.payload.get("update_name")), str(event.payload.get("update_id"))
@@ -104,7 +120,7 @@ class Handlers:
             return
         try:
             arguments = self._arguments(handler, name, event.payload.get("arguments"))
-        except FailureError as error:
+        except (FailureError, ConversionError) as error:
             self._fail_update(update_id, name, error)
             return
 
@@ -138,10 +154,14 @@ class Handlers:
             return
         error = task.exception()
         if error is None:
-            result = self._runtime.converter.encode(task.result(), f'result of update "{name}"')
+            try:
+                result = self._runtime.converter.encode(task.result(), f'result of update "{name}"')
+            except ConversionError as refusal:
+                self._fail_update(update_id, name, refusal)
+                return
             body = {"update_id": update_id, "result": result}
             self._runtime.ask(Kind.COMPLETE_UPDATE, body, name=name, facts={"update_id": update_id})
-        elif isinstance(error, (FailureError, *self._definition.failure_exception_types)):
+        elif self._definition.fails_by(error):
             self._fail_update(update_id, name, error)
         else:
             self._error = self._error or error

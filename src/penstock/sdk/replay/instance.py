@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 
 from penstock.sdk.converting import DataConverter
 from penstock.sdk.definitions import WorkflowDefinition
-from penstock.sdk.failures import FailureError, failure_fields
+from penstock.sdk.failures import failure_fields
 from penstock.sdk.replay import events as named
 from penstock.sdk.replay.continuing import ContinueAsNewError
 from penstock.sdk.replay.events import Event
@@ -38,6 +39,20 @@ class Activation:
     local: list[LocalRequest] = field(default_factory=list)
     closes: bool = False
     """Whether the run ends with these commands."""
+
+
+def _ended_by(error: BaseException) -> WorkflowTaskError:
+    """What no code may do to its worker is an error of its task."""
+    return WorkflowTaskError(
+        f"workflow code raised {type(error).__name__} ({error}); let it return, or raise an ApplicationError"
+    )
+
+
+def _continues(error: BaseException) -> ContinueAsNewError | None:
+    """The wish to continue as new, also where a group of tasks has wrapped it."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error if isinstance(error, ContinueAsNewError) else None
 
 
 class WorkflowRun:
@@ -178,7 +193,7 @@ class WorkflowRun:
         if self._expected is not None:
             self._expected.check_over()
         if self._sent is None:
-            self._activate(is_replaying=True)
+            self._activate(is_replaying=True, through=marker.sequence - 1)
         assert self._runtime is not None
         commands, self._sent = self._sent or [], None
         self._expected = Expected(self._runtime, commands, self._more_by_local, marker.sequence)
@@ -186,11 +201,12 @@ class WorkflowRun:
     def _more_by_local(self, event: Event, told: Json) -> list[Command]:
         """On replay: a local activity ends as it was recorded; what the code asks for then."""
         runtime = self._live()
-        request_id = runtime.next_local(str(event.payload.get("activity_type")))
+        said = event.payload
+        request_id = runtime.local_numbered(said.get("local_number"), said.get("activity_type"))
         if request_id is None:
             raise NonDeterminismError(event.sequence, event.in_words(), "no such local activity")
         with self._running(is_replaying=True):
-            runtime.end_local(request_id, told, event)
+            runtime.end_local(request_id, told)
             runtime.run()
         runtime.local.clear()
         self._look_at_end()
@@ -198,14 +214,15 @@ class WorkflowRun:
 
     # ── an activation ───────────────────────────────────────────────────────────────────────────────────
 
-    def _activate(self, *, is_replaying: bool) -> None:
+    def _activate(self, *, is_replaying: bool, through: int | None = None) -> None:
+        """Let the code go on with what came in, up to an event (the last one that was taken in)."""
         inputs, self._inputs = self._inputs, []
         if self._runtime is None:
             self._start(inputs, is_replaying=is_replaying)
         runtime = self._live()
         if inputs:
             runtime.set_now(inputs[-1].at)
-        runtime.info.history_length = self.seen
+        runtime.info.history_length = self.seen if through is None else through
         with self._running(is_replaying=is_replaying):
             self._apply(inputs)
             runtime.run()
@@ -269,8 +286,9 @@ class WorkflowRun:
         runtime = self._live()
         runtime.is_replaying = is_replaying
         runtime.is_silent = is_replaying or self._is_silent
-        before = asyncio._get_running_loop()
+        before, hooks = asyncio._get_running_loop(), sys.get_asyncgen_hooks()
         asyncio._set_running_loop(runtime.loop)
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=runtime.loop.finish)
         try:
             with giving_way_within(self._stuck_after_s):
                 if is_replaying or not self._is_guarded:
@@ -280,10 +298,13 @@ class WorkflowRun:
                         yield
                     if watch.violation is not None:
                         raise watch.violation
-        except BaseException:
+        except BaseException as error:
             runtime.is_silent = True  # what is left of the code is of no interest
+            if isinstance(error, SystemExit | GeneratorExit):
+                raise _ended_by(error) from error
             raise
         finally:
+            sys.set_asyncgen_hooks(*hooks)
             asyncio._set_running_loop(before)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────
@@ -324,10 +345,13 @@ class WorkflowRun:
 
     def _failed(self, error: BaseException) -> tuple[Kind, Json]:
         """A failure that was meant ends the run; any other error is a mistake, and the task is tried again."""
-        if isinstance(error, ContinueAsNewError):
-            return Kind.CONTINUE, error.body
-        if isinstance(error, (FailureError, *self._definition.failure_exception_types)):
+        again = _continues(error)
+        if again is not None:
+            return Kind.CONTINUE, again.body
+        if self._definition.fails_by(error):
             return Kind.FAIL, failure_fields(error, self._converter)
+        if not isinstance(error, Exception):
+            raise _ended_by(error) from error
         raise error
 
     def _asked(self) -> Activation:

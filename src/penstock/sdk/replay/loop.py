@@ -55,6 +55,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.tasks: dict[int, WorkflowTask[Any]] = {}
         """Tasks that have not ended, by number: they are kept alive here."""
         self.on_error: Callable[[dict[str, Any]], None] = lambda _: None
+        self.check_writable: Callable[[str], None] = lambda _: None
+        """Raises where the code may only look."""
 
     def set_time(self, now_ms: int) -> None:
         self._now_s = now_ms / 1000
@@ -122,6 +124,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
         **_: Any,
     ) -> WorkflowTask[T]:
+        self.check_writable("tasks")
         number = self._next_number()
         task: WorkflowTask[T] = WorkflowTask.__new__(WorkflowTask)
         task.number = number
@@ -167,6 +170,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     async def shutdown_asyncgens(self) -> None:
         return None
+
+    def finish(self, generator: Any) -> None:
+        """Called by Python for an async generator that nobody reads any more: its end is part of the code."""
+        if not self._closed:
+            self.create_task(generator.aclose(), name="end of a generator")
 
     # ── what workflow code must not do ──────────────────────────────────────────────────────────────────
 

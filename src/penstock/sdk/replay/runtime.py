@@ -25,6 +25,10 @@ from penstock.sdk.replay.problems import NotInWorkflowError, ReadOnlyError
 from penstock.sdk.replay.steps import TERMINAL, Command, Kind, StepFuture, where
 
 _STARTED_LATER = ("ActivityCompleted", "ChildRunCompleted")
+LOCAL_TOLD = ("message", "exception_type", "non_retryable", "timeout_kind", "exception")
+"""What is heard of a local activity that did not succeed, when it happens and in every replay."""
+_CATEGORIES = {"failed": "activity", "timed_out": "timeout", "cancelled": "cancelled"}
+_LOCAL_ENDS = {"failed": "ActivityFailed", "timed_out": "ActivityTimedOut", "cancelled": "ActivityCancelled"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class Runtime:
         self._local_count = 0
         self._patches: dict[str, bool] = {}
         self._conditions: list[_Condition] = []
+        self.loop.check_writable = self.check_writable
         self.loop.penstock_runtime = self  # type: ignore[attr-defined]
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────
@@ -82,7 +87,13 @@ class Runtime:
         self.now = max(self.now, at.astimezone(UTC))
         self.loop.set_time(round(self.now.timestamp() * 1000))
 
+    def check_writable(self, what: str) -> None:
+        """Queries and validators look; they change nothing, not even what the dice show next."""
+        if self.is_read_only is not None:
+            raise ReadOnlyError(f"{self.is_read_only} must not use {what}: it would change the run.")
+
     def uuid4(self) -> uuid.UUID:
+        self.check_writable("workflow.uuid4()")
         return uuid.UUID(int=self.random.getrandbits(128), version=4)
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────────
@@ -97,8 +108,7 @@ class Runtime:
         target: Command | None = None,
     ) -> Command:
         """Note what the code asks for. Queries and validators may ask for nothing."""
-        if self.is_read_only is not None:
-            raise ReadOnlyError(f"{self.is_read_only} must not change the run: it asked for {kind.value}.")
+        self.check_writable(kind.value)
         if self.is_closing:
             raise asyncio.CancelledError("the run is no longer kept here")
         command = Command(kind, body, name, where=where(), facts=facts or {}, target=target)
@@ -128,16 +138,20 @@ class Runtime:
         self, activity_type: str, arguments: dict[str, str], options: dict[str, Any], result_type: Any
     ) -> StepFuture[Any]:
         """Have a local activity run; its command is given when it has ended."""
-        if self.is_read_only is not None:
-            raise ReadOnlyError(f"{self.is_read_only} must not start activities.")
+        self.check_writable("activities")
         self._local_count += 1
         request = LocalRequest(f"{self.info.run_id}-l{self._local_count}", activity_type, arguments, options)
         command = Command(
             Kind.LOCAL_ACTIVITY,
-            {"activity_type": activity_type, "execution_mode": "local", "arguments": arguments},
+            {
+                "activity_type": activity_type,
+                "execution_mode": "local",
+                "arguments": arguments,
+                "local_number": self._local_count,
+            },
             activity_type,
             where=where(),
-            facts={"activity_type": activity_type},
+            facts={"activity_type": activity_type, "local_number": self._local_count},
         )
         future: StepFuture[Any] = StepFuture(self.loop, command, lambda _: True)
         future.result_type = result_type  # type: ignore[attr-defined]
@@ -185,26 +199,29 @@ class Runtime:
             blob = event.payload.get("output")
         return self.converter.decode(blob, getattr(future, "result_type", None))
 
-    def next_local(self, activity_type: str) -> str | None:
-        """The oldest local activity of a type that has not ended."""
+    def local_numbered(self, number: object, activity_type: object) -> str | None:
+        """A local activity that has not ended, by its number; None: the code has asked for no such thing."""
         for request_id, (_, command) in self._local_waiting.items():
-            if command.name == activity_type:
+            if command.facts == {"activity_type": activity_type, "local_number": number}:
                 return request_id
         return None
 
-    def end_local(self, request_id: str, told: dict[str, Any], event: Event | None = None) -> Command:
-        """A local activity has ended: `told` completes its command; the code goes on with the outcome."""
+    def end_local(self, request_id: str, told: dict[str, Any]) -> None:
+        """A local activity has ended: `told` completes its command; the code goes on with the outcome.
+
+        What the code hears follows from `told` alone, so that it hears the same when it is replayed.
+        """
         future, command = self._local_waiting.pop(request_id)
         command.body |= told
         self.commands.append(command)
         if future.done():
-            return command
-        if told.get("outcome") == "completed":
+            return
+        if told["outcome"] == "completed":
             future.set_result(self.converter.decode(told.get("result"), getattr(future, "result_type", None)))
         else:
-            payload = event.payload if event is not None else told | {"activity_type": command.name}
-            future.set_exception(error_from(payload, self.converter))
-        return command
+            heard = {name: told.get(name) for name in LOCAL_TOLD} | {"activity_type": command.name}
+            heard["failure_category"] = _CATEGORIES[told["outcome"]]
+            future.set_exception(error_from(heard, self.converter, event_type=_LOCAL_ENDS[told["outcome"]]))
 
     # ── conditions ──────────────────────────────────────────────────────────────────────────────────────
 

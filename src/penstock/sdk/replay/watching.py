@@ -35,7 +35,8 @@ class _Watchman:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="penstock-watchman", daemon=True)
                 self._thread.start()
-        self._work.set()
+            if not self._work.is_set():
+                self._work.set()
         return thread_id
 
     def end(self, thread_id: int) -> str | None:

@@ -132,6 +132,7 @@ def _ended(outcome: Json, attempts: list[Json]) -> Json:
         "exception_type": failure.get("type"),
         "non_retryable": bool(failure.get("non_retryable")),
         "attempts": attempts,
+        "exception": failure,
     }
     return told | ({"timeout_kind": failure.get("timeout_type")} if timed_out else {})
 
