@@ -16,9 +16,6 @@ from benchmarks.sdk_systems import Scene, System, surroundings
 from benchmarks.sizes import SdkSizes
 
 MORE, LESS = "more", "less"
-HISTORY_WIDTH = 100
-"""Activities side by side in each round of the history that is replayed."""
-EVENTS_OF_AN_ACTIVITY = 3
 TURNS = 3
 """How often the short and the long run take turns."""
 
@@ -122,9 +119,8 @@ class Reader:
     def _replay(self) -> Iterator[Reading]:
         """Of one history for all repetitions: the first has it made."""
         if not self._history.exists():
-            rounds = max(1, self._sizes.replayed_events // (HISTORY_WIDTH * EVENTS_OF_AN_ACTIVITY))
-            width = min(HISTORY_WIDTH, self._sizes.replayed_events // EVENTS_OF_AN_ACTIVITY)
-            if "unable" in self._scene.client.ask("record", rounds, width, str(self._history)):
+            made = self._scene.client.ask("record", self._sizes.replayed_events, str(self._history))
+            if "unable" in made:
                 return
         yield self._rate(replay_measure(), "replay", str(self._history))
 

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from datetime import timedelta
+from math import ceil
 from typing import Any
 
 from temporalio import activity, workflow  # type: ignore[import-not-found]
@@ -25,6 +26,9 @@ TIMEOUT = timedelta(seconds=10)
 """Short, so that a task whose delivery got lost is delivered again soon."""
 CONNECT_SECONDS_MAX = 30.0
 GROWN_AT_ONCE = 500
+HISTORY_WIDTH = 100
+"""Activities side by side in each round of the history that is replayed."""
+EVENTS_OF_AN_ACTIVITY = 3
 ticks: Ticks
 
 
@@ -108,8 +112,10 @@ class Asked:
     async def fan_out(self, width: int) -> None:
         await self._client.execute_workflow(Rounds.run, args=[1, width], id=self._id(), task_queue=QUEUE)
 
-    async def record(self, rounds: int, width: int, path: str) -> Json:
-        """Run a workflow, and save its history."""
+    async def record(self, events: int, path: str) -> Json:
+        """Run a workflow of about so many events, and save its history."""
+        width = min(HISTORY_WIDTH, ceil(events / EVENTS_OF_AN_ACTIVITY))
+        rounds = ceil(events / EVENTS_OF_AN_ACTIVITY / width)
         handle = await self._client.start_workflow(
             Rounds.run, args=[rounds, width], id=self._id(), task_queue=QUEUE
         )

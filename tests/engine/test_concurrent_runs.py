@@ -270,10 +270,14 @@ async def test_an_update_that_the_last_task_answers_is_answered_so(scene: Scene)
     assert kept[unheard.update.update_id].status is UpdateStatus.FAILED
 
 
-async def test_a_run_that_goes_on_in_another_takes_its_unanswered_updates_along(scene: Scene):
+async def test_a_run_that_goes_on_in_another_takes_along_the_updates_that_it_has_not_heard(scene: Scene):
     await a_run(scene)
-    heard, open_one = await ask(scene), await ask(scene)
-    await step(scene, CompleteUpdate(heard.update.update_id, ONE), ContinueAsNew(NOTHING))
+    answered, heard = await ask(scene), await ask(scene)
+    leased = await scene.take(WORKFLOW)
+    open_one = await ask(scene)
+    ends = (CompleteUpdate(answered.update.update_id, ONE), ContinueAsNew(NOTHING))
+    await scene.complete(leased, *ends, concurrent=True)
+    assert scene.tables.updates[heard.update.update_id].status is UpdateStatus.FAILED
     leased = await scene.take(WORKFLOW)
     assert told(leased) == ["WorkflowStarted", "UpdateAccepted"]
     await scene.complete(leased, CompleteUpdate(open_one.update.update_id, TWO), DONE, concurrent=True)

@@ -19,7 +19,7 @@ import pytest
 from tests.support.live import free_port
 
 PAGES = Path(__file__).parents[2] / "docs" / "tutorial"
-ORDER = ("index.md", "kill-the-worker.md", "kill-the-server.md")
+ORDER = ("index.md", "kill-the-worker.md", "kill-the-server.md", "test-it.md")
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SAVED = re.compile(r"Save this as `([\w.]+)`:\s*\Z")
 DONE_FOR_US = ("make ", ". .venv/bin/activate")
@@ -65,7 +65,7 @@ class Terminal:
         around = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("DW_", "DURABLE_WORKFLOW_", "PENSTOCK_"))
+            if not name.startswith(("DW_", "DURABLE_WORKFLOW_", "PENSTOCK_", "PYTEST_"))
         }
         around |= {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

@@ -63,8 +63,7 @@ class OursCallsTheirs:
                 retry_policy=RetryPolicy(maximum_attempts=2, initial_interval=timedelta(milliseconds=10)),
             )
         except ActivityError as error:
-            assert isinstance(error.cause, ApplicationError)
-            return [*told, error.cause.message]
+            return [*told, str(error.cause)]
         return []
 
 

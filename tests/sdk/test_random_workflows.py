@@ -110,14 +110,15 @@ EXAMPLES = 6
 
 
 @pytest.mark.slow
-async def test_random_programs_on_a_real_server_end_alike_with_workers_that_come_and_go(tmp_path: Path) -> None:
+async def test_random_programs_on_a_real_server_end_alike_with_workers_that_come_and_go(
+    tmp_path: Path,
+) -> None:
     seed = random.randrange(10**6)
     print(f"programs by dice {seed}")
     chosen = _some_programs(seed)
     async with serving(tmp_path, DW_WORKFLOW_TASK_TIMEOUT="2", DW_ACTIVITY_TASK_TIMEOUT="3") as cluster:
-        async with await connected(await new_namespace(cluster)) as client:
-            async with _worker(client, 1000):
-                calm = await _results(client, chosen)
+        async with await connected(await new_namespace(cluster)) as client, _worker(client, 1000):
+            calm = await _results(client, chosen)
         async with await connected(await new_namespace(cluster)) as client:
             coming_and_going = asyncio.ensure_future(_come_and_go(client, random.Random(seed)))
             try:

@@ -311,3 +311,45 @@ def test_code_that_asks_for_something_else_is_told_the_event_and_its_own_line():
         NonDeterminismError, match=r"event 3 .*ActivityScheduled 'slow'.*start_timer.*Late.run"
     ):
         a_run(Late).activate(story.events)
+
+
+@workflow.defn
+class Mutex:
+    def __init__(self) -> None:
+        self.busy = False
+        self.most = self.inside = 0
+
+    @workflow.run
+    async def run(self) -> int:
+        await asyncio.gather(*(self.enter() for _ in range(3)))
+        return self.most
+
+    async def enter(self) -> None:
+        await workflow.wait_condition(lambda: not self.busy)
+        self.busy = True
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        await asyncio.sleep(0)
+        self.inside -= 1
+        self.busy = False
+
+
+def test_of_several_that_wait_for_a_condition_each_finds_it_as_the_one_before_left_it():
+    assert result(a_run(Mutex).activate(Story().events)) == 1
+
+
+@workflow.defn
+class Stubborn:
+    @workflow.run
+    async def run(self) -> None:
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                workflow.logger.info("not yet")
+
+
+def test_code_that_does_not_let_itself_be_cancelled_is_forgotten_all_the_same():
+    run = a_run(Stubborn, stuck_after_s=None)
+    run.activate(Story().events)
+    run.close()

@@ -46,7 +46,7 @@ class DispatchOptions:
         # Splat into workflow.execute_activity(...) — omits keys whose value is None
         # so the Temporal SDK's own defaults kick in rather than receiving None.
         ...
-"""  # noqa: RUF001
+"""
 CALL_SITE = """
 async def make_llm_text(self, job_metadata, llm_setting_main, llm_prompt_for_text):
     worker_config = get_config().temporal.worker_config

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from penstock import activity
+from penstock import Worker, activity
 from penstock.sdk.failures import WorkflowFailureError
 from penstock.testing import WorkflowEnvironment, mocked
 from tests.testing.flows import (
@@ -92,6 +92,29 @@ async def test_an_activity_that_sleeps_by_the_clock_takes_its_time(env: Workflow
 
     async with a_worker(env, mocked(work, side_effect=slow)):
         assert await env.client.execute_workflow(Unwatched.run, id="u", task_queue=QUEUE) == "slow"
+    assert env.now() == began + 3 * DAY
+
+
+async def test_activities_that_sleep_by_the_clock_take_turns_where_there_is_room_for_one(
+    env: WorkflowEnvironment,
+) -> None:
+    began = env.now()
+
+    async def slow() -> str:
+        await env.sleep(DAY)
+        return "slow"
+
+    worker = Worker(
+        env.client,
+        task_queue=QUEUE,
+        workflows=[Unwatched],
+        activities=[mocked(work, side_effect=slow)],
+        max_concurrent_activity_tasks=1,
+    )
+    async with worker:
+        await asyncio.gather(
+            *(env.client.execute_workflow(Unwatched.run, id=f"u-{n}", task_queue=QUEUE) for n in range(3))
+        )
     assert env.now() == began + 3 * DAY
 
 

@@ -683,7 +683,7 @@ def _giving_up_of(
         return None
 
     def ask_and_wait(future: StepFuture[Any]) -> bool:
-        if runtime.is_closing or future.command in runtime.commands:
+        if runtime.is_closing or not future.command.is_taken:
             return runtime.give_up(future)
         if not future.command.given_up:
             future.command.given_up = True

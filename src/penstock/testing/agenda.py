@@ -140,6 +140,11 @@ async def _any_held(tx: Tx) -> bool:
 async def _waits_for(tx: Tx, namespace: Namespace, worker: Worker) -> bool:
     for queue in await tx.queues.find(namespace.name, worker.task_queue):
         fit = dispatch.fit(worker, worker.types(queue.kind))
-        if worker.slots(queue.kind) and await tx.tasks.any_ready(queue.queue_id, fit):
+        if await _has_room(tx, worker, queue.kind) and await tx.tasks.any_ready(queue.queue_id, fit):
             return True
     return False
+
+
+async def _has_room(tx: Tx, worker: Worker, kind: TaskKind) -> bool:
+    held = [await tx.tasks.get(each) for each in await tx.tasks.leased_by(worker.namespace, worker.worker_id)]
+    return sum(task is not None and task.kind is kind for task in held) < worker.slots(kind)

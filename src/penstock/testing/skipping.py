@@ -93,7 +93,9 @@ class Skipper:
                 await self.rest()
                 if self._is_wanted:
                     await self._skip(explain)
-            except Exception as error:
+            except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # also what ends a test from outside, and struck here
                 self._break(error)
 
     @property
@@ -144,7 +146,7 @@ class Skipper:
                 wait.given_up.set_exception(error)
                 self._traffic.waits.discard(wait)
 
-    def _break(self, error: Exception) -> None:
+    def _break(self, error: BaseException) -> None:
         """Time cannot pass: tell all who wait for it, so that none waits for ever."""
         for each in [*self._sleeps, *(wait.given_up for wait in self._traffic.waits)]:
             if not each.done():

@@ -68,6 +68,8 @@ from penstock.wire.parsing import parse
 from penstock.wire.requests import NestedPriority, RetryPolicy, WithStanding
 
 T = TypeVar("T")
+STEPWISE_MAX = 1_000
+"""Commands of one workflow task."""
 MEMO_ENTRIES_MAX = 100
 MEMO_VALUE_BYTES_MAX = 10_240
 _MEMO_KEY = re.compile(r"(?!-?[0-9]+\Z)[A-Za-z0-9_.:-]{1,64}\Z")
@@ -99,6 +101,8 @@ def parse_commands(
     errors: dict[str, list[str]] = {}
     if not bodies and not concurrent:
         raise ValidationFailed({"commands": ["must have at least one command, unless the run is concurrent"]})
+    if len(bodies) > STEPWISE_MAX and not concurrent:
+        raise ValidationFailed({"commands": [f"must be at most {STEPWISE_MAX}, unless the run is concurrent"]})
     for index, body in enumerate(bodies):
         try:
             _check_namespace(body, namespace)

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from penstock.sdk.converting import DEFAULT
@@ -114,7 +115,7 @@ class ModelServer:
         dice = random.Random(f"{self.seed} {len(self.events)}")
         before = len(self.events)
         for _ in range(dice.randint(1, 3)):
-            choices: list[Callable[[], None]] = [lambda step=step: self._outcome(step) for step in self.open]
+            choices: list[Callable[[], None]] = [partial(self._outcome, step) for step in self.open]
             if self.told_signals < signals_in(self.program):
                 choices.append(self._signal)
             if self.cancels and before > 8:

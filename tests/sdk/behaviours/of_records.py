@@ -127,11 +127,19 @@ class Logs:
         return workflow.unsafe.is_replaying()
 
 
+class _Listener(logging.Handler):
+    def __init__(self, heard: list[logging.LogRecord]) -> None:
+        super().__init__()
+        self._heard = heard
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._heard.append(record)
+
+
 @contextmanager
 def _heard() -> Iterator[list[logging.LogRecord]]:
     heard: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = heard.append  # type: ignore[method-assign]
+    handler = _Listener(heard)
     logger = logging.getLogger("penstock.workflow")
     logger.addHandler(handler)
     try:

@@ -23,7 +23,10 @@ class Sleeps:
         middle = workflow.now()
         await workflow.sleep(timedelta(milliseconds=100))
         await asyncio.sleep(0)
-        return [middle - began >= timedelta(milliseconds=100), workflow.now() - middle >= timedelta(milliseconds=100)]
+        return [
+            middle - began >= timedelta(milliseconds=100),
+            workflow.now() - middle >= timedelta(milliseconds=100),
+        ]
 
 
 @behaviour("sleep is durable, and the time of the run moves on with it")

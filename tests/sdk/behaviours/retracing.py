@@ -136,7 +136,9 @@ _LAST = {"WorkflowCompleted", "WorkflowFailed", "WorkflowCancelled", "WorkflowCo
 
 
 def _is_told(event: Json) -> bool:
-    return event["event_type"] in set(RECORDED_AS.values()) or event["payload"].get("execution_mode") == "local"
+    return (
+        event["event_type"] in set(RECORDED_AS.values()) or event["payload"].get("execution_mode") == "local"
+    )
 
 
 def _with_locals(run: WorkflowRun, activation: Activation, told: Sequence[Json]) -> Activation:

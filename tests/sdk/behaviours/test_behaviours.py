@@ -68,9 +68,7 @@ async def _worker(manner: str, client: Client, url: str, folder: Path) -> AsyncI
         seed = random.randrange(10**6)
         print(f"the worker dies by dice {seed}")
         log = folder / "worker.log"
-        async with mortal_worker(
-            url, client.namespace, QUEUE, log, deaths=DEATHS, dice=random.Random(seed)
-        ):
+        async with mortal_worker(url, client.namespace, QUEUE, log, deaths=DEATHS, dice=random.Random(seed)):
             yield
         return
     async with worker(client, QUEUE, cached=1000 if manner == "cached" else 0):
@@ -88,7 +86,9 @@ async def test_every_behaviour_holds_and_its_history_can_be_retraced(
             *(_show(each, scene) for each, scene in zip(BEHAVIOURS, scenes, strict=True))
         )
         problems = [each for each in found if each is not None]
-        histories = {each.sentence: await _histories(scene) for each, scene in zip(BEHAVIOURS, scenes, strict=True)}
+        histories = {
+            each.sentence: await _histories(scene) for each, scene in zip(BEHAVIOURS, scenes, strict=True)
+        }
     for sentence, recorded in histories.items():
         problems += [problem for each in recorded if (problem := _retrace(sentence, each)) is not None]
     assert not problems, "\n\n".join(problems)
@@ -100,10 +100,6 @@ async def _show(each: Behaviour, scene: Scene) -> str | None:
     try:
         async with asyncio.timeout(PATIENCE_S):
             await each.script(scene)
-        print("TOOK", round(time.monotonic()-began,1), each.sentence)
-        if time.monotonic()-began > 12:
-            for h in scene.handles[:1]:
-                print("HIST", each.sentence, [(e["event_type"], e["recorded_at"][17:23]) for e in (await h.fetch_history()).events])
     except Exception as error:
         took = time.monotonic() - began
         shown = [_shown((await handle.fetch_history()).events) for handle in scene.handles]

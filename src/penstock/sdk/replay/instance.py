@@ -27,6 +27,8 @@ from penstock.sdk.replay.watching import giving_way_within
 
 LOG = logging.getLogger("penstock.workflow")
 STUCK_AFTER_S = 2.0
+COMMANDS_MAX = 10_000
+"""So much a server takes with one workflow task."""
 Json = dict[str, Any]
 _ARGUMENTS = ("arguments", "input", "input_envelope")
 
@@ -357,6 +359,11 @@ class WorkflowRun:
     def _asked(self) -> Activation:
         runtime = self._live()
         self._sent = [*(self._sent or []), *runtime.take_commands()]
+        if len(self._sent) > COMMANDS_MAX:
+            raise WorkflowTaskError(
+                f"the code asks for {len(self._sent)} things at once, and may for {COMMANDS_MAX}: start them in "
+                "portions, or in child workflows"
+            )
         local, runtime.local = runtime.local, []
         self._number(self._sent)
         return Activation([each.on_the_wire() for each in self._sent], local, self._closed)

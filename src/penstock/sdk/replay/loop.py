@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from math import isfinite
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from penstock.sdk.replay.problems import DeterminismViolationError
@@ -43,6 +45,14 @@ class _TimerHandle(asyncio.TimerHandle):
         self.timer: WorkflowFuture[None] | None = None
 
 
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000) if isfinite(seconds) else sys.maxsize
+
+
+class ForgottenError(BaseException):
+    """Raised in code whose run is no longer kept, when it goes on after it was told to end."""
+
+
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """Runs what is ready until nothing is. Time stands still in between; it is told from outside."""
 
@@ -52,6 +62,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._now_s = 0.0
         self._numbers = 0
         self._closed = False
+        self.is_closing = False
         self.tasks: dict[int, WorkflowTask[Any]] = {}
         """Tasks that have not ended, by number: they are kept alive here."""
         self.on_error: Callable[[dict[str, Any]], None] = lambda _: None
@@ -95,7 +106,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         handle = _TimerHandle(when, callback, args, self, context)
-        delay_ms = round((when - self._now_s) * 1000)
+        delay_ms = _milliseconds(when - self._now_s)
         if delay_ms <= 0:
             self._ready.append(handle)
             return handle
@@ -112,6 +123,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             timer.cancel()
 
     def create_future(self) -> WorkflowFuture[Any]:
+        if self.is_closing:
+            raise ForgottenError
         future: WorkflowFuture[Any] = WorkflowFuture(loop=self)
         future.number = self._next_number()
         return future

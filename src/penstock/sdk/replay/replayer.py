@@ -75,7 +75,7 @@ _ABOUT = ("workflow_id", "run_id", "workflow_type", "namespace", "task_queue")
 
 def _told_at_start(events: Sequence[Mapping[str, Any]]) -> Json:
     """What the first event says of the run: dice and ids of the code come from there."""
-    started = next((event["payload"] for event in events if event.get("event_type") == STARTED), {})
+    started: Json = next((event["payload"] for event in events if event.get("event_type") == STARTED), {})
     told = {name: started.get(name) for name in _ABOUT} | {"run_id": started.get("workflow_run_id")}
     return {name: value for name, value in told.items() if value}
 

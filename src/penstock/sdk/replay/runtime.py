@@ -11,7 +11,7 @@ import hashlib
 import logging
 import random
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -20,10 +20,13 @@ from penstock.sdk.converting import DataConverter
 from penstock.sdk.failures import error_from
 from penstock.sdk.replay.events import DEPRECATED, PATCHED, Event
 from penstock.sdk.replay.info import Info
-from penstock.sdk.replay.loop import WorkflowLoop
+from penstock.sdk.replay.loop import ForgottenError, WorkflowLoop
 from penstock.sdk.replay.problems import NotInWorkflowError, ReadOnlyError
-from penstock.sdk.replay.steps import TERMINAL, Command, Kind, StepFuture, where
+from penstock.sdk.replay.steps import Command, Kind, StepFuture, where
 
+TIMER_MS_MAX = 315_360_000_000
+CLOSING_ROUNDS = 3
+"""So often code that is forgotten is told to end."""
 _STARTED_LATER = ("ActivityCompleted", "ChildRunCompleted")
 LOCAL_TOLD = ("message", "exception_type", "non_retryable", "timeout_kind", "exception")
 """What is heard of a local activity that did not succeed, when it happens and in every replay."""
@@ -110,7 +113,7 @@ class Runtime:
         """Note what the code asks for. Queries and validators may ask for nothing."""
         self.check_writable(kind.value)
         if self.is_closing:
-            raise asyncio.CancelledError("the run is no longer kept here")
+            raise ForgottenError
         command = Command(kind, body, name, where=where(), facts=facts or {}, target=target)
         self.commands.append(command)
         return command
@@ -130,6 +133,8 @@ class Runtime:
         return future(self.loop, command, give_up or self.give_up)
 
     def start_timer(self, delay_ms: int) -> StepFuture[None]:
+        if delay_ms > TIMER_MS_MAX:
+            raise ValueError("a timer may run for ten years at most; for ever is a wait without a timeout")
         body = {"delay_seconds": -(-delay_ms // 1000), "delay_ms": delay_ms}
         timer: StepFuture[None] = self.step(Kind.TIMER, body)
         return timer
@@ -164,9 +169,8 @@ class Runtime:
         command = future.command
         if self.is_closing:
             return True
-        if command in self.commands:
+        if not command.is_taken:
             command.given_up = True
-            self.commands.remove(command)
             return True
         if not command.given_up:
             command.given_up = True
@@ -238,14 +242,9 @@ class Runtime:
             self.loop.run_until_quiet()
 
     def _meet_conditions(self) -> bool:
-        met = False
-        for condition in list(self._conditions):
-            if condition.met.done():
-                self._conditions.remove(condition)
-            elif self._holds(condition):
-                self._conditions.remove(condition)
-                met = True
-        return met
+        """Let the first go on of those whose condition holds; what it does may concern the others."""
+        self._conditions = [each for each in self._conditions if not each.met.done()]
+        return any(self._holds(condition) for condition in self._conditions)
 
     def _holds(self, condition: _Condition) -> bool:
         before = asyncio._get_running_loop()
@@ -280,16 +279,21 @@ class Runtime:
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────
 
     def take_commands(self) -> list[Command]:
-        commands, self.commands = self.commands, []
+        commands = [each for each in self.commands if not each.given_up]
+        for each in self.commands:
+            each.is_taken = True
+        self.commands = []
         return commands
 
     def close(self) -> None:
-        """Forget the run. Its code is ended where it stands; whatever it asks for now is not heard."""
+        """Forget the run. Its code is ended where it stands; whatever it asks for or awaits now ends it, too."""
         self.is_closing = self.is_replaying = self.is_silent = True
-        for task in list(self.loop.tasks.values()):
-            task.cancel()
+        self.loop.is_closing = True
         try:
-            self.loop.run_until_quiet()
+            for _ in range(CLOSING_ROUNDS):
+                for task in list(self.loop.tasks.values()):
+                    task.cancel()
+                self.loop.run_until_quiet()
         finally:
             self.loop.close()
             self._waiting.clear()
@@ -309,10 +313,6 @@ def current() -> Runtime:
 def maybe_current() -> Runtime | None:
     found: Runtime | None = getattr(asyncio._get_running_loop(), "penstock_runtime", None)
     return found
-
-
-def has_terminal(commands: Sequence[Command]) -> bool:
-    return any(command.kind in TERMINAL for command in commands)
 
 
 def _seed(run_id: str) -> int:
