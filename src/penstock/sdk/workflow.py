@@ -494,7 +494,8 @@ def start_activity(
     }
     said = {"queue": options.get("task_queue"), "summary": options.get("summary")}
     body |= {name: value for name, value in said.items() if value is not None}
-    abandoned = options.get("cancellation_type") is ActivityCancellationType.ABANDON
+    how = ActivityCancellationType(options.get("cancellation_type", ActivityCancellationType.TRY_CANCEL))
+    abandoned = how is ActivityCancellationType.ABANDON
     handle: ActivityHandle[Any] = runtime.step(
         Kind.ACTIVITY,
         body,
@@ -647,7 +648,9 @@ async def start_child_workflow(
         "workflow_type": called.name,
         "workflow_id": child_id,
         "arguments": runtime.converter.encode_arguments(arguments, f'workflow "{called.name}"'),
-        "parent_close_policy": options.get("parent_close_policy", ParentClosePolicy.TERMINATE).value,
+        "parent_close_policy": ParentClosePolicy(
+            options.get("parent_close_policy", ParentClosePolicy.TERMINATE)
+        ).value,
         **_whole_seconds(
             execution_timeout_seconds=options.get("execution_timeout"),
             run_timeout_seconds=options.get("run_timeout"),
@@ -659,7 +662,9 @@ async def start_child_workflow(
         "retry_policy": None if retry_policy is None else retry_policy.on_the_wire(),
     }
     body |= {name: value for name, value in said.items() if value is not None}
-    how = options.get("cancellation_type", ChildWorkflowCancellationType.TRY_CANCEL)
+    how = ChildWorkflowCancellationType(
+        options.get("cancellation_type", ChildWorkflowCancellationType.TRY_CANCEL)
+    )
     handle: ChildWorkflowHandle[Any] = runtime.step(
         Kind.CHILD,
         body,

@@ -80,6 +80,7 @@ class Service:
             process_start_method=options.process_start_method,
             process_recycle_after=options.process_recycle_after,
             interceptors=interceptors,
+            clock=getattr(client.transport, "clock", None),
         )
         self._cache: RunCache[WorkflowRun] = RunCache(options.max_cached_workflows, WorkflowRun.close)
         begin = beginning(registry, options, converter, client.namespace, interceptors)
