@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
 import zoneinfo
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from penstock.sdk import workflow
-from penstock.sdk.failures import ActivityError
+from penstock.sdk.activities.interruption import Interruption
+from penstock.sdk.failures import ActivityError, CancelledError
 from penstock.sdk.replay.problems import (
     DeterminismViolationError,
     NonDeterminismError,
@@ -353,3 +356,22 @@ def test_code_that_does_not_let_itself_be_cancelled_is_forgotten_all_the_same():
     run = a_run(Stubborn, stuck_after_s=None)
     run.activate(Story().events)
     run.close()
+
+
+def test_a_thread_that_was_interrupted_leaves_workflow_code_alone():
+    interruption, inside = Interruption(), threading.Event()
+
+    def work() -> None:
+        with interruption.shield():
+            inside.set()
+            interrupted.wait()
+
+    interrupted = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(interruption.run, work)
+        inside.wait()
+        interruption.interrupt()
+        interrupted.set()
+        with pytest.raises(CancelledError):
+            done.result()
+    assert result(a_run(Adds).activate(_with_five().events)) == 5
