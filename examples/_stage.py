@@ -38,9 +38,20 @@ async def stage() -> AsyncIterator[Client]:
         if not os.environ.get("DURABLE_WORKFLOW_SERVER_URL"):
             tell("No server is named, so one of our own starts.")
             url, token = stack.enter_context(own_server())
-            os.environ |= {"DURABLE_WORKFLOW_SERVER_URL": url, "DURABLE_WORKFLOW_AUTH_TOKEN": token}
+            _point_at(url, token)
         async with await Client.connect() as client:
             yield client
+
+
+def _point_at(url: str, token: str) -> None:
+    """From here on, clients and apps of this process find this server, whatever they were told before."""
+    for name in [name for name in os.environ if name.startswith(("DURABLE_WORKFLOW_", "PENSTOCK_PROFILE"))]:
+        del os.environ[name]
+    os.environ |= {
+        "DURABLE_WORKFLOW_SERVER_URL": url,
+        "DURABLE_WORKFLOW_AUTH_TOKEN": token,
+        "PENSTOCK_PROFILES": os.devnull,
+    }
 
 
 @contextlib.contextmanager

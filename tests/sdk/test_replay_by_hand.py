@@ -9,6 +9,7 @@ import time
 import zoneinfo
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal, getcontext
 from pathlib import Path
 
 import pytest
@@ -375,3 +376,19 @@ def test_a_thread_that_was_interrupted_leaves_workflow_code_alone():
         with pytest.raises(CancelledError):
             done.result()
     assert result(a_run(Adds).activate(_with_five().events)) == 5
+
+
+@workflow.defn
+class Amounts:
+    @workflow.run
+    async def run(self, precision: int) -> str:
+        if precision:
+            getcontext().prec = precision
+        return str(Decimal("12345.678") * Decimal("1.19"))
+
+
+def test_what_one_run_sets_for_its_amounts_changes_no_other_run_and_not_its_worker():
+    before = Decimal("12345.678") * Decimal("1.19")
+    assert result(a_run(Amounts).activate(Story(4).events)) == "1.469E+4"
+    assert result(a_run(Amounts).activate(Story(0).events)) == str(before) == "14691.35682"
+    assert Decimal("12345.678") * Decimal("1.19") == before

@@ -98,13 +98,24 @@ class WorkflowRun:
 
     def activate(self, lines: Sequence[Mapping[str, Any]]) -> Activation:
         """Take in what is new; then let the code go on. Raises a `WorkflowTaskError` if it cannot."""
+        for _ in self.take_in(lines):
+            pass
+        return self.go_on()
+
+    def take_in(self, lines: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+        """Take in a history as far as it was decided, task by task: in between others may have their turn."""
         events = [Event.read(line) for line in lines]
         self._note_patches(events)
         self._skip_echo(events)
         for event in events:
             self._take(event)
+            if event.type == named.MARKER:
+                yield
         if self._expected is not None:
             self._expected.check_over()
+
+    def go_on(self) -> Activation:
+        """Let the code go on with what came in since it was decided last; what it asks for."""
         if self._sent is not None:
             raise WorkflowTaskError("the history does not confirm what was sent before; it is replayed anew")
         self._activate(is_replaying=False)
@@ -112,12 +123,8 @@ class WorkflowRun:
 
     def replay(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Take in a history as far as it was decided; the code does not go beyond it."""
-        events = [Event.read(line) for line in lines]
-        self._note_patches(events)
-        for event in events:
-            self._take(event)
-        if self._expected is not None:
-            self._expected.check_over()
+        for _ in self.take_in(lines):
+            pass
 
     def catch_up(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Bring a run that nobody keeps to where its history stands, so that it can be asked something."""
@@ -262,7 +269,7 @@ class WorkflowRun:
         self._handlers = Handlers(runtime, definition, self._interceptors)
         with self._running(is_replaying=is_replaying):
             take = arguments if definition.takes_input else ()
-            runtime.instance = definition.cls(*take)
+            runtime.instance = runtime.loop.context.run(definition.cls, *take)
             self._main = runtime.loop.create_task(
                 self._handlers.execute(definition.run, arguments), name=f"run of {info.workflow_type}"
             )
@@ -411,6 +418,6 @@ class WorkflowRun:
         runtime.is_read_only = who
         try:
             with self._running(is_replaying=False):
-                return question(self._handlers)
+                return runtime.loop.context.copy().run(question, self._handlers)
         finally:
             runtime.is_read_only = None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import decimal
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context
+from contextvars import Context, ContextVar
 from math import isfinite
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -45,6 +46,15 @@ class _TimerHandle(asyncio.TimerHandle):
         self.timer: WorkflowFuture[None] | None = None
 
 
+_IN_A_RUN: ContextVar[bool] = ContextVar("penstock_in_a_run", default=False)
+
+
+def _prepare() -> None:
+    """Of what is kept by context, amounts are what hurts most: each run computes with settings of its own."""
+    _IN_A_RUN.set(True)
+    decimal.setcontext(decimal.DefaultContext.copy())
+
+
 def _milliseconds(seconds: float) -> int:
     return round(seconds * 1000) if isfinite(seconds) else sys.maxsize
 
@@ -63,6 +73,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._numbers = 0
         self._closed = False
         self.is_closing = False
+        self.context = Context()
+        """What all code of the run begins with: nothing of the worker's, and nothing of another run's."""
+        self.context.run(_prepare)
         self.tasks: dict[int, WorkflowTask[Any]] = {}
         """Tasks that have not ended, by number: they are kept alive here."""
         self.on_error: Callable[[dict[str, Any]], None] = lambda _: None
@@ -93,7 +106,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = asyncio.Handle(callback, args, self, self._own(context))
         self._ready.append(handle)
         return handle
 
@@ -105,7 +118,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        handle = _TimerHandle(when, callback, args, self, context)
+        handle = _TimerHandle(when, callback, args, self, self._own(context))
         delay_ms = _milliseconds(when - self._now_s)
         if delay_ms <= 0:
             self._ready.append(handle)
@@ -141,10 +154,14 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         number = self._next_number()
         task: WorkflowTask[T] = WorkflowTask.__new__(WorkflowTask)
         task.number = number
-        task.__init__(coro, loop=self, name=name or f"task-{number}", context=context)  # type: ignore[misc]
+        task.__init__(coro, loop=self, name=name or f"task-{number}", context=self._own(context))  # type: ignore[misc]
         self.tasks[number] = task
         task.add_done_callback(lambda _: self.tasks.pop(number, None))
         return task
+
+    def _own(self, context: Context | None) -> Context | None:
+        """The context in which something is run: that of the code that asked, or of the run, if nobody of it did."""
+        return self.context.copy() if context is None and not _IN_A_RUN.get() else context
 
     def _next_number(self) -> int:
         self._numbers += 1

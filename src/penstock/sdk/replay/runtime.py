@@ -12,6 +12,7 @@ import logging
 import random
 import uuid
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -48,6 +49,7 @@ class LocalRequest:
 class _Condition:
     holds: Callable[[], bool]
     met: asyncio.Future[None]
+    context: Context
 
 
 class Runtime:
@@ -231,7 +233,7 @@ class Runtime:
 
     def when(self, holds: Callable[[], bool]) -> asyncio.Future[None]:
         """A future that is done when the code, having done all it can, finds that a condition holds."""
-        condition = _Condition(holds, self.loop.create_future())
+        condition = _Condition(holds, self.loop.create_future(), copy_context())
         self._conditions.append(condition)
         return condition.met
 
@@ -250,7 +252,7 @@ class Runtime:
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self.loop)
         try:
-            if condition.holds():
+            if condition.context.run(condition.holds):
                 condition.met.set_result(None)
         except Exception as error:
             condition.met.set_exception(error)
@@ -298,6 +300,7 @@ class Runtime:
             self.loop.close()
             self._waiting.clear()
             self._conditions.clear()
+            self.instance = self.handlers = None
 
 
 def current() -> Runtime:

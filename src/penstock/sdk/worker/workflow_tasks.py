@@ -21,6 +21,8 @@ from penstock.sdk.worker.task_failures import task_failure
 from penstock.sdk.worker.trouble import is_lost, log
 
 Json = dict[str, Any]
+REPLAYED_AT_ONCE = 50
+"""After so many workflow tasks that are replayed others have a turn: polls, heartbeats, activities."""
 TURN_SECONDS = 5.0
 """So long a task waits for the one before; it is replayed anew then."""
 
@@ -106,7 +108,10 @@ class WorkflowTasks:
     async def _go_on(self, task: Json, run: WorkflowRun, events: Sequence[Json]) -> Activation:
         """Have the code look at what is new, and at what its local activities bring, until it waits for the server."""
         try:
-            activation = run.activate(events)
+            for number, _ in enumerate(run.take_in(events), 1):
+                if number % REPLAYED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            activation = run.go_on()
             if not activation.local:
                 return activation
             async with renewing(task, lambda: self._plane.renew(task)) as keeper:
