@@ -257,8 +257,10 @@ async def _(scene: Scene) -> None:
 async def _(scene: Scene) -> None:
     workflow_id = scene.new_id()
     operation = WithStartWorkflowOperation(Account.run, id=workflow_id, task_queue=scene.queue)
-    answer = await scene.client.execute_update_with_start_workflow(
-        Account.deposit, 3, start_workflow_operation=operation
+    answer = await scene.patiently(
+        lambda: scene.client.execute_update_with_start_workflow(
+            Account.deposit, 3, id="deposit", start_workflow_operation=operation
+        )
     )
     assert answer == 3
     handle = scene.find(workflow_id)

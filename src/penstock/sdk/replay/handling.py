@@ -211,10 +211,10 @@ class Handlers:
         return "\n".join(told)
 
     def _arguments(self, handler: Handler, name: str, blob: Any) -> list[Any]:
-        converter = self._runtime.converter
+        converter, what = self._runtime.converter, f'{handler.kind} "{name}"'
         if handler.name is None:
-            return [name, *converter.decode_arguments(blob, handler.parameters.types[1:])]
-        values = converter.decode_arguments(blob, handler.parameters.types)
+            return [name, *converter.decode_arguments(blob, handler.parameters.types[1:], what=what)]
+        values = converter.decode_arguments(blob, handler.parameters.types, what=what)
         if not handler.parameters.accepts(len(values)):
             raise ApplicationError(
                 f'{handler.kind} "{name}" takes {handler.parameters.in_words()} arguments, not {len(values)}',

@@ -20,10 +20,10 @@ from penstock.sdk.replay.guard import guarded
 from penstock.sdk.replay.handling import Handlers
 from penstock.sdk.replay.info import Place, info_of
 from penstock.sdk.replay.matching import Expected
-from penstock.sdk.replay.problems import NonDeterminismError, WorkflowTaskError
+from penstock.sdk.replay.problems import NonDeterminismError, ReadOnlyError, WorkflowTaskError
 from penstock.sdk.replay.runtime import LocalRequest, Runtime
 from penstock.sdk.replay.steps import NUMBERED, TERMINAL, Command, Kind
-from penstock.sdk.replay.watching import giving_way_within
+from penstock.sdk.replay.watching import giving_way_within, watched
 
 LOG = logging.getLogger("penstock.workflow")
 STUCK_AFTER_S = 2.0
@@ -90,6 +90,8 @@ class WorkflowRun:
         """Whether the history says so."""
         self._is_silent = False
         self._recorded_through: int | None = None
+        self._is_spoiled = False
+        """Whether somebody who may only look has changed something."""
         self._last_step = 0
         self.seen = 0
         """The last event that was looked at."""
@@ -104,6 +106,8 @@ class WorkflowRun:
 
     def take_in(self, lines: Sequence[Mapping[str, Any]]) -> Iterator[None]:
         """Take in a history as far as it was decided, task by task: in between others may have their turn."""
+        if self._is_spoiled:
+            raise WorkflowTaskError("a query has changed this run; it is replayed anew")
         events = [Event.read(line) for line in lines]
         self._note_patches(events)
         self._skip_echo(events)
@@ -133,6 +137,7 @@ class WorkflowRun:
             self._is_silent = True
             self._activate(is_replaying=False)
 
+    @watched
     def resolve_local(self, request_id: str, told: Json) -> Activation:
         """A local activity has ended: the code goes on within the same workflow task."""
         runtime = self._live()
@@ -144,7 +149,7 @@ class WorkflowRun:
 
     def is_up_to_date(self, lines: Sequence[Mapping[str, Any]]) -> bool:
         """Whether a history tells nothing that the code has not heard: all that is new is what it asked for itself."""
-        if self._runtime is None or self._sent is None or not lines:
+        if self._runtime is None or self._sent is None or self._is_spoiled or not lines:
             return False
         ahead = [Event.read(line) for line in lines if int(line["sequence"]) > self.seen]
         return not any(named.comes_in(event) for event in ahead) and int(lines[-1]["sequence"]) >= self.seen
@@ -207,6 +212,7 @@ class WorkflowRun:
         commands, self._sent = self._sent or [], None
         self._expected = Expected(self._runtime, commands, self._more_by_local, marker.sequence)
 
+    @watched
     def _more_by_local(self, event: Event, told: Json) -> list[Command]:
         """On replay: a local activity ends as it was recorded; what the code asks for then."""
         runtime = self._live()
@@ -223,6 +229,7 @@ class WorkflowRun:
 
     # ── an activation ───────────────────────────────────────────────────────────────────────────────────
 
+    @watched
     def _activate(self, *, is_replaying: bool, through: int | None = None) -> None:
         """Let the code go on with what came in, up to an event (the last one that was taken in)."""
         inputs, self._inputs = self._inputs, []
@@ -383,6 +390,7 @@ class WorkflowRun:
                 step += 1
                 self._live().confirm(command, step)
 
+    @watched
     def close(self) -> None:
         """Forget the run; its code is ended where it stands."""
         if self._runtime is None:
@@ -412,6 +420,7 @@ class WorkflowRun:
         """Let the code say whether it takes an update; whatever it raises is its refusal."""
         self._ask("a validator", lambda handlers: handlers.validate(name, arguments))
 
+    @watched
     def _ask(self, who: str, question: Callable[[Handlers], Any]) -> Any:
         runtime = self._live()
         assert self._handlers is not None
@@ -421,3 +430,6 @@ class WorkflowRun:
                 return runtime.loop.context.copy().run(question, self._handlers)
         finally:
             runtime.is_read_only = None
+            if runtime.loop.is_ready:
+                self._is_spoiled = True
+                raise ReadOnlyError(f"{who} must not wake the code of the run: it is replayed anew.")

@@ -85,6 +85,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def set_time(self, now_ms: int) -> None:
         self._now_s = now_ms / 1000
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether something waits to be run."""
+        return bool(self._ready)
+
     def run_until_quiet(self) -> None:
         """Run everything that is ready, and what becomes ready by it."""
         before = asyncio._get_running_loop()

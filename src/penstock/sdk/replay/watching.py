@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 from penstock.sdk.replay.problems import TaskStuckError
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _LOOKS_EVERY_S = 0.1
 AGAIN_AFTER_S = 1.0
 PATIENCE = 5
@@ -131,7 +135,26 @@ def giving_way_within(limit_s: float | None) -> Iterator[None]:
     finally:
         stack = _watchman.end(thread_id)
     if ended or stack is not None:
-        raise TaskStuckError(
-            f"Workflow code ran for more than {limit_s:g} s without awaiting anything. Move long computations and "
-            f"blocking calls into activities. It was here:\n{stack or '(unknown)'}"
-        )
+        raise _stuck(limit_s, stack)
+
+
+def watched(method: Callable[P, T]) -> Callable[P, T]:
+    """For methods that let code run: an interrupt that comes when the code has just ended goes no further than here."""
+
+    @functools.wraps(method)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except _Interrupt:
+            stack = _watchman.end(threading.get_ident())
+        raise _stuck(None, stack)
+
+    return wrapper
+
+
+def _stuck(limit_s: float | None, stack: str | None) -> TaskStuckError:
+    limit = "the limit" if limit_s is None else f"{limit_s:g} s"
+    return TaskStuckError(
+        f"Workflow code ran for more than {limit} without awaiting anything. Move long computations and "
+        f"blocking calls into activities. It was here:\n{stack or '(unknown)'}"
+    )
