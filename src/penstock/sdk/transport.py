@@ -34,10 +34,8 @@ CONNECT_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 30.0
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
-BUSY: Final = (429, 503)
-TRIED_AGAIN: Final = (*BUSY, 500, 502)
-"""Statuses that say: not now."""
-"""What a proxy says whose server is away."""
+TRIED_AGAIN: Final = (429, 500, 502, 503)
+"""Statuses that say: not now. A request that may be sent twice is."""
 _HEADER_TEXT: Final = re.compile(r"[\x21-\x7e]+")
 
 

@@ -102,7 +102,9 @@ def parse_commands(
     if not bodies and not concurrent:
         raise ValidationFailed({"commands": ["must have at least one command, unless the run is concurrent"]})
     if len(bodies) > STEPWISE_MAX and not concurrent:
-        raise ValidationFailed({"commands": [f"must be at most {STEPWISE_MAX}, unless the run is concurrent"]})
+        raise ValidationFailed(
+            {"commands": [f"must be at most {STEPWISE_MAX}, unless the run is concurrent"]}
+        )
     for index, body in enumerate(bodies):
         try:
             _check_namespace(body, namespace)
