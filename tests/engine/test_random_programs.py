@@ -70,7 +70,7 @@ from tests.support.builders import NOW_MS
 from tests.support.clock import ManualClock
 from tests.support.entropy import CountingEntropy
 
-pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
+pytestmark = [pytest.mark.filterwarnings("ignore:Generating overly large repr"), pytest.mark.timeout(400)]
 
 # ── Programs ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -432,7 +432,7 @@ class RandomPrograms(RuleBasedStateMachine):
 
 
 RandomPrograms.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=40,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
@@ -464,5 +464,5 @@ class RandomProgramsInAFile(RandomPrograms):
         self.scene = self.do(self._enter())
 
 
-RandomProgramsInAFile.TestCase.settings = settings(RandomPrograms.TestCase.settings, max_examples=8)
+RandomProgramsInAFile.TestCase.settings = settings(RandomPrograms.TestCase.settings, max_examples=5)
 TestRandomProgramsInAFile = RandomProgramsInAFile.TestCase

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -109,8 +110,10 @@ async def test_reads_and_polls_of_a_postgres_that_stands_still_are_refused(outag
 async def test_a_read_only_postgres_is_told_apart_and_writes_work_when_it_is_writable_again(outage: Outage):
     await outage.alter("SET default_transaction_read_only = on")
 
+    tries = itertools.count()
+
     async def refused() -> Reply | None:
-        reply = await outage.cluster.start("while")
+        reply = await outage.cluster.start(f"while-{next(tries)}")
         return reply if reply.status != 201 else None
 
     (await until("a start is refused", refused)).expect(503, "store_unavailable")

@@ -95,7 +95,12 @@ class Crew:
         return shown
 
     async def worker(self, queue: str, name: str = "w1") -> Claimer:
-        body = {"worker_id": name, "task_queue": queue, "runtime": "python"}
+        body = {
+            "worker_id": name,
+            "task_queue": queue,
+            "runtime": "python",
+            "max_concurrent_activity_tasks": 1_000,
+        }
         await self.ask("POST", "/api/worker/register", body, role="worker")
         return Claimer(self, queue, name)
 

@@ -42,11 +42,11 @@ from tests.faults.record import Record
 from tests.faults.servers import Doomed, serving
 from tests.faults.waiting import DidNotHappen, until
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 
 QUEUE = "programs"
-PROGRAMS, WORKERS, KILLS = 6, 2, 2
-ROUNDS_MAX = 40
+PROGRAMS, WORKERS, KILLS = 4, 2, 2
+ROUNDS_MAX = 200
 """Whoever must be told more often than this goes in circles."""
 Json = dict[str, Any]
 
