@@ -81,10 +81,13 @@ def provokes(reason: Reason) -> Callable[[Provoke], Provoke]:
 
 
 def raised_somewhere() -> set[Reason]:
-    """The reasons that the sources name, apart from the table of statuses and the list of them all."""
+    """The reasons that the server's sources name, apart from the table of statuses and the list of them all."""
     root = Path(penstock.__file__).parent
     files = [
-        path for path in root.rglob("*.py") if path.name not in ("problems.py", "reference.py", "errors.py")
+        path
+        for path in root.rglob("*.py")
+        if path.name not in ("problems.py", "reference.py", "errors.py")
+        and path.relative_to(root).parts[0] != "sdk"
     ]
     named = {name for path in files for name in re.findall(r"\bReason\.([A-Z_]+)", path.read_text("utf-8"))}
     return {Reason[name] for name in named}
