@@ -21,7 +21,7 @@ help: ## List these targets
 
 install: $(STAMP) ## Make .venv with everything (a second run does nothing)
 
-demo: $(STAMP) ## Run a small workflow end to end, in one process
+demo: $(STAMP) ## Run a small shop, kill its worker and its server, and see it go on
 	$(BIN)/penstock demo
 
 dev: $(STAMP) ## Start an embedded server for development

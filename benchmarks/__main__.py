@@ -23,14 +23,15 @@ from benchmarks.dispatch_rates import DispatchRates
 from benchmarks.environment import facts
 from benchmarks.report import show
 from benchmarks.scaling import Scaling
+from benchmarks.sdk import Sdk
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.stands import Ground, StoreName
 from benchmarks.workflows import Workflows
 from benchmarks.workloads import WORKLOADS, Campaign
 
 SCALING, LIMITS, DISPATCH_RATES, ACCURACY = "scaling", "limits", "dispatch-rates", "accuracy"
-ADMISSION, WORKFLOWS = "admission", "workflows"
-PARTS = (LIMITS, SCALING, DISPATCH_RATES, ADMISSION, WORKFLOWS, ACCURACY)
+ADMISSION, WORKFLOWS, SDK = "admission", "workflows", "sdk"
+PARTS = (LIMITS, SCALING, DISPATCH_RATES, ADMISSION, WORKFLOWS, ACCURACY, SDK)
 NAMES = (*StoreName, *(each.name for each in WORKLOADS), *PARTS)
 LATEST = Path(__file__).parent / "results" / "latest.json"
 
@@ -79,6 +80,7 @@ def measure(sizes: Sizes, only: frozenset[str]) -> dict[str, Any]:
             "admission": None,
             "workflows": None,
             "accuracy": [],
+            "sdk": None,
         }
         ground = Ground(folder, stack.enter_context(crew()), postgres)
         if workloads or LIMITS in parts:
@@ -93,6 +95,9 @@ def measure(sizes: Sizes, only: frozenset[str]) -> dict[str, Any]:
             report["workflows"] = Workflows(ground, sizes, _say).run(stores)
         if ACCURACY in parts:
             report["accuracy"] = Accuracy(ground, sizes, _say, install=sizes is FULL).run(stores)
+        if SDK in parts:
+            chosen = stores if sizes is FULL else stores[:1]
+            report["sdk"] = Sdk(ground, sizes, _say, peers=sizes is FULL).run(chosen)
     return report | {"seconds": round(time.monotonic() - began)}
 
 

@@ -13,10 +13,12 @@ from typing import Any
 
 from benchmarks.fair_line import FairLine, Waiting
 from benchmarks.fair_measures import first_places, middle_and_worst, share_error, unserved_percent
+from benchmarks.peers.environments import Absent
+from benchmarks.peers.keeping import PeerFailed
 from benchmarks.penstock_line import penstock_line
 from benchmarks.sizes import Sizes
 from benchmarks.stands import Ground, StoreName
-from benchmarks.temporal_peer import Absent, PeerFailed, installed, temporal_line
+from benchmarks.temporal_peer import installed, temporal_line
 from benchmarks.workloads import Say
 
 WEIGHTS = {"five": 5.0, "three": 3.0, "two": 2.0}

@@ -39,6 +39,18 @@ def show(report: Row, console: Console) -> None:
     if report["accuracy"]:
         console.print(_shares(report["accuracy"]))
         console.print(_crowds(report["accuracy"]))
+    _show_sdk(report["sdk"], console)
+
+
+def _show_sdk(found: Row | None, console: Console) -> None:
+    if found is None:
+        return
+    for system in found["systems"]:
+        console.print(f"{system['name']}: {system['settings']}")
+    console.print(_sdk(found))
+    console.print(_sdk_cpu(found["figures"]))
+    if found["ratios"]:
+        console.print(_sdk_ratios(found["ratios"]))
 
 
 def _limits(rows: Sequence[Row]) -> Table:
@@ -419,6 +431,59 @@ def _crowds(rows: Sequence[Row]) -> Table:
                 f"{_number(late['median'])}/{_number(late['worst'])}",
             )
     return table
+
+
+def _sdk(found: Row) -> Table:
+    systems = [system["name"] for system in found["systems"]]
+    table = _table("SDKs in one run: median, least and most", "measure", *systems, "load")
+    values: dict[str, dict[str, Row]] = {}
+    for row in found["figures"]:
+        values.setdefault(f"{row['measure']}, {row['unit']}", {})[row["system"]] = row
+    for measure, by_system in values.items():
+        cells = (_spread(by_system[name]["value"]) if name in by_system else "" for name in systems)
+        least = min(row["load"]["min"] for row in by_system.values())
+        most = max(row["load"]["max"] for row in by_system.values())
+        table.add_row(measure, *cells, f"{least:.1f}..{most:.1f}")
+    return table
+
+
+def _sdk_cpu(rows: Sequence[Row]) -> Table:
+    table = _table(
+        "CPU ms for each task, workflow, activity, event or update",
+        "system",
+        "measure",
+        "server",
+        "database",
+        "worker",
+        "client",
+        "all",
+        caption="all: client included but for updates, whose client is left out",
+    )
+    for row in rows:
+        if row["cpu_ms"]:
+            roles = (_cpu(row["cpu_ms"], name) for name in ("server", "database", "worker", "client"))
+            whole = sum(each["median"] for each in row["cpu_ms"].values())
+            table.add_row(row["system"], row["measure"], *roles, f"{whole:.2f}")
+    return table
+
+
+def _sdk_ratios(rows: Sequence[Row]) -> Table:
+    pairs = list(dict.fromkeys((row["ours"], row["peer"]) for row in rows))
+    names = (f"{own}\n/ {peer}" for own, peer in pairs)
+    table = _table("Ours to a peer, by medians", "measure, better if", *names)
+    by_measure: dict[str, dict[tuple[str, str], float | None]] = {}
+    for row in rows:
+        found = by_measure.setdefault(f"{row['measure']}: {row['better']}", {})
+        found[row["ours"], row["peer"]] = row["ratio"]
+    for measure, values in by_measure.items():
+        table.add_row(measure, *(_ratio(values.get(pair)) for pair in pairs))
+    return table
+
+
+def _spread(figure: Row) -> str:
+    shown = "{:,.0f}" if figure["median"] >= 100 else "{:.2f}"
+    median, least, most = (shown.format(figure[name]) for name in ("median", "min", "max"))
+    return f"{median} [{least}..{most}]"
 
 
 def _system(row: Row) -> str:

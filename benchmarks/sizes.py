@@ -6,6 +6,26 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class SdkSizes:
+    workflows: int
+    workflows_of_peers: int
+    """Peers are slower: fewer take as long."""
+    steps: tuple[int, ...]
+    """Activities of a workflow, one after the other."""
+    tasks: int
+    tasks_of_peers: int
+    asked: int
+    """Tasks on an idle system."""
+    fan_out: int
+    replayed_events: int
+    cached_events: tuple[int, int]
+    """How long the histories of two cached runs are: short and long."""
+    updates: int
+    """Of each of these two."""
+    idle_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sizes:
     repetitions: int
     workflows: int
@@ -54,6 +74,7 @@ class Sizes:
     """Closed runs among which some are looked for: few and many."""
     listed_asked: int
     listed_counted: int
+    sdk: SdkSizes
 
 
 FULL = Sizes(
@@ -89,6 +110,19 @@ FULL = Sizes(
     listed=(10_000, 1_000_000),
     listed_asked=50,
     listed_counted=2,
+    sdk=SdkSizes(
+        workflows=600,
+        workflows_of_peers=300,
+        steps=(1, 5),
+        tasks=2000,
+        tasks_of_peers=400,
+        asked=100,
+        fan_out=1000,
+        replayed_events=10_000,
+        cached_events=(100, 10_000),
+        updates=240,
+        idle_seconds=10.0,
+    ),
 )
 QUICK = Sizes(
     repetitions=1,
@@ -102,9 +136,9 @@ QUICK = Sizes(
     scaled=20,
     accuracy_dispatches=100,
     accuracy_keys=(3, 150),
-    rate_keys=(1, 100, 1000, 20_000),
-    rate_backlogs=(1000, 5000, 20_000),
-    rate_shared=100,
+    rate_keys=(1, 20, 100, 2000),
+    rate_backlogs=(200, 1000, 2000),
+    rate_shared=20,
     rate_rounds=1,
     rate_dispatches={1: 20, 50: 100},
     limited_rounds=1,
@@ -114,13 +148,26 @@ QUICK = Sizes(
     why_backlog=1000,
     why_keys=(1, 100),
     why_asked=3,
-    history_events=(10, 600, 1500),
-    history_runs=4,
-    fan_out=60,
-    signals=40,
+    history_events=(10, 520, 600),
+    history_runs=2,
+    fan_out=30,
+    signals=20,
     timers=100,
     idle_seconds=0.2,
-    listed=(1000, 2000),
+    listed=(200, 400),
     listed_asked=2,
     listed_counted=1,
+    sdk=SdkSizes(
+        workflows=4,
+        workflows_of_peers=4,
+        steps=(1, 5),
+        tasks=10,
+        tasks_of_peers=10,
+        asked=3,
+        fan_out=10,
+        replayed_events=30,
+        cached_events=(5, 20),
+        updates=3,
+        idle_seconds=0.1,
+    ),
 )

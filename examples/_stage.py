@@ -34,14 +34,24 @@ def fresh(name: str) -> str:
 @contextlib.asynccontextmanager
 async def stage() -> AsyncIterator[Client]:
     """A client of the server that DURABLE_WORKFLOW_SERVER_URL names, or of a new one in a temporary directory."""
-    if os.environ.get("DURABLE_WORKFLOW_SERVER_URL"):
+    with contextlib.ExitStack() as stack:
+        if not os.environ.get("DURABLE_WORKFLOW_SERVER_URL"):
+            tell("No server is named, so one of our own starts.")
+            url, token = stack.enter_context(own_server())
+            _point_at(url, token)
         async with await Client.connect() as client:
             yield client
-    else:
-        tell("No server is named, so one of our own starts.")
-        with own_server() as (url, token):
-            async with await Client.connect(url, token=token) as client:
-                yield client
+
+
+def _point_at(url: str, token: str) -> None:
+    """From here on, clients and apps of this process find this server, whatever they were told before."""
+    for name in [name for name in os.environ if name.startswith(("DURABLE_WORKFLOW_", "PENSTOCK_PROFILE"))]:
+        del os.environ[name]
+    os.environ |= {
+        "DURABLE_WORKFLOW_SERVER_URL": url,
+        "DURABLE_WORKFLOW_AUTH_TOKEN": token,
+        "PENSTOCK_PROFILES": os.devnull,
+    }
 
 
 @contextlib.contextmanager

@@ -69,7 +69,7 @@ class EveryMinute:
         left = max(meter.due - workflow.now(), timedelta(0))
         try:
             await workflow.wait_condition(lambda: self.stopped, timeout=left)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             pass
 
 

@@ -82,7 +82,7 @@ class Approval:
     async def decided_within(self, time: timedelta) -> bool:
         try:
             await workflow.wait_condition(lambda: self.decision is not None, timeout=time)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return False
         return True
 

@@ -104,7 +104,7 @@ async def main() -> None:
         Order(fresh("order"), "a harp", 4000, "2 High Street"),
         Order(fresh("order"), "a piano", 9000, "the Moon"),
     ]
-    services = [reserve_stock, release_stock, charge_card, refund_card, ship]
+    services: list[Callable[..., Any]] = [reserve_stock, release_stock, charge_card, refund_card, ship]
     async with (
         stage() as client,
         Worker(client, task_queue=QUEUE, workflows=[Fulfilment], activities=services),

@@ -2,31 +2,27 @@
 
 import asyncio
 import contextlib
-import os
+from datetime import timedelta
 
-from durable_workflow import ActivityRetryPolicy, Client, Worker, activity, workflow
+from penstock import Client, Worker, activity, workflow
 
 
-@activity.defn(name="compose")
+@activity.defn
 async def compose(name: str) -> str:
     return f"Hello, {name}!"
 
 
 @workflow.defn(name="greeter")
 class Greeter:
-    def run(self, ctx, name):
-        greeting = yield ctx.schedule_activity(
-            "compose", [name], retry_policy=ActivityRetryPolicy(max_attempts=3)
-        )
-        yield ctx.sleep(2)  # a durable timer: stop the worker meanwhile, and start it again
-        return greeting
+    @workflow.run
+    async def run(self, name: str) -> str:
+        text = await workflow.execute_activity(compose, name, start_to_close_timeout=timedelta(seconds=10))
+        await workflow.sleep(2)  # a durable timer: stop the worker meanwhile, and start it again
+        return text
 
 
 async def main() -> None:
-    client = Client(
-        os.environ["DURABLE_WORKFLOW_SERVER_URL"], token=os.environ["DURABLE_WORKFLOW_AUTH_TOKEN"]
-    )
-    async with client:
+    async with await Client.connect() as client:
         await Worker(client, task_queue="hello", workflows=[Greeter], activities=[compose]).run()
 
 

@@ -53,6 +53,7 @@ class Reason(StrEnum):
     RUN_NOT_FOUND = "run_not_found"
     INSTANCE_ALREADY_STARTED = "instance_already_started"
     RUN_NOT_ACTIVE = "run_not_active"
+    RUN_IS_ENDING = "run_is_ending"
     RUN_NOT_CLOSED = "run_not_closed"
     HISTORICAL_RUN_COMMAND_REJECTED = "historical_run_command_rejected"
     ACTIVITY_NOT_FOUND = "activity_not_found"

@@ -293,3 +293,12 @@ async def test_a_batch_of_activities_has_an_outcome_for_each_item(scene: Cluster
     assert outcomes == [(201, None), (409, "instance_already_started")]
     assert (batch["items"][2]["http_status"], batch["items"][2]["reason"]) == (422, "validation_failed")
     assert (batch["accepted"], batch["refused"]) == (1, 2)
+
+
+async def test_a_cancel_that_is_sent_again_under_its_id_is_answered_as_the_first_time(scene: Cluster) -> None:
+    (await scene.start_activity("charge-1")).expect(201)
+    path, body = "/api/activities/charge-1/cancel", {"reason": "no longer wanted", "request_id": "c-1"}
+    first = (await scene.post(path, body)).expect(200)
+    again = (await scene.post(path, body)).expect(200)
+    assert (first["outcome"], again["outcome"]) == ("cancelled", "cancelled")
+    (await scene.post(path, {"request_id": "c-2"})).expect(409, "run_not_active")

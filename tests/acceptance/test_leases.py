@@ -224,6 +224,34 @@ async def test_a_batch_of_reports_has_an_outcome_for_each_item(scene: Cluster) -
         assert (again["http_status"], again["already_accepted"]) == (200, True)
 
 
+async def test_what_a_worker_hands_back_is_given_to_another_at_once_and_costs_no_attempt(
+    scene: Cluster,
+) -> None:
+    worker, other = await scene.worker("w-1"), await scene.worker("w-2")
+    (await scene.start("order-1")).expect(201)
+    (await scene.start_activity("charge-1")).expect(201)
+    for kind, number in (("workflow", "workflow_task_attempt"), ("activity", "attempt_number")):
+        task = await worker.take(kind)
+        item = {"task_id": task["task_id"], "action": "hand_back", **worker.lease(task)}
+        path = f"/api/worker/{kind}-tasks/batch"
+        for repeated in (False, True):
+            answer = (await scene.post(path, {"items": [item]}, role="worker")).expect(200)
+            [told] = answer["items"]
+            assert (told["http_status"], told["outcome"], told["next_task_id"] or task["task_id"]) == (
+                200,
+                "handed_back",
+                task["task_id"],
+            )
+            assert told["already_accepted"] is repeated
+        assert answer["server_capabilities"]["task_batches"]["hand_back"] is True
+        again = await other.take(kind)
+        assert again["task_id"] == task["task_id"]
+        assert again[number] == (1 if kind == "activity" else 2)
+        thief = {"items": [{**item, **other.lease(again), "lease_owner": "thief"}]}
+        [refused] = (await scene.post(path, thief, role="worker")).expect(200)["items"]
+        assert refused["reason"] == "lease_owner_mismatch"
+
+
 async def test_a_poll_repeated_after_its_lease_was_lost_polls_anew(scene: Cluster) -> None:
     worker = await scene.worker("w-1")
     await started(scene, "workflow")

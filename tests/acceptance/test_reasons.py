@@ -81,10 +81,13 @@ def provokes(reason: Reason) -> Callable[[Provoke], Provoke]:
 
 
 def raised_somewhere() -> set[Reason]:
-    """The reasons that the sources name, apart from the table of statuses and the list of them all."""
+    """The reasons that the server's sources name, apart from the table of statuses and the list of them all."""
     root = Path(penstock.__file__).parent
     files = [
-        path for path in root.rglob("*.py") if path.name not in ("problems.py", "reference.py", "errors.py")
+        path
+        for path in root.rglob("*.py")
+        if path.name not in ("problems.py", "reference.py", "errors.py")
+        and path.relative_to(root).parts[0] != "sdk"
     ]
     named = {name for path in files for name in re.findall(r"\bReason\.([A-Z_]+)", path.read_text("utf-8"))}
     return {Reason[name] for name in named}
@@ -302,6 +305,22 @@ async def ended_already(scene: Cluster) -> Reply:
     (await scene.start("order-1")).expect(201)
     (await scene.post("/api/workflows/order-1/cancel", {})).expect(200)
     return await scene.post("/api/workflows/order-1/terminate", {})
+
+
+@provokes(Reason.RUN_IS_ENDING)
+async def signalled_whenever_it_would_end(scene: Cluster) -> Reply:
+    (await scene.start("order-1")).expect(201)
+    worker = await scene.worker("w1")
+    for _ in range(20):
+        task = await worker.take()
+        reply = await scene.post("/api/workflows/order-1/signal/poke", {})
+        if reply.status != 202:
+            break
+        (await worker.finish(task)).expect(409, "task_not_leased")
+    assert reply.headers["Retry-After"] == "1"
+    (await worker.finish(task)).expect(200)
+    (await scene.post("/api/workflows/order-1/signal/poke", {})).expect(409, "run_not_active")
+    return reply
 
 
 @provokes(Reason.ACTIVITY_NOT_FOUND)

@@ -111,8 +111,20 @@ def test_a_batch_as_json_is_one_document(ask: Run, server: RecordedServer) -> No
         "acted": 2,
         "skipped": 0,
         "failed": 0,
+        "cancel_requested": 0,
         "failures": [],
     }
+
+
+def test_a_batch_tells_apart_what_ended_and_what_was_asked_to_end(ask: Run, server: RecordedServer) -> None:
+    for _ in range(2):
+        server.answer("POST", PATH, preview(5))
+        server.answer("POST", PATH, portion(3, "t", cancel_requested=1))
+        server.answer("POST", PATH, portion(2, cancel_requested=2))
+    command = ("workflow", "batch", "cancel", "--query", QUERY, "--yes")
+    assert ask(*command).stdout.split() == ["Done", "2", "Asked", "to", "end", "3"]
+    told = json.loads(ask(*command, "--json").stdout)
+    assert (told["acted"], told["cancel_requested"]) == (5, 3)
 
 
 def test_a_batch_outlives_a_restart_of_the_server(ask: Run, server: RecordedServer) -> None:

@@ -20,7 +20,12 @@ HELD = {"task_queue": "bank", "max_active_leases": 2, "most_at_once": 2, "findin
 
 def environment(**more: str) -> dict[str, str]:
     """What a shell may hold that points elsewhere must not lead the demonstration there."""
-    astray = {"DW_PORT": "1", "DURABLE_WORKFLOW_SERVER_URL": "http://127.0.0.1:1"}
+    astray = {
+        "DW_PORT": "1",
+        "DURABLE_WORKFLOW_SERVER_URL": "http://127.0.0.1:1",
+        "DURABLE_WORKFLOW_NAMESPACE": "elsewhere",
+        "PENSTOCK_PROFILE": "elsewhere",
+    }
     return {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | astray | more
 
 

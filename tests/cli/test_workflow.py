@@ -247,6 +247,17 @@ def test_a_workflow_is_ended_with_a_reason(ask: Run, server: RecordedServer, ver
     assert "01RUN" in result.stdout
 
 
+def test_a_workflow_whose_code_decides_was_only_asked_to_end(ask: Run, server: RecordedServer) -> None:
+    asked = ENDED | {"status": "running", "outcome": "cancel_requested"}
+    server.answer("POST", "/workflows/order-1001/cancel", asked)
+    result = ask("workflow", "cancel", "order-1001")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == "Asked order-1001 to end.\n"
+    server.answer("POST", "/workflows/order-1001/cancel", asked)
+    result = ask("workflow", "cancel", "order-1001", "--json")
+    assert json.loads(result.stdout) == asked
+
+
 @pytest.mark.parametrize("flag", ["--run", "--run-id"])
 @pytest.mark.parametrize("verb", ["cancel", "terminate"])
 def test_one_run_can_be_ended_without_a_reason(

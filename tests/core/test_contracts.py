@@ -36,6 +36,13 @@ def test_workers_of_two_builds_may_each_know_more():
     assert found.names("query") is None, "the second did not say"
 
 
+def test_a_worker_for_activities_alone_does_not_leave_anything_unsaid():
+    silent = a_worker(workflow_types=(), advertised={})
+    assert contracts.of_type([knows(), silent], "Order").names("signal") is None
+    for_activities = a_worker(workflow_types=(), workflow_slots=0, advertised={})
+    assert contracts.of_type([knows(), for_activities], "Order").names("signal") == frozenset({"go", "stop"})
+
+
 def test_an_update_is_validated_though_another_worker_says_nothing_or_the_one_that_wants_to_is_away():
     wants = knows(PLAIN | {"update_validators": ["approve"]})
     silent = a_worker(advertised={})

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.model import ActivityStatus, Blob, RunStatus, TaskId, TaskState
-from penstock.core.scheduling.leases import Report
+from penstock.core.scheduling.leases import HANDED_BACK, Report
 from penstock.core.timers import iso
 from penstock.engine import activity_reports, closing
-from penstock.engine.activity_reports import Failure
+from penstock.engine.activity_reports import ActivityReceipt, Failure
 from penstock.engine.closing import End
 from penstock.engine.polls import Leased
 from penstock.errors import Conflict, LeaseLost, NotFound, PenstockError, Reason
@@ -242,6 +242,30 @@ async def test_a_heartbeat_renews_the_lease_and_the_heartbeat_clock(scene: Scene
     assert not await activity_reports.time_out(scene.house, activity.activity_id)
 
 
+async def test_a_heartbeat_that_tells_nothing_keeps_what_was_told_before(scene: Scene):
+    leased = await running(scene, tries(3))
+    await scene.breathe(leased, '{"current": 3}')
+    await scene.breathe(leased)
+    assert scene.activity(leased).heartbeat_details == '{"current": 3}'
+    await scene.break_off(leased)
+    again = await scene.take(ACTIVITY)
+    await scene.breathe(again)
+    assert scene.activity(again).heartbeat_details == '{"current": 3}', "also what another attempt told"
+    await scene.breathe(again, '{"current": 4}')
+    assert scene.activity(again).heartbeat_details == '{"current": 4}'
+
+
+async def test_each_attempt_counts_its_heartbeats_anew(scene: Scene):
+    leased = await running(scene, tries(3))
+    await scene.breathe(leased, '{"sequence": 9}')
+    await scene.breathe(leased, '{"sequence": 8}')
+    assert scene.activity(leased).heartbeat_details == '{"sequence": 9}'
+    await scene.break_off(leased)
+    again = await scene.take(ACTIVITY)
+    await scene.breathe(again, '{"sequence": 1}')
+    assert scene.activity(again).heartbeat_details == '{"sequence": 1}'
+
+
 async def test_a_lapsed_lease_is_never_brought_back(scene: Scene):
     leased = await running(scene)
     scene.clock.set(leased.task.lease_expires_at_ms or 0)
@@ -410,3 +434,69 @@ async def test_a_standalone_activity_can_be_cancelled(scene: Scene):
     await closing.end_run(scene.house, "default", "charge-1", End.CANCEL, None)
     assert await reason_of(scene, leased) is Reason.RUN_CANCELLED
     assert scene.live(run.run_id) == []
+
+
+# ── Handing back ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def give_back(scene: Scene, leased: Leased, report: Report | None = None) -> ActivityReceipt:
+    report = report or of(leased, HANDED_BACK)
+    return await activity_reports.hand_back(scene.house, "default", leased.task.task_id, report)
+
+
+async def test_an_activity_that_a_worker_gives_back_waits_again_and_costs_no_attempt(scene: Scene):
+    leased = await running(scene, tries(1), schedule_to_start_ms=5_000, start_to_close_ms=1_000)
+    await scene.breathe(leased, '{"current": 3}')
+    scene.clock.advance(500)
+    receipt = await give_back(scene, leased)
+    assert (receipt.outcome, receipt.next_task_id) == (HANDED_BACK, leased.task.task_id)
+    activity = scene.activity(leased)
+    assert (activity.status, activity.attempt, activity.started_at_ms) == (ActivityStatus.PENDING, 0, None)
+    assert activity.deadline_at_ms == NOW_MS + 5_500
+    again = await scene.take(ACTIVITY, "w2")
+    assert (again.task.attempt, again.task.lease_token != leased.task.lease_token) == (1, True)
+    assert scene.activity(again).heartbeat_details == '{"current": 3}'
+    assert (await scene.finish(again)).outcome == "completed"
+
+
+async def test_giving_back_once_more_is_only_acknowledged_also_when_another_worker_holds_the_task(
+    scene: Scene,
+):
+    leased = await running(scene)
+    await give_back(scene, leased)
+    assert (await give_back(scene, leased)).repeated
+    other = await scene.take(ACTIVITY, "w2")
+    assert (await give_back(scene, leased)).repeated
+    with pytest.raises(Conflict) as refused:
+        await scene.finish(leased)
+    assert refused.value.reason is Reason.COMPLETION_CONFLICT
+    with pytest.raises(NotFound):
+        await scene.breathe(leased)
+    assert scene.task(other.task.task_id) == other.task
+
+
+async def test_only_who_holds_an_activity_gives_it_back(scene: Scene):
+    leased = await running(scene)
+    with pytest.raises(LeaseLost) as refused:
+        await give_back(scene, leased, of(leased, owner="w2"))
+    assert refused.value.reason is Reason.LEASE_OWNER_MISMATCH
+    await scene.finish(leased)
+    with pytest.raises(Conflict):
+        await give_back(scene, leased)
+
+
+async def test_a_task_handed_out_ahead_of_time_can_be_given_back_unstarted(scene: Scene):
+    await scene.start()
+    await scene.decide(charge())
+    claimed = await scene.take(ACTIVITY, claim_lease_ms=10_000)
+    await give_back(scene, claimed)
+    again = await scene.take(ACTIVITY, "w2")
+    assert (again.task.attempt, again.task.claimed) == (1, 0)
+
+
+async def test_a_throttled_report_that_is_sent_again_is_only_acknowledged(scene: Scene):
+    leased = await running(scene, tries(3))
+    slow_down = Failure("slow down", throttled_ms=1_000)
+    first = await scene.break_off(leased, slow_down)
+    again = await scene.break_off(leased, slow_down)
+    assert (first.outcome, again.outcome, again.repeated) == ("throttled", "throttled", True)

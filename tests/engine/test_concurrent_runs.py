@@ -270,10 +270,14 @@ async def test_an_update_that_the_last_task_answers_is_answered_so(scene: Scene)
     assert kept[unheard.update.update_id].status is UpdateStatus.FAILED
 
 
-async def test_a_run_that_goes_on_in_another_takes_its_unanswered_updates_along(scene: Scene):
+async def test_a_run_that_goes_on_in_another_takes_along_the_updates_that_it_has_not_heard(scene: Scene):
     await a_run(scene)
-    heard, open_one = await ask(scene), await ask(scene)
-    await step(scene, CompleteUpdate(heard.update.update_id, ONE), ContinueAsNew(NOTHING))
+    answered, heard = await ask(scene), await ask(scene)
+    leased = await scene.take(WORKFLOW)
+    open_one = await ask(scene)
+    ends = (CompleteUpdate(answered.update.update_id, ONE), ContinueAsNew(NOTHING))
+    await scene.complete(leased, *ends, concurrent=True)
+    assert scene.tables.updates[heard.update.update_id].status is UpdateStatus.FAILED
     leased = await scene.take(WORKFLOW)
     assert told(leased) == ["WorkflowStarted", "UpdateAccepted"]
     await scene.complete(leased, CompleteUpdate(open_one.update.update_id, TWO), DONE, concurrent=True)
@@ -438,7 +442,7 @@ async def test_a_batch_asks_each_run_to_end(scene: Scene):
     runs = [await a_run(scene, workflow_id=f"order-{number}") for number in range(3)]
     batch = Batch(Act.CANCEL, Wanted("default"), "b1", "enough")
     outcome = await batch_operations.carry_out(scene.house, batch, None, 10)
-    assert outcome.acted == 3
+    assert (outcome.acted, outcome.asked) == (3, 3)
     for run in runs:
         assert (await scene.types(run.run_id))[-1] == "CancelRequested"
 

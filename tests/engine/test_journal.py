@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from penstock.engine import journal
+from penstock.engine import activity_reports, journal
 from penstock.engine.sweepers.old_records import HOUR_MS, old_records
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
 from penstock.stores.memory import MemoryStore
-from tests.engine.scene import Scene
+from tests.engine.scene import ACTIVITY, Scene, of
 
 
 def keeping(scene: Scene) -> Scene:
@@ -56,3 +57,17 @@ async def test_lines_older_than_the_setting_says_are_forgotten(scene: Scene):
     [(_, line)] = await journal.page(scene.house, 0, 10)
     assert line == '{"event":"young"}'
     assert await old_records(scene.house).sweep() == 0
+
+
+async def test_what_a_worker_gives_back_is_told_as_an_end_that_charges_nothing(scene: Scene):
+    scene = keeping(scene)
+    await scene.start_activity()
+    leased = await scene.take(ACTIVITY)
+    await activity_reports.hand_back(scene.house, "default", leased.task.task_id, of(leased))
+    again = await scene.take(ACTIVITY)
+    told = [json.loads(line) for _, line in await journal.page(scene.house, 0, 10)]
+    assert [(line["event"], line["lease"], line.get("how"), line.get("attempt")) for line in told] == [
+        ("granted", leased.task.lease_token, None, 1),
+        ("ended", leased.task.lease_token, "handed_back", None),
+        ("granted", again.task.lease_token, None, 1),
+    ]

@@ -25,7 +25,7 @@ from penstock.core.model import (
     TaskState,
     TimerState,
 )
-from penstock.engine import closing, workers
+from penstock.engine import activity_reports, closing, workers, workflow_reports
 from penstock.engine.activity_reports import Failure
 from penstock.engine.closing import End
 from penstock.engine.polls import Leased, hand_back
@@ -217,6 +217,15 @@ class Laws(RuleBasedStateMachine):
     @rule(leased=consumes(leases))
     def hang_up(self, leased: Leased) -> None:
         self.do(hand_back(self.scene.house, leased))
+
+    @rule(leased=consumes(leases), again=st.booleans())
+    def give_back(self, leased: Leased, again: bool) -> None:
+        kind = activity_reports if leased.task.kind is ACTIVITY else workflow_reports
+        for _ in range(1 + again):
+            self.do(
+                kind.hand_back(self.scene.house, "default", leased.task.task_id, of(leased, "given back"))
+            )
+        self._over(leased)
 
     @rule(worker_id=WORKERS)
     def leave_and_return(self, worker_id: str) -> None:

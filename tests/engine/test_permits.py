@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.policies import Knob
 from penstock.core.scheduling.dispatch import HoldReason
-from penstock.engine import permits, policies
+from penstock.engine import activity_reports, permits, policies
 from penstock.engine.permits import Permit
 from penstock.engine.policies import Ask, PolicyAsk
 from penstock.engine.polls import Leased
@@ -87,3 +87,15 @@ async def test_a_claim_that_ran_out_goes_to_another_and_no_attempt_is_charged(sc
     with pytest.raises(PenstockError) as refused:
         await begin(scene, first)
     assert refused.value.reason in (Reason.STALE_ATTEMPT, Reason.ATTEMPT_NOT_FOUND)
+
+
+async def test_a_permit_that_is_given_back_with_its_task_is_there_for_the_next_one(scene: Scene) -> None:
+    await capped(scene, 1)
+    for number in range(2):
+        await scene.start_activity(f"charge-{number}")
+    first, second = [await ahead(scene) for _ in range(2)]
+    assert (await begin(scene, first)).hold is None
+    assert (await begin(scene, second)).hold is not None
+    await activity_reports.hand_back(scene.house, "default", first.task.task_id, of(first))
+    assert (await begin(scene, second)).hold is None
+    assert (await begin(scene, await ahead(scene))).hold is not None

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.core.history.commands import StartTimer
 from penstock.core.model import Blob, QueryState
-from penstock.engine import desk, queries
+from penstock.engine import desk, queries, workers
 from penstock.engine.house import House
 from penstock.engine.queries import QueryAnswer, Question
 from penstock.engine.sweepers.lapsed_queries import lapsed_queries
@@ -187,6 +187,14 @@ async def test_a_question_whose_worker_died_goes_to_another():
     assert await lapsed_queries(scene.house).sweep() == 1
     await answer(scene.house, "w2")
     assert (await asked).outcome == {"result": 7}
+
+
+async def test_a_worker_that_takes_no_workflow_tasks_is_not_waited_for():
+    scene = await waiting_run()
+    await workers.heartbeat(scene.house, "default", "w1", None, None, None, slots=(0, None))
+    with pytest.raises(Conflict) as refused:
+        await ask(scene.house)
+    assert refused.value.reason is Reason.QUERY_WORKER_UNAVAILABLE
 
 
 async def test_a_run_whose_history_is_too_long_is_not_asked(monkeypatch: pytest.MonkeyPatch):

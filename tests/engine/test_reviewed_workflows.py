@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,22 +18,28 @@ from penstock.core.history.commands import (
     ContinueAsNew,
     OpenConditionWait,
     ScheduleActivity,
+    SignalExternal,
     StartChild,
     StartTimer,
 )
 from penstock.core.history.decide import advance
 from penstock.core.history.waits import ConditionWait, Waits
-from penstock.core.model import Blob, Child, RunId, RunStatus, TimerId, TimerState
+from penstock.core.model import Blob, Child, LetterKind, RunId, RunStatus, TimerId, TimerState
 from penstock.core.payload_codec import encode
-from penstock.engine import postman, signals, starts, timers, updates
+from penstock.engine import postman, signals, starts, timers, updates, workflow_reports
 from penstock.engine.addressing import Address
+from penstock.engine.batch_operations import Act, Batch, carry_out
 from penstock.engine.closing import End, end_run
 from penstock.engine.house import House
+from penstock.engine.polls import Leased
+from penstock.engine.recording import TURNED_BACK_MAX
 from penstock.engine.signals import Signal
 from penstock.engine.sweepers.sweeper import BATCH, Sweeper
+from penstock.engine.sweepers.waiting_letters import waiting_letters
 from penstock.engine.updates import Asked
-from penstock.engine.workflow_reports import TURNED_BACK_MAX, WAITING_FOR_HISTORY
-from penstock.errors import Conflict, LeaseLost, PenstockError, Reason
+from penstock.engine.visibility import Wanted
+from penstock.engine.workflow_reports import WAITING_FOR_HISTORY
+from penstock.errors import Conflict, LeaseLost, PenstockError, Reason, Unavailable
 from penstock.ports.store import Tx
 from tests.engine.scene import DONE, NOTHING, WORKFLOW, Scene, a_start
 from tests.support.builders import NOW_MS, a_run
@@ -242,10 +249,80 @@ async def test_signals_without_a_pause_do_not_keep_a_run_open_for_ever(scene: Sc
         with pytest.raises(LeaseLost):
             await scene.complete(leased, DONE)
     leased = await scene.take(WORKFLOW)
-    await signals.send(scene.house, Signal(HERE, "poke", NOTHING))
+    with pytest.raises(Unavailable) as refused:
+        await signals.send(scene.house, Signal(HERE, "poke", NOTHING))
+    assert refused.value.reason is Reason.RUN_IS_ENDING
     await scene.complete(leased, DONE)
     types = await scene.types(run.run_id)
     assert types == ["WorkflowStarted", *["SignalReceived"] * TURNED_BACK_MAX, "WorkflowCompleted"]
+    with pytest.raises(Conflict) as ended:
+        await signals.send(scene.house, Signal(HERE, "poke", NOTHING))
+    assert ended.value.reason is Reason.RUN_NOT_ACTIVE
+
+
+async def about_to_end(scene: Scene) -> Leased:
+    """The task in which a run ends that heard signals first as often as it must."""
+    for _ in range(TURNED_BACK_MAX):
+        leased = await scene.take(WORKFLOW)
+        await signals.send(scene.house, Signal(HERE, "poke", NOTHING))
+        with pytest.raises(LeaseLost):
+            await scene.complete(leased, DONE)
+    return await scene.take(WORKFLOW)
+
+
+async def test_a_signal_is_taken_again_when_the_run_does_not_end_or_its_task_is_lost(scene: Scene):
+    run = await scene.start()
+    leased = await about_to_end(scene)
+    await workflow_reports.reclaim(scene.house, leased.task.task_id, expired_only=False)
+    await signals.send(scene.house, Signal(HERE, "poke", NOTHING))
+    assert (await scene.types(run.run_id))[-1] == "SignalReceived", (
+        "nobody looks, so it is heard by whoever does"
+    )
+    await scene.decide(StartTimer(600))
+    await scene.later(600_000)
+    leased = await scene.take(WORKFLOW)
+    await signals.send(scene.house, Signal(HERE, "poke", NOTHING))
+    with pytest.raises(LeaseLost):
+        await scene.complete(leased, DONE)
+    heard = (await scene.types(run.run_id)).count("SignalReceived")
+    assert heard == TURNED_BACK_MAX + 2
+
+
+async def test_a_run_that_failed_often_still_takes_signals_while_its_code_looks(scene: Scene):
+    await scene.start()
+    for _ in range(TURNED_BACK_MAX + 5):
+        await scene.fail(await scene.take(WORKFLOW))
+        await scene.later(600_000)
+    leased = await scene.take(WORKFLOW)
+    await signals.send(scene.house, Signal(HERE, "poke", NOTHING))
+    with pytest.raises(LeaseLost):
+        await scene.complete(leased, DONE)
+
+
+async def test_what_another_run_tells_a_run_that_is_about_to_end_waits(scene: Scene):
+    await scene.start()
+    leased = await about_to_end(scene)
+    await scene.start("sender", task_queue="others")
+    poke = SignalExternal("order-1", "poke", NOTHING)
+    sender = await scene.take(WORKFLOW, "w-others", task_queue="others")
+    await scene.complete(sender, poke, concurrent=True)
+    sweeper = waiting_letters(scene.house)
+    await sweeper.sweep()
+    [letter] = scene.tables.letters.values()
+    assert letter.kind is LetterKind.EXTERNAL_SIGNAL
+    await scene.complete(leased, DONE)
+    await postman.deliver(scene.house, letter.letter_id)
+    [answer] = scene.tables.letters.values()
+    assert json.loads(answer.payload)["payload"]["exception_type"] == "WorkflowClosed"
+
+
+async def test_a_batch_of_signals_tells_of_a_run_that_is_about_to_end_and_reaches_the_others(scene: Scene):
+    await scene.start()
+    await about_to_end(scene)
+    await scene.start("order-2")
+    batch = Batch(Act.SIGNAL, Wanted("default"), "batch-1", None, "poke", NOTHING)
+    outcome = await carry_out(scene.house, batch, None, 10)
+    assert (outcome.acted, [each.error.reason for each in outcome.failures]) == (1, [Reason.RUN_IS_ENDING])
 
 
 async def test_what_was_sent_to_a_run_by_name_is_acknowledged_again_after_it_continued_as_new(scene: Scene):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from penstock.core.model import Host, RunStatus, Standing, TaskState
+from penstock.core.model import Host, RunStatus, Standing, TaskState, Wish
 from penstock.engine import closing, cohorts, starts
 from penstock.engine.closing import End
 from penstock.engine.starts import DuplicatePolicy, StartOutcome
 from penstock.errors import Conflict, Reason
+from penstock.wire.tasks import activity_task, workflow_task
 from tests.engine.scene import ACTIVITY, DONE, WORKFLOW, Scene, a_start, charge
 from tests.support.builders import NOW_MS
 
@@ -30,6 +32,37 @@ async def test_a_start_records_the_run_its_first_event_and_its_first_task_togeth
         run.run_id,
         "b-7",
     )
+
+
+async def test_a_history_says_whose_work_it_is_and_how_urgent_where_that_is_not_the_usual(scene: Scene):
+    named = ("priority", "fairness_key", "fairness_weight")
+    usual = await scene.start("order-1")
+    said = await scene.payload(usual.run_id, 0)
+    assert not said.keys() & set(named)
+    urgent = await scene.start("order-2", standing=Standing(1, "tenant", 2500))
+    said = await scene.payload(urgent.run_id, 0)
+    assert [said[name] for name in named] == [1, "tenant", 2.5]
+
+
+async def test_tasks_say_the_weight_of_their_work(scene: Scene):
+    await scene.start(standing=Standing(3, "tenant", 2500))
+    leased = await scene.take(WORKFLOW)
+    assert workflow_task(leased.task, leased.run, leased.events)["fairness_weight"] == 2.5
+    own = replace(charge(), wish=Wish(weight_milli=500))
+    await scene.complete(leased, charge(), own, replace(charge(), wish=Wish(weight_milli=2500)))
+    told = {}
+    for _ in range(3):
+        task = await scene.take(ACTIVITY)
+        assert task.activity is not None
+        told[task.activity.step] = activity_task(task.task, task.run, task.activity)["fairness_weight"]
+    assert told == {1: 2.5, 2: 0.5, 3: 2.5}
+
+
+async def test_a_standalone_activity_says_its_weight(scene: Scene):
+    await scene.start_activity(standing=Standing(3, "tenant", 4000))
+    task = await scene.take(ACTIVITY)
+    assert task.activity is not None
+    assert activity_task(task.task, task.run, task.activity)["fairness_weight"] == 4.0
 
 
 async def test_a_workflow_without_a_name_is_named_after_its_run(scene: Scene):

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.core.history.commands import CompleteWorkflow, FailWorkflow, ScheduleActivity, StartTimer
 from penstock.core.model import ActivityStatus, Blob, RunStatus, TaskId, TaskState, TimerState
-from penstock.core.scheduling.leases import Report
+from penstock.core.scheduling.leases import HANDED_BACK, Report
 from penstock.engine import workflow_reports
 from penstock.engine.polls import Leased
 from penstock.engine.workflow_reports import WAITING_FOR_HISTORY
@@ -478,3 +478,23 @@ async def test_time_does_not_move_while_a_report_is_recorded(scene: Scene):
     await scene.complete(leased, charge(), StartTimer(1))
     events = await scene.events(leased.run.run_id)
     assert [event.recorded_at_ms for event in events] == [NOW_MS, NOW_MS + 77, NOW_MS + 77]
+
+
+async def test_a_workflow_task_that_a_worker_gives_back_waits_again_with_what_came_meanwhile(scene: Scene):
+    run = await scene.start()
+    await scene.decide(charge(), charge())
+    first, second = [await scene.take(ACTIVITY) for _ in range(2)]
+    await scene.finish(first)
+    leased = await scene.take(WORKFLOW)
+    await scene.finish(second)
+    report = of(leased, HANDED_BACK)
+    receipt = await workflow_reports.hand_back(scene.house, "default", leased.task.task_id, report)
+    assert (receipt.outcome, receipt.task.state) == (HANDED_BACK, TaskState.READY)
+    assert (scene.run(run.run_id).task_failures, scene.run(run.run_id).buffered) == (0, 0)
+    again = await scene.take(WORKFLOW, "w2")
+    assert len(again.events) == again.run.last_sequence
+    repeated = await workflow_reports.hand_back(scene.house, "default", leased.task.task_id, report)
+    assert repeated.repeated
+    with pytest.raises(Conflict):
+        await scene.complete(leased, DONE)
+    await scene.complete(again, DONE)

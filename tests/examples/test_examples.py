@@ -38,6 +38,14 @@ TOLD = {
         "quick: at most 4 at once, of 4",
         "careful: at most 2 at once, of 2",
     ],
+    "app_tasks": [
+        "called: 3; sent to a worker: 3",
+        "20 more sent with one request; together: 380",
+        "there are 303 primes below 2,000; and a letter, stamped",
+        "half a second later: 42",
+        "failed: ValueError: nobody is called Nemo",
+        "expired: the news was not begun",
+    ],
 }
 
 

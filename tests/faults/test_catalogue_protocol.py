@@ -25,7 +25,7 @@ from tests.support.servers import Server
 
 pytestmark = pytest.mark.faults
 QUERIES_PENDING_MAX = 20
-QUERIES, ASKERS = {"sqlite": 5_000, "postgres": 1_000}, 100
+QUERIES, ASKERS = {"sqlite": 1_500, "postgres": 500}, 100
 QUERY_SECONDS = 3
 SETTINGS = {
     "DW_WORKFLOW_TASK_TIMEOUT": "2",

@@ -11,7 +11,8 @@ NAMES = {
     *("Client", "SyncClient", "Worker", "Replayer", "workflow", "activity", "failures", "__version__"),
     *("Priority", "RetryPolicy", "DataConverter", "PayloadCodec", "WorkflowHandle", "ActivityHandle"),
     *("ActivityStart", "WithStartWorkflowOperation", "WorkflowIDConflictPolicy", "WorkflowExecutionStatus"),
-    *("ClientInterceptor", "OutboundInterceptor", "Penstock", "TaskHandle"),
+    *("ClientInterceptor", "OutboundInterceptor", "Penstock"),
+    *("TaskHandle", "TaskStatus", "TaskError", "TaskFailed", "TaskExpired", "TaskCancelled", "TaskTimedOut"),
 }
 
 

@@ -192,3 +192,21 @@ def test_an_annotation_that_cannot_be_found_is_named():
 
     with pytest.raises(TypeError, match=r"'Nowhere'.*Import it outside of `if TYPE_CHECKING:`"):
         ActivityDefinition.of(activity.defn(looks))
+
+
+def test_a_wrapper_that_copied_a_function_s_marks_is_run_itself():
+    ActivityDefinition.must_be(charge)
+
+    @functools.wraps(charge)
+    async def careful(order: str, cents: int = 0) -> bool:
+        return await charge(order, cents)
+
+    assert ActivityDefinition.must_be(careful).fn is careful
+    assert ActivityDefinition.must_be(charge).fn is charge
+
+
+def test_a_function_that_is_decorated_again_has_its_new_name():
+    def look() -> None: ...
+
+    assert ActivityDefinition.must_be(activity.defn(look)).name == "look"
+    assert ActivityDefinition.must_be(activity.defn(name="glance")(look)).name == "glance"

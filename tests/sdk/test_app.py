@@ -204,19 +204,19 @@ async def test_a_running_task_shows_as_running_and_waiting_for_it_may_end_first(
 
 
 async def test_a_task_may_be_scheduled_after_a_while_or_at_a_moment(app: Penstock) -> None:
-    order: list[str] = []
-
     @app.task
-    async def note(what: str) -> None:
-        order.append(what)
+    async def look_at_the_clock() -> datetime:
+        return datetime.now(UTC)
 
-    later = await note.schedule(timedelta(milliseconds=400), "later")
-    soon = await note.schedule(datetime.now(UTC) + timedelta(milliseconds=200), what="soon")
-    past = await note.schedule(datetime.now(UTC) - timedelta(hours=1), "past")
+    now = datetime.now(UTC)
+    soon, later = timedelta(milliseconds=300), timedelta(milliseconds=600)
     async with app.worker(await app.client()):
-        for each in (past, soon, later):
-            await each.result(timeout=LATER)
-    assert order == ["past", "soon", "later"]
+        at_last = await look_at_the_clock.schedule(later)
+        due = await look_at_the_clock.schedule(now + soon)
+        past = await look_at_the_clock.schedule(now - timedelta(hours=1))
+        assert await past.result(timeout=LATER) >= now
+        assert await due.result(timeout=LATER) >= now + soon
+        assert await at_last.result(timeout=LATER) >= now + later
 
 
 async def test_many_are_sent_together_and_each_has_its_handle(app: Penstock) -> None:
@@ -298,6 +298,14 @@ async def test_code_without_async_sends_and_waits_as_well(app: Penstock) -> None
         assert await asyncio.to_thread(plain) == [3, 7, 11]
 
 
+async def test_waiting_in_an_event_loop_is_refused(app: Penstock) -> None:
+    @app.task
+    async def greet() -> None: ...
+
+    with pytest.raises(RuntimeError, match="await its twin without _sync"):
+        greet.send_sync()
+
+
 async def test_a_task_may_send_tasks(app: Penstock) -> None:
     @app.task
     async def leaf(number: int) -> int:
@@ -361,7 +369,6 @@ def test_an_app_connects_to_nothing_before_it_is_used_and_again_in_every_loop(sc
     second = asyncio.run(greet.send())
     assert asyncio.run(first.status()) is TaskStatus.WAITING
     assert first.id != second.id
-    assert app.clients._known == {}
 
 
 @pytest.fixture(scope="module")
@@ -388,17 +395,34 @@ def test_a_program_that_only_sends_ends_without_a_word(scene_url: str, tmp_path:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_forked_process_has_a_client_of_its_own(scene_url: str) -> None:
-    app = Penstock("shop", scene_url, control_token=OPERATOR, worker_token=WORKER)
+def test_a_forked_process_sends_as_well(scene_url: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os\n"
+        "from penstock import Penstock\n"
+        f"app = Penstock('shop', {scene_url!r}, control_token={OPERATOR!r}, worker_token={WORKER!r})\n"
+        "@app.task\n"
+        "def greet(name: str) -> None: ...\n"
+        "greet.send_sync('ada')\n"
+        "child = os.fork()\n"
+        "print(greet.send_sync('bob').status_sync(), flush=True)\n"
+        "if child:\n"
+        "    assert os.waitpid(child, 0)[1] == 0\n"
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "waiting\nwaiting\n"), done.stderr
 
-    @app.task
-    async def greet() -> None: ...
 
-    before = app.clients._own_thread()
-    app.clients._pid = os.getpid() + 1  # as it looks after a fork
-    assert app.clients._own_thread() is not before
-    greet.send_sync()
-    app.close_sync()
+def test_annotations_of_a_task_may_name_what_is_defined_below_it() -> None:
+    names: dict[str, Any] = {"app": local()}
+    exec(
+        "from __future__ import annotations\n"
+        "@app.task\n"
+        "def sell(what: Thing) -> Thing: ...\n"
+        "class Thing: ...\n",
+        names,
+    )
+    assert names["sell"].definition.ret_type is names["Thing"]
 
 
 # Mistakes, told as early as they can be known

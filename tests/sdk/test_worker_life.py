@@ -129,6 +129,19 @@ class TestBeginning:
                     pass
         assert raised.value.reason == "namespace_not_found"
 
+    async def test_a_worker_that_breaks_ends_the_block_with_what_broke_it(self, client: Client) -> None:
+        watched = Watched(client.transport)
+        own = Client(watched, namespace=client.namespace)
+        refusal = ServerRefused("unauthorized", "the token was withdrawn", 401)
+        async with asyncio.timeout(30):
+            with pytest.raises(ServerRefused, match="the token was withdrawn"):
+                async with Worker(own, task_queue=QUEUE, workflows=[Greeter], activities=[greet]):
+                    watched.refuses = lambda path: refusal if path.endswith("/poll") else None
+                    handle = await client.start_workflow(Greeter.run, "you", id=new_id(), task_queue=QUEUE)
+                    await handle.result()
+                    await asyncio.Event().wait()
+        await asyncio.sleep(0)
+
     async def test_a_worker_runs_once(self, client: Client) -> None:
         worker = Worker(client, task_queue=QUEUE, activities=[greet])
         async with worker:
@@ -210,8 +223,11 @@ class TestSurviving:
         handle = await client.start_activity(
             greet, "you", id=new_id(), task_queue=QUEUE, start_to_close_timeout=SHORT
         )
-        async with Worker(own, task_queue=QUEUE, activities=[greet]):
+        async with Worker(own, task_queue=QUEUE, activities=[greet], max_concurrent_activity_task_polls=1):
             assert await handle.result() == "Hello you"
+        first, again, *_ = watched.of("activity-tasks/poll")
+        assert first["poll_request_id"] == again["poll_request_id"]
+        assert (await handle.describe()).attempt == 1
 
 
 class TestEnding:
@@ -289,14 +305,8 @@ class TestEnding:
     ) -> None:
         program = tmp_path / "program.py"
         program.write_text(PROGRAM)
-        environment = os.environ | {
-            "DURABLE_WORKFLOW_SERVER_URL": scene.first.url,
-            "DURABLE_WORKFLOW_NAMESPACE": scene.namespace or "",
-            "DURABLE_WORKFLOW_CONTROL_TOKEN": "operator-secret",
-            "DURABLE_WORKFLOW_WORKER_TOKEN": "worker-secret",
-        }
         with subprocess.Popen(
-            [sys.executable, str(program)], env=environment, stderr=subprocess.PIPE, text=True
+            [sys.executable, str(program)], env=surroundings(scene), stderr=subprocess.PIPE, text=True
         ) as process:
             handle = await client.start_activity(
                 "who", id=new_id(), task_queue=QUEUE, start_to_close_timeout=SHORT
@@ -307,6 +317,32 @@ class TestEnding:
         assert process.returncode == 0, told
         workers = (await scene.get("/api/workers")).ok()["workers"]
         assert workers == []
+
+
+async def test_the_program_of_the_guide_does_what_it_shows(scene: Cluster, tmp_path: Path) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "workers.md"
+    program = tmp_path / "guide.py"
+    program.write_text(guide.read_text().split("```python\n")[1].split("```")[0])
+    ran = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, str(program)],
+        env=surroundings(scene),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "Hello you\n"), ran.stderr
+
+
+def surroundings(scene: Cluster) -> dict[str, str]:
+    """The environment of a program that connects to the scene."""
+    return os.environ | {
+        "DURABLE_WORKFLOW_SERVER_URL": scene.first.url,
+        "DURABLE_WORKFLOW_NAMESPACE": scene.namespace or "",
+        "DURABLE_WORKFLOW_CONTROL_TOKEN": "operator-secret",
+        "DURABLE_WORKFLOW_WORKER_TOKEN": "worker-secret",
+    }
 
 
 PROGRAM = """

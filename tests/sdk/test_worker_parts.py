@@ -233,10 +233,12 @@ class Line:
     def __init__(self, *answers: Any) -> None:
         self.answers = deque(answers)
         self.asked: list[int] = []
+        self.ids: list[str] = []
         self.empty = asyncio.Event()
 
-    async def __call__(self, most: int) -> list[Json]:
+    async def __call__(self, most: int, poll_id: str) -> list[Json]:
         self.asked.append(most)
+        self.ids.append(poll_id)
         if not self.answers:
             self.empty.set()
             await asyncio.Event().wait()
@@ -304,6 +306,13 @@ class TestPoller:
         started, _ = await poll(Line(Unreachable("away"), Unreachable("away"), [{"n": 1}]), Slots(2))
         assert started == [{"n": 1}]
 
+    async def test_a_poll_without_an_answer_is_repeated_under_its_id_with_the_same_room(self) -> None:
+        line = Line(Unreachable("lost"), [{"n": 1}], [])
+        await poll(line, Slots(3))
+        assert line.ids[0] == line.ids[1]
+        assert len(set(line.ids)) == 3
+        assert line.asked == [3, 3, 2, 2]
+
     async def test_trouble_is_told_once_however_often_it_is_met(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -326,8 +335,8 @@ class TestOptions:
         [
             ({"max_concurrent_workflow_tasks": -1}, "max_concurrent_workflow_tasks is 0 to 1000000, not -1"),
             (
-                {"max_concurrent_activity_task_polls": 0},
-                "max_concurrent_activity_task_polls is 1 to 1000, not 0",
+                {"max_concurrent_activity_task_polls": -1},
+                "max_concurrent_activity_task_polls is 0 to 1000, not -1",
             ),
             ({"max_cached_workflows": -5}, "max_cached_workflows is 0 to"),
             ({"max_activities_per_second": 0}, "None is no limit"),

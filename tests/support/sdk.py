@@ -32,13 +32,15 @@ class Numbers:
 
 
 class Watched:
-    """A transport that keeps what a worker asks, and may lose its answers."""
+    """A transport that keeps what a worker asks, and may refuse it or lose the answer."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.asked: list[tuple[str, Json]] = []
         self.loses: Callable[[str], bool] = lambda _: False
         """Of which paths the answer is lost on the way."""
+        self.refuses: Callable[[str], Exception | None] = lambda _: None
+        """Which paths are refused instead of asked."""
         self._news = asyncio.Event()
 
     async def control(self, method: str, path: str, body: Json | None = None, **how: Any) -> Json:
@@ -47,6 +49,9 @@ class Watched:
     async def work(self, path: str, body: Json, **how: Any) -> Json:
         self.asked.append((path, body))
         self._news.set()
+        refused = self.refuses(path)
+        if refused is not None:
+            raise refused
         answer = await self._transport.work(path, body, **how)
         if self.loses(path):
             raise Unreachable("the answer was lost")

@@ -72,11 +72,10 @@ def run_app(
     """Run workers for the tasks, workflows and activities of an app; `worker MODULE:APP` does the same."""
     app = _load(path)
     chosen = _queues(app, queues)
-    plan = Plan(app, chosen, app.tasks_at_once if concurrency is None else concurrency, grace)
+    slots = app.tasks_at_once if concurrency is None else concurrency
+    plan = Plan(app, chosen, slots, grace, as_json=session.json)
     with _explained():
         app.clients.prefer(**_flags(session))
-        if session.json:
-            show_json(json.dumps(plan.facts()))
         _configure_logs()
         plan.run()
     say("All workers have ended.")
@@ -90,6 +89,7 @@ class Plan:
     queues: Sequence[str]
     slots: int
     grace_s: float
+    as_json: bool
 
     def facts(self) -> dict[str, Any]:
         app, where = self.app, self.app.connection
@@ -124,6 +124,8 @@ class Plan:
         )
 
     def _greet(self) -> None:
+        if self.as_json:
+            show_json(json.dumps(self.facts()))
         app, where = self.app, self.app.connection
         counts = {"task": app.tasks, "workflow": app.workflows, "activity": app.activities}
         things = ", ".join(_counted(len(each), name) for name, each in counts.items() if each)
@@ -196,9 +198,7 @@ def _explained() -> Iterator[None]:
     except KeyboardInterrupt:
         raise Interrupted("Stopped before it took any task.") from None
     except failures.Unreachable as error:
-        raise Unreachable(
-            str(error), "Start a server with `penstock dev`, or name another with --server."
-        ) from error
+        raise Unreachable(str(error), "Name another with --server.") from error
     except failures.ServerRefused as error:
         told = {**error.details, "reason": error.reason, "message": error.message}
         raise Refused(error.status, told) from error

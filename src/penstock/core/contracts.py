@@ -60,7 +60,7 @@ def of_type(workers: Sequence[Worker], workflow_type: str, absent: Sequence[Work
     silent = [each for each in workers if _contract(each, workflow_type) is None]
     return Contracts(
         found,
-        any(not each.workflow_types or workflow_type in each.workflow_types for each in silent),
+        any(each.knows(workflow_type) for each in silent),
         [contract for each in absent if (contract := _contract(each, workflow_type)) is not None],
     )
 

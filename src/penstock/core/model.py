@@ -555,6 +555,10 @@ class Worker:
     def slots(self, kind: TaskKind) -> int:
         return self.workflow_slots if kind is TaskKind.WORKFLOW else self.activity_slots
 
+    def knows(self, workflow_type: str) -> bool:
+        """Whether it has the code of a type. One that names none has all, unless it takes no workflow tasks."""
+        return workflow_type in self.workflow_types if self.workflow_types else self.workflow_slots > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Cohort:

@@ -27,9 +27,11 @@ from penstock.core.model import (
 )
 from penstock.core.model import task_id as numbered
 from penstock.core.scheduling.leases import (
+    HANDED_BACK,
     Report,
     answered,
     freed,
+    is_answered,
     lease_expired,
     newest_details,
     renew,
@@ -180,8 +182,10 @@ async def heartbeat(
             return Heartbeat(task, run, activity, recorded=False, reason=refusal.reason.value)
         lease_ms = task.claimed or house.settings.leases.activity_lease_ms
         renewed = renew(task, tx.now_ms, lease_ms)
-        before = None if activity.heartbeat_at_ms is None else activity.heartbeat_details
-        beat = replace(activity, heartbeat_at_ms=tx.now_ms, heartbeat_details=newest_details(before, details))
+        told = newest_details(
+            activity.heartbeat_details, details, same_attempt=activity.heartbeat_at_ms is not None
+        )
+        beat = replace(activity, heartbeat_at_ms=tx.now_ms, heartbeat_details=told)
         if not task.claimed:
             beat = replace(beat, deadline_at_ms=running_deadline_at_ms(beat))
         tx.tasks.save(renewed, TaskState.LEASED)
@@ -190,6 +194,33 @@ async def heartbeat(
         tx.activities.save(beat)
         tx.workers.touch(namespace, report.owner, tx.now_ms)
         return Heartbeat(renewed, run, beat, recorded=True)
+
+    return await house.store.transact(operation, key=run_of(task_id))
+
+
+async def hand_back(house: House, namespace: str, task_id: TaskId, report: Report) -> ActivityReceipt:
+    """Give a task back that is not going to be done here: it waits again at once, and no attempt is charged."""
+
+    async def operation(tx: Tx) -> ActivityReceipt:
+        run = await tx.runs.lock(run_of(task_id))
+        task = await tx.tasks.lock(task_id)
+        task, run, activity = await _known(tx, task, run, namespace, report, may_repeat=True)
+        outcome = repeated(task, report)
+        if outcome is not None:
+            return ActivityReceipt(task, run, activity, outcome, repeated=True)
+        held = _checked(house, tx, Held(task, run, activity), report)
+        uncharged = replace(held.task, attempt=held.task.attempt - 1)
+        again = answered(uncharged, report, TaskState.READY, HANDED_BACK, tx.now_ms)
+        waiting = replace(
+            activity,
+            status=ActivityStatus.PENDING,
+            attempt=again.attempt,
+            started_at_ms=None,
+            heartbeat_at_ms=None,
+        )
+        tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, tx.now_ms)))
+        put_back(tx, again, TaskState.LEASED)
+        return ActivityReceipt(again, run, waiting, HANDED_BACK, again.task_id)
 
     return await house.store.transact(operation, key=run_of(task_id))
 
@@ -247,7 +278,7 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
             return True
         waiting = replace(activity, status=ActivityStatus.PENDING, started_at_ms=None)
         tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, tx.now_ms)))
-        how = "expired" if expired_only else "handed_back"
+        how = "expired" if expired_only else HANDED_BACK
         again = freed(task, TaskState.READY, available_at_ms=tx.now_ms, error=message, how=how)
         put_back(tx, again, TaskState.LEASED)
         return True
@@ -266,7 +297,7 @@ class Held:
 async def _open(house: House, tx: Tx, namespace: str, task_id: TaskId, report: Report) -> Held:
     run = await tx.runs.lock(run_of(task_id))
     task = await tx.tasks.lock(task_id)
-    task, run, activity = await _known(tx, task, run, namespace, report)
+    task, run, activity = await _known(tx, task, run, namespace, report, may_repeat=True)
     outcome = repeated(task, report)
     if outcome is not None:
         return Held(task, run, activity, ActivityReceipt(task, run, activity, outcome, repeated=True))
@@ -299,13 +330,21 @@ def _checked(house: House, tx: Tx, held: Held, report: Report) -> Held:
 
 
 async def _known(
-    tx: Tx, task: Task | None, run: Run | None, namespace: str, report: Report
+    tx: Tx,
+    task: Task | None,
+    run: Run | None,
+    namespace: str,
+    report: Report,
+    *,
+    may_repeat: bool = False,
 ) -> tuple[Task, Run, Activity]:
     if task is None or run is None or task.namespace != namespace or task.kind is not TaskKind.ACTIVITY:
         raise NotFound(Reason.TASK_NOT_FOUND, "There is no such activity task in this namespace.")
     assert task.activity_id is not None
     activity = await tx.activities.get(task.activity_id)
     assert activity is not None, "an activity task has an activity"
+    if may_repeat and is_answered(task, report):  # its number may be free again, if it was not charged
+        return task, run, activity
     number = attempt_number(report.token)
     if number is None or number > task.attempt or (number == task.attempt and not _is_attempt(task, report)):
         raise NotFound(Reason.ATTEMPT_NOT_FOUND, "There is no such attempt of this activity.")

@@ -12,7 +12,7 @@ from penstock.core.model import Blob, Run
 from penstock.core.visibility.filters import OPEN
 from penstock.engine import closing, signals, visibility
 from penstock.engine.addressing import Address
-from penstock.engine.closing import End
+from penstock.engine.closing import CANCEL_ASKED, End
 from penstock.engine.house import House
 from penstock.engine.signals import Signal
 from penstock.engine.visibility import Count, Wanted
@@ -69,6 +69,8 @@ class Outcome:
     skipped: int
     failures: Sequence[Failure]
     after: PageStart | None
+    asked: int = 0
+    """Those of the runs acted on whose code was asked to end them; they are open yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,33 +89,34 @@ async def preview(house: House, batch: Batch) -> Preview:
 async def carry_out(house: House, batch: Batch, after: PageStart | None, most: int) -> Outcome:
     """Act on the next runs, each in a transaction of its own. Sent again, it finds only what is left to do."""
     found = await visibility.page(house, batch.open_ones, after, most)
-    acted, failures = 0, []
+    acted = asked = 0
+    failures: list[Failure] = []
     for first in range(0, len(found.runs), AT_ONCE):
         runs = found.runs[first : first + AT_ONCE]
-        for run, error in zip(
+        for run, came in zip(
             runs, await asyncio.gather(*(_one(house, batch, run) for run in runs)), strict=True
         ):
-            if error is None:
+            if not isinstance(came, PenstockError):
                 acted += 1
-            elif error.reason not in _GONE:
-                failures.append(Failure(run, error))
+                asked += came == CANCEL_ASKED
+            elif came.reason not in _GONE:
+                failures.append(Failure(run, came))
     skipped = len(found.runs) - acted - len(failures)
-    return Outcome(len(found.runs), acted, skipped, failures, found.after)
+    return Outcome(len(found.runs), acted, skipped, failures, found.after, asked)
 
 
-async def _one(house: House, batch: Batch, run: Run) -> PenstockError | None:
-    """Act on one run; a refusal is its own. A store that cannot be reached ends the call."""
+async def _one(house: House, batch: Batch, run: Run) -> str | PenstockError:
+    """Act on one run: what came of it; a refusal is its own. A store that cannot be reached ends the call."""
     try:
         if batch.act is Act.SIGNAL:
-            await signals.send(house, _signal(batch, run))
-        else:
-            end = End(batch.act.value)
-            await closing.end_run(house, run.namespace, run.workflow_id, end, batch.reason, run.run_id)
-    except Unavailable:
-        raise
+            return str((await signals.send(house, _signal(batch, run))).receipt["outcome"])
+        end = End(batch.act.value)
+        ended = await closing.end_run(house, run.namespace, run.workflow_id, end, batch.reason, run.run_id)
+        return ended.outcome
     except PenstockError as error:
+        if isinstance(error, Unavailable) and error.reason is not Reason.RUN_IS_ENDING:
+            raise
         return error
-    return None
 
 
 def _signal(batch: Batch, run: Run) -> Signal:

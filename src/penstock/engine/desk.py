@@ -115,7 +115,7 @@ def outcome_of(query: QueryTask) -> dict[str, Any]:
 
 def replays(worker: Worker, run: Run) -> bool:
     """Whether a worker has the code of a run, of whatever build."""
-    return not worker.workflow_types or run.workflow_type in worker.workflow_types
+    return worker.knows(run.workflow_type)
 
 
 def fits_build(worker: Worker, run: Run) -> bool:

@@ -12,7 +12,7 @@ from penstock.engine.closing import End, end_open
 from penstock.engine.house import House
 from penstock.engine.recording import tell
 from penstock.engine.requests import check_contract, contracts_of
-from penstock.engine.signals import Signal, counted, received
+from penstock.engine.signals import Signal, check_listening, counted, received
 from penstock.errors import Conflict, NotFound, PenstockError, Reason, Unavailable
 from penstock.ports.store import Tx
 
@@ -65,6 +65,7 @@ async def _do(house: House, tx: Tx, receiver: Run, letter: Letter) -> None:
         return
     signal = _signal(letter, asked)
     check_contract(await contracts_of(house, tx, receiver), receiver, signal.request)
+    await check_listening(tx, receiver)
     bounds.check_signal(receiver, house.bounds)
     receiver = counted(receiver)
     tx.runs.save(await tell(tx, receiver, [received(receiver, signal)]))

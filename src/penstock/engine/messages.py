@@ -20,7 +20,7 @@ from penstock.core.messages import (
 from penstock.core.model import Blob, Event, Run
 from penstock.engine.addressing import Address, check_open, check_workflow, on_run
 from penstock.engine.house import House
-from penstock.engine.recording import append, tell
+from penstock.engine.recording import append, may_end_unheard, tell
 from penstock.engine.signals import counted
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
@@ -65,7 +65,7 @@ async def send(house: House, sending: Sending) -> Sent:
         stream = _next(streams, run, sending.stream)
         message = _message(run, stream, sending, tx.now_ms)
         tx.messages.insert(message)
-        if awaited(run) == stream.name:
+        if awaited(run) == stream.name and not await may_end_unheard(tx, run):
             run = await tell(tx, counted(run), [delivery(message)])
             tx.runs.save(run)
             stream = replace(stream, told_position=stream.last_position)

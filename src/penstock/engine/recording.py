@@ -28,6 +28,8 @@ from penstock.core.scheduling.leases import freed
 from penstock.ports.store import Tx
 from penstock.ports.wakeups import queue_bell, run_bell
 
+TURNED_BACK_MAX = 10
+"""So often a run that would end hears signals first; who sends them without a pause must not keep it open."""
 DUE_BELL = "due"
 """Rung when a timer or a delayed task was recorded, so that the sweeper that waits for them looks again."""
 
@@ -73,6 +75,27 @@ def is_hushed(run: Run) -> bool:
 def listening(run: Run) -> Run:
     """The run, whose code has looked: signals reach it again."""
     return replace(run, waits=waits.text(replace(waits.parse(run.waits), hushed=False)))
+
+
+def turned_back(run: Run) -> Run:
+    """The run, whose code would have ended it once more over a signal that it had not heard."""
+    kept = waits.parse(run.waits)
+    return replace(run, waits=waits.text(replace(kept, turned_back=kept.turned_back + 1)))
+
+
+def going_on(run: Run) -> Run:
+    """The run, whose code did not want to end it."""
+    if not waits.turned_back(run.waits):
+        return run
+    return replace(run, waits=waits.text(replace(waits.parse(run.waits), turned_back=0)))
+
+
+async def may_end_unheard(tx: Tx, run: Run) -> bool:
+    """Whether its code looks for the last time, so that a signal which came now would be heard by nobody."""
+    if waits.turned_back(run.waits) < TURNED_BACK_MAX:
+        return False
+    live = await tx.tasks.lock_workflow_task(run.run_id)
+    return live is not None and live.state is TaskState.LEASED
 
 
 def is_concurrent(run: Run) -> bool:

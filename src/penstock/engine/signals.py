@@ -10,7 +10,7 @@ from penstock.core.history.events import CODEC, EventType
 from penstock.core.model import Blob, Event, Run
 from penstock.engine.addressing import Address, check_open, check_workflow, on_run
 from penstock.engine.house import House
-from penstock.engine.recording import tell
+from penstock.engine.recording import may_end_unheard, tell
 from penstock.engine.requests import (
     Request,
     check_contract,
@@ -19,8 +19,10 @@ from penstock.engine.requests import (
     retained,
     retained_of_old_run,
 )
-from penstock.errors import Conflict
+from penstock.errors import Conflict, Reason, Unavailable
 from penstock.ports.store import Tx
+
+RETRY_AFTER_S = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ async def send(house: House, signal: Signal) -> Accepted:
             return Accepted(run, before, retained=True)
         check_workflow(run)
         check_open(run)
+        await check_listening(tx, run)
         check_contract(await contracts_of(house, tx, run), run, signal.request)
         bounds.check_signal(run, house.bounds)
         run = counted(run)
@@ -68,6 +71,20 @@ async def send(house: House, signal: Signal) -> Accepted:
     except Conflict as refusal:
         run, receipt = await retained_of_old_run(house, signal.address, signal.request, refusal)
         return Accepted(run, receipt, retained=True)
+
+
+async def check_listening(tx: Tx, run: Run) -> None:
+    """Refuse what would be acknowledged and then heard by nobody: the code is about to end its run, at last."""
+    if await may_end_unheard(tx, run):
+        raise Unavailable(
+            Reason.RUN_IS_ENDING,
+            "The workflow is about to end, after it heard many signals first. Nothing was recorded. Try again in a "
+            "moment: the signal is taken if the workflow goes on.",
+            workflow_id=run.workflow_id,
+            run_id=run.run_id,
+            outcome="none",
+            retry_after_seconds=RETRY_AFTER_S,
+        )
 
 
 def counted(run: Run) -> Run:

@@ -10,9 +10,9 @@ from penstock.core.history.events import EventType
 from penstock.core.history.lineage import Successor
 from penstock.core.history.payloads import started, update_accepted
 from penstock.core.messages import Cursor, is_delivery
-from penstock.core.model import Event, Instance, Run
+from penstock.core.model import Event, Instance, Run, Update, UpdateStatus
 from penstock.engine import letters, messages
-from penstock.engine.recording import append, hold_back, line_up
+from penstock.engine.recording import append, hold_back, is_concurrent, line_up, text
 from penstock.ports.store import Tx
 
 
@@ -51,16 +51,36 @@ async def begin(tx: Tx, before: Run, successor: Successor, along: TakenAlong) ->
 async def taken_along(
     tx: Tx, run: Run, successor: Run, cursors: Sequence[Cursor], answered: Collection[str] = ()
 ) -> TakenAlong:
-    """Signals and updates that came while the last workflow task was decided, and updates that are not applied."""
+    """Signals and updates that came while the last workflow task was decided, and updates that are not applied.
+
+    The code of a concurrent run may be in the middle of an update that it has heard: that one ends with the run, and is
+    not carried out twice.
+    """
     waiting = await tx.histories.buffered(run.run_id) if run.buffered else ()
     signals = [each for each in waiting if each.type == EventType.SIGNAL_RECEIVED and not is_delivery(each)]
     accepted_ones = await tx.updates.accepted_of(run.run_id) if run.open_updates else ()
-    updates = [update for update in accepted_ones if update.update_id not in answered]
-    for update in updates:
-        tx.updates.save(replace(update, run_id=successor.run_id))
+    open_ones = [update for update in accepted_ones if update.update_id not in answered]
+    updates = _unheard(run, open_ones, waiting)
+    for update in open_ones:
+        tx.updates.save(
+            replace(update, run_id=successor.run_id) if update in updates else _cut_short(update, tx.now_ms)
+        )
     of_streams = await messages.carried_over(tx, run, successor, cursors)
     accepted = [update_accepted(update) for update in updates]
     return TakenAlong([*of_streams, *accepted], signals, len(accepted))
+
+
+def _unheard(run: Run, updates: Sequence[Update], waiting: Sequence[Event]) -> Sequence[Update]:
+    """Of the updates that are open, those that the next run carries out: the code has not begun with them."""
+    if not is_concurrent(run):
+        return updates
+    held_back = {each.payload["update_id"] for each in waiting if each.type == EventType.UPDATE_ACCEPTED}
+    return [update for update in updates if update.update_id in held_back]
+
+
+def _cut_short(update: Update, now_ms: int) -> Update:
+    told = text({"message": "The run was succeeded by another before it had carried out the update."})
+    return replace(update, status=UpdateStatus.FAILED, outcome=told, closed_at_ms=now_ms)
 
 
 async def pinned(tx: Tx, namespace: str, task_queue: str) -> str | None:

@@ -16,6 +16,7 @@ from penstock.core.history.events import EventType
 from penstock.core.messages import Cursor
 from penstock.core.model import RecordedEvent, Run, RunId, Task, TaskId, TaskKind, TaskState, Update, run_of
 from penstock.core.scheduling.leases import (
+    HANDED_BACK,
     Report,
     answered,
     check_workflow_report,
@@ -33,6 +34,7 @@ from penstock.engine.recording import (
     append,
     follow_up,
     forgotten,
+    going_on,
     keeping,
     line_up_activity,
     listening,
@@ -41,6 +43,7 @@ from penstock.engine.recording import (
     release_buffer,
     rest,
     text,
+    turned_back,
 )
 from penstock.engine.timers import cancel as cancel_timer
 from penstock.engine.upserts import check_upserts
@@ -48,8 +51,6 @@ from penstock.errors import LeaseLost, PenstockError, Reason
 from penstock.ports.store import Tx
 
 HISTORY_PORTION = 1_000
-TURNED_BACK_MAX = 10
-"""So often a run that would end hears signals first; who sends them without a pause must not keep it open."""
 WAITING_FOR_HISTORY = "WorkflowTaskWaitingForHistory"
 """The failure type by which an SDK says that replay gave no new command: an acknowledgement, not a failure."""
 ERROR_CHARS_MAX = 4_000
@@ -118,10 +119,10 @@ async def complete(
             concurrent=concurrent,
             accepted=accepted,
         )
-        if await _is_unheard(tx, task, run, step):
+        if await _is_unheard(tx, run, step):
             return await _turn_back(tx, task, run)
         await streams.apply(tx, run, step.streams)
-        run = append(tx, step.run, step.events, task.task_id)
+        run = append(tx, going_on(step.run), step.events, task.task_id)
         run = keeping(run, report.owner, sticky_ms) if cached and concurrent else run
         for each in step.updates:
             tx.updates.save(each)
@@ -162,12 +163,13 @@ async def _spoken_of(tx: Tx, commands: Sequence[Command]) -> dict[str, Update]:
     return {each.update_id: each for each in found if each is not None}
 
 
-async def _is_unheard(tx: Tx, task: Task, run: Run, step: Advance) -> bool:
-    """Whether a run would end though it was told something that its code has not heard. It ends at last, anyway.
+async def _is_unheard(tx: Tx, run: Run, step: Advance) -> bool:
+    """Whether a run would end though it was told something that its code has not heard.
 
-    A run that goes on in another takes signals along; a request to end is for its own code.
+    It ends at last, anyway: when that was so often enough, nothing more is taken while its code looks. A run that goes
+    on in another takes signals along; a request to end is for its own code.
     """
-    if step.run.is_open or not run.buffered or task.attempt > TURNED_BACK_MAX:
+    if step.run.is_open or not run.buffered:
         return False
     unheard = EventType.SIGNAL_RECEIVED if step.successor is None else EventType.CANCEL_REQUESTED
     waiting = await tx.histories.buffered(run.run_id)
@@ -176,8 +178,8 @@ async def _is_unheard(tx: Tx, task: Task, run: Run, step: Advance) -> bool:
 
 async def _turn_back(tx: Tx, task: Task, run: Run) -> Receipt:
     """Record what the code must hear before its run may end, and have it decide once more."""
-    run, _ = await release_buffer(tx, listening(forgotten(run)))
-    again = freed(task, TaskState.READY, available_at_ms=tx.now_ms, how="handed_back")
+    run, _ = await release_buffer(tx, listening(forgotten(turned_back(run))))
+    again = freed(task, TaskState.READY, available_at_ms=tx.now_ms, how=HANDED_BACK)
     put_back(tx, again, TaskState.LEASED)
     tx.runs.save(run)
     return Receipt(again, run, TaskOutcome.TURNED_BACK)
@@ -261,7 +263,7 @@ async def _is_held(house: House, namespace: str, task_id: TaskId, report: Report
 async def _wait_for_history(tx: Tx, task: Task, run: Run, report: Report) -> Receipt:
     done = answered(task, report, TaskState.DONE, TaskOutcome.WAITING_FOR_HISTORY, task.available_at_ms)
     tx.tasks.save(done, TaskState.LEASED)
-    run = replace(listening(run), task_failures=0, task_error=None, blocked=None)
+    run = replace(listening(going_on(run)), task_failures=0, task_error=None, blocked=None)
     if task.update_id is None:
         run = replace(run, unseen_signals=0)
     run, wakes = await release_buffer(tx, run)
@@ -294,6 +296,21 @@ async def heartbeat(house: House, namespace: str, task_id: TaskId, report: Repor
             tx.journal.append(journal.renewed(renewed, tx.now_ms))
         tx.workers.touch(namespace, report.owner, tx.now_ms)
         return Receipt(renewed, run, "renewed")
+
+    return await house.store.transact(operation, key=run_of(task_id))
+
+
+async def hand_back(house: House, namespace: str, task_id: TaskId, report: Report) -> Receipt:
+    """Give a task back that is not going to be decided here: it waits again at once."""
+
+    async def operation(tx: Tx) -> Receipt:
+        task, run, before = await _open(house, tx, namespace, task_id, report)
+        if before is not None:
+            return before
+        again = answered(task, report, TaskState.READY, HANDED_BACK, tx.now_ms)
+        run = await rest(tx, forgotten(run), again)
+        tx.runs.save(run)
+        return Receipt(again, run, HANDED_BACK)
 
     return await house.store.transact(operation, key=run_of(task_id))
 
@@ -332,7 +349,7 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
             TaskState.READY,
             available_at_ms=tx.now_ms,
             error=f"lease of {task.lease_owner} " + ("expired" if expired_only else "returned"),
-            how="expired" if expired_only else "handed_back",
+            how="expired" if expired_only else HANDED_BACK,
         )
         tx.runs.save(await rest(tx, run, again))
         return True

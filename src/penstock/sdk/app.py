@@ -89,6 +89,7 @@ class Penstock:
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.workflows: list[type] = []
         self.activities: list[Callable[..., Any]] = []
+        self._named: dict[tuple[str, str | None], Any] = {}
         self.clients = Clients(
             data_converter,
             url=url,
@@ -166,7 +167,7 @@ class Penstock:
 
     def _add_task(self, fn: Callable[..., Any], told: Mark, options: TaskOptions) -> Task[..., Any, Any]:
         made: Task[..., Any, Any] = Task(fn, told, self.clients, self._queues, options)
-        self._check_new("task", made.name, made, [*self.tasks.values(), *self.activities])
+        self._take_name("task", made.name, made)
         self.tasks[made.name] = made
         self._queues.use(made.queue)
         return made
@@ -193,24 +194,22 @@ class Penstock:
     ) -> None:
         """Have workers of the app run these workflows and activities, too."""
         for cls in workflows:
-            definition = WorkflowDefinition.of(cls)
-            self._check_new("workflow", definition.name, cls, self.workflows)
+            self._take_name("workflow", WorkflowDefinition.of(cls).name, cls)
             self.workflows.append(cls)
         for fn in activities:
-            found = ActivityDefinition.to_run(fn)
-            self._check_new("activity", found.name, fn, [*self.tasks.values(), *self.activities])
+            self._take_name("activity", ActivityDefinition.to_run(fn).name, fn)
             self.activities.append(fn)
         if workflows or activities:
             self._queues.use(self.queue if queue is None else queue_named(queue))
 
-    def _check_new(self, kind: str, name: str | None, new: Any, there: Sequence[Any]) -> None:
-        of = WorkflowDefinition.of if kind == "workflow" else ActivityDefinition.must_be
-        for each in there:
-            if of(each).name == name:
-                raise ValueError(
-                    f'the app {self.name!r} has a {kind} "{name}" already: {_place(each)} and {_place(new)}.'
-                    " Name one of them otherwise with name=…"
-                )
+    def _take_name(self, kind: str, name: str | None, new: Any) -> None:
+        """Tasks are activities, and share their names."""
+        there = self._named.setdefault(("workflow" if kind == "workflow" else "activity", name), new)
+        if there is not new:
+            raise ValueError(
+                f'the app {self.name!r} has a {kind} "{name}" already: {_place(there)} and {_place(new)}.'
+                " Name one of them otherwise with name=…"
+            )
 
     @property
     def queues(self) -> list[str]:

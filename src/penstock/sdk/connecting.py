@@ -99,6 +99,10 @@ def _profile(named: str | None, environment: Mapping[str, str]) -> dict[str, Any
         if wanted is None:
             return {}
         raise ProfileError(f"There is no profile {wanted!r}: {path} does not exist") from None
+    except PermissionError:
+        if wanted is None and PROFILES_VARIABLE not in environment:
+            return {}  # nobody asked for what stands in somebody else's home
+        raise ProfileError(f"{path} cannot be read: it is not yours to read") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ProfileError(f"{path} cannot be read: {error}") from None
     if wanted is None and DEFAULT_PROFILE not in profiles:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
+import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from penstock.sdk.failures import FailureError
 
 DEFINITION = "__penstock_workflow__"
 RUN = "__penstock_run__"
 INIT = "__penstock_init__"
 HANDLER = "__penstock_handler__"
+LOG = logging.getLogger("penstock.workflow")
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -71,6 +76,10 @@ class WorkflowDefinition:
     failure_exception_types: tuple[type[BaseException], ...] = ()
     is_guarded: bool = True
     fingerprint: str = ""
+
+    def fails_by(self, error: BaseException) -> bool:
+        """Whether an error that leaves the code is a failure of the run; any other is a mistake in the code."""
+        return isinstance(error, (FailureError, TimeoutError, *self.failure_exception_types))
 
     @staticmethod
     def of(cls: type) -> WorkflowDefinition:
@@ -235,11 +244,25 @@ def _marked(cls: type, mark: str) -> list[Callable[..., Any]]:
 
 
 def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
-    """Type hints, as far as they can be told: names that exist only for checkers give none."""
+    """Type hints, as far as they can be told: a name that exists only for checkers gives none, and is told of."""
     try:
         return typing.get_type_hints(fn)
-    except (NameError, TypeError):
-        return {}
+    except (NameError, TypeError, AttributeError):
+        return dict(_resolved(fn))
+
+
+def _resolved(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    for name, said in getattr(fn, "__annotations__", {}).items():
+        alone = types.SimpleNamespace(__annotations__={name: said})
+        try:
+            yield name, typing.get_type_hints(alone, getattr(fn, "__globals__", None))[name]
+        except (NameError, TypeError, AttributeError):
+            LOG.warning(
+                "The type %r of %r in %s cannot be resolved: it arrives as plain data. Import it where it runs.",
+                said,
+                name,
+                _called(fn),
+            )
 
 
 def _required(fn: Any) -> int:

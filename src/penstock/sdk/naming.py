@@ -37,8 +37,12 @@ class Called:
 
     def arguments(self, arg: Any, args: Sequence[Any]) -> list[Any]:
         """The arguments of a call. What the code cannot take for sure is refused here, not on a worker."""
-        if isinstance(args, str | bytes):
-            raise TypeError(f"args of {self.kind} {self.name!r} must be a list of arguments, not one text")
+        if isinstance(args, str | bytes) and args:
+            if self.most != 1:
+                raise TypeError(
+                    f"args of {self.kind} {self.name!r} must be a list of arguments, not one text"
+                )
+            args = [args]  # the one argument that the code takes cannot be meant otherwise
         if arg is not UNSET and args:
             raise TypeError(f"{self.kind} {self.name!r}: give one argument, or several as args=[…], not both")
         given = list(args) if arg is UNSET else [arg]

@@ -1,6 +1,6 @@
 """OpenTelemetry for clients and workers: spans of what is asked and run, and the numbers of a worker.
 
-Works where `opentelemetry-api` is installed; nothing else of Penstock needs it.
+Works where the package opentelemetry-api is installed; nothing else of Penstock needs it.
 """
 
 from __future__ import annotations

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 LEVELS = range(1, 6)
+LEVEL_DEFAULT, WEIGHT_DEFAULT = 3, 1.0
 KEY_BYTES_MAX = 64
 WEIGHT_MIN, WEIGHT_MAX = 0.001, 1000.0
 
@@ -39,6 +41,17 @@ class Priority:
         }
         said = {name: value for name, value in said.items() if value is not None}
         return {"priority": said} if said else {}
+
+
+def priority_in(body: Mapping[str, Any]) -> Priority:
+    """What a task, an event or a description says of it. What no caller could have said is left out."""
+    level, key, weight = (body.get(name) for name in ("priority", "fairness_key", "fairness_weight"))
+    is_weight = isinstance(weight, int | float) and WEIGHT_MIN <= weight <= WEIGHT_MAX
+    return Priority(
+        priority_key=level if isinstance(level, int) and level in LEVELS else None,
+        fairness_key=key if isinstance(key, str) else None,
+        fairness_weight=weight if is_weight else None,
+    )
 
 
 def _check_level(level: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from math import ceil, isfinite
 from typing import Any
 
@@ -47,12 +48,20 @@ class RetryPolicy:
     def pauses_ms(self) -> list[int]:
         """The pauses between attempts, up to where they stay the same."""
         longest = self.maximum_interval or self.initial_interval * 100
-        pauses: list[int] = []
-        pause = self.initial_interval / timedelta(milliseconds=1)
-        most = longest / timedelta(milliseconds=1)
-        while len(pauses) < min(PAUSES_MAX, (self.maximum_attempts or FOR_EVER) - 1):
-            pauses.append(round(min(pause, most)))
-            if pause >= most or self.backoff_coefficient == 1:
-                break
-            pause *= self.backoff_coefficient
-        return pauses
+        return list(
+            _pauses_ms(self.initial_interval, self.backoff_coefficient, longest, self.maximum_attempts)
+        )
+
+
+@lru_cache(maxsize=256)
+def _pauses_ms(initial: timedelta, coefficient: float, longest: timedelta, attempts: int) -> tuple[int, ...]:
+    """Worked out once: most activities of a program share a policy or two."""
+    pauses: list[int] = []
+    pause = initial / timedelta(milliseconds=1)
+    most = longest / timedelta(milliseconds=1)
+    while len(pauses) < min(PAUSES_MAX, (attempts or FOR_EVER) - 1):
+        pauses.append(round(min(pause, most)))
+        if pause >= most or coefficient == 1:
+            break
+        pause *= coefficient
+    return tuple(pauses)

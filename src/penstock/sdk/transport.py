@@ -34,10 +34,8 @@ CONNECT_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 30.0
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
-BUSY: Final = (429, 503)
-"""Statuses that say: not now."""
-GATEWAY: Final = (502, 503, 504)
-"""What a proxy says whose server is away."""
+TRIED_AGAIN: Final = (429, 500, 502, 503)
+"""Statuses that say: not now. A request that may be sent twice is."""
 _HEADER_TEXT: Final = re.compile(r"[\x21-\x7e]+")
 
 
@@ -327,10 +325,10 @@ class HttpTransport:
         if status < 300:
             return body
         refused: ServerRefused = refusal(status, body)
-        raise _Trouble(refused, happened=True, again=status in BUSY, asked_s=asked_s)
+        raise _Trouble(refused, happened=True, again=status in TRIED_AGAIN, asked_s=asked_s)
 
     def _stranger(self, status: int, asked_s: float | None) -> _Trouble:
-        if status in GATEWAY:
+        if status >= 500:
             away = Unreachable(
                 f"What stands before {self.url} says that the server is away (status {status})"
             )

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Mu
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Generic, NoReturn, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from penstock.sdk import definitions
 from penstock.sdk.converting import DEFAULT as PLAIN
@@ -52,6 +52,7 @@ __all__ = [
     "ParentClosePolicy",
     "ParentInfo",
     "ReadOnlyError",
+    "UpdateMethod",
     "all_handlers_finished",
     "as_completed",
     "continue_as_new",
@@ -95,9 +96,13 @@ __all__ = [
     "wait_condition",
 ]
 
+LOCAL_LASTS_MAX = timedelta(minutes=1)
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
 # ── what a workflow is made of ──────────────────────────────────────────────────────────────────────────────
@@ -180,10 +185,20 @@ def query(fn: Any = None, *, name: str | None = None, dynamic: bool = False) -> 
     return _handler("query", fn, name, dynamic=dynamic, check=check)
 
 
+class UpdateMethod(Protocol[P, R_co]):
+    """A method that carries out an update; `validator` marks the one that may refuse it before it is recorded."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    def validator(self, check: F) -> F: ...
+
+
 @overload
-def update(fn: F) -> F: ...
+def update(fn: Callable[P, R]) -> UpdateMethod[P, R]: ...
 @overload
-def update(*, name: str | None = None, dynamic: bool = False) -> Callable[[F], F]: ...
+def update(
+    *, name: str | None = None, dynamic: bool = False
+) -> Callable[[Callable[P, R]], UpdateMethod[P, R]]: ...
 def update(fn: Any = None, *, name: str | None = None, dynamic: bool = False) -> Any:
     """Mark a method that carries out an update and answers it. `@that_method.validator` may refuse it before."""
 
@@ -253,7 +268,9 @@ def time_ns() -> int:
 
 def random() -> dice.Random:
     """Dice that fall the same way in each replay."""
-    return current().random
+    runtime = current()
+    runtime.check_writable("workflow.random()")
+    return runtime.random
 
 
 def uuid4() -> uuid.UUID:
@@ -477,7 +494,8 @@ def start_activity(
     }
     said = {"queue": options.get("task_queue"), "summary": options.get("summary")}
     body |= {name: value for name, value in said.items() if value is not None}
-    abandoned = options.get("cancellation_type") is ActivityCancellationType.ABANDON
+    how = ActivityCancellationType(options.get("cancellation_type", ActivityCancellationType.TRY_CANCEL))
+    abandoned = how is ActivityCancellationType.ABANDON
     handle: ActivityHandle[Any] = runtime.step(
         Kind.ACTIVITY,
         body,
@@ -533,14 +551,18 @@ def start_local_activity(
     retry_policy: RetryPolicy | None = None,
     summary: str | None = None,
 ) -> StepFuture[Any]:
-    """Start an activity in the worker that runs this code, within the workflow task: for short work without a queue."""
+    """Start an activity in the worker that runs this code, within the workflow task: for short work without a queue.
+
+    Until it has ended nothing else of the run moves: no timer, signal or result is heard, and what was asked for before
+    is not sent. It may take a minute with all attempts, unless `schedule_to_close_timeout` says otherwise.
+    """
     runtime = current()
     called = activity_named(activity)
     arguments = called.arguments(arg, args)
     envelope = runtime.converter.encode_arguments(arguments, f'activity "{called.name}"')
     options = {
         "retry_policy": retry_policy or RetryPolicy(),
-        "schedule_to_close_timeout": schedule_to_close_timeout,
+        "schedule_to_close_timeout": schedule_to_close_timeout or LOCAL_LASTS_MAX,
         "start_to_close_timeout": start_to_close_timeout,
         "summary": summary,
     }
@@ -626,7 +648,9 @@ async def start_child_workflow(
         "workflow_type": called.name,
         "workflow_id": child_id,
         "arguments": runtime.converter.encode_arguments(arguments, f'workflow "{called.name}"'),
-        "parent_close_policy": options.get("parent_close_policy", ParentClosePolicy.TERMINATE).value,
+        "parent_close_policy": ParentClosePolicy(
+            options.get("parent_close_policy", ParentClosePolicy.TERMINATE)
+        ).value,
         **_whole_seconds(
             execution_timeout_seconds=options.get("execution_timeout"),
             run_timeout_seconds=options.get("run_timeout"),
@@ -638,7 +662,9 @@ async def start_child_workflow(
         "retry_policy": None if retry_policy is None else retry_policy.on_the_wire(),
     }
     body |= {name: value for name, value in said.items() if value is not None}
-    how = options.get("cancellation_type", ChildWorkflowCancellationType.TRY_CANCEL)
+    how = ChildWorkflowCancellationType(
+        options.get("cancellation_type", ChildWorkflowCancellationType.TRY_CANCEL)
+    )
     handle: ChildWorkflowHandle[Any] = runtime.step(
         Kind.CHILD,
         body,
@@ -662,7 +688,7 @@ def _giving_up_of(
         return None
 
     def ask_and_wait(future: StepFuture[Any]) -> bool:
-        if runtime.is_closing or future.command in runtime.commands:
+        if runtime.is_closing or not future.command.is_taken:
             return runtime.give_up(future)
         if not future.command.given_up:
             future.command.given_up = True
@@ -772,6 +798,7 @@ def _set(
     validator: Callable[..., Any] | None = None,
 ) -> None:
     runtime = current()
+    runtime.check_writable(f"workflow.set_{kind}_handler()")
     made: Handler | None = None
     if handler is not None:
         made = definitions.handler_from(kind, name, handler, validator)

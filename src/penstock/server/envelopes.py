@@ -42,7 +42,7 @@ SERVER_CAPABILITIES: Final[Body] = {
     "response_compression": ["gzip", "deflate"],
     "supported_workflow_task_commands": list(SUPPORTED),
     "concurrent_steps": True,
-    "task_batches": {"poll": "max_tasks", "reports": "/worker/{kind}-tasks/batch"},
+    "task_batches": {"poll": "max_tasks", "reports": "/worker/{kind}-tasks/batch", "hand_back": True},
 }
 
 _PROJECTED: Final = [

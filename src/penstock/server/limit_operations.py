@@ -219,5 +219,6 @@ LIMIT_OPERATIONS: Final = (
         "Read the admission of every task queue as numbers for Prometheus.",
         Family.WORK,
         queue_metrics.read,
+        media="text/plain",
     ),
 )

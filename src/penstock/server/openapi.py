@@ -174,7 +174,8 @@ def _responses(operation: Operation, problem: Body) -> Body:
         statuses.add(422)
     if operation.method != "GET":
         statuses |= {415, 507}
-    body = {"content": {"application/json": {"schema": {"type": "object"}}}}
+    kind = "object" if operation.media == "application/json" else "string"
+    body = {"content": {operation.media: {"schema": {"type": kind}}}}
     responses: Body = {str(operation.status): {"description": operation.summary, **body}}
     if operation.status in (201, 202):
         responses["200"] = {"description": "It was there already, or is done by now", **body}

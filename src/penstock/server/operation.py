@@ -75,6 +75,8 @@ class Operation:
     """Statuses beyond the common ones that it may answer with."""
     in_parts: bool = False
     """Whether some of what it does may fail while the rest is done (207)."""
+    media: str = "application/json"
+    """What its answers are, when it is not refused."""
 
 
 def text_path(call: Call, name: str, most: int = 255) -> str:

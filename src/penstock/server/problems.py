@@ -40,6 +40,7 @@ STATUS: Final[Mapping[Reason, int]] = MappingProxyType(
         Reason.RUN_NOT_FOUND: 404,
         Reason.INSTANCE_ALREADY_STARTED: 409,
         Reason.RUN_NOT_ACTIVE: 409,
+        Reason.RUN_IS_ENDING: 503,
         Reason.RUN_NOT_CLOSED: 409,
         Reason.HISTORICAL_RUN_COMMAND_REJECTED: 409,
         Reason.ACTIVITY_NOT_FOUND: 404,

@@ -64,6 +64,9 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
                 "A run has this id, open or ended. `duplicate_policy: use-existing` is answered with an open one."
             ),
             Reason.RUN_NOT_ACTIVE: "The run has ended.",
+            Reason.RUN_IS_ENDING: (
+                "The run is about to end, after it heard many signals first. Nothing was recorded; send it again."
+            ),
             Reason.RUN_NOT_CLOSED: "The run is open; only a closed one is archived.",
             Reason.HISTORICAL_RUN_COMMAND_REJECTED: "The run named is not the workflow's current one.",
             Reason.ACTIVITY_NOT_FOUND: "No standalone activity has this id in the namespace.",

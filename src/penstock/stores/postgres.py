@@ -116,6 +116,7 @@ class PostgresStore:
             max_size=pool_size,
             server_settings=_server_settings(statement_timeout_ms),
             command_timeout=_patience_s(statement_timeout_ms),
+            reset=_keep_as_is,
         )
         return cls(url, node, wakeups, readers, statement_timeout_ms, on_moment, journals)
 
@@ -137,11 +138,13 @@ class PostgresStore:
             raise unavailable(error) from error
 
     async def _read_on(self, connection: Connection, operation: Operation[T]) -> T:
+        """All statements of a read see the same moment: a run that is succeeded in between is not shown as the last."""
         try:
-            session = ReadOnlySession(self._statements, await connection.fetchval(NOW_MS))
-            operation_ = cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation)
-            coroutine = operation_(SqlTx(session, self._known))
-            return cast("T", await _drive_alone(connection, coroutine))
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                session = ReadOnlySession(self._statements, await connection.fetchval(NOW_MS))
+                operation_ = cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation)
+                coroutine = operation_(SqlTx(session, self._known))
+                return cast("T", await _drive_alone(connection, coroutine))
         except TimeoutError:
             connection.terminate()  # it is silent: do not wait for it again when it goes back to the pool
             raise
@@ -444,6 +447,10 @@ async def _drive_alone(connection: Connection, coroutine: Coroutine[Any, Any, An
         return end.value
     finally:
         coroutine.close()
+
+
+async def _keep_as_is(_connection: object) -> None:
+    """Readers change no setting, hold no lock and listen to nothing: there is nothing to reset after them."""
 
 
 async def _is_writable(connection: Connection) -> bool:

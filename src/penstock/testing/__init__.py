@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from penstock.sdk.activities.environment import ActivityEnvironment
     from penstock.testing.environment import WorkflowEnvironment
     from penstock.testing.mocks import MockedActivity, mocked
-    from penstock.testing.problems import NothingWillHappenError
+    from penstock.testing.problems import NothingWillHappenError, TooManySkipsError
 
 __all__ = [
     "ActivityEnvironment",
     "MockedActivity",
     "NothingWillHappenError",
+    "TooManySkipsError",
     "WorkflowEnvironment",
     "mocked",
 ]
@@ -25,6 +26,7 @@ _HOMES = {
     "ActivityEnvironment": "penstock.sdk.activities.environment",
     "MockedActivity": "penstock.testing.mocks",
     "NothingWillHappenError": "penstock.testing.problems",
+    "TooManySkipsError": "penstock.testing.problems",
     "WorkflowEnvironment": "penstock.testing.environment",
     "mocked": "penstock.testing.mocks",
 }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from penstock.core.model import Namespace, TaskKind, TaskState, Worker
+from penstock.core.model import ActivityId, Namespace, TaskKind, TaskState, Worker
 from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.leases import renew
 from penstock.engine import activity_reports
@@ -83,6 +83,7 @@ class Agenda:
 
     async def keep_company(self) -> None:
         """Workers are still there after time has passed, and hold what they held: they would have said so."""
+        leases = self._house.settings.leases
 
         async def operation(tx: Tx) -> None:
             for namespace in await tx.namespaces.list():
@@ -91,10 +92,8 @@ class Agenda:
             for task_id in await tx.tasks.expired(FOR_EVER_MS, 100 * AT_ONCE):
                 task = await tx.tasks.lock(task_id)
                 assert task is not None
-                times = self._house.settings.polls
-                lease_ms = (
-                    times.workflow_lease_ms if task.kind is TaskKind.WORKFLOW else times.activity_lease_ms
-                )
+                is_workflow = task.kind is TaskKind.WORKFLOW
+                lease_ms = leases.workflow_lease_ms if is_workflow else leases.activity_lease_ms
                 tx.tasks.save(renew(task, tx.now_ms, lease_ms), TaskState.LEASED)
 
         await self._house.store.transact(operation, key="testing")
@@ -110,9 +109,9 @@ class Agenda:
         if self._held_ms:
             await self._look_again()
 
-    async def _overdue_activities(self) -> list[str]:
-        async def operation(tx: Tx) -> list[str]:
-            return list(await tx.activities.overdue(tx.now_ms, AT_ONCE))
+    async def _overdue_activities(self) -> Sequence[ActivityId]:
+        async def operation(tx: Tx) -> Sequence[ActivityId]:
+            return await tx.activities.overdue(tx.now_ms, AT_ONCE)
 
         return await self._house.store.read(operation)
 
@@ -141,6 +140,11 @@ async def _any_held(tx: Tx) -> bool:
 async def _waits_for(tx: Tx, namespace: Namespace, worker: Worker) -> bool:
     for queue in await tx.queues.find(namespace.name, worker.task_queue):
         fit = dispatch.own_fit(worker, worker.types(queue.kind))
-        if worker.slots(queue.kind) and await tx.tasks.any_ready(queue.queue_id, fit):
+        if await _has_room(tx, worker, queue.kind) and await tx.tasks.any_ready(queue.queue_id, fit):
             return True
     return False
+
+
+async def _has_room(tx: Tx, worker: Worker, kind: TaskKind) -> bool:
+    held = [await tx.tasks.get(each) for each in await tx.tasks.leased_by(worker.namespace, worker.worker_id)]
+    return sum(task is not None and task.kind is kind for task in held) < worker.slots(kind)

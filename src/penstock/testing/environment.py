@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote
@@ -21,12 +22,12 @@ from penstock.sdk.client import Client
 from penstock.sdk.converting import DEFAULT, DataConverter
 from penstock.sdk.failures import ServerRefused
 from penstock.sdk.outbound import ClientInterceptor
-from penstock.sdk.transport import Transport, route
+from penstock.sdk.transport import Transport
 from penstock.settings import load
-from penstock.testing.agenda import Attempt, Agenda
+from penstock.testing.agenda import Agenda, Attempt
 from penstock.testing.clock import VirtualClock
 from penstock.testing.local_server import LocalServer
-from penstock.testing.problems import NothingWillHappenError
+from penstock.testing.problems import NothingWillHappenError, TooManySkipsError
 from penstock.testing.skipping import Skipper
 from penstock.testing.traffic import Traffic, Wait
 from penstock.testing.transport import InProcessTransport
@@ -50,13 +51,16 @@ class WorkflowEnvironment:
         interceptors: Sequence[ClientInterceptor] = (),
         settings: Mapping[str, str] | None = None,
         patience: timedelta = timedelta(seconds=1),
+        skips_max: int = 10_000,
     ) -> WorkflowEnvironment:
         """A whole server in this process, with nothing on disk and no socket, whose time is skipped.
 
         The clock stands still. While somebody waits for a result, or `sleep` runs, and nothing else does, it goes to
         the next moment at which something is due. `start_time` is what it says at first: now, unless said otherwise.
-        `settings` are those of the server, such as `{"DW_WORKFLOW_TASK_TIMEOUT": "10"}`. A wait for which nothing is
-        due fails with `NothingWillHappenError`, after `patience` of real time in which nobody did anything.
+        `settings` are those of the server, such as `{"DW_WORKFLOW_TASK_TIMEOUT": "10"}`.
+
+        A wait for which nothing is due fails with `NothingWillHappenError`, after `patience` of real time in which
+        nobody did anything. One for which time was skipped more often than `skips_max` fails with `TooManySkipsError`.
         """
         return await _TimeSkipping.start(
             start_time=start_time,
@@ -64,6 +68,7 @@ class WorkflowEnvironment:
             client_options={"data_converter": data_converter, "interceptors": interceptors},
             settings=settings or {},
             patience=patience,
+            skips_max=skips_max,
         )
 
     @staticmethod
@@ -158,24 +163,25 @@ class _TimeSkipping(WorkflowEnvironment):
         client_options: dict[str, Any],
         settings: Mapping[str, str],
         patience: timedelta,
+        skips_max: int,
     ) -> Self:
         clock = VirtualClock(_beginning(start_time))
         async with contextlib.AsyncExitStack() as stack:
             server = await stack.enter_async_context(
                 assembly.assembled(
-                    load(SETTINGS | {"DW_DEFAULT_NAMESPACE": namespace} | settings),
+                    load(SETTINGS | {"DW_DEFAULT_NAMESPACE": namespace} | dict(settings)),
                     clock=clock,
                     duties=_duties,
                 )
             )
             traffic = Traffic()
-            skipper = Skipper(clock, Agenda(server.house), traffic, patience=patience)
+            skipper = Skipper(clock, Agenda(server.house), traffic, patience=patience, skips_max=skips_max)
             transport = InProcessTransport(server.application, traffic, clock, namespace=namespace)
             silent = InProcessTransport(server.application, Traffic(), clock, namespace=namespace)
             env = cls(Client(transport, namespace=namespace, **client_options), clock, skipper)
             stack.push_async_callback(transport.close)
             skipping = asyncio.create_task(
-                skipper.run(lambda wait: _in_vain(silent, wait, clock.now)), name="penstock-testing-time"
+                skipper.run(partial(_in_vain, silent, clock)), name="penstock-testing-time"
             )
             stack.push_async_callback(_end, skipping)
             env._ending = stack.pop_all()
@@ -215,7 +221,7 @@ def _duties(house: House) -> list[Sweeper[Any]]:
     return [waiting_letters(house), lapsed_queries(house), unindexed_runs(house)]
 
 
-async def _in_vain(transport: Transport, wait: Wait, now: Callable[[], datetime]) -> NothingWillHappenError:
+async def _in_vain(transport: Transport, clock: VirtualClock, wait: Wait, skips: int) -> Exception:
     """The error of a wait whose result will never come, with what the server says of it."""
     noun, name = wait.path.split("/")[1:3]
     try:
@@ -223,9 +229,15 @@ async def _in_vain(transport: Transport, wait: Wait, now: Callable[[], datetime]
     except ServerRefused as refused:
         summary = str(refused)
     what = f"{'activity' if noun == 'activities' else 'workflow'} {unquote(name)!r}"
+    now = clock.now().isoformat(sep=" ", timespec="seconds")
+    if skips:
+        return TooManySkipsError(
+            f"Time was skipped {skips} times, and {what} goes on for ever. {summary} It is {now} for it. "
+            "Is something tried again and again? Give it RetryPolicy(maximum_attempts=…), or allow more skips_max."
+        )
     return NothingWillHappenError(
-        f"Nothing will happen any more, and somebody waits for {what}. {summary} "
-        f"It is {now().isoformat(sep=' ', timespec='seconds')} for the workflow, and nothing runs or is due later."
+        f"Nothing will happen any more, and somebody waits for {what}. {summary} It is {now} for it, and nothing "
+        "runs or is due later."
     )
 
 

@@ -37,7 +37,7 @@ class LocalServer:
             with (folder / "log").open("wb") as log:
                 process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", "penstock", "server", "start"),
-                    env=_environment(folder, port, token) | settings,
+                    env=_environment(folder, port, token) | dict(settings),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

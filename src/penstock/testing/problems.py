@@ -8,3 +8,10 @@ class NothingWillHappenError(Exception):
 
     The message says what the workflow waits for. Signal it, start the worker that is missing, or wait for less.
     """
+
+
+class TooManySkipsError(NothingWillHappenError):
+    """Time was skipped very often for one wait, and the result did not come: something repeats itself for ever.
+
+    The message says what the workflow waits for. An activity that fails needs `RetryPolicy(maximum_attempts=…)`.
+    """

@@ -1,4 +1,4 @@
-"""Skipping time: when all is at rest and somebody waits, the clock goes to the next moment at which something is due."""
+"""Skipping time: when all is at rest and somebody waits, the clock goes to where something is due."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from functools import partial
 
-from penstock.testing.agenda import Attempt, Agenda
+from penstock.testing.agenda import Agenda, Attempt
 from penstock.testing.clock import VirtualClock, release
 from penstock.testing.traffic import Traffic, Wait
 
@@ -20,18 +20,21 @@ STANDSTILL_SECONDS = 5.0
 """After so long a test is told what holds its clock."""
 log = logging.getLogger("penstock.testing")
 
-Explain = Callable[[Wait], Awaitable[Exception]]
-"""Makes the error of a wait that is in vain."""
+Explain = Callable[[Wait, int], Awaitable[Exception]]
+"""Makes the error of a wait that is in vain; the number is how often time was skipped for it in vain, or 0."""
 
 
 class Skipper:
     """Moves one clock. Time passes while a result is waited for, or a test sleeps; else it stands still."""
 
     def __init__(
-        self, clock: VirtualClock, agenda: Agenda, traffic: Traffic, *, patience: timedelta
+        self, clock: VirtualClock, agenda: Agenda, traffic: Traffic, *, patience: timedelta, skips_max: int
     ) -> None:
         self._clock, self._agenda, self._traffic = clock, agenda, traffic
         self._patience_s = patience.total_seconds()
+        self._skips_max = skips_max
+        self._skips: dict[str, int] = {}
+        """How often time was skipped for each wait that goes on."""
         self._locks = 0
         self._sleeps: set[asyncio.Future[None]] = set()
         self._asleep: set[Attempt] = set()
@@ -86,9 +89,14 @@ class Skipper:
             if not self._is_wanted:
                 await self._traffic.stirred_since(moves, 3600)
                 continue
-            await self.rest()
-            if self._is_wanted:
-                await self._skip(explain)
+            try:
+                await self.rest()
+                if self._is_wanted:
+                    await self._skip(explain)
+            except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # also what ends a test from outside, and struck here
+                self._break(error)
 
     @property
     def _is_wanted(self) -> bool:
@@ -115,7 +123,12 @@ class Skipper:
         if moment is None:
             if self._patience_s and await self._traffic.stirred_since(moves, self._patience_s):
                 return
-            await self._give_up(explain)
+            await self._give_up(explain, 0)
+            return
+        waits = {wait.path for wait in self._traffic.waits}
+        self._skips = {path: self._skips.get(path, 0) + 1 for path in waits}
+        if max(self._skips.values(), default=0) > self._skips_max:
+            await self._give_up(explain, self._skips_max)
             return
         self._clock.move_to(moment)
         await self._agenda.keep_company()
@@ -126,12 +139,18 @@ class Skipper:
         found = [await self._agenda.next_moment_ms(), self._clock.next_alarm_ms()]
         return min((each for each in found if each is not None), default=None)
 
-    async def _give_up(self, explain: Explain) -> None:
-        for wait in tuple(self._traffic.waits):
-            error = await explain(wait)
+    async def _give_up(self, explain: Explain, skips: int) -> None:
+        for wait in [each for each in self._traffic.waits if self._skips.get(each.path, 0) >= skips]:
+            error = await explain(wait, skips)
             if wait in self._traffic.waits and not wait.given_up.done():
                 wait.given_up.set_exception(error)
                 self._traffic.waits.discard(wait)
+
+    def _break(self, error: BaseException) -> None:
+        """Time cannot pass: tell all who wait for it, so that none waits for ever."""
+        for each in [*self._sleeps, *(wait.given_up for wait in self._traffic.waits)]:
+            if not each.done():
+                each.set_exception(error)
 
     def _tell_of_standstill(self) -> None:
         if not self._told_of_standstill:

@@ -71,7 +71,8 @@ class InProcessTransport:
         with self._traffic.wait(path) as wait:
             asking = asyncio.ensure_future(self._ask(method, path, headers, body, query))
             try:
-                await asyncio.wait({asking, wait.given_up}, return_when=asyncio.FIRST_COMPLETED)
+                either: set[asyncio.Future[Any]] = {asking, wait.given_up}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if not asking.done():
                     wait.given_up.result()
                 return asking.result()
@@ -151,7 +152,9 @@ def _awaits_result(body: Json | None, query: Mapping[str, Any] | None) -> bool:
     """Whether a call waits for what time may bring: an end, an answer, the next event."""
     asked = query or {}
     return bool(
-        asked.get("wait_seconds") or asked.get("wait_new_event") or (body or {}).get("wait_for") == "completed"
+        asked.get("wait_seconds")
+        or asked.get("wait_new_event")
+        or (body or {}).get("wait_for") == "completed"
     )
 
 

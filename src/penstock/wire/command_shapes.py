@@ -109,6 +109,10 @@ class LocalActivityCommand(Request):
     non_retryable: bool | None = None
     timeout_kind: Name | None = None
     retry_policy: RetryPolicy | None = None
+    exception: Object | None = None
+    """The error in full, with its causes."""
+    local_number: Annotated[int, Meta(ge=1, le=INT_MAX)] | None = None
+    """Which of the run's local activities it is: those that run at once end in any order."""
 
 
 class StartChildCommand(WithStanding, kw_only=True):

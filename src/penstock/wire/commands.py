@@ -68,6 +68,8 @@ from penstock.wire.parsing import parse
 from penstock.wire.requests import NestedPriority, RetryPolicy, WithStanding
 
 T = TypeVar("T")
+STEPWISE_MAX = 1_000
+"""Commands of one workflow task."""
 MEMO_ENTRIES_MAX = 100
 MEMO_VALUE_BYTES_MAX = 10_240
 _MEMO_KEY = re.compile(r"(?!-?[0-9]+\Z)[A-Za-z0-9_.:-]{1,64}\Z")
@@ -99,6 +101,10 @@ def parse_commands(
     errors: dict[str, list[str]] = {}
     if not bodies and not concurrent:
         raise ValidationFailed({"commands": ["must have at least one command, unless the run is concurrent"]})
+    if len(bodies) > STEPWISE_MAX and not concurrent:
+        raise ValidationFailed(
+            {"commands": [f"must be at most {STEPWISE_MAX}, unless the run is concurrent"]}
+        )
     for index, body in enumerate(bodies):
         try:
             _check_namespace(body, namespace)
@@ -189,14 +195,16 @@ def _local(body: dict[str, Any]) -> RecordLocalActivity:
         "exception_class": request.exception_type,
         "non_retryable": None if request.outcome == "completed" else bool(request.non_retryable),
         "timeout_kind": request.timeout_kind,
+        "exception": None if request.outcome == "completed" else request.exception,
     }
+    numbered = {} if request.local_number is None else {"local_number": request.local_number}
     return RecordLocalActivity(
         activity_type=request.activity_type,
         outcome=request.outcome,
         arguments=_arguments(request.arguments),
         result=_value(request.result, "result") if request.outcome == "completed" else None,
         told={name: value for name, value in told.items() if value is not None},
-        extra=_extra(body),
+        extra=_extra(body) | numbered,
     )
 
 

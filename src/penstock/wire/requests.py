@@ -376,7 +376,7 @@ class StreamCursor(Request):
 
 
 class CompleteWorkflowTask(TaskLease):
-    commands: Annotated[list[Object], Meta(max_length=1000)]
+    commands: Annotated[list[Object], Meta(max_length=10_000)]
     """One at least, unless the run is concurrent."""
     message_stream_cursors: Annotated[list[StreamCursor], Meta(max_length=1000)] | None = None
     """How far the code has read the streams of messages that it is sent."""

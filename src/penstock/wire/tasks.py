@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.core.history.events import CODEC
-from penstock.core.history.payloads import retry_snapshot
+from penstock.core.history.payloads import FAIRNESS_WEIGHT, extra, retry_snapshot
 from penstock.core.model import Activity, RecordedEvent, Run, Task
 from penstock.core.timers import iso, iso_or_none
 from penstock.wire.rendering import Body, envelope, page_token, worker_event
@@ -50,6 +50,7 @@ def workflow_task(task: Task, run: Run, events: Sequence[RecordedEvent], known: 
         "cancel_requested": False,
         "priority": run.level,
         "fairness_key": run.key or None,
+        "fairness_weight": run.weight_milli / 1000,
         "workflow_update_id": task.update_id,
     } | _UNKNOWN_RESUME
     return body | {"history_from_sequence": known + 1} if known else body
@@ -75,6 +76,7 @@ def activity_task(task: Task, run: Run, activity: Activity) -> Body:
         "deadlines": _deadlines(activity),
         "priority": task.level,
         "fairness_key": task.key or None,
+        "fairness_weight": extra(activity.extra).get(FAIRNESS_WEIGHT, run.weight_milli / 1000),
         "cost_estimate": task.cost,
         "must_start": bool(task.claimed),
         "workflow_type": run.workflow_type,

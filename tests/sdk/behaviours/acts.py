@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from penstock import activity
@@ -97,7 +98,7 @@ async def about_me() -> dict[str, Any]:
     return {"priority_key": priority.priority_key, "fairness_key": priority.fairness_key}
 
 
-ACTIVITIES = [
+ACTIVITIES: list[Callable[..., Any]] = [
     echo,
     add,
     pause,

@@ -1,13 +1,15 @@
 """All behaviours, and a worker that runs their workflows: in this process, or as one that may be killed.
 
-As a program: `python -m tests.sdk.behaviours.every URL NAMESPACE QUEUE`.
+As a program, `python -m tests.sdk.behaviours.every URL NAMESPACE QUEUE`, it starts a worker for each line it is given.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -49,42 +51,54 @@ def worker(client: Client, queue: str, *, cached: int = 1000) -> Worker:
 
 
 class MortalWorker:
-    """A worker in a process of its own, which is killed at random moments and started again."""
+    """A worker in a process of its own, which is killed at random moments and followed by another.
+
+    The processes are born of one that has everything imported, so that they work soon after.
+    """
 
     def __init__(self, url: str, namespace: str, queue: str, log: Path, dice: random.Random) -> None:
         self._command = [sys.executable, "-m", "tests.sdk.behaviours.every", url, namespace, queue]
         self._log, self._dice = log, dice
-        self._process: subprocess.Popen[bytes] | None = None
+        self._mother: subprocess.Popen[bytes] | None = None
+        self._lives = 0
 
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                stdout=log,
-                stderr=log,
-                cwd=Path(__file__).parents[3],
-                env=os.environ | {"PYTHONPATH": "."},
-            )
+    async def start(self) -> None:
+        """Returns when the next worker is at work."""
+        if self._mother is None:
+            with self._log.open("ab") as log:
+                self._mother = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    cwd=Path(__file__).parents[3],
+                )
+        assert self._mother.stdin is not None
+        self._mother.stdin.write(b"\n")
+        self._mother.stdin.flush()
+        self._lives += 1
+        while len(self._pids()) < self._lives:
+            if self._mother.poll() is not None:
+                raise RuntimeError(f"no worker is born any more:\n{self._log.read_text()}")
+            await asyncio.sleep(0.02)
+
+    def _pids(self) -> list[int]:
+        """Of all that were ever at work."""
+        return [int(pid) for pid in re.findall(f"^{AT_WORK} (\\d+)$", self._log.read_text(), re.MULTILINE)]
 
     def kill(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait(10)
+        os.kill(self._pids()[-1], signal.SIGKILL)
 
     async def die_and_rise(self, times: int) -> None:
-        """Each life ends a random moment after the worker has begun to work."""
-        for life in range(times):
-            await self.until_at_work(life + 1)
+        for _ in range(times):
             await asyncio.sleep(self._dice.uniform(0.1, 1.0))
             self.kill()
-            self.start()
+            await self.start()
 
-    async def until_at_work(self, life: int) -> None:
-        assert self._process is not None
-        while self._log.read_text().count(AT_WORK) < life:
-            if self._process.poll() is not None:
-                raise RuntimeError(f"the worker ended:\n{self._log.read_text()}")
-            await asyncio.sleep(0.02)
+    def end(self) -> None:
+        """The mother ends her last child, and herself."""
+        if self._mother is not None:
+            self._mother.communicate(timeout=10)
 
 
 @asynccontextmanager
@@ -92,27 +106,42 @@ async def mortal_worker(
     url: str, namespace: str, queue: str, log: Path, *, deaths: int, dice: random.Random
 ) -> AsyncIterator[None]:
     made = MortalWorker(url, namespace, queue, log, dice)
-    made.start()
-    dying = asyncio.ensure_future(made.die_and_rise(deaths))
     try:
-        yield
-        await dying
+        await made.start()
+        dying = asyncio.ensure_future(made.die_and_rise(deaths))
+        try:
+            yield
+            await dying
+        finally:
+            dying.cancel()
     finally:
-        dying.cancel()
-        made.kill()
+        made.end()
 
 
 AT_WORK = "at work"
 
 
-async def main(url: str, namespace: str, queue: str) -> None:
+async def work(url: str, namespace: str, queue: str) -> None:
     async with (
         await Client.connect(url, namespace=namespace, control_token=OPERATOR, worker_token=WORKER) as client,
         worker(client, queue),
     ):
-        print(AT_WORK, flush=True)
+        print(AT_WORK, os.getpid(), flush=True)
         await asyncio.Event().wait()
 
 
+def bear(*where: str) -> None:
+    """For each line of the input a worker that lives until it is killed, or the input ends."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    last = 0
+    for _ in sys.stdin:
+        last = os.fork()
+        if not last:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            asyncio.run(work(*where))
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(last, signal.SIGKILL)
+
+
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    bear(*sys.argv[1:])

@@ -15,7 +15,7 @@ from penstock.sdk.failures import (
     WorkflowClosedError,
 )
 from tests.sdk.behaviours import acts
-from tests.sdk.behaviours.scene import Scene, behaviour, read
+from tests.sdk.behaviours.scene import Scene, behaviour, read, write
 
 
 @workflow.defn
@@ -178,7 +178,9 @@ class Fails:
         try:
             raise ValueError("the root")
         except ValueError as error:
-            raise ApplicationError("no way", {"order": 7}, [1, 2], type="Refused", non_retryable=True) from error
+            raise ApplicationError(
+                "no way", {"order": 7}, [1, 2], type="Refused", non_retryable=True
+            ) from error
 
 
 @behaviour("a failure of the code arrives with type, details and causes")
@@ -227,6 +229,5 @@ async def _(scene: Scene) -> None:
     await scene.until_recorded(handle, "ActivityCompleted")
     await asyncio.sleep(0.1)
     assert (await handle.describe()).status == "running"
-    with open(note, "w") as file:
-        file.write("fixed")
+    write(note, "fixed")
     assert await handle.result() == "kept, and gone on"

@@ -207,7 +207,10 @@ class Generations:
         if depth == 0:
             return mine
         below = await workflow.execute_child_workflow(
-            Generations.run, depth - 1, id=f"{workflow.info().workflow_id}-below", run_timeout=timedelta(minutes=5)
+            Generations.run,
+            depth - 1,
+            id=f"{workflow.info().workflow_id}-below",
+            run_timeout=timedelta(minutes=5),
         )
         return mine + below
 

@@ -160,8 +160,9 @@ class Dynamic:
 async def _(scene: Scene) -> None:
     handle = await scene.start(Dynamic.run)
     await handle.signal("left", args=[1, 2])
+    while await scene.ask(handle, "how", 7) != ["how", [7], 1]:
+        await asyncio.sleep(0.03)
     assert await scene.update(handle, "right", "x") == 2
-    assert await scene.ask(handle, "how", 7) == ["how", [7], 2]
     await handle.signal("done")
     assert await handle.result() == [
         ["signal", "left", [1, 2]],
@@ -256,8 +257,10 @@ async def _(scene: Scene) -> None:
 async def _(scene: Scene) -> None:
     workflow_id = scene.new_id()
     operation = WithStartWorkflowOperation(Account.run, id=workflow_id, task_queue=scene.queue)
-    answer = await scene.client.execute_update_with_start_workflow(
-        Account.deposit, 3, start_workflow_operation=operation
+    answer = await scene.patiently(
+        lambda: scene.client.execute_update_with_start_workflow(
+            Account.deposit, 3, id="deposit", start_workflow_operation=operation
+        )
     )
     assert answer == 3
     handle = scene.find(workflow_id)

@@ -136,7 +136,9 @@ _LAST = {"WorkflowCompleted", "WorkflowFailed", "WorkflowCancelled", "WorkflowCo
 
 
 def _is_told(event: Json) -> bool:
-    return event["event_type"] in set(RECORDED_AS.values()) or event["payload"].get("execution_mode") == "local"
+    return (
+        event["event_type"] in set(RECORDED_AS.values()) or event["payload"].get("execution_mode") == "local"
+    )
 
 
 def _with_locals(run: WorkflowRun, activation: Activation, told: Sequence[Json]) -> Activation:
@@ -145,7 +147,8 @@ def _with_locals(run: WorkflowRun, activation: Activation, told: Sequence[Json])
     for event in told:
         if not _is_local_end(event):
             continue
-        request = next(each for each in waiting if each.activity_type == event["payload"]["activity_type"])
+        number = event["payload"]["local_number"]
+        request = next(each for each in waiting if each.request_id.endswith(f"-l{number}"))
         waiting.remove(request)
         activation = run.resolve_local(request.request_id, _outcome(event))
         waiting += activation.local

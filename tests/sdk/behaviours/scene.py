@@ -15,7 +15,7 @@ import pytest
 
 from penstock.sdk.client import Client
 from penstock.sdk.definitions import DEFINITION
-from penstock.sdk.failures import SdkError, ServerRefused, WorkflowFailureError
+from penstock.sdk.failures import ServerRefused, WorkflowFailureError
 from penstock.sdk.handles import WorkflowHandle
 
 PATIENCE_S = 60.0
@@ -75,26 +75,23 @@ class Scene:
         self.handles.append(handle)
         return handle
 
-    async def ask(self, handle: WorkflowHandle[Any], query: Any, *args: Any) -> Any:
-        """Query; where no worker is there at the moment, again."""
+    async def patiently(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Ask; where no worker is there at the moment, or it died over the question, again."""
         while True:
             try:
-                return await handle.query(query, args=args)
+                return await call()
             except ServerRefused as refused:
                 if refused.reason not in _NOBODY_THERE:
                     raise
                 await asyncio.sleep(0.05)
 
+    async def ask(self, handle: WorkflowHandle[Any], query: Any, *args: Any) -> Any:
+        return await self.patiently(lambda: handle.query(query, args=args))
+
     async def update(self, handle: WorkflowHandle[Any], update: Any, *args: Any) -> Any:
-        """Update under one id, again where no worker was there to look at it."""
+        """Update under one id, however often it is asked for."""
         update_id = f"u{next(_numbers)}"
-        while True:
-            try:
-                return await handle.execute_update(update, args=args, id=update_id)
-            except SdkError as refused:
-                if getattr(refused, "reason", None) not in _NOBODY_THERE:
-                    raise
-                await asyncio.sleep(0.05)
+        return await self.patiently(lambda: handle.execute_update(update, args=args, id=update_id))
 
     async def until(self, handle: WorkflowHandle[Any], query: Any, value: Any) -> None:
         """Wait until a query answers so."""

@@ -25,7 +25,7 @@ from tests.support.live import migrate, running, server
 from tests.support.servers import Server, create_database, drop_database
 
 SHORT_LEASES = {
-    "DW_WORKFLOW_TASK_TIMEOUT": "1",
+    "DW_WORKFLOW_TASK_TIMEOUT": "2",
     "DW_ACTIVITY_TASK_TIMEOUT": "2",
     "DW_QUERY_TASK_TIMEOUT": "5",
     "DW_WORKER_STALE_AFTER_SECONDS": "5",
@@ -68,9 +68,7 @@ async def _worker(manner: str, client: Client, url: str, folder: Path) -> AsyncI
         seed = random.randrange(10**6)
         print(f"the worker dies by dice {seed}")
         log = folder / "worker.log"
-        async with mortal_worker(
-            url, client.namespace, QUEUE, log, deaths=DEATHS, dice=random.Random(seed)
-        ):
+        async with mortal_worker(url, client.namespace, QUEUE, log, deaths=DEATHS, dice=random.Random(seed)):
             yield
         return
     async with worker(client, QUEUE, cached=1000 if manner == "cached" else 0):
@@ -88,7 +86,9 @@ async def test_every_behaviour_holds_and_its_history_can_be_retraced(
             *(_show(each, scene) for each, scene in zip(BEHAVIOURS, scenes, strict=True))
         )
         problems = [each for each in found if each is not None]
-        histories = {each.sentence: await _histories(scene) for each, scene in zip(BEHAVIOURS, scenes, strict=True)}
+        histories = {
+            each.sentence: await _histories(scene) for each, scene in zip(BEHAVIOURS, scenes, strict=True)
+        }
     for sentence, recorded in histories.items():
         problems += [problem for each in recorded if (problem := _retrace(sentence, each)) is not None]
     assert not problems, "\n\n".join(problems)

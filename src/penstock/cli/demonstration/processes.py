@@ -85,9 +85,15 @@ class Crew:
 
     def start(self) -> None:
         """Start it, and wait until it takes tasks. What it tells from then on is put into `told`."""
-        here = {SERVER_VARIABLE: self.server.url, TOKEN_VARIABLE: self.server.token}
+        here = {
+            SERVER_VARIABLE: self.server.url,
+            TOKEN_VARIABLE: self.server.token,
+            "PENSTOCK_PROFILES": os.devnull,
+        }
         environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("DURABLE_WORKFLOW_")
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("DURABLE_WORKFLOW_", "PENSTOCK_PROFILE"))
         }
         command = [sys.executable, "-m", "penstock.cli.demonstration.crew", self.name]
         log = self.server.directory / f"{self.name}.log"

@@ -11,6 +11,7 @@ from penstock.cli.workflow.ending import cancel_workflow, terminate_workflow
 from penstock.cli.workflow.exporting import export_history
 from penstock.cli.workflow.finding import count_workflows, list_workflows
 from penstock.cli.workflow.history import show_history
+from penstock.cli.workflow.replaying import replay_workflows
 from penstock.cli.workflow.results import show_result
 from penstock.cli.workflow.starting import start_workflow
 from penstock.cli.workflow.upkeep import archive_workflow, repair_workflow
@@ -39,5 +40,6 @@ for _command in (
     repair_workflow,
     archive_workflow,
     export_history,
+    replay_workflows,
 ):
     workflow.add_command(_command)

@@ -13,6 +13,9 @@ from penstock.cli.screen import Screen, name, plain, status
 from penstock.cli.session import Session
 from penstock.cli.workflow.naming import path_of, reason_option, request_id_option, run_option
 
+_ASKED = "cancel_requested"
+"""The outcome of cancelling a workflow whose code decides how it ends."""
+
 
 @verb("cancel", example='penstock workflow cancel order-1001 --reason "ordered twice"')
 @click.argument("workflow_id")
@@ -23,9 +26,10 @@ from penstock.cli.workflow.naming import path_of, reason_option, request_id_opti
 def cancel_workflow(
     session: Session, workflow_id: str, run_id: str | None, reason: str | None, request_id: str | None
 ) -> None:
-    """Cancel a workflow that has not ended."""
-    _end(session, path_of(workflow_id, run_id), "cancel", given(reason=reason, request_id=request_id))
-    say(f"Cancelled {workflow_id}.")
+    """Cancel a workflow that has not ended, or ask its code to end it."""
+    body = given(reason=reason, request_id=request_id)
+    outcome = _end(session, path_of(workflow_id, run_id), "cancel", body)
+    say(f"Asked {workflow_id} to end." if outcome == _ASKED else f"Cancelled {workflow_id}.")
 
 
 @verb("terminate", example='penstock workflow terminate order-1001 --reason "runs wild"')
@@ -42,8 +46,11 @@ def terminate_workflow(
     say(f"Terminated {workflow_id}.")
 
 
-def _end(session: Session, path: tuple[str, ...], how: str, body: dict[str, Any]) -> None:
-    session.show(session.connect().post(*path, how, body=body), draw_outcome)
+def _end(session: Session, path: tuple[str, ...], how: str, body: dict[str, Any]) -> Any:
+    """What came of it, in the server's word."""
+    answer = session.connect().post(*path, how, body=body)
+    session.show(answer, draw_outcome)
+    return answer.body.get("outcome")
 
 
 def draw_outcome(screen: Screen, body: dict[str, Any]) -> None:

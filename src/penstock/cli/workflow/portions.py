@@ -23,6 +23,8 @@ from penstock.cli.workflow.naming import new_request_id
 _PATH = ("workflows", "batch-operations")
 _PORTION_SECONDS = 120.0
 _COUNTS = ("acted", "skipped", "failed")
+_ASKED = "cancel_requested"
+"""Those of the runs acted on whose code was asked to end them."""
 _FAILURES_SHOWN = 20
 
 
@@ -47,6 +49,7 @@ class _Total:
 
     token: str | None
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
+    asked: int = 0
     failures: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, body: dict[str, Any]) -> int:
@@ -54,6 +57,7 @@ class _Total:
         portion = {count: int(body.get(count) or 0) for count in _COUNTS}
         for count, number in portion.items():
             self.counts[count] += number
+        self.asked += int(body.get(_ASKED) or 0)
         room = _FAILURES_SHOWN - len(self.failures)
         self.failures.extend((body.get("failures") or [])[: max(0, room)])
         self.token = body.get("next_token")
@@ -139,7 +143,8 @@ def _resume(planned: Batch, request_id: str, token: str | None) -> str:
 
 def _show(session: Session, planned: Batch, total: _Total) -> None:
     if session.json:
-        body = {"operation": planned.operation, **total.counts, "failures": total.failures}
+        asked = {_ASKED: total.asked} if planned.operation == "cancel" else {}
+        body = {"operation": planned.operation, **total.counts, **asked, "failures": total.failures}
         click.echo(json.dumps(body, ensure_ascii=True))
     else:
         _draw(Screen(), total)
@@ -154,7 +159,8 @@ def _show(session: Session, planned: Batch, total: _Total) -> None:
 def _draw(screen: Screen, total: _Total) -> None:
     screen.facts(
         [
-            ("Done", plain(total.counts["acted"])),
+            ("Done", plain(total.counts["acted"] - total.asked)),
+            ("Asked to end", plain(total.asked or None)),
             ("Skipped", plain(total.counts["skipped"] or None)),
             ("Failed", plain(total.counts["failed"] or None)),
         ]

@@ -37,6 +37,7 @@ from penstock.core.history.events import CODEC, EventType
 from penstock.core.history.lineage import Lineage, Successor
 from penstock.core.history.payloads import (
     CONDITION_TIMEOUT,
+    FAIRNESS_WEIGHT,
     activity_payload,
     child_payload,
     pauses,
@@ -233,10 +234,16 @@ def schedule(run: Run, command: ScheduleActivity, now_ms: int) -> Activity:
         arguments=command.arguments,
         retry=command.retry,
         timeouts=command.timeouts,
-        extra=json.dumps(command.extra),
+        extra=json.dumps(dict(command.extra) | _own_weight(run, command)),
         scheduled_at_ms=now_ms,
     )
     return replace(activity, deadline_at_ms=waiting_deadline_at_ms(activity, now_ms))
+
+
+def _own_weight(run: Run, command: ScheduleActivity) -> dict[str, float]:
+    """The weight of an activity, where it does not have its run's."""
+    weight_milli = command.wish.over(run.standing).weight_milli
+    return {} if weight_milli == run.weight_milli else {FAIRNESS_WEIGHT: weight_milli / 1000}
 
 
 _LOCAL_ENDS = {
@@ -266,7 +273,8 @@ def _record_local_activity(stage: Stage, command: RecordLocalActivity) -> None:
         ended |= {
             "failure_category": _CATEGORIES[command.outcome],
             "failure_id": f"{identity}-f1",
-            "exception": {
+            "exception": command.told.get("exception")
+            or {
                 "type": command.told.get("exception_type"),
                 "class": command.told.get("exception_type"),
                 "message": command.told.get("message"),

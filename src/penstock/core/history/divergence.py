@@ -75,9 +75,8 @@ def account(
 def may_fit(blocked: str, workflow_type: str, worker: Worker) -> bool:
     """Whether a worker has other code than the one that did not fit."""
     said = json.loads(blocked)
-    knows = not worker.workflow_types or workflow_type in worker.workflow_types
     other = (said.get("build_id"), said.get("fingerprint")) != (
         worker.build_id,
         worker.fingerprints.get(workflow_type),
     )
-    return knows and (other or not said.get("fingerprint"))
+    return worker.knows(workflow_type) and (other or not said.get("fingerprint"))

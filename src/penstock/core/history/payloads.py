@@ -8,10 +8,21 @@ from typing import Any
 from penstock.core.history import lineage
 from penstock.core.history.events import CODEC, EventType
 from penstock.core.history.waits import ConditionWait
-from penstock.core.model import Activity, ActivityTimeouts, Child, Event, RetryPolicy, Run, Timer, Update
+from penstock.core.model import (
+    Activity,
+    ActivityTimeouts,
+    Child,
+    Event,
+    RetryPolicy,
+    Run,
+    Standing,
+    Timer,
+    Update,
+)
 from penstock.core.timers import iso, iso_or_none
 
 CONDITION_TIMEOUT = "condition_timeout"
+FAIRNESS_WEIGHT = "fairness_weight"
 
 
 def started(run: Run) -> Event:
@@ -33,6 +44,7 @@ def started(run: Run) -> Event:
     for name, value in (("memo", run.memo), ("search_attributes", run.search_attributes)):
         if value != "{}":
             payload[name] = json.loads(value)
+    payload |= _standing(run.standing)
     if origin.is_child:
         payload |= {
             "parent_workflow_instance_id": origin.parent_workflow_id,
@@ -44,6 +56,19 @@ def started(run: Run) -> Event:
     if origin.retried_from is not None:
         payload |= {"retried_from_run_id": origin.retried_from, "retry_attempt": origin.attempt}
     return Event(EventType.WORKFLOW_STARTED, payload)
+
+
+def _standing(standing: Standing) -> dict[str, Any]:
+    """Whose work it is and how urgent, where that is not the usual."""
+    usual = Standing()
+    said: dict[str, Any] = {}
+    if standing.level != usual.level:
+        said["priority"] = standing.level
+    if standing.key != usual.key:
+        said["fairness_key"] = standing.key
+    if standing.weight_milli != usual.weight_milli:
+        said[FAIRNESS_WEIGHT] = standing.weight_milli / 1000
+    return said
 
 
 def activity_payload(activity: Activity) -> dict[str, Any]:

@@ -90,6 +90,8 @@ class Waits:
     """Whether many steps are open at once and everything that comes wakes the code."""
     cancelling: bool = False
     """Whether the code of a concurrent run was asked to end."""
+    turned_back: int = 0
+    """How often in a row the code would have ended the run, and was to hear a signal first."""
     external: tuple[int, ...] = ()
     """Steps that asked something of another run, which has not answered."""
     cached: tuple[str, int, int] | None = None
@@ -113,6 +115,7 @@ FRESH = '{"hushed":true}'
 
 _HUSHED = '"hushed":true'
 _CONCURRENT = '"concurrent":true'
+_TURNED_BACK = '"turned_back":'
 
 
 def is_hushed(text: str) -> bool:
@@ -136,9 +139,14 @@ def parse(text: str) -> Waits:
         old=said.get("old", False),
         concurrent=said.get("concurrent", False),
         cancelling=said.get("cancelling", False),
+        turned_back=said.get("turned_back", 0),
         external=tuple(said.get("external", ())),
         cached=_cached(said.get("cached")),
     )
+
+
+def turned_back(text: str) -> int:
+    return parse(text).turned_back if _TURNED_BACK in text else 0
 
 
 def is_concurrent(text: str) -> bool:
@@ -161,6 +169,8 @@ def text(waits: Waits) -> str:
     for name in ("selected", "hushed", "old", "concurrent", "cancelling"):
         if getattr(waits, name):
             said[name] = True
+    if waits.turned_back:
+        said["turned_back"] = waits.turned_back
     if waits.external:
         said["external"] = list(waits.external)
     if waits.cached is not None:

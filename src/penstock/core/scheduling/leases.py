@@ -12,6 +12,9 @@ from penstock.core.model import Run, RunStatus, Task, TaskKind, TaskState
 from penstock.core.timers import iso, iso_or_none
 from penstock.errors import Conflict, LeaseLost, NotFound, Reason
 
+HANDED_BACK = "handed_back"
+"""How a lease ended whose task was not done: it waits again, and no attempt is charged."""
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -48,10 +51,15 @@ def renew(task: Task, now_ms: int, lease_ms: int) -> Task:
     return replace(task, lease_expires_at_ms=max(task.lease_expires_at_ms, now_ms + lease_ms))
 
 
-def newest_details(before: str | None, told: str | None) -> str | None:
-    """What is known of the progress after a heartbeat: what it tells, unless a later one was heard before it."""
+def newest_details(before: str | None, told: str | None, *, same_attempt: bool = True) -> str | None:
+    """What is known of the progress after a heartbeat: what it tells, unless a later one was heard before it.
+
+    One that tells nothing changes nothing, also if an attempt before this one told it. Each attempt counts anew.
+    """
+    if told is None:
+        return before
     known, heard = _sequence(before), _sequence(told)
-    overtaken = known is not None and heard is not None and heard < known
+    overtaken = same_attempt and known is not None and heard is not None and heard < known
     return before if overtaken else told
 
 
@@ -89,9 +97,14 @@ def answered(task: Task, report: Report, state: TaskState, outcome: str, availab
     )
 
 
+def is_answered(task: Task, report: Report) -> bool:
+    """Whether a report on this lease was accepted before."""
+    return task.done_token == f"{report.owner}/{report.token}"
+
+
 def repeated(task: Task, report: Report) -> str | None:
     """The outcome of a report that was accepted before, when this is the same one once more."""
-    if task.done_token != f"{report.owner}/{report.token}":
+    if not is_answered(task, report):
         return None
     if task.done_digest != report.digest:
         raise Conflict(

@@ -122,7 +122,8 @@ class Sweeper(Generic[K]):
         if self._stuck:
             pause = BEAT_S
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), pause + 0.001)
+            async with asyncio.timeout(pause + 0.001):
+                await self._changed.wait()
 
     async def _until_next_ms(self) -> int | None:
         assert self._next_due_ms is not None

@@ -16,6 +16,7 @@ Kind = Literal["async", "thread", "process"]
 RunsIn = Literal["thread", "process"]
 
 MARK = "__penstock_activity__"
+DEFINITION = "__penstock_activity_definition__"
 NAME_MAX = 255
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -54,7 +55,9 @@ class ActivityDefinition:
     def of(cls, fn: object) -> ActivityDefinition | None:
         """The definition of a decorated function, method or callable object; None: it is not decorated."""
         found = _marked(fn)
-        return None if found is None else _definition(*found)
+        if found is None:
+            return None
+        return _kept(fn, found[1]) if isinstance(fn, types.FunctionType) else _definition(*found)
 
     @classmethod
     def must_be(cls, fn: object) -> ActivityDefinition:
@@ -201,6 +204,16 @@ def _marked(fn: object) -> tuple[Any, Mark] | None:
     if not isinstance(found, Mark) and not isinstance(fn, type):
         found = getattr(getattr(type(fn), "__call__", None), MARK, None)  # noqa: B004 - its mark is asked for
     return (fn, found) if isinstance(found, Mark) else None
+
+
+def _kept(fn: types.FunctionType, told: Mark) -> ActivityDefinition:
+    """Worked out once for each function: workflow code asks with every call. A wrapper may have copied another's."""
+    kept: tuple[Mark | None, ActivityDefinition | None] = fn.__dict__.get(DEFINITION, (None, None))
+    mark, known = kept
+    if known is None or known.fn is not fn or mark is not told:
+        known = _definition(fn, told)
+        fn.__dict__[DEFINITION] = (told, known)
+    return known
 
 
 def _definition(fn: Any, told: Mark) -> ActivityDefinition:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.sdk.converting import DataConverter
-from penstock.sdk.priority import LEVELS, Priority
+from penstock.sdk.priority import Priority, priority_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def info_of(
         start_to_close_timeout=start_to_close,
         schedule_to_close_timeout=schedule_to_close,
         heartbeat_details=tuple(_details(task, converter)),
-        priority=_priority(task),
+        priority=priority_in(task),
         deadline=_deadline(now, start_to_close, schedule_to_close, waited),
     )
 
@@ -129,14 +129,6 @@ def _deadline(
     whole = None if schedule_to_close is None else schedule_to_close - waited
     left = [each for each in (start_to_close, whole) if each is not None]
     return now + min(left) if left else None
-
-
-def _priority(task: Mapping[str, Any]) -> Priority:
-    level = task.get("priority")
-    return Priority(
-        priority_key=level if isinstance(level, int) and level in LEVELS else None,
-        fairness_key=task.get("fairness_key"),
-    )
 
 
 def _instant(text: object) -> datetime | None:

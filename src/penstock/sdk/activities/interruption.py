@@ -81,8 +81,21 @@ class Interruption:
     def _leave(self) -> None:
         with self._lock:
             thread, self._thread = self._thread, None
-            if thread is not None and self._wanted:
-                _set_async_exc(thread, ctypes.py_object())  # what was not heard yet is taken back
+            is_under_way = thread is not None and self._wanted
+        if is_under_way:
+            _swallow()
+
+
+def _swallow() -> None:
+    """Let an interrupt that was not heard yet arrive here.
+
+    It cannot be taken back: CPython 3.11 would then look for it for ever wherever a profiler's hook is set.
+    """
+    try:
+        for _ in range(1_000):
+            pass
+    except CancelledError:
+        pass
 
 
 def _raise_in(thread: int) -> None:

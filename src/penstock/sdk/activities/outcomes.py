@@ -15,6 +15,7 @@ Outcome = dict[str, Any]
 _AROUND: Final = ("penstock.sdk.activities.", "concurrent.futures.", "asyncio.")
 
 Dropped = Literal["lease_lost", "worker_shutdown"]
+WORKER_SHUTDOWN: Final = "worker_shutdown"
 
 
 class RemoteFailure(ApplicationError):

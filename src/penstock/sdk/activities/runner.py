@@ -118,7 +118,8 @@ class ActivityRunner:
             if outcome["action"] == "fail":
                 await beats.flush()
         finally:
-            del self._by_task[info.task_id]
+            if self._by_task.get(info.task_id) is call:  # a later attempt may have come to this worker
+                del self._by_task[info.task_id]
             await beats.close()
         return dropped("lease_lost") if call.lost else outcome
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import _thread
 import asyncio
 import datetime
+import gc
 import os
 import random
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+import zoneinfo
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -32,7 +34,7 @@ _ACTIVITY = "an activity"
 
 
 def _clocks() -> dict[Any, tuple[str, str]]:
-    names: tuple[str, ...] = ("time", "monotonic", "perf_counter", "process_time")
+    names: tuple[str, ...] = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
     names += tuple(f"{name}_ns" for name in names)
     found = {getattr(time, name): (f"time.{name}()", _TIME) for name in names}
     found[time.sleep] = ("time.sleep()", _SLEEP)
@@ -60,7 +62,10 @@ def _threads() -> dict[Any, tuple[str, str]]:
 
 _FORBIDDEN = _clocks() | _dice() | _threads()
 _ALLOWED_CALLERS = frozenset(
-    {"logging", "structlog", "importlib", "warnings", "linecache", "traceback", "penstock"}
+    {
+        *("logging", "structlog", "warnings", "linecache", "traceback", "penstock"),
+        *("zoneinfo", "tzdata", "encodings", "locale", "_strptime"),
+    }
 )
 """Modules that look at the clock or open a file for their own sake; that does not reach the workflow."""
 _AUDITED = {
@@ -81,7 +86,10 @@ _AUDITED = {
 
 
 class _Watch(threading.local):
+    inside = False
+    """Whether workflow code runs."""
     on = False
+    """Whether it is looked at."""
     violation: DeterminismViolationError | None = None
 
 
@@ -94,36 +102,44 @@ def guarded() -> Iterator[_Watch]:
     """Workflow code runs inside. A violation is raised in it, and kept: code cannot swallow it."""
     _hook()
     before = sys.getprofile()
-    _watch.on, _watch.violation = True, None
-    sys.setprofile(_look)
+    is_ours = before is None or callable(before)  # a profiler written in C cannot be put back: it stays
+    _watch.inside = _watch.on = True
+    _watch.violation = None
+    if is_ours:
+        sys.setprofile(_look)
     try:
         yield _watch
     finally:
-        sys.setprofile(before)
-        _watch.on = False
+        _watch.inside = _watch.on = False
+        if is_ours:
+            sys.setprofile(before)
 
 
 @contextmanager
 def unguarded() -> Iterator[None]:
     """For code that knows what it does."""
-    before, was_on = sys.getprofile(), _watch.on
+    was_on = _watch.on
     _watch.on = False
-    sys.setprofile(None)
     try:
         yield
     finally:
-        _watch.on = was_on
-        sys.setprofile(before)
+        _watch.on = was_on and _watch.inside
 
 
 def _look(frame: FrameType, event: str, arg: Any) -> None:
-    if frame.f_code is _AS_COMPLETED and event == "call" and _watch.on:
+    """Comes with every call and every return: what most of them are is asked first."""
+    if event == "c_call":
+        if arg in _FORBIDDEN and _watch.on and not _is_allowed(frame):
+            _refuse_call(frame, arg)
+    elif event == "call" and frame.f_code is _AS_COMPLETED and _watch.on:
         _check_as_completed(frame.f_locals["fs"])
-    if event == "c_call" and arg in _FORBIDDEN and _watch.on and not _is_allowed(frame):
-        what, instead = _FORBIDDEN[arg]
-        if frame.f_globals.get("__name__") == uuid.__name__:
-            what, instead = "uuid", _UUID
-        _refuse(f"{what} differs from one replay to the next", f"use {instead}")
+
+
+def _refuse_call(frame: FrameType, called: Any) -> None:
+    what, instead = _FORBIDDEN[called]
+    if frame.f_globals.get("__name__") == uuid.__name__:
+        what, instead = "uuid", _UUID
+    _refuse(f"{what} differs from one replay to the next", f"use {instead}")
 
 
 _AS_COMPLETED = asyncio.as_completed.__code__
@@ -131,9 +147,9 @@ _AS_COMPLETED = asyncio.as_completed.__code__
 
 def _check_as_completed(given: object) -> None:
     """It puts what it is given into a set: coroutines lie there by their place in memory; tasks by their number."""
-    if isinstance(given, Iterable) and any(map(asyncio.iscoroutine, given)):
+    if not isinstance(given, Collection) or any(map(asyncio.iscoroutine, given)):
         what = "asyncio.as_completed starts coroutines in an order that differs from one replay to the next"
-        _refuse(what, "use workflow.as_completed(…), or give it tasks")
+        _refuse(what, "use workflow.as_completed(…), or give it a list of tasks")
 
 
 def _hook() -> None:
@@ -144,25 +160,51 @@ def _hook() -> None:
         sys.addaudithook(_audit)
 
 
-def _audit(event: str, _: tuple[Any, ...]) -> None:
+def _audit(event: str, args: tuple[Any, ...]) -> None:
     if event not in _AUDITED or not _watch.on:
+        return
+    if event == "open" and _is_of_a_time_zone(args[0]):
         return
     if not _is_allowed(sys._getframe(1)):
         _refuse(f"workflow code must not use {_AUDITED[event]}", f"do it in {_ACTIVITY}")
 
 
+def _is_of_a_time_zone(path: object) -> bool:
+    """Zones are read from files when they are first asked for, by code of the interpreter itself."""
+    return isinstance(path, str) and ("/zoneinfo/" in path or path.startswith(tuple(zoneinfo.TZPATH)))
+
+
 def _is_allowed(frame: FrameType | None) -> bool:
-    """Whether the call was made by, or for, a module that may: no line of the user's stands in between."""
+    """Whether the call was made by, or for, a module that may: no line of the user's stands in between.
+
+    What happens while a module is being imported is allowed: it happens once, and not because of the run.
+    """
+    if _is_of_the_collector(frame):
+        return True
+    by_the_user = False
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
-        if name.partition(".")[0] in _ALLOWED_CALLERS:
-            return name != "penstock.sdk.replay.loop"
-        if not _is_of_the_library(frame):
+        if name == _BELOW_ALL_CODE:
             return False
+        root = name.partition(".")[0]
+        if root == "importlib" or (root in _ALLOWED_CALLERS and not by_the_user):
+            return True
+        by_the_user = by_the_user or not _is_of_the_library(frame)
         frame = frame.f_back
     return False
 
 
+def _is_of_the_collector(frame: FrameType | None) -> bool:
+    """Whether it is an object's end, or a listener of the collector: they come whenever memory is cleared."""
+    listeners = {getattr(each, "__code__", None) for each in gc.callbacks}
+    while frame is not None and frame.f_globals.get("__name__") != _BELOW_ALL_CODE:
+        if frame.f_code.co_name == "__del__" or frame.f_code in listeners:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_BELOW_ALL_CODE = "penstock.sdk.replay.loop"
 _LIBRARY = str(Path(os.__file__).parent)
 
 

@@ -11,9 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.sdk.definitions import Handler, WorkflowDefinition
-from penstock.sdk.failures import ApplicationError, FailureError, failure_fields
+from penstock.sdk.failures import ApplicationError, ConversionError, FailureError, failure_fields
 from penstock.sdk.replay import events as named
 from penstock.sdk.replay.events import Event
+from penstock.sdk.replay.interception import (
+    ExecuteWorkflowInput,
+    HandlerInput,
+    WorkflowInboundInterceptor,
+    chain,
+)
 from penstock.sdk.replay.runtime import Runtime
 from penstock.sdk.replay.steps import Kind
 
@@ -34,8 +40,11 @@ class UpdateInfo:
 class Handlers:
     """The methods of one run, with those that are at work."""
 
-    def __init__(self, runtime: Runtime, definition: WorkflowDefinition) -> None:
+    def __init__(
+        self, runtime: Runtime, definition: WorkflowDefinition, interceptors: Sequence[Any] = ()
+    ) -> None:
         self._runtime = runtime
+        self._inbound = chain(interceptors, _Innermost(runtime))
         self._definition = definition
         self.signals: dict[str | None, Handler] = dict(definition.signals)
         self.queries: dict[str | None, Handler] = dict(definition.queries)
@@ -50,7 +59,7 @@ class Handlers:
         return not any(not task.done() for task in self._at_work)
 
     async def execute(self, run: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-        return await run(self._runtime.instance, *arguments)
+        return await self._inbound.execute_workflow(ExecuteWorkflowInput(run, arguments))
 
     # ── signals and updates ─────────────────────────────────────────────────────────────────────────────
 
@@ -80,8 +89,25 @@ class Handlers:
         if handler is None:
             self._unheard.append(event)
             return
-        arguments = self._arguments(handler, name, event.payload.get("arguments"))
-        self._begin(self._carry_out(handler, arguments), f"signal {name}", self._end_signal)
+        try:
+            arguments = self._arguments(handler, name, event.payload.get("arguments"))
+        except (FailureError, ConversionError) as error:
+            self._drop(name, error)
+            return
+        heard = self._inbound.handle_signal(HandlerInput(name, arguments, handler))
+        self._begin(heard, f"signal {name}", self._end_signal)
+
+    def _drop(self, name: str, error: Exception) -> None:
+        """A signal that the handler cannot take must not hold up the run: it is dropped, in every replay alike."""
+        if not self._runtime.is_silent:
+            info = self._runtime.info
+            self._runtime.log.error(
+                "Signal %r of workflow %s (run %s) was dropped: %s",
+                name,
+                info.workflow_id,
+                info.run_id,
+                error,
+            )
 
     def _update(self, event: Event) -> None:
         name, update_id = str(event.payload.get("update_name")), str(event.payload.get("update_id"))
@@ -94,14 +120,15 @@ class Handlers:
             return
         try:
             arguments = self._arguments(handler, name, event.payload.get("arguments"))
-        except FailureError as error:
+        except (FailureError, ConversionError) as error:
             self._fail_update(update_id, name, error)
             return
 
         def end(task: asyncio.Task[Any]) -> None:
             self._end_update(task, update_id, name)
 
-        task = self._begin(self._carry_out(handler, arguments), f"update {name}", end)
+        done = self._inbound.handle_update(HandlerInput(name, arguments, handler))
+        task = self._begin(done, f"update {name}", end)
         task.penstock_update = UpdateInfo(update_id, name)  # type: ignore[attr-defined]
 
     def _begin(self, work: Any, name: str, end: Callable[[asyncio.Task[Any]], None]) -> asyncio.Task[Any]:
@@ -116,10 +143,6 @@ class Handlers:
         task.add_done_callback(ended)
         return task
 
-    async def _carry_out(self, handler: Handler, arguments: Sequence[Any]) -> Any:
-        result = handler.fn(self._runtime.instance, *arguments)
-        return await result if inspect.isawaitable(result) else result
-
     def _end_signal(self, task: asyncio.Task[Any]) -> None:
         """A signal that goes wrong is the run's own failure."""
         if not task.cancelled() and task.exception() is not None:
@@ -131,10 +154,14 @@ class Handlers:
             return
         error = task.exception()
         if error is None:
-            result = self._runtime.converter.encode(task.result(), f'result of update "{name}"')
+            try:
+                result = self._runtime.converter.encode(task.result(), f'result of update "{name}"')
+            except ConversionError as refusal:
+                self._fail_update(update_id, name, refusal)
+                return
             body = {"update_id": update_id, "result": result}
             self._runtime.ask(Kind.COMPLETE_UPDATE, body, name=name, facts={"update_id": update_id})
-        elif isinstance(error, (FailureError, *self._definition.failure_exception_types)):
+        elif self._definition.fails_by(error):
             self._fail_update(update_id, name, error)
         else:
             self._error = self._error or error
@@ -158,7 +185,7 @@ class Handlers:
         if handler is None:
             raise LookupError(_unknown("query", name, self.queries))
         values = self._arguments(handler, name, arguments)
-        result = handler.fn(self._runtime.instance, *values)
+        result = self._inbound.handle_query(HandlerInput(name, values, handler))
         if inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
@@ -172,8 +199,7 @@ class Handlers:
         if handler is None:
             raise LookupError(_unknown("update", name, self.updates))
         values = self._arguments(handler, name, arguments)
-        if handler.validator is not None:
-            handler.validator(self._runtime.instance, *values)
+        self._inbound.validate_update(HandlerInput(name, values, handler))
 
     def stacks(self) -> str:
         """Where each task of the code stands."""
@@ -185,10 +211,10 @@ class Handlers:
         return "\n".join(told)
 
     def _arguments(self, handler: Handler, name: str, blob: Any) -> list[Any]:
-        converter = self._runtime.converter
+        converter, what = self._runtime.converter, f'{handler.kind} "{name}"'
         if handler.name is None:
-            return [name, *converter.decode_arguments(blob, handler.parameters.types[1:])]
-        values = converter.decode_arguments(blob, handler.parameters.types)
+            return [name, *converter.decode_arguments(blob, handler.parameters.types[1:], what=what)]
+        values = converter.decode_arguments(blob, handler.parameters.types, what=what)
         if not handler.parameters.accepts(len(values)):
             raise ApplicationError(
                 f'{handler.kind} "{name}" takes {handler.parameters.in_words()} arguments, not {len(values)}',
@@ -196,6 +222,34 @@ class Handlers:
                 non_retryable=True,
             )
         return values
+
+
+class _Innermost(WorkflowInboundInterceptor):
+    """Runs the code itself."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(self)
+        self._runtime = runtime
+
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002
+        return await input.run_fn(self._runtime.instance, *input.args)
+
+    async def handle_signal(self, input: HandlerInput) -> None:  # noqa: A002
+        await self._carried_out(input)
+
+    async def handle_update(self, input: HandlerInput) -> Any:  # noqa: A002
+        return await self._carried_out(input)
+
+    def validate_update(self, input: HandlerInput) -> None:  # noqa: A002
+        if input.handler.validator is not None:
+            input.handler.validator(self._runtime.instance, *input.args)
+
+    def handle_query(self, input: HandlerInput) -> Any:  # noqa: A002
+        return input.handler.fn(self._runtime.instance, *input.args)
+
+    async def _carried_out(self, input: HandlerInput) -> Any:  # noqa: A002
+        result = input.handler.fn(self._runtime.instance, *input.args)
+        return await result if inspect.isawaitable(result) else result
 
 
 def _for(table: Mapping[str | None, Handler], name: str) -> Handler | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from penstock.sdk.priority import Priority
+from penstock.sdk.priority import LEVEL_DEFAULT, WEIGHT_DEFAULT, Priority, priority_in
 from penstock.sdk.replay.events import Event
 
 SUGGESTED_LENGTH = 8_000
@@ -76,9 +76,19 @@ def info_of(place: Place, started: Event) -> Info:
         continued_run_id=said.get("continued_from_run_id"),
         execution_timeout=_seconds(said.get("execution_timeout_seconds")),
         run_timeout=_seconds(said.get("run_timeout_seconds")),
-        priority=place.priority,
+        priority=_priority(said, place.priority),
         memo=dict(said.get("memo") or {}),
         search_attributes=dict(said.get("search_attributes") or {}),
+    )
+
+
+def _priority(said: Mapping[str, Any], beside: Priority) -> Priority:
+    """What the start says, so that every replay knows the same; it leaves out what is usual."""
+    told = priority_in(said)
+    return Priority(
+        told.priority_key if "priority" in said else beside.priority_key or LEVEL_DEFAULT,
+        told.fairness_key if "fairness_key" in said else beside.fairness_key,
+        told.fairness_weight if "fairness_weight" in said else beside.fairness_weight or WEIGHT_DEFAULT,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 
 from penstock.sdk.converting import DataConverter
 from penstock.sdk.definitions import WorkflowDefinition
-from penstock.sdk.failures import FailureError, failure_fields
+from penstock.sdk.failures import failure_fields
 from penstock.sdk.replay import events as named
 from penstock.sdk.replay.continuing import ContinueAsNewError
 from penstock.sdk.replay.events import Event
@@ -19,13 +20,15 @@ from penstock.sdk.replay.guard import guarded
 from penstock.sdk.replay.handling import Handlers
 from penstock.sdk.replay.info import Place, info_of
 from penstock.sdk.replay.matching import Expected
-from penstock.sdk.replay.problems import NonDeterminismError, WorkflowTaskError
+from penstock.sdk.replay.problems import NonDeterminismError, ReadOnlyError, WorkflowTaskError
 from penstock.sdk.replay.runtime import LocalRequest, Runtime
 from penstock.sdk.replay.steps import NUMBERED, TERMINAL, Command, Kind
-from penstock.sdk.replay.watching import giving_way_within
+from penstock.sdk.replay.watching import giving_way_within, watched
 
 LOG = logging.getLogger("penstock.workflow")
 STUCK_AFTER_S = 2.0
+COMMANDS_MAX = 10_000
+"""So much a server takes with one workflow task."""
 Json = dict[str, Any]
 _ARGUMENTS = ("arguments", "input", "input_envelope")
 
@@ -38,6 +41,20 @@ class Activation:
     local: list[LocalRequest] = field(default_factory=list)
     closes: bool = False
     """Whether the run ends with these commands."""
+
+
+def _ended_by(error: BaseException) -> WorkflowTaskError:
+    """What no code may do to its worker is an error of its task."""
+    return WorkflowTaskError(
+        f"workflow code raised {type(error).__name__} ({error}); let it return, or raise an ApplicationError"
+    )
+
+
+def _continues(error: BaseException) -> ContinueAsNewError | None:
+    """The wish to continue as new, also where a group of tasks has wrapped it."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error if isinstance(error, ContinueAsNewError) else None
 
 
 class WorkflowRun:
@@ -72,6 +89,9 @@ class WorkflowRun:
         self._ended = False
         """Whether the history says so."""
         self._is_silent = False
+        self._recorded_through: int | None = None
+        self._is_spoiled = False
+        """Whether somebody who may only look has changed something."""
         self._last_step = 0
         self.seen = 0
         """The last event that was looked at."""
@@ -80,13 +100,26 @@ class WorkflowRun:
 
     def activate(self, lines: Sequence[Mapping[str, Any]]) -> Activation:
         """Take in what is new; then let the code go on. Raises a `WorkflowTaskError` if it cannot."""
+        for _ in self.take_in(lines):
+            pass
+        return self.go_on()
+
+    def take_in(self, lines: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+        """Take in a history as far as it was decided, task by task: in between others may have their turn."""
+        if self._is_spoiled:
+            raise WorkflowTaskError("a query has changed this run; it is replayed anew")
         events = [Event.read(line) for line in lines]
         self._note_patches(events)
         self._skip_echo(events)
         for event in events:
             self._take(event)
+            if event.type == named.MARKER:
+                yield
         if self._expected is not None:
             self._expected.check_over()
+
+    def go_on(self) -> Activation:
+        """Let the code go on with what came in since it was decided last; what it asks for."""
         if self._sent is not None:
             raise WorkflowTaskError("the history does not confirm what was sent before; it is replayed anew")
         self._activate(is_replaying=False)
@@ -94,12 +127,8 @@ class WorkflowRun:
 
     def replay(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Take in a history as far as it was decided; the code does not go beyond it."""
-        events = [Event.read(line) for line in lines]
-        self._note_patches(events)
-        for event in events:
-            self._take(event)
-        if self._expected is not None:
-            self._expected.check_over()
+        for _ in self.take_in(lines):
+            pass
 
     def catch_up(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Bring a run that nobody keeps to where its history stands, so that it can be asked something."""
@@ -108,6 +137,7 @@ class WorkflowRun:
             self._is_silent = True
             self._activate(is_replaying=False)
 
+    @watched
     def resolve_local(self, request_id: str, told: Json) -> Activation:
         """A local activity has ended: the code goes on within the same workflow task."""
         runtime = self._live()
@@ -119,22 +149,28 @@ class WorkflowRun:
 
     def is_up_to_date(self, lines: Sequence[Mapping[str, Any]]) -> bool:
         """Whether a history tells nothing that the code has not heard: all that is new is what it asked for itself."""
-        if self._runtime is None or self._sent is None or not lines:
+        if self._runtime is None or self._sent is None or self._is_spoiled or not lines:
             return False
         ahead = [Event.read(line) for line in lines if int(line["sequence"]) > self.seen]
         return not any(named.comes_in(event) for event in ahead) and int(lines[-1]["sequence"]) >= self.seen
 
+    def keep(self, through: int) -> None:
+        """The server has recorded what was sent, up to an event; of that it will tell nothing more."""
+        self._recorded_through = through
+
     def _skip_echo(self, events: Sequence[Event]) -> None:
         """A server that knows what this run was sent does not repeat what it recorded of it: it is as it was asked."""
-        if self._sent is None or not events or events[0].sequence <= self.seen + 1:
+        through, self._recorded_through = self._recorded_through, None
+        if self._sent is None or not events or events[0].sequence == self.seen + 1:
             return
-        skipped = events[0].sequence - self.seen - 1
-        if skipped <= len(self._sent):
-            raise WorkflowTaskError(f"event {events[0].sequence} of the history does not follow event {self.seen}")
+        if through is None or events[0].sequence != through + 1:
+            raise WorkflowTaskError(
+                f"event {events[0].sequence} of the history does not follow event {self.seen}"
+            )
         steps = [each.step for each in self._sent if each.step is not None]
         self._last_step = max([self._last_step, *steps])
         self._sent, self._expected = None, None
-        self.seen += skipped
+        self.seen = through
 
     def _note_patches(self, events: Sequence[Event]) -> None:
         """Markers decide at the first call, which may come before the event is reached."""
@@ -171,19 +207,21 @@ class WorkflowRun:
         if self._expected is not None:
             self._expected.check_over()
         if self._sent is None:
-            self._activate(is_replaying=True)
+            self._activate(is_replaying=True, through=marker.sequence - 1)
         assert self._runtime is not None
         commands, self._sent = self._sent or [], None
         self._expected = Expected(self._runtime, commands, self._more_by_local, marker.sequence)
 
+    @watched
     def _more_by_local(self, event: Event, told: Json) -> list[Command]:
         """On replay: a local activity ends as it was recorded; what the code asks for then."""
         runtime = self._live()
-        request_id = runtime.next_local(str(event.payload.get("activity_type")))
+        said = event.payload
+        request_id = runtime.local_numbered(said.get("local_number"), said.get("activity_type"))
         if request_id is None:
             raise NonDeterminismError(event.sequence, event.in_words(), "no such local activity")
         with self._running(is_replaying=True):
-            runtime.end_local(request_id, told, event)
+            runtime.end_local(request_id, told)
             runtime.run()
         runtime.local.clear()
         self._look_at_end()
@@ -191,14 +229,16 @@ class WorkflowRun:
 
     # ── an activation ───────────────────────────────────────────────────────────────────────────────────
 
-    def _activate(self, *, is_replaying: bool) -> None:
+    @watched
+    def _activate(self, *, is_replaying: bool, through: int | None = None) -> None:
+        """Let the code go on with what came in, up to an event (the last one that was taken in)."""
         inputs, self._inputs = self._inputs, []
         if self._runtime is None:
             self._start(inputs, is_replaying=is_replaying)
         runtime = self._live()
         if inputs:
             runtime.set_now(inputs[-1].at)
-        runtime.info.history_length = self.seen
+        runtime.info.history_length = self.seen if through is None else through
         with self._running(is_replaying=is_replaying):
             self._apply(inputs)
             runtime.run()
@@ -233,10 +273,10 @@ class WorkflowRun:
         runtime.loop.on_error = self._note_error
         definition = self._definition
         arguments = self._arguments(started)
-        self._handlers = Handlers(runtime, definition)
+        self._handlers = Handlers(runtime, definition, self._interceptors)
         with self._running(is_replaying=is_replaying):
             take = arguments if definition.takes_input else ()
-            runtime.instance = definition.cls(*take)
+            runtime.instance = runtime.loop.context.run(definition.cls, *take)
             self._main = runtime.loop.create_task(
                 self._handlers.execute(definition.run, arguments), name=f"run of {info.workflow_type}"
             )
@@ -262,8 +302,9 @@ class WorkflowRun:
         runtime = self._live()
         runtime.is_replaying = is_replaying
         runtime.is_silent = is_replaying or self._is_silent
-        before = asyncio._get_running_loop()
+        before, hooks = asyncio._get_running_loop(), sys.get_asyncgen_hooks()
         asyncio._set_running_loop(runtime.loop)
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=runtime.loop.finish)
         try:
             with giving_way_within(self._stuck_after_s):
                 if is_replaying or not self._is_guarded:
@@ -273,10 +314,13 @@ class WorkflowRun:
                         yield
                     if watch.violation is not None:
                         raise watch.violation
-        except BaseException:
+        except BaseException as error:
             runtime.is_silent = True  # what is left of the code is of no interest
+            if isinstance(error, SystemExit | GeneratorExit):
+                raise _ended_by(error) from error
             raise
         finally:
+            sys.set_asyncgen_hooks(*hooks)
             asyncio._set_running_loop(before)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────
@@ -317,15 +361,23 @@ class WorkflowRun:
 
     def _failed(self, error: BaseException) -> tuple[Kind, Json]:
         """A failure that was meant ends the run; any other error is a mistake, and the task is tried again."""
-        if isinstance(error, ContinueAsNewError):
-            return Kind.CONTINUE, error.body
-        if isinstance(error, (FailureError, *self._definition.failure_exception_types)):
+        again = _continues(error)
+        if again is not None:
+            return Kind.CONTINUE, again.body
+        if self._definition.fails_by(error):
             return Kind.FAIL, failure_fields(error, self._converter)
+        if not isinstance(error, Exception):
+            raise _ended_by(error) from error
         raise error
 
     def _asked(self) -> Activation:
         runtime = self._live()
         self._sent = [*(self._sent or []), *runtime.take_commands()]
+        if len(self._sent) > COMMANDS_MAX:
+            raise WorkflowTaskError(
+                f"the code asks for {len(self._sent)} things at once, and may for {COMMANDS_MAX}: start them in "
+                "portions, or in child workflows"
+            )
         local, runtime.local = runtime.local, []
         self._number(self._sent)
         return Activation([each.on_the_wire() for each in self._sent], local, self._closed)
@@ -338,6 +390,7 @@ class WorkflowRun:
                 step += 1
                 self._live().confirm(command, step)
 
+    @watched
     def close(self) -> None:
         """Forget the run; its code is ended where it stands."""
         if self._runtime is None:
@@ -367,12 +420,16 @@ class WorkflowRun:
         """Let the code say whether it takes an update; whatever it raises is its refusal."""
         self._ask("a validator", lambda handlers: handlers.validate(name, arguments))
 
+    @watched
     def _ask(self, who: str, question: Callable[[Handlers], Any]) -> Any:
         runtime = self._live()
         assert self._handlers is not None
         runtime.is_read_only = who
         try:
             with self._running(is_replaying=False):
-                return question(self._handlers)
+                return runtime.loop.context.copy().run(question, self._handlers)
         finally:
             runtime.is_read_only = None
+            if runtime.loop.is_ready:
+                self._is_spoiled = True
+                raise ReadOnlyError(f"{who} must not wake the code of the run: it is replayed anew.")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import decimal
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context
+from contextvars import Context, ContextVar
+from math import isfinite
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from penstock.sdk.replay.problems import DeterminismViolationError
@@ -43,6 +46,23 @@ class _TimerHandle(asyncio.TimerHandle):
         self.timer: WorkflowFuture[None] | None = None
 
 
+_IN_A_RUN: ContextVar[bool] = ContextVar("penstock_in_a_run", default=False)
+
+
+def _prepare() -> None:
+    """Of what is kept by context, amounts are what hurts most: each run computes with settings of its own."""
+    _IN_A_RUN.set(True)
+    decimal.setcontext(decimal.DefaultContext.copy())
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000) if isfinite(seconds) else sys.maxsize
+
+
+class ForgottenError(BaseException):
+    """Raised in code whose run is no longer kept, when it goes on after it was told to end."""
+
+
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """Runs what is ready until nothing is. Time stands still in between; it is told from outside."""
 
@@ -52,12 +72,23 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._now_s = 0.0
         self._numbers = 0
         self._closed = False
+        self.is_closing = False
+        self.context = Context()
+        """What all code of the run begins with: nothing of the worker's, and nothing of another run's."""
+        self.context.run(_prepare)
         self.tasks: dict[int, WorkflowTask[Any]] = {}
         """Tasks that have not ended, by number: they are kept alive here."""
         self.on_error: Callable[[dict[str, Any]], None] = lambda _: None
+        self.check_writable: Callable[[str], None] = lambda _: None
+        """Raises where the code may only look."""
 
     def set_time(self, now_ms: int) -> None:
         self._now_s = now_ms / 1000
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether something waits to be run."""
+        return bool(self._ready)
 
     def run_until_quiet(self) -> None:
         """Run everything that is ready, and what becomes ready by it."""
@@ -80,7 +111,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = asyncio.Handle(callback, args, self, self._own(context))
         self._ready.append(handle)
         return handle
 
@@ -92,8 +123,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        handle = _TimerHandle(when, callback, args, self, context)
-        delay_ms = round((when - self._now_s) * 1000)
+        handle = _TimerHandle(when, callback, args, self, self._own(context))
+        delay_ms = _milliseconds(when - self._now_s)
         if delay_ms <= 0:
             self._ready.append(handle)
             return handle
@@ -110,6 +141,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             timer.cancel()
 
     def create_future(self) -> WorkflowFuture[Any]:
+        if self.is_closing:
+            raise ForgottenError
         future: WorkflowFuture[Any] = WorkflowFuture(loop=self)
         future.number = self._next_number()
         return future
@@ -122,13 +155,18 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
         **_: Any,
     ) -> WorkflowTask[T]:
+        self.check_writable("tasks")
         number = self._next_number()
         task: WorkflowTask[T] = WorkflowTask.__new__(WorkflowTask)
         task.number = number
-        task.__init__(coro, loop=self, name=name or f"task-{number}", context=context)  # type: ignore[misc]
+        task.__init__(coro, loop=self, name=name or f"task-{number}", context=self._own(context))  # type: ignore[misc]
         self.tasks[number] = task
         task.add_done_callback(lambda _: self.tasks.pop(number, None))
         return task
+
+    def _own(self, context: Context | None) -> Context | None:
+        """The context in which something is run: that of the code that asked, or of the run, if nobody of it did."""
+        return self.context.copy() if context is None and not _IN_A_RUN.get() else context
 
     def _next_number(self) -> int:
         self._numbers += 1
@@ -167,6 +205,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     async def shutdown_asyncgens(self) -> None:
         return None
+
+    def finish(self, generator: Any) -> None:
+        """Called by Python for an async generator that nobody reads any more: its end is part of the code."""
+        if not self._closed:
+            self.create_task(generator.aclose(), name="end of a generator")
 
     # ── what workflow code must not do ──────────────────────────────────────────────────────────────────
 

@@ -8,11 +8,10 @@ from typing import Any
 
 from penstock.sdk.replay.events import Event, is_of, may_be_missing
 from penstock.sdk.replay.problems import NonDeterminismError, WorkflowTaskError
-from penstock.sdk.replay.runtime import Runtime
+from penstock.sdk.replay.runtime import LOCAL_TOLD, Runtime
 from penstock.sdk.replay.steps import NUMBERED, Command, Kind
 
 Json = dict[str, Any]
-_TOLD = ("message", "exception_type", "non_retryable", "timeout_kind", "attempts")
 _OUTCOMES = {
     "ActivityCompleted": "completed",
     "ActivityFailed": "failed",
@@ -64,7 +63,7 @@ class Expected:
         known = self._commands[0] if self._commands else None
         if known is None or known.kind is not Kind.LOCAL_ACTIVITY:
             told: Json = {"outcome": _OUTCOMES[event.type]}
-            told |= {name: event.payload[name] for name in _TOLD if name in event.payload}
+            told |= {name: event.payload[name] for name in LOCAL_TOLD if name in event.payload}
             if event.type == "ActivityCompleted":
                 told["result"] = event.payload.get("result")
             self._commands.extend(self._more(event, told))

@@ -21,6 +21,7 @@ class NonDeterminismError(WorkflowTaskError):
         self.sequence = sequence
         self.recorded = recorded
         self.asked = asked
+        self.where = where
 
 
 class DeterminismViolationError(WorkflowTaskError):

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.sdk.converting import DEFAULT, DataConverter
 from penstock.sdk.definitions import DefinitionError, WorkflowDefinition
 from penstock.sdk.descriptions import WorkflowHistory
-from penstock.sdk.priority import LEVELS, Priority
+from penstock.sdk.priority import Priority, priority_in
 from penstock.sdk.replay.events import STARTED
 from penstock.sdk.replay.info import Place
 from penstock.sdk.replay.instance import Activation, WorkflowRun
@@ -51,7 +51,7 @@ class History:
         assert isinstance(about, Mapping)
         flat = [_flat(event) for event in events]
         told = _told_at_start(flat) | {name: about[name] for name in _ABOUT if about.get(name)}
-        return cls(flat, priority=_priority(about), **{name: str(value) for name, value in told.items()})
+        return cls(flat, priority=priority_in(about), **{name: str(value) for name, value in told.items()})
 
     @classmethod
     def from_file(cls, path: str | Path) -> History:
@@ -75,17 +75,9 @@ _ABOUT = ("workflow_id", "run_id", "workflow_type", "namespace", "task_queue")
 
 def _told_at_start(events: Sequence[Mapping[str, Any]]) -> Json:
     """What the first event says of the run: dice and ids of the code come from there."""
-    started = next((event["payload"] for event in events if event.get("event_type") == STARTED), {})
+    started: Json = next((event["payload"] for event in events if event.get("event_type") == STARTED), {})
     told = {name: started.get(name) for name in _ABOUT} | {"run_id": started.get("workflow_run_id")}
     return {name: value for name, value in told.items() if value}
-
-
-def _priority(about: Mapping[str, Any]) -> Priority:
-    level = about.get("priority")
-    return Priority(
-        priority_key=level if isinstance(level, int) and level in LEVELS else None,
-        fairness_key=about.get("fairness_key"),
-    )
 
 
 def _flat(event: Mapping[str, Any]) -> Mapping[str, Any]:

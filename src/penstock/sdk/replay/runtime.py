@@ -11,7 +11,8 @@ import hashlib
 import logging
 import random
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -20,11 +21,18 @@ from penstock.sdk.converting import DataConverter
 from penstock.sdk.failures import error_from
 from penstock.sdk.replay.events import DEPRECATED, PATCHED, Event
 from penstock.sdk.replay.info import Info
-from penstock.sdk.replay.loop import WorkflowLoop
+from penstock.sdk.replay.loop import ForgottenError, WorkflowLoop
 from penstock.sdk.replay.problems import NotInWorkflowError, ReadOnlyError
-from penstock.sdk.replay.steps import TERMINAL, Command, Kind, StepFuture, where
+from penstock.sdk.replay.steps import Command, Kind, StepFuture, where
 
+TIMER_MS_MAX = 315_360_000_000
+CLOSING_ROUNDS = 3
+"""So often code that is forgotten is told to end."""
 _STARTED_LATER = ("ActivityCompleted", "ChildRunCompleted")
+LOCAL_TOLD = ("message", "exception_type", "non_retryable", "timeout_kind", "exception")
+"""What is heard of a local activity that did not succeed, when it happens and in every replay."""
+_CATEGORIES = {"failed": "activity", "timed_out": "timeout", "cancelled": "cancelled"}
+_LOCAL_ENDS = {"failed": "ActivityFailed", "timed_out": "ActivityTimedOut", "cancelled": "ActivityCancelled"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,7 @@ class LocalRequest:
 class _Condition:
     holds: Callable[[], bool]
     met: asyncio.Future[None]
+    context: Context
 
 
 class Runtime:
@@ -73,6 +82,7 @@ class Runtime:
         self._local_count = 0
         self._patches: dict[str, bool] = {}
         self._conditions: list[_Condition] = []
+        self.loop.check_writable = self.check_writable
         self.loop.penstock_runtime = self  # type: ignore[attr-defined]
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────
@@ -82,7 +92,13 @@ class Runtime:
         self.now = max(self.now, at.astimezone(UTC))
         self.loop.set_time(round(self.now.timestamp() * 1000))
 
+    def check_writable(self, what: str) -> None:
+        """Queries and validators look; they change nothing, not even what the dice show next."""
+        if self.is_read_only is not None:
+            raise ReadOnlyError(f"{self.is_read_only} must not use {what}: it would change the run.")
+
     def uuid4(self) -> uuid.UUID:
+        self.check_writable("workflow.uuid4()")
         return uuid.UUID(int=self.random.getrandbits(128), version=4)
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────────
@@ -97,10 +113,9 @@ class Runtime:
         target: Command | None = None,
     ) -> Command:
         """Note what the code asks for. Queries and validators may ask for nothing."""
-        if self.is_read_only is not None:
-            raise ReadOnlyError(f"{self.is_read_only} must not change the run: it asked for {kind.value}.")
+        self.check_writable(kind.value)
         if self.is_closing:
-            raise asyncio.CancelledError("the run is no longer kept here")
+            raise ForgottenError
         command = Command(kind, body, name, where=where(), facts=facts or {}, target=target)
         self.commands.append(command)
         return command
@@ -120,6 +135,8 @@ class Runtime:
         return future(self.loop, command, give_up or self.give_up)
 
     def start_timer(self, delay_ms: int) -> StepFuture[None]:
+        if delay_ms > TIMER_MS_MAX:
+            raise ValueError("a timer may run for ten years at most; for ever is a wait without a timeout")
         body = {"delay_seconds": -(-delay_ms // 1000), "delay_ms": delay_ms}
         timer: StepFuture[None] = self.step(Kind.TIMER, body)
         return timer
@@ -128,16 +145,20 @@ class Runtime:
         self, activity_type: str, arguments: dict[str, str], options: dict[str, Any], result_type: Any
     ) -> StepFuture[Any]:
         """Have a local activity run; its command is given when it has ended."""
-        if self.is_read_only is not None:
-            raise ReadOnlyError(f"{self.is_read_only} must not start activities.")
+        self.check_writable("activities")
         self._local_count += 1
         request = LocalRequest(f"{self.info.run_id}-l{self._local_count}", activity_type, arguments, options)
         command = Command(
             Kind.LOCAL_ACTIVITY,
-            {"activity_type": activity_type, "execution_mode": "local", "arguments": arguments},
+            {
+                "activity_type": activity_type,
+                "execution_mode": "local",
+                "arguments": arguments,
+                "local_number": self._local_count,
+            },
             activity_type,
             where=where(),
-            facts={"activity_type": activity_type},
+            facts={"activity_type": activity_type, "local_number": self._local_count},
         )
         future: StepFuture[Any] = StepFuture(self.loop, command, lambda _: True)
         future.result_type = result_type  # type: ignore[attr-defined]
@@ -150,9 +171,8 @@ class Runtime:
         command = future.command
         if self.is_closing:
             return True
-        if command in self.commands:
+        if not command.is_taken:
             command.given_up = True
-            self.commands.remove(command)
             return True
         if not command.given_up:
             command.given_up = True
@@ -185,32 +205,35 @@ class Runtime:
             blob = event.payload.get("output")
         return self.converter.decode(blob, getattr(future, "result_type", None))
 
-    def next_local(self, activity_type: str) -> str | None:
-        """The oldest local activity of a type that has not ended."""
+    def local_numbered(self, number: object, activity_type: object) -> str | None:
+        """A local activity that has not ended, by its number; None: the code has asked for no such thing."""
         for request_id, (_, command) in self._local_waiting.items():
-            if command.name == activity_type:
+            if command.facts == {"activity_type": activity_type, "local_number": number}:
                 return request_id
         return None
 
-    def end_local(self, request_id: str, told: dict[str, Any], event: Event | None = None) -> Command:
-        """A local activity has ended: `told` completes its command; the code goes on with the outcome."""
+    def end_local(self, request_id: str, told: dict[str, Any]) -> None:
+        """A local activity has ended: `told` completes its command; the code goes on with the outcome.
+
+        What the code hears follows from `told` alone, so that it hears the same when it is replayed.
+        """
         future, command = self._local_waiting.pop(request_id)
         command.body |= told
         self.commands.append(command)
         if future.done():
-            return command
-        if told.get("outcome") == "completed":
+            return
+        if told["outcome"] == "completed":
             future.set_result(self.converter.decode(told.get("result"), getattr(future, "result_type", None)))
         else:
-            payload = event.payload if event is not None else told | {"activity_type": command.name}
-            future.set_exception(error_from(payload, self.converter))
-        return command
+            heard = {name: told.get(name) for name in LOCAL_TOLD} | {"activity_type": command.name}
+            heard["failure_category"] = _CATEGORIES[told["outcome"]]
+            future.set_exception(error_from(heard, self.converter, event_type=_LOCAL_ENDS[told["outcome"]]))
 
     # ── conditions ──────────────────────────────────────────────────────────────────────────────────────
 
     def when(self, holds: Callable[[], bool]) -> asyncio.Future[None]:
         """A future that is done when the code, having done all it can, finds that a condition holds."""
-        condition = _Condition(holds, self.loop.create_future())
+        condition = _Condition(holds, self.loop.create_future(), copy_context())
         self._conditions.append(condition)
         return condition.met
 
@@ -221,20 +244,15 @@ class Runtime:
             self.loop.run_until_quiet()
 
     def _meet_conditions(self) -> bool:
-        met = False
-        for condition in list(self._conditions):
-            if condition.met.done():
-                self._conditions.remove(condition)
-            elif self._holds(condition):
-                self._conditions.remove(condition)
-                met = True
-        return met
+        """Let the first go on of those whose condition holds; what it does may concern the others."""
+        self._conditions = [each for each in self._conditions if not each.met.done()]
+        return any(self._holds(condition) for condition in self._conditions)
 
     def _holds(self, condition: _Condition) -> bool:
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self.loop)
         try:
-            if condition.holds():
+            if condition.context.run(condition.holds):
                 condition.met.set_result(None)
         except Exception as error:
             condition.met.set_exception(error)
@@ -263,20 +281,26 @@ class Runtime:
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────
 
     def take_commands(self) -> list[Command]:
-        commands, self.commands = self.commands, []
+        commands = [each for each in self.commands if not each.given_up]
+        for each in self.commands:
+            each.is_taken = True
+        self.commands = []
         return commands
 
     def close(self) -> None:
-        """Forget the run. Its code is ended where it stands; whatever it asks for now is not heard."""
+        """Forget the run. Its code is ended where it stands; whatever it asks for or awaits now ends it, too."""
         self.is_closing = self.is_replaying = self.is_silent = True
-        for task in list(self.loop.tasks.values()):
-            task.cancel()
+        self.loop.is_closing = True
         try:
-            self.loop.run_until_quiet()
+            for _ in range(CLOSING_ROUNDS):
+                for task in list(self.loop.tasks.values()):
+                    task.cancel()
+                self.loop.run_until_quiet()
         finally:
             self.loop.close()
             self._waiting.clear()
             self._conditions.clear()
+            self.instance = self.handlers = None
 
 
 def current() -> Runtime:
@@ -292,10 +316,6 @@ def current() -> Runtime:
 def maybe_current() -> Runtime | None:
     found: Runtime | None = getattr(asyncio._get_running_loop(), "penstock_runtime", None)
     return found
-
-
-def has_terminal(commands: Sequence[Command]) -> bool:
-    return any(command.kind in TERMINAL for command in commands)
 
 
 def _seed(run_id: str) -> int:

@@ -66,6 +66,8 @@ class Command:
     """Of `cancel_step`: what is given up."""
     future: StepFuture[Any] | None = None
     given_up: bool = False
+    is_taken: bool = False
+    """Whether it was sent, or found in the history."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What an event must repeat so that it is the event of this command."""
 

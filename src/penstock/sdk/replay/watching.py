@@ -3,19 +3,53 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 from penstock.sdk.replay.problems import TaskStuckError
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _LOOKS_EVERY_S = 0.1
+AGAIN_AFTER_S = 1.0
+PATIENCE = 5
+"""So many times the limit may pass on a machine that has no time for the code; then it is taken for blocked."""
 _raise_in = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
 """Raises an exception class, told by its address, in another thread."""
 _raise_in.argtypes = (ctypes.c_ulong, ctypes.c_void_p)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A stretch of time in which code runs. What counts is what it computes: it may not be its fault that it waits."""
+
+    limit_s: float
+    began_s: float
+    computed_s: float
+
+    @classmethod
+    def begin(cls, thread_id: int, limit_s: float) -> _Stretch:
+        return cls(limit_s, time.monotonic(), _computed_s(thread_id))
+
+    def is_too_long(self, thread_id: int) -> bool:
+        passed_s = time.monotonic() - self.began_s
+        if passed_s < self.limit_s:
+            return False
+        return passed_s >= self.limit_s * PATIENCE or _computed_s(thread_id) - self.computed_s >= self.limit_s
+
+
+def _computed_s(thread_id: int) -> float:
+    """The processor's time that a thread has had; the clock's where that cannot be told."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return time.monotonic()
+    return time.clock_gettime(time.pthread_getcpuclockid(thread_id))
 
 
 class _Watchman:
@@ -23,7 +57,7 @@ class _Watchman:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: dict[int, float] = {}
+        self._running: dict[int, _Stretch] = {}
         self._stacks: dict[int, str] = {}
         self._work = threading.Event()
         self._thread: threading.Thread | None = None
@@ -31,11 +65,12 @@ class _Watchman:
     def begin(self, limit_s: float) -> int:
         thread_id = threading.get_ident()
         with self._lock:
-            self._running[thread_id] = time.monotonic() + limit_s
+            self._running[thread_id] = _Stretch.begin(thread_id, limit_s)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="penstock-watchman", daemon=True)
                 self._thread.start()
-        self._work.set()
+            if not self._work.is_set():
+                self._work.set()
         return thread_id
 
     def end(self, thread_id: int) -> str | None:
@@ -54,16 +89,15 @@ class _Watchman:
             with self._lock:
                 if not self._running:
                     self._work.clear()
-                now = time.monotonic()
-                for thread_id, deadline in list(self._running.items()):
-                    if deadline < now:
+                for thread_id, stretch in list(self._running.items()):
+                    if stretch.is_too_long(thread_id):
                         self._interrupt(thread_id)
 
     def _interrupt(self, thread_id: int) -> None:
         frame = sys._current_frames().get(thread_id)
         if frame is not None and thread_id not in self._stacks:
             self._stacks[thread_id] = "".join(traceback.format_stack(frame))
-        self._running[thread_id] = time.monotonic() + 1
+        self._running[thread_id] = _Stretch.begin(thread_id, AGAIN_AFTER_S)
         _raise_in(thread_id, id(_Interrupt))
 
 
@@ -101,7 +135,26 @@ def giving_way_within(limit_s: float | None) -> Iterator[None]:
     finally:
         stack = _watchman.end(thread_id)
     if ended or stack is not None:
-        raise TaskStuckError(
-            f"Workflow code ran for more than {limit_s:g} s without awaiting anything. Move long computations and "
-            f"blocking calls into activities. It was here:\n{stack or '(unknown)'}"
-        )
+        raise _stuck(limit_s, stack)
+
+
+def watched(method: Callable[P, T]) -> Callable[P, T]:
+    """For methods that let code run: an interrupt that comes when the code has just ended goes no further than here."""
+
+    @functools.wraps(method)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except _Interrupt:
+            stack = _watchman.end(threading.get_ident())
+        raise _stuck(None, stack)
+
+    return wrapper
+
+
+def _stuck(limit_s: float | None, stack: str | None) -> TaskStuckError:
+    limit = "the limit" if limit_s is None else f"{limit_s:g} s"
+    return TaskStuckError(
+        f"Workflow code ran for more than {limit} without awaiting anything. Move long computations and "
+        f"blocking calls into activities. It was here:\n{stack or '(unknown)'}"
+    )

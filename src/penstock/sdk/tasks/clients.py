@@ -93,6 +93,12 @@ class Clients:
 
     def wait(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
         """Do it on a loop in a thread of its own, and wait for what comes of it: for code without async."""
+        if asyncio._get_running_loop() is not None:
+            work.close()
+            raise RuntimeError(
+                "A call that ends in _sync waits, and would hold up everything else in this event loop: await its"
+                " twin without _sync, or go to a thread with asyncio.to_thread."
+            )
         return self._own_thread().wait(work)
 
     def _own_thread(self) -> LoopThread:

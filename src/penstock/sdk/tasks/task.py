@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
-from penstock.sdk.activities.definition import ActivityDefinition, Mark, mark
+from penstock.sdk.activities.definition import MARK, ActivityDefinition, Mark, mark
 from penstock.sdk.handles import ActivityHandle
 from penstock.sdk.starting import ActivityOptions, ActivityStart
 from penstock.sdk.tasks.clients import Clients
@@ -55,15 +55,21 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
 
     @property
     def name(self) -> str:
-        return str(self.definition.name)
+        kept: Mark = getattr(self, MARK)
+        return str(kept.name)
 
     @property
     def queue(self) -> str:
         return self._options.queue
 
-    @property
+    @functools.cached_property
     def definition(self) -> ActivityDefinition:
+        """Read when it is needed: by then, all that the annotations name is there."""
         return ActivityDefinition.must_be(self)
+
+    @functools.cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self)
 
     def with_options(self, **options: Unpack[SendOptions]) -> Task[P, CallT, ResultT]:
         """The same task, sent otherwise: `add.with_options(priority=1).send(1, 2)`."""
@@ -129,7 +135,7 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
     def _positional(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
         """Arguments travel by position. Between those given by name, defaults are filled in."""
         try:
-            bound = inspect.signature(self).bind(*args, **kwargs)
+            bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f'task "{self.name}": {error}') from None
         if bound.kwargs:

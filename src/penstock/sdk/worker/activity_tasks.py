@@ -2,58 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
-from penstock.sdk.activities.info import kept_details
+from penstock.sdk.activities.outcomes import WORKER_SHUTDOWN
 from penstock.sdk.activities.runner import ActivityRunner
 from penstock.sdk.failures import ServerRefused, Unreachable
 from penstock.sdk.worker.leases import renewing
 from penstock.sdk.worker.plane import Plane
-from penstock.sdk.worker.reports import Reports
+from penstock.sdk.worker.reports import HAND_BACK, Reports
 from penstock.sdk.worker.trouble import is_lost, log
 
 Json = dict[str, Any]
+_ENDED = {"complete": "completed", "fail": "failed", HAND_BACK: "handed_back"}
 
 
 class ActivityTasks:
-    def __init__(self, plane: Plane, reports: Reports, runner: ActivityRunner) -> None:
+    def __init__(
+        self, plane: Plane, reports: Reports, runner: ActivityRunner, hands_back: Callable[[], bool]
+    ) -> None:
         self._plane, self._reports, self._runner = plane, reports, runner
-        self._told: dict[str, Json] = {}
-        """What the last heartbeat of each task said: a renewal says it again, since the server keeps the last one."""
-
-    async def beat(self, task: Mapping[str, Any], body: Json) -> Json:
-        """Send a heartbeat of an activity."""
-        self._told[task["task_id"]] = body
-        return await self._plane.beat(task, body)
+        self._hands_back = hands_back
 
     async def handle(self, task: Json) -> str:
-        """Run a task and report it; how it ended. A lease that is lost on the way is dropped with its result."""
-        try:
-            outcome = await self._run(task)
-        finally:
-            self._told.pop(task["task_id"], None)
+        """Run a task and report it; how it ended. A lease that is lost on the way is dropped with its result.
+
+        What this worker ends because it stops is handed back: another one begins it anew, at no attempt's cost.
+        """
+        outcome = await self._run(task)
         action = str(outcome["action"])
         if action == "drop":
-            return "dropped"
+            if outcome["reason"] != WORKER_SHUTDOWN or not self._hands_back():
+                return "dropped"
+            outcome, action = {"action": HAND_BACK}, HAND_BACK
         item = {"task_id": task["task_id"], **self._plane.attempt(task), **outcome}
         try:
             await self._reports.send(item)
         except (ServerRefused, Unreachable) as error:
             return await self._refused(task, error, action)
-        return "completed" if action == "complete" else "failed"
+        return _ENDED[action]
 
     async def _run(self, task: Json) -> Json:
         """Run, and hold the lease meanwhile. An activity with a heartbeat timeout holds it by its own heartbeats."""
         if "heartbeat" in (task.get("deadlines") or {}):
             return await self._runner.run(task)
-        details = kept_details(task)
-        self._told[task["task_id"]] = {} if details is None else {"details": details}
-        async with renewing(task, lambda: self._plane.beat(task, self._told[task["task_id"]])):
+        async with renewing(task, lambda: self._renew(task)):
             return await self._runner.run(task)
 
+    async def _renew(self, task: Json) -> Json:
+        """Keep the lease. That tells nothing of how far it is, and hears whether the function may go on."""
+        try:
+            answer = await self._plane.beat(task, {})
+        except ServerRefused as error:
+            if is_lost(error):
+                self._runner.heard(task["task_id"], {"can_continue": False})
+            raise
+        self._runner.heard(task["task_id"], answer)
+        return answer
+
     async def _refused(self, task: Json, error: ServerRefused | Unreachable, action: str) -> str:
-        if isinstance(error, Unreachable) or is_lost(error) or action == "fail":
+        if isinstance(error, Unreachable) or is_lost(error) or action != "complete":
             log.info("%s was not recorded: %s", _told(task), error)
             return "lost"
         log.warning("The result of %s was refused: %s", _told(task), error)

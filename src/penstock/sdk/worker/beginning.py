@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.sdk.converting import DataConverter
-from penstock.sdk.priority import LEVELS, Priority
+from penstock.sdk.priority import priority_in
 from penstock.sdk.replay.info import Place
 from penstock.sdk.replay.instance import WorkflowRun
 from penstock.sdk.worker.options import WorkerOptions
@@ -48,16 +48,12 @@ def with_arguments(task: Json, events: list[Json]) -> list[Json]:
 
 
 def _place(task: Json, namespace: str) -> Place:
-    level = task.get("priority")
     return Place(
         namespace=namespace,
         task_queue=task["task_queue"],
         workflow_id=task["workflow_id"],
         run_id=task["run_id"],
         workflow_type=task["workflow_type"],
-        priority=Priority(
-            priority_key=level if isinstance(level, int) and level in LEVELS else None,
-            fairness_key=task.get("fairness_key"),
-        ),
+        priority=priority_in(task),
         arguments=task.get("arguments"),
     )

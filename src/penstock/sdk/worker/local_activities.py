@@ -11,13 +11,19 @@ from typing import Any
 
 from penstock.sdk.activities.info import ActivityInfo
 from penstock.sdk.activities.runner import ActivityRunner
+from penstock.sdk.replay.problems import WorkflowTaskError
 from penstock.sdk.replay.runtime import LocalRequest
 from penstock.sdk.retry import FOR_EVER, RetryPolicy
 from penstock.sdk.worker.slots import Slots
+from penstock.sdk.worker.trouble import log
 
 Json = dict[str, Any]
 ATTEMPTS_TOLD_MAX = 100
 """So many attempts are told in the history: the last ones."""
+
+
+class WorkerStops(Exception):
+    """A local activity was ended because its worker stops. Its workflow task has not been decided."""
 
 
 class LocalActivities:
@@ -34,6 +40,10 @@ class LocalActivities:
         while True:
             began = time.monotonic()
             outcome = await self._attempt(request, task, terms, len(attempts) + 1, ends_at)
+            if outcome["action"] == "drop":
+                raise WorkerStops
+            if outcome["action"] == "fail":
+                _note(request, task, outcome["failure"], len(attempts) + 1)
             attempts.append(_told(request, outcome, len(attempts) + 1, time.monotonic() - began))
             pause_s = terms.pause_s(outcome, len(attempts), ends_at)
             if pause_s is None:
@@ -114,6 +124,21 @@ class Terms:
         return self.pauses_ms[min(attempts, len(self.pauses_ms)) - 1] / 1000 if self.pauses_ms else 0.0
 
 
+def _note(request: LocalRequest, task: Json, failure: Json, number: int) -> None:
+    """Say that an attempt failed. A type that this worker does not have is a mistake of the code, not of the world."""
+    if failure.get("type") == "NotFoundError":
+        raise WorkflowTaskError(f"a local activity runs in this worker: {failure['message']}")
+    log.warning(
+        'Attempt %d of local activity "%s" of workflow %s (run %s) failed: %s: %s',
+        number,
+        request.activity_type,
+        task["workflow_id"],
+        task["run_id"],
+        failure.get("type"),
+        failure["message"],
+    )
+
+
 def _ended(outcome: Json, attempts: list[Json]) -> Json:
     if outcome["action"] == "complete":
         return {"outcome": "completed", "result": outcome["result"], "attempts": attempts}
@@ -126,6 +151,7 @@ def _ended(outcome: Json, attempts: list[Json]) -> Json:
         "exception_type": failure.get("type"),
         "non_retryable": bool(failure.get("non_retryable")),
         "attempts": attempts,
+        "exception": failure,
     }
     return told | ({"timeout_kind": failure.get("timeout_type")} if timed_out else {})
 

@@ -13,6 +13,8 @@ REPORT_ITEMS = "penstock_worker_report_items"
 CACHE_LOOKS = "penstock_worker_cache_looks"
 CACHED_RUNS = "penstock_worker_cached_runs"
 FREE_SLOTS = "penstock_worker_free_slots"
+STUCK_ACTIVITIES = "penstock_worker_stuck_activities"
+"""Functions that were told to stop and go on."""
 
 
 class WorkerMetrics(Protocol):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from datetime import timedelta
 
+from penstock.sdk.activities.processes import StartMethod
+
 SLOTS_MAX = 1_000_000
 RATE_MAX = 1_000_000
 _POLLS_MAX = 1_000
@@ -26,6 +28,13 @@ class WorkerOptions:
     default_heartbeat_throttle_interval: timedelta = timedelta(seconds=30)
     max_heartbeat_throttle_interval: timedelta = timedelta(seconds=60)
     graceful_shutdown_timeout: timedelta = timedelta(0)
+    auto_heartbeat: bool | timedelta = False
+    """Activities that say nothing of it heartbeat by themselves, at a fitting pace or at this one."""
+    process_slots: int | None = None
+    """Processes for activities that run in one; None: as many as there are places for activities."""
+    process_start_method: StartMethod = "spawn"
+    process_recycle_after: int | None = None
+    """A process is replaced after so many activities; None: never."""
     task_timeout: timedelta = timedelta(seconds=2)
     """A workflow task whose code does not give way for so long is failed, with its stack."""
     debug_mode: bool = False
@@ -38,14 +47,16 @@ class WorkerOptions:
 
 def _check(name: str, value: object) -> None:
     if name.endswith("_polls"):
-        _whole(name, value, 1, _POLLS_MAX)
+        _whole(name, value, 0, _POLLS_MAX)
     elif name == "max_cached_workflows":
         _whole(name, value, 0, SLOTS_MAX)
     elif name.endswith("_per_second"):
         _rate(name, value)
     elif name.startswith("max_concurrent"):
         _whole(name, value, 0, SLOTS_MAX)
-    elif name != "debug_mode":
+    elif name.startswith("process_"):
+        _of_processes(name, value)
+    elif not isinstance(value, bool) or name not in ("auto_heartbeat", "debug_mode"):
         _span(name, value, may_be_zero=name == "graceful_shutdown_timeout")
 
 
@@ -54,6 +65,14 @@ def _whole(name: str, value: object, least: int, most: int) -> None:
         raise TypeError(f"{name} is a whole number, not {type(value).__name__}")
     if not least <= value <= most:
         raise ValueError(f"{name} is {least} to {most}, not {value}")
+
+
+def _of_processes(name: str, value: object) -> None:
+    if name == "process_start_method":
+        if value not in ("spawn", "forkserver"):
+            raise ValueError(f'{name} is "spawn" or "forkserver", not {value!r}')
+    elif value is not None:
+        _whole(name, value, 1, SLOTS_MAX)
 
 
 def _rate(name: str, value: object) -> None:

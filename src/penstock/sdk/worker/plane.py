@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,26 +38,26 @@ class Plane:
         path = "/worker" + route("registrations", self.worker_id)
         return await self._transport.work(path, {}, idempotent=True, method="DELETE")
 
-    async def poll(self, kind: str, tasks_max: int, **fields: Any) -> list[Json]:
+    async def poll(self, kind: str, tasks_max: int, poll_id: str, **fields: Any) -> list[Json]:
         """Wait for tasks of a kind, `workflow` or `activity`: none, or up to `tasks_max`."""
-        body = self._poll(kind) | {"max_tasks": tasks_max} | fields
+        body = self._poll(poll_id) | {"max_tasks": tasks_max} | fields
         answer = await self._transport.work(
             f"/worker/{kind}-tasks/poll", body, idempotent=True, timeout_s=POLL_SECONDS
         )
         tasks: list[Json] = answer.get("tasks") or []
         return tasks
 
-    async def poll_query(self) -> list[Json]:
+    async def poll_query(self, poll_id: str) -> list[Json]:
         answer = await self._transport.work(
-            "/worker/query-tasks/poll", self._poll("query"), idempotent=True, timeout_s=POLL_SECONDS
+            "/worker/query-tasks/poll", self._poll(poll_id), idempotent=True, timeout_s=POLL_SECONDS
         )
         return [answer["task"]] if answer.get("task") else []
 
-    def _poll(self, kind: str) -> Json:
+    def _poll(self, poll_id: str) -> Json:
         body: Json = {
             "worker_id": self.worker_id,
             "task_queue": self.task_queue,
-            "poll_request_id": f"{kind}-poll-{secrets.token_hex(12)}",
+            "poll_request_id": poll_id,
             "timeout_seconds": POLL_SECONDS,
         }
         return body | ({"build_id": self.build_id} if self.build_id is not None else {})

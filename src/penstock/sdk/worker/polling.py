@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from penstock.sdk.worker.backoff import Backoff
 from penstock.sdk.worker.metrics import WorkerMetrics
 from penstock.sdk.worker.pace import Pace
 from penstock.sdk.worker.slots import Slots
-from penstock.sdk.worker.trouble import Trouble, asked_s, is_fatal
+from penstock.sdk.worker.trouble import Trouble, asked_s, is_fatal, is_passing
 
 Json = dict[str, Any]
 DRAINING_PAUSE_S = 5.0
@@ -36,7 +37,7 @@ class Poller:
     def __init__(
         self,
         kind: str,
-        ask: Callable[[int], Awaitable[list[Json]]],
+        ask: Callable[[int, str], Awaitable[list[Json]]],
         start: Callable[[Json], None],
         slots: Slots,
         around: Surroundings,
@@ -77,7 +78,7 @@ class Poller:
             tokens = await self._pace.take(places)
             self._slots.give_back(places - tokens)
             places = tokens
-            tasks = await self._ask(tokens)
+            tasks = await self._answer(tokens, pauses)
             for task in tasks:
                 self._start(task)
                 started += 1
@@ -90,6 +91,18 @@ class Poller:
         self._around.trouble.over()
         self._around.metrics.count(names.POLLS, kind=self._kind, outcome="tasks" if tasks else "empty")
         return 0.0
+
+    async def _answer(self, tasks_max: int, pauses: Backoff) -> list[Json]:
+        """The answer to one poll. It is repeated under its id until it comes: what was leased to it is given again."""
+        poll_id = f"{self._kind}-poll-{secrets.token_hex(12)}"
+        while True:
+            try:
+                return await self._ask(tasks_max, poll_id)
+            except (ServerRefused, Unreachable) as error:
+                if not is_passing(error):
+                    raise
+                self._around.trouble.met(error)
+                await asyncio.sleep(pauses.pause_s(asked_s(error)))
 
     async def _met(self, error: Exception, pauses: Backoff) -> float:
         if is_fatal(error) or not isinstance(error, ServerRefused | Unreachable):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import socket
 import sys
 import time
@@ -31,9 +30,13 @@ def identity() -> str:
     return f"{os.getpid()}@{socket.gethostname()}"
 
 
-def _memory_bytes() -> int:
-    """What is resident now where the system says so; else the most that ever was."""
+def _memory_bytes() -> int | None:
+    """What is resident now where the system says so; else the most that ever was, if that is known."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(_STATM.read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    try:
+        import resource
+    except ImportError:
+        return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

@@ -62,7 +62,7 @@ class Questions:
 
 
 def _query_reason(error: Exception) -> str:
-    if isinstance(error, LookupError):
+    if type(error) is LookupError:  # a KeyError is the handler's own
         return Reason.REJECTED_UNKNOWN_QUERY.value
     if isinstance(error, WorkflowTaskError):
         return Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE.value

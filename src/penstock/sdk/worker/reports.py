@@ -17,6 +17,8 @@ from penstock.sdk.worker.trouble import asked_s, is_passing
 
 Json = dict[str, Any]
 ITEMS_MAX = 100
+HAND_BACK = "hand_back"
+"""The report that a task is not going to be done here: it waits again, and no attempt is charged."""
 AT_ONCE_MAX = 4
 """Requests with reports that are open at a time; meanwhile the next ones gather."""
 TRY_SECONDS = 120.0
@@ -29,7 +31,7 @@ class _Report:
     answer: asyncio.Future[Json]
     gives_up_at: float
     batched: bool = False
-    """Sent in a batch before: the server knows it by its form, so it must keep it."""
+    """To be sent in a batch, also alone: it was before, and the server knows it by its form; or it has no other."""
 
 
 class Reports:
@@ -47,7 +49,8 @@ class Reports:
     async def send(self, item: Json) -> Json:
         """Report and return the server's answer; raises its refusal, or that it was not reached in time."""
         loop = asyncio.get_running_loop()
-        report = _Report(item, loop.create_future(), time.monotonic() + TRY_SECONDS)
+        in_batch_only = item["action"] == HAND_BACK
+        report = _Report(item, loop.create_future(), time.monotonic() + TRY_SECONDS, in_batch_only)
         self._waiting.append(report)
         self._call()
         return await asyncio.shield(report.answer)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,6 +11,7 @@ from penstock.sdk.activities.info import WorkerFacts
 from penstock.sdk.activities.runner import ActivityRunner
 from penstock.sdk.client import Client
 from penstock.sdk.replay.instance import WorkflowRun
+from penstock.sdk.worker import metrics as names
 from penstock.sdk.worker.activity_tasks import ActivityTasks
 from penstock.sdk.worker.beginning import beginning
 from penstock.sdk.worker.cache import RunCache
@@ -67,7 +67,7 @@ class Service:
         self._runner = ActivityRunner(
             list(registry.activities.values()),
             converter,
-            heartbeat=self._beat,
+            heartbeat=plane.beat,
             worker=WorkerFacts(client.namespace, task_queue, worker_id),
             executor=executor,
             thread_slots=max(
@@ -75,7 +75,12 @@ class Service:
             ),
             default_heartbeat_throttle_interval=options.default_heartbeat_throttle_interval,
             max_heartbeat_throttle_interval=options.max_heartbeat_throttle_interval,
+            auto_heartbeat=options.auto_heartbeat,
+            process_slots=options.process_slots,
+            process_start_method=options.process_start_method,
+            process_recycle_after=options.process_recycle_after,
             interceptors=interceptors,
+            clock=getattr(client.transport, "clock", None),
         )
         self._cache: RunCache[WorkflowRun] = RunCache(options.max_cached_workflows, WorkflowRun.close)
         begin = beginning(registry, options, converter, client.namespace, interceptors)
@@ -90,12 +95,13 @@ class Service:
             local,
             metrics,
             options.sticky_queue_schedule_to_start_timeout,
+            self._hands_back,
         )
         self._questions = Questions(plane, self._cache, begin)
-        self._activities = ActivityTasks(plane, self._reports["activity"], self._runner)
+        self._activities = ActivityTasks(plane, self._reports["activity"], self._runner, self._hands_back)
         self._crews = {
             "workflow": Crew("workflow", self._workflow_slots, self._workflow_task, metrics),
-            "activity": Crew("activity", self._activity_slots, self._activities.handle, metrics),
+            "activity": Crew("activity", self._activity_slots, self._activity_task, metrics),
             "query": Crew("query", self._query_slots, self._questions.query, metrics),
         }
         self._presence = Presence(
@@ -117,8 +123,16 @@ class Service:
             return await self._questions.validate(task)
         return await self._workflows.handle(task)
 
-    async def _beat(self, task: Mapping[str, Any], body: Json) -> Json:
-        return await self._activities.beat(task, body)
+    async def _activity_task(self, task: Json) -> str:
+        try:
+            return await self._activities.handle(task)
+        finally:
+            self._metrics.level(names.STUCK_ACTIVITIES, self._runner.stuck)
+
+    def _hands_back(self) -> bool:
+        """Whether the server takes tasks back one by one."""
+        batches = self._presence.server_capabilities.get("task_batches")
+        return isinstance(batches, dict) and batches.get("hand_back") is True
 
     async def open(self, stop: asyncio.Event) -> bool:
         """Register; False when the worker is to stop before a server was there."""
@@ -198,7 +212,7 @@ class Service:
             ),
             Poller(
                 "query",
-                lambda _: self._plane.poll_query(),
+                lambda _, poll_id: self._plane.poll_query(poll_id),
                 self._crews["query"].start,
                 self._query_slots,
                 around,
@@ -208,14 +222,15 @@ class Service:
         ]
         return [poller for poller in pollers if poller.has_room]
 
-    async def _poll_workflows(self, tasks_max: int) -> list[Json]:
+    async def _poll_workflows(self, tasks_max: int, poll_id: str) -> list[Json]:
         kinds = {"task_kinds": TASK_KINDS} if self._registry.validates else {}
-        return await self._plane.poll("workflow", tasks_max, history_page_size=HISTORY_PAGE, **kinds)
+        return await self._plane.poll("workflow", tasks_max, poll_id, history_page_size=HISTORY_PAGE, **kinds)
 
-    async def _poll_activities(self, tasks_max: int) -> list[Json]:
-        return await self._plane.poll("activity", tasks_max, **conveyed(self._options))
+    async def _poll_activities(self, tasks_max: int, poll_id: str) -> list[Json]:
+        return await self._plane.poll("activity", tasks_max, poll_id, **conveyed(self._options))
 
     def _free_slots(self) -> Json:
+        self._metrics.level(names.STUCK_ACTIVITIES, self._runner.stuck)
         return {
             "workflow_available": self._workflow_slots.total - len(self._crews["workflow"]),
             "activity_available": self._activity_slots.total - len(self._crews["activity"]),
@@ -223,12 +238,14 @@ class Service:
 
 
 async def _end(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel and wait until they are over, whatever they say."""
+    """Cancel and wait until they are over, whatever they say. Who waits here can be cancelled, too."""
     for each in tasks:
         each.cancel()
-    for each in tasks:
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await each
+    if tasks:
+        done, _ = await asyncio.wait(tasks)
+        for each in done:
+            if not each.cancelled():
+                each.exception()
 
 
 def _raise_first(task: asyncio.Task[Any]) -> None:

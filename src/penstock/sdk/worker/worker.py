@@ -11,6 +11,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
+from penstock.sdk.activities.processes import StartMethod
 from penstock.sdk.client import Client
 from penstock.sdk.worker import process
 from penstock.sdk.worker.metrics import Unheard, WorkerMetrics
@@ -48,6 +49,10 @@ class Worker:
         default_heartbeat_throttle_interval: timedelta = timedelta(seconds=30),
         max_heartbeat_throttle_interval: timedelta = timedelta(seconds=60),
         graceful_shutdown_timeout: timedelta = timedelta(0),
+        auto_heartbeat: bool | timedelta = False,
+        process_slots: int | None = None,
+        process_start_method: StartMethod = "spawn",
+        process_recycle_after: int | None = None,
         build_id: str | None = None,
         identity: str | None = None,
         activity_executor: ThreadPoolExecutor | None = None,
@@ -74,6 +79,10 @@ class Worker:
             default_heartbeat_throttle_interval=default_heartbeat_throttle_interval,
             max_heartbeat_throttle_interval=max_heartbeat_throttle_interval,
             graceful_shutdown_timeout=graceful_shutdown_timeout,
+            auto_heartbeat=auto_heartbeat,
+            process_slots=process_slots,
+            process_start_method=process_start_method,
+            process_recycle_after=process_recycle_after,
             task_timeout=task_timeout,
             debug_mode=debug_mode,
         )
@@ -88,6 +97,7 @@ class Worker:
         self._ended = asyncio.Event()
         self._began = False
         self._running: asyncio.Task[None] | None = None
+        self._body: asyncio.Task[Any] | None = None
 
     def __repr__(self) -> str:
         return f"Worker({self.identity!r}, task_queue={self.task_queue!r})"
@@ -167,14 +177,17 @@ class Worker:
         if self._running.done():
             self._running.result()
         self._running.add_done_callback(lambda running: _break(running, body))
+        self._body = body
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         assert self._running is not None
+        assert self._body is not None
         broke = self._running.done() and not self._running.cancelled() and self._running.exception()
         if broke:
+            self._body.uncancel()
             raise broke from None
         await self._leave()
 
@@ -215,6 +228,14 @@ def _name(what: str, text: object) -> str:
 def _check_room(registry: Registry, options: WorkerOptions) -> None:
     """Whatever is registered needs a place to run, and the other way round at least one kind has places."""
     workflow, activity = options.max_concurrent_workflow_tasks, options.max_concurrent_activity_tasks
+    if registry.workflows and workflow and not options.max_concurrent_workflow_task_polls:
+        raise ValueError(
+            "workflows are registered, but max_concurrent_workflow_task_polls is 0: none would be taken"
+        )
+    if registry.activities and activity and not options.max_concurrent_activity_task_polls:
+        raise ValueError(
+            "activities are registered, but max_concurrent_activity_task_polls is 0: none would be taken"
+        )
     if registry.workflows and not workflow:
         raise ValueError(
             "workflows are registered, but max_concurrent_workflow_tasks is 0: none would ever run"

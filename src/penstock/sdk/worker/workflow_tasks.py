@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,16 +14,20 @@ from penstock.sdk.worker import metrics as names
 from penstock.sdk.worker.beginning import Beginning, with_arguments
 from penstock.sdk.worker.cache import RunCache
 from penstock.sdk.worker.leases import renewing
-from penstock.sdk.worker.local_activities import LocalActivities
+from penstock.sdk.worker.local_activities import LocalActivities, WorkerStops
 from penstock.sdk.worker.metrics import WorkerMetrics
 from penstock.sdk.worker.plane import FROM_THE_START, Plane
-from penstock.sdk.worker.reports import Reports
+from penstock.sdk.worker.reports import HAND_BACK, Reports
 from penstock.sdk.worker.task_failures import task_failure
 from penstock.sdk.worker.trouble import is_lost, log
 
 Json = dict[str, Any]
 STICKY_MAX_MS = 600_000
 """A server lets no task wait longer for one worker."""
+REPLAYED_AT_ONCE = 50
+"""After so many workflow tasks that are replayed others have a turn: polls, heartbeats, activities."""
+TURN_SECONDS = 5.0
+"""So long a task waits for the one before; it is replayed anew then."""
 
 
 class WorkflowTasks:
@@ -38,30 +42,47 @@ class WorkflowTasks:
         local: LocalActivities,
         metrics: WorkerMetrics,
         sticky_timeout: timedelta,
+        hands_back: Callable[[], bool],
     ) -> None:
         self._sticky_ms = min(STICKY_MAX_MS, max(1, round(sticky_timeout / timedelta(milliseconds=1))))
+        self._hands_back = hands_back
         self._plane, self._reports, self._cache = plane, reports, cache
         self._begin, self._local, self._metrics = begin, local, metrics
+        self._turns: dict[str, asyncio.Future[None]] = {}
+        """Of each run the task that came last, until it is done with."""
 
     async def handle(self, task: Json) -> str:
-        """Decide a task and report it; how it ended. A lease that is lost on the way drops the task."""
+        """Decide a task and report it; how it ended. A lease that is lost on the way drops the task.
+
+        The next task of a run may come before the report of the one before is answered: it waits for that.
+        """
+        before = self._turns.get(task["run_id"])
+        turn = self._turns[task["run_id"]] = asyncio.get_running_loop().create_future()
         try:
+            if before is not None:
+                await asyncio.wait({before}, timeout=TURN_SECONDS)
             run, activation = await self._decide(task)
             try:
-                kept = await self._complete(task, activation)
+                through = await self._complete(task, activation)
             except BaseException:
                 run.close()
                 raise
-            if kept:
+            if through is not None:
+                run.keep(through)
                 self._cache.put(task["run_id"], run)
             else:
                 run.close()
             return "completed"
+        except WorkerStops:
+            return await self._hand_back(task)
         except (ServerRefused, Unreachable) as error:
             return await self._refused(task, error)
         except Exception as error:
             return await self._fail(task, error)
         finally:
+            turn.set_result(None)
+            if self._turns.get(task["run_id"]) is turn:
+                del self._turns[task["run_id"]]
             self._metrics.level(names.CACHED_RUNS, len(self._cache))
 
     async def _decide(self, task: Json) -> tuple[WorkflowRun, Activation]:
@@ -73,7 +94,8 @@ class WorkflowTasks:
             try:
                 return kept, await self._go_on(task, kept, await self._events(task))
             except WorkflowTaskError as error:
-                log.debug("%s does not go on where it was kept: %s", _told(task), error)
+                self._metrics.count(names.CACHE_LOOKS, outcome="misfit")
+                log.info("%s does not go on where it was kept: %s", _told(task), error)
         elif kept is not None:
             kept.close()
         run = self._begin(task)
@@ -91,7 +113,10 @@ class WorkflowTasks:
     async def _go_on(self, task: Json, run: WorkflowRun, events: Sequence[Json]) -> Activation:
         """Have the code look at what is new, and at what its local activities bring, until it waits for the server."""
         try:
-            activation = run.activate(events)
+            for number, _ in enumerate(run.take_in(events), 1):
+                if number % REPLAYED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            activation = run.go_on()
             if not activation.local:
                 return activation
             async with renewing(task, lambda: self._plane.renew(task)) as keeper:
@@ -120,8 +145,8 @@ class WorkflowTasks:
             for each in running:
                 each.cancel()
 
-    async def _complete(self, task: Json, activation: Activation) -> bool:
-        """Report what the code asks for; whether the run goes on and may be kept."""
+    async def _complete(self, task: Json, activation: Activation) -> int | None:
+        """Report what the code asks for; up to which event the server knows it, if the run is kept here."""
         keep = self._cache.keeps and not activation.closes
         item = {
             "task_id": task["task_id"],
@@ -133,8 +158,21 @@ class WorkflowTasks:
         }
         if keep:
             item["sticky_timeout_ms"] = self._sticky_ms
-        await self._reports.send(item)
-        return keep
+        answer = await self._reports.send(item)
+        return answer.get("cached_through") or None if keep else None
+
+    async def _hand_back(self, task: Json) -> str:
+        """Another worker decides the task, and runs its local activities anew."""
+        if not self._hands_back():
+            return "dropped"
+        try:
+            await self._reports.send(
+                {"task_id": task["task_id"], "action": HAND_BACK, **self._plane.lease(task)}
+            )
+        except (ServerRefused, Unreachable) as error:
+            log.info("A task of %s was lost: %s", _told(task), error)
+            return "lost"
+        return "handed_back"
 
     async def _refused(self, task: Json, error: ServerRefused | Unreachable) -> str:
         if is_lost(error) or isinstance(error, Unreachable):

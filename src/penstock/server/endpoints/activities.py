@@ -88,7 +88,9 @@ async def cancel(call: Call) -> Answer:
     request: EndRun = call.body
     # the id of a workflow names no activity, and must not end that workflow
     await reading.describe_activity(call.house, call.namespace, _id(call))
-    await closing.end_run(call.house, call.namespace, _id(call), End.CANCEL, request.reason)
+    await closing.end_run(
+        call.house, call.namespace, _id(call), End.CANCEL, request.reason, request_id=request.request_id
+    )
     view = await reading.describe_activity(call.house, call.namespace, _id(call))
     return Answer(rendering.standalone_activity(view.run, view.activity) | {"outcome": "cancelled"})
 

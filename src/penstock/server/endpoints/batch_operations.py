@@ -28,6 +28,7 @@ async def carry_out(call: Call) -> Answer:
             "dry_run": False,
             "matched": outcome.matched,
             "acted": outcome.acted,
+            "cancel_requested": outcome.asked,
             "skipped": outcome.skipped,
             "failed": len(outcome.failures),
             "failures": [_failure(each) for each in outcome.failures[:FAILURES_TOLD]],

@@ -10,10 +10,18 @@ from typing import Any
 import msgspec
 
 from penstock.core.messages import Cursor
-from penstock.core.model import Blob, TaskId, TaskKind
+from penstock.core.model import Blob, Run, TaskId, TaskKind
 from penstock.core.scheduling.leases import Report
 from penstock.core.timers import iso, iso_or_none
-from penstock.engine import activity_reports, multiplexing, permits, reading, workers, workflow_reports
+from penstock.engine import (
+    activity_reports,
+    multiplexing,
+    permits,
+    reading,
+    recording,
+    workers,
+    workflow_reports,
+)
 from penstock.engine.activity_reports import ActivityReceipt, Failure
 from penstock.engine.desk import LeasedQuery
 from penstock.engine.dispatcher import PollAnswer
@@ -50,6 +58,7 @@ from penstock.wire.validation import TASK_KIND as UPDATE_VALIDATION
 
 SLOTS_DEFAULT = 100
 RETRY_AFTER_DEFAULT_MS = 5_000
+HAND_BACK = "hand_back"
 
 
 async def register(call: Call) -> Answer:
@@ -232,6 +241,8 @@ async def report_workflow_tasks(call: Call) -> Answer:
         task_id, action, digest = _item(item)
         if action == "complete":
             return await _complete_workflow(call, task_id, parse(item, CompleteWorkflowTask), digest)
+        if action == HAND_BACK:
+            return await _hand_back_workflow(call, task_id, parse(item, TaskLease), digest)
         return await _fail_workflow(call, task_id, parse(item, FailWorkflowTask), digest)
 
     return await batches.each(call, one)
@@ -262,7 +273,13 @@ async def _complete_workflow(
             "created_task_ids": list(receipt.created),
             "warnings": warnings(receipt.run, call.house.bounds),
         }
+        | _kept(receipt.run, request)
     )
+
+
+def _kept(run: Run, request: CompleteWorkflowTask) -> dict[str, Any]:
+    """Up to which event a worker that keeps the run knows its history: the next task tells what follows."""
+    return {"cached_through": recording.seen_by(run, request.lease_owner)} if request.cached else {}
 
 
 def _cursors(request: CompleteWorkflowTask) -> list[Cursor]:
@@ -282,6 +299,15 @@ async def _fail_workflow(call: Call, task_id: TaskId, request: FailWorkflowTask,
         )
     next_task = receipt.task.task_id if receipt.task.is_live else None
     return Answer(_workflow_receipt(receipt, request.workflow_task_attempt) | {"next_task_id": next_task})
+
+
+async def _hand_back_workflow(call: Call, task_id: TaskId, request: TaskLease, digest: str) -> Answer:
+    with _about_task(call, request, task_id, workflow_task_attempt=request.workflow_task_attempt):
+        receipt = await workflow_reports.hand_back(
+            call.house, call.namespace, task_id, _report(request, digest)
+        )
+    told = {"next_task_id": receipt.task.task_id if receipt.task.is_live else None}
+    return Answer(_workflow_receipt(receipt, request.workflow_task_attempt) | told)
 
 
 def _workflow_receipt(receipt: Receipt, attempt: int) -> dict[str, Any]:
@@ -308,6 +334,8 @@ async def report_activity_tasks(call: Call) -> Answer:
         task_id, action, digest = _item(item)
         if action == "complete":
             return await _complete_activity(call, task_id, parse(item, CompleteActivityTask), digest)
+        if action == HAND_BACK:
+            return await _hand_back_activity(call, task_id, parse(item, ActivityLease), digest)
         return await _fail_activity(call, task_id, parse(item, FailActivityTask), digest)
 
     return await batches.each(call, one)
@@ -367,6 +395,21 @@ async def _fail_activity(call: Call, task_id: TaskId, request: FailActivityTask,
     ):
         receipt = await activity_reports.fail(
             call.house, call.namespace, task_id, _attempt(request, digest), told, request.cost
+        )
+    return Answer(_activity_receipt(receipt, request.activity_attempt_id))
+
+
+async def _hand_back_activity(call: Call, task_id: TaskId, request: ActivityLease, digest: str) -> Answer:
+    with _about_task(
+        call,
+        request,
+        task_id,
+        activity_attempt_id=request.activity_attempt_id,
+        outcome="ignored",
+        recorded=False,
+    ):
+        receipt = await activity_reports.hand_back(
+            call.house, call.namespace, task_id, _attempt(request, digest)
         )
     return Answer(_activity_receipt(receipt, request.activity_attempt_id))
 
@@ -435,7 +478,7 @@ async def heartbeat_activity_task(call: Call) -> Answer:
             call.namespace,
             task_id,
             _attempt(request, ""),
-            json.dumps(details) if details else None,
+            json.dumps(details) if details.keys() - {"sequence"} else None,
         )
     stopped = beat.reason == Reason.ACTIVITY_CANCELLED.value or not beat.run.is_open
     return Answer(
@@ -488,8 +531,8 @@ def _item(item: dict[str, Any]) -> tuple[TaskId, str, str]:
     task_id, action = item.get("task_id"), item.get("action", "complete")
     if not isinstance(task_id, str) or not task_id or len(task_id) > 255 or not task_id.isprintable():
         raise ValidationFailed({"task_id": ["is required: the task that is reported on"]})
-    if action not in ("complete", "fail"):
-        raise ValidationFailed({"action": ["must be complete or fail"]})
+    if action not in ("complete", "fail", HAND_BACK):
+        raise ValidationFailed({"action": ["must be complete, fail or hand_back"]})
     return TaskId(task_id), action, hashlib.sha256(strict_json.dumps(item)).hexdigest()
 
 

@@ -1,0 +1,59 @@
+"""What the type checker knows of workflow code: results carry the types of the functions that they name.
+
+Nothing here runs; mypy checks it with the rest of the tests.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, assert_type
+
+from penstock import Priority, WorkflowHandle, activity, workflow
+
+
+@activity.defn
+async def charge(cents: int) -> str:
+    return f"charged {cents}"
+
+
+@activity.defn
+def render(page: str) -> bytes:
+    return page.encode()
+
+
+@workflow.defn
+class Child:
+    @workflow.run
+    async def run(self, number: int) -> list[int]:
+        return [number]
+
+
+@workflow.defn
+class Parent:
+    @workflow.run
+    async def run(self, name: str) -> str:
+        assert_type(await workflow.execute_activity(charge, 1), str)
+        assert_type(await workflow.execute_activity(render, "page", priority=Priority(priority_key=1)), bytes)
+        assert_type(await workflow.execute_activity("by name", 1), Any)
+        handle = workflow.start_activity(charge, 1, start_to_close_timeout=timedelta(seconds=5))
+        assert_type(handle, workflow.ActivityHandle[str])
+        assert_type(await handle, str)
+        assert_type(await workflow.execute_child_workflow(Child.run, 1), list[int])
+        child = await workflow.start_child_workflow(Child.run, 1, id="child")
+        assert_type(child, workflow.ChildWorkflowHandle[list[int]])
+        assert_type(await child, list[int])
+        workflow.start_activity(charge, 1, start_to_close=timedelta(seconds=5))  # type: ignore[call-overload]
+        return name
+
+    @workflow.update
+    async def add(self, number: int) -> int:
+        return number
+
+    @add.validator
+    def check(self, number: int) -> None:
+        if number < 0:
+            raise ValueError("must not be negative")
+
+
+async def ask(handle: WorkflowHandle[str]) -> None:
+    assert_type(await handle.execute_update(Parent.add, 1), int)

@@ -1,0 +1,17 @@
+"""An environment for each test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from penstock.testing import WorkflowEnvironment
+
+
+@pytest.fixture
+async def env() -> AsyncIterator[WorkflowEnvironment]:
+    """Time is skipped, and what will never happen is told at once."""
+    async with await WorkflowEnvironment.start_time_skipping(patience=timedelta(0)) as started:
+        yield started
