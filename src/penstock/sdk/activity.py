@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Collection, MutableMapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, NoReturn, TypeVar, overload
 
 from penstock.sdk.activities.context import CURRENT, current
-from penstock.sdk.activities.definition import ActivityDefinition, Mark, RunsIn, mark
+from penstock.sdk.activities.defaults import Defaults
+from penstock.sdk.activities.definition import ActivityDefinition, Mark, RunsIn, checked_tags, mark
 from penstock.sdk.activities.info import ActivityInfo
 from penstock.sdk.activities.raw import RawValue
+from penstock.sdk.activities.routing import RoutingKey, RoutingKeyError, arg
 from penstock.sdk.failures import ActivityThrottled
+from penstock.sdk.retry import RetryPolicy
 
 __all__ = [
     "ActivityDefinition",
     "ActivityInfo",
     "LoggerAdapter",
     "RawValue",
+    "RoutingKeyError",
+    "arg",
     "defn",
     "heartbeat",
     "in_activity",
@@ -51,6 +56,14 @@ def defn(
     dynamic: bool = False,
     runs_in: RunsIn | None = None,
     auto_heartbeat: bool | timedelta | None = None,
+    routing_key: RoutingKey | None = None,
+    tags: Collection[str] = (),
+    pack: str | None = None,
+    start_to_close_timeout: timedelta | None = None,
+    schedule_to_close_timeout: timedelta | None = None,
+    schedule_to_start_timeout: timedelta | None = None,
+    heartbeat_timeout: timedelta | None = None,
+    retry_policy: RetryPolicy | None = None,
 ) -> Callable[[F], F]: ...
 
 
@@ -61,6 +74,14 @@ def defn(
     dynamic: bool = False,
     runs_in: RunsIn | None = None,
     auto_heartbeat: bool | timedelta | None = None,
+    routing_key: RoutingKey | None = None,
+    tags: Collection[str] = (),
+    pack: str | None = None,
+    start_to_close_timeout: timedelta | None = None,
+    schedule_to_close_timeout: timedelta | None = None,
+    schedule_to_start_timeout: timedelta | None = None,
+    heartbeat_timeout: timedelta | None = None,
+    retry_policy: RetryPolicy | None = None,
 ) -> F | Callable[[F], F]:
     """Make a function an activity; the function stays what it is.
 
@@ -68,10 +89,22 @@ def defn(
     of the function unless `name` says another. A `dynamic` one takes a `Sequence[RawValue]` and runs for all names
     that its worker knows no activity for. With `auto_heartbeat` the worker heartbeats while the function runs: at an
     interval that fits the timeout (True), or at this one.
+
+    `routing_key` says what of the arguments decides where it goes: a path on the first one (`"job.model"`),
+    `arg("model")`, or a pure function of them. `tags` and `pack` are what scopes of workers select by. Timeouts and the
+    retry policy hold where neither the dispatch configuration nor the call says otherwise.
     """
+    defaults = Defaults(
+        start_to_close_timeout=start_to_close_timeout,
+        schedule_to_close_timeout=schedule_to_close_timeout,
+        schedule_to_start_timeout=schedule_to_start_timeout,
+        heartbeat_timeout=heartbeat_timeout,
+        retry_policy=retry_policy,
+    )
 
     def decorate(function: F) -> F:
-        mark(function, Mark(name, dynamic, runs_in, auto_heartbeat))
+        told = checked_tags(tags, "@activity.defn")
+        mark(function, Mark(name, dynamic, runs_in, auto_heartbeat, routing_key, told, pack, defaults))
         return function
 
     return decorate if fn is None else decorate(fn)

@@ -76,6 +76,8 @@ class WorkflowDefinition:
     failure_exception_types: tuple[type[BaseException], ...] = ()
     is_guarded: bool = True
     fingerprint: str = ""
+    pack: str | None = None
+    """What scopes of workers select it by."""
 
     def fails_by(self, error: BaseException) -> bool:
         """Whether an error that leaves the code is a failure of the run; any other is a mistake in the code."""
@@ -99,6 +101,7 @@ def define(
     dynamic: bool,
     failure_exception_types: tuple[type[BaseException], ...] = (),
     is_guarded: bool = True,
+    pack: str | None = None,
 ) -> WorkflowDefinition:
     """Read a class that is to be a workflow. Raises `DefinitionError`."""
     if not inspect.isclass(cls):
@@ -130,6 +133,7 @@ def define(
         failure_exception_types=failure_exception_types,
         is_guarded=is_guarded,
         fingerprint=_fingerprint(cls),
+        pack=_checked_pack(pack, cls),
     )
     if not definition.takes_input and _required(cls.__init__) > 0:
         raise DefinitionError(
@@ -137,6 +141,14 @@ def define(
             "method, or let it take none."
         )
     return definition
+
+
+def _checked_pack(pack: object, cls: type) -> str | None:
+    if pack is not None and not isinstance(pack, str):
+        raise DefinitionError(f"the pack of {_called(cls)} is text, not {type(pack).__name__}.")
+    if pack is not None and (not pack.isprintable() or not pack or pack != pack.strip()):
+        raise DefinitionError(f"the pack of {_called(cls)} is visible characters, not {pack!r}.")
+    return pack
 
 
 def parameters_of(

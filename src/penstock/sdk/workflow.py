@@ -117,6 +117,7 @@ def defn(
     dynamic: bool = False,
     sandboxed: bool = True,
     failure_exception_types: Sequence[type[BaseException]] = (),
+    pack: str | None = None,
 ) -> Callable[[C], C]: ...
 def defn(
     cls: Any = None,
@@ -125,12 +126,14 @@ def defn(
     dynamic: bool = False,
     sandboxed: bool = True,
     failure_exception_types: Sequence[type[BaseException]] = (),
+    pack: str | None = None,
 ) -> Any:
     """Make a class a workflow, named like the class unless `name` says otherwise.
 
     `dynamic` takes every type of workflow that the worker has no other class for. `sandboxed=False` takes the guard
     away that finds clocks, dice and the like. Exceptions of `failure_exception_types` fail the run; others that are no
-    `FailureError` are taken for mistakes of the code, and the workflow task is tried again.
+    `FailureError` are taken for mistakes of the code, and the workflow task is tried again. `pack` is what scopes of
+    workers select it by.
     """
 
     def decorate(cls: C) -> C:
@@ -140,6 +143,7 @@ def defn(
             dynamic=dynamic,
             failure_exception_types=tuple(failure_exception_types),
             is_guarded=sandboxed,
+            pack=pack,
         )
         setattr(cls, definitions.DEFINITION, definition)
         definition.run.__penstock_owner__ = cls  # type: ignore[attr-defined]

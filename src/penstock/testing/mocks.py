@@ -65,7 +65,17 @@ def mocked(activity: Any, *, returns: Any = _UNSET, side_effect: Any = _UNSET) -
     mock.__doc__ = inspect.getdoc(definition.fn)
     mock.__signature__ = shape
     mock.__annotations__ = _annotations(definition)
-    setattr(mock, MARK, Mark(definition.name, definition.dynamic, None, definition.auto_heartbeat))
+    told = Mark(
+        definition.name,
+        definition.dynamic,
+        None,
+        definition.auto_heartbeat,
+        definition.routing,
+        definition.tags,
+        definition.pack,
+        definition.defaults,
+    )
+    setattr(mock, MARK, told)
     mock.calls = calls
     return cast(MockedActivity[..., Any], mock)
 

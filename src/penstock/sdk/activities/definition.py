@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal
 
+from penstock.sdk.activities.defaults import NONE, Defaults
 from penstock.sdk.activities.raw import RawValue
+from penstock.sdk.activities.routing import RoutingKey, check_rule, key_of
 
 Kind = Literal["async", "thread", "process"]
 RunsIn = Literal["thread", "process"]
@@ -30,6 +32,10 @@ class Mark:
     dynamic: bool
     runs_in: RunsIn | None
     auto_heartbeat: bool | timedelta | None
+    routing_key: RoutingKey | None = None
+    tags: frozenset[str] = frozenset()
+    pack: str | None = None
+    defaults: Defaults = NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,13 @@ class ActivityDefinition:
     auto_heartbeat: bool | timedelta | None = None
     unbound: bool = False
     """A method without its object: enough to call it by, not to run it."""
+    optional: tuple[Any, ...] = ()
+    """What the last parameters are if they are not given."""
+    routing: RoutingKey | None = None
+    """What of the arguments decides where it goes."""
+    tags: frozenset[str] = frozenset()
+    pack: str | None = None
+    defaults: Defaults = NONE
 
     @classmethod
     def of(cls, fn: object) -> ActivityDefinition | None:
@@ -84,6 +97,14 @@ class ActivityDefinition:
         """How messages call it."""
         return "the dynamic activity" if self.name is None else f'activity "{self.name}"'
 
+    def routing_key(self, given: Sequence[Any]) -> str | None:
+        """The routing key of a call with these arguments. Raises `RoutingKeyError`."""
+        if self.routing is None:
+            return None
+        left_out = len(self.parameters) - len(given)
+        values = [*given, *self.optional[len(self.optional) - left_out :]] if left_out else given
+        return key_of(self.routing, self.parameters, values, self.told)
+
     def misfit(self, count: int) -> str | None:
         """Why the function cannot be called with so many arguments; None: it can."""
         if self.dynamic or self.required <= count <= len(self.parameters):
@@ -108,7 +129,14 @@ def mark(fn: Any, told: Mark) -> None:
     what = f'activity "{name}"' if name else "the dynamic activity"
     _check_kind(target, told, what)
     _check_parameters(target, told, what)
-    kept = Mark(name, told.dynamic, told.runs_in, _checked_interval(told.auto_heartbeat, what))
+    _check_dispatch(target, told, what)
+    kept = replace(
+        told,
+        name=name,
+        auto_heartbeat=_checked_interval(told.auto_heartbeat, what),
+        tags=checked_tags(told.tags, what),
+        pack=None if told.pack is None else checked_word("pack", told.pack, what),
+    )
     try:
         setattr(target, MARK, kept)
     except AttributeError:
@@ -196,6 +224,32 @@ def _checked_interval(auto: object, what: str) -> bool | timedelta | None:
     return auto
 
 
+def checked_tags(tags: object, what: str) -> frozenset[str]:
+    """Tags as a set. One text is refused: its letters would be tags."""
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise TypeError(f'{what}: tags is a set of texts, such as {{"gpu"}}, not {type(tags).__name__}')
+    return frozenset(checked_word("a tag", each, what) for each in tags)
+
+
+def checked_word(kind: str, word: object, what: str) -> str:
+    """The name of a pack or a tag."""
+    if not isinstance(word, str):
+        raise TypeError(f"{what}: {kind} is text, not {type(word).__name__}")
+    if not word or len(word) > NAME_MAX or not word.isprintable() or word != word.strip():
+        raise ValueError(f"{what}: {kind} is 1 to {NAME_MAX} visible characters, not {word!r}")
+    return word
+
+
+def _check_dispatch(fn: Any, told: Mark, what: str) -> None:
+    if told.dynamic and told.routing_key is not None:
+        raise ValueError(
+            f"{what} is called by the names of others: give routing_key=… at the call, not to the decorator"
+        )
+    parameters = _parameters(fn)
+    check_rule(told.routing_key, [each.name for each in parameters], what)
+    told.defaults.check(what)
+
+
 # What was decorated
 
 
@@ -230,6 +284,11 @@ def _definition(fn: Any, told: Mark) -> ActivityDefinition:
         dynamic=told.dynamic,
         auto_heartbeat=told.auto_heartbeat,
         unbound=_is_unbound(fn),
+        optional=tuple(each.default for each in parameters if each.default is not inspect.Parameter.empty),
+        routing=told.routing_key,
+        tags=told.tags,
+        pack=told.pack,
+        defaults=told.defaults,
     )
 
 
