@@ -9,6 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.core.models.app import AppConfig
+    from penstock.core.models.broker import PostgresConfig
+    from penstock.core.models.queues import CustomQueueConfig, QueueMode
+    from penstock.core.models.recovery import RecoveryConfig
+    from penstock.errors import ConfigurationError, MultipleValidationErrors
     from penstock.sdk import activity, failures, workflow
     from penstock.sdk.app import Penstock
     from penstock.sdk.client import Client
@@ -29,13 +34,20 @@ __version__ = "0.1.0"
 __all__ = [
     "ActivityHandle",
     "ActivityStart",
+    "AppConfig",
     "Client",
     "ClientInterceptor",
+    "ConfigurationError",
+    "CustomQueueConfig",
     "DataConverter",
+    "MultipleValidationErrors",
     "OutboundInterceptor",
     "PayloadCodec",
     "Penstock",
+    "PostgresConfig",
     "Priority",
+    "QueueMode",
+    "RecoveryConfig",
     "Replayer",
     "RetryPolicy",
     "SyncClient",
@@ -57,6 +69,15 @@ __all__ = [
     "workflow",
 ]
 _MODULES = {"activity", "failures", "workflow"}
+_BELOW = {
+    "AppConfig": "core.models.app",
+    "ConfigurationError": "errors",
+    "CustomQueueConfig": "core.models.queues",
+    "MultipleValidationErrors": "errors",
+    "PostgresConfig": "core.models.broker",
+    "QueueMode": "core.models.queues",
+    "RecoveryConfig": "core.models.recovery",
+}
 _HOMES = {
     "ActivityHandle": "handles",
     "ActivityStart": "starting",
@@ -88,6 +109,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"penstock.sdk.{name}")
+    if name in _BELOW:
+        return getattr(import_module(f"penstock.{_BELOW[name]}"), name)
     if name in _HOMES:
         return getattr(import_module(f"penstock.sdk.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")

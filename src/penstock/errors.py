@@ -6,7 +6,7 @@ reason to status lives in `server/problems.py`, and a house test keeps it comple
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Self
 
@@ -232,6 +232,15 @@ class ConfigurationError(PenstockError):
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(Reason.CONFIGURATION_INVALID, message, **details)
+
+
+class MultipleValidationErrors(ConfigurationError):
+    """Several things are wrong with one configuration; `errors` has each of them."""
+
+    def __init__(self, what: str, errors: Sequence[ConfigurationError]) -> None:
+        self.what, self.errors = what, list(errors)
+        listed = "".join(f"\n  - {each.message}" for each in self.errors)
+        super().__init__(f"{len(self.errors)} problems in {what}:{listed}")
 
 
 class StoreRefused(PenstockError):

@@ -12,6 +12,8 @@ NAMES = {
     *("Priority", "RetryPolicy", "DataConverter", "PayloadCodec", "WorkflowHandle", "ActivityHandle"),
     *("ActivityStart", "WithStartWorkflowOperation", "WorkflowIDConflictPolicy", "WorkflowExecutionStatus"),
     *("ClientInterceptor", "OutboundInterceptor", "Penstock"),
+    *("AppConfig", "QueueMode", "CustomQueueConfig", "PostgresConfig", "RecoveryConfig"),
+    *("ConfigurationError", "MultipleValidationErrors"),
     *("TaskHandle", "TaskStatus", "TaskError", "TaskFailed", "TaskExpired", "TaskCancelled", "TaskTimedOut"),
 }
 

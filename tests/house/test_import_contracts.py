@@ -17,7 +17,19 @@ CORE = ROOT / "src" / "penstock" / "core"
 CORE_MAY_IMPORT = (
     *("__future__", "abc", "collections", "contextlib", "copy", "dataclasses", "enum", "types", "typing"),
     *("bisect", "decimal", "fractions", "functools", "heapq", "itertools", "math", "numbers", "operator"),
-    *("base64", "binascii", "hashlib", "hmac", "json", "re", "string", "struct", "unicodedata", "zlib"),
+    *(
+        "base64",
+        "binascii",
+        "difflib",
+        "hashlib",
+        "hmac",
+        "json",
+        "re",
+        "string",
+        "struct",
+        "unicodedata",
+        "zlib",
+    ),
     "datetime",  # calendar arithmetic in core.timers, which is handed its instants
     *("penstock.core", "penstock.errors"),
 )

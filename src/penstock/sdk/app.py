@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, overload
 
+from penstock.core.models.app import AppConfig
 from penstock.sdk.activities.definition import ActivityDefinition, Mark, RunsIn
 from penstock.sdk.client import Client
 from penstock.sdk.connecting import ConnectOptions
@@ -19,9 +20,9 @@ from penstock.sdk.outbound import ClientInterceptor
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.tasks.clients import Clients
+from penstock.sdk.tasks.configured import check_task_queue, checked_config, home_queue, queues_of, server_url
 from penstock.sdk.tasks.handle import TaskHandle
 from penstock.sdk.tasks.options import TaskOptions, queue_named
-from penstock.sdk.tasks.queues import Queues
 from penstock.sdk.tasks.task import Task
 from penstock.sdk.worker.worker import Worker
 
@@ -60,10 +61,11 @@ class Penstock:
 
     def __init__(
         self,
-        name: str,
+        name: str = "app",
         url: str | None = None,
         *,
-        queue: str = "default",
+        config: AppConfig | None = None,
+        queue: str | None = None,
         queues: Sequence[str] = (),
         include: Sequence[str] = (),
         namespace: str | None = None,
@@ -82,8 +84,10 @@ class Penstock:
             if isinstance(given, str):
                 raise TypeError(f"{what} is a list: {what}=[…]")
         self.name = name
-        self.queue = queue_named(queue)
-        """Where tasks go that name no queue."""
+        self.config = checked_config(config, queue=queue, queues=queues)
+        """Its queues and caps, and how its workers claim tasks; None: each task says its queue, nothing is capped."""
+        self.queue = queue_named(home_queue(config, queue))
+        """Where tasks go that name no queue; of several queues, the one that is served first."""
         self.include = tuple(include)
         """Modules that define tasks of the app: workers import them."""
         self.tasks: dict[str, Task[..., Any, Any]] = {}
@@ -92,7 +96,7 @@ class Penstock:
         self._named: dict[tuple[str, str | None], Any] = {}
         self.clients = Clients(
             data_converter,
-            url=url,
+            url=server_url(config, url),
             namespace=namespace,
             token=token,
             control_token=control_token,
@@ -102,7 +106,7 @@ class Penstock:
             ssl=ssl,
             insecure=insecure,
         )
-        self._queues = Queues(f"the app {name!r}", [queue_named(each) for each in queues])
+        self._queues = queues_of(f"the app {name!r}", config, [queue_named(each) for each in queues])
 
     def __repr__(self) -> str:
         return f"Penstock({self.name!r})"
@@ -162,10 +166,14 @@ class Penstock:
             }
         )
         told = Mark(name, False, runs_in, auto_heartbeat)
-        decorator = _Decorator(lambda function: self._add_task(function, told, options))
+        decorator = _Decorator(lambda function: self._add_task(function, told, options, queue))
         return decorator if fn is None else decorator(fn)
 
-    def _add_task(self, fn: Callable[..., Any], told: Mark, options: TaskOptions) -> Task[..., Any, Any]:
+    def _add_task(
+        self, fn: Callable[..., Any], told: Mark, options: TaskOptions, said_queue: str | None
+    ) -> Task[..., Any, Any]:
+        if self.config is not None:
+            check_task_queue(self.config, self.name, fn, told.name, said_queue)
         made: Task[..., Any, Any] = Task(fn, told, self.clients, self._queues, options)
         self._take_name("task", made.name, made)
         self.tasks[made.name] = made
@@ -200,7 +208,10 @@ class Penstock:
             self._take_name("activity", ActivityDefinition.to_run(fn).name, fn)
             self.activities.append(fn)
         if workflows or activities:
-            self._queues.use(self.queue if queue is None else queue_named(queue))
+            chosen = self.queue if queue is None else queue_named(queue)
+            if self.config is not None:
+                self.check_queue(chosen)
+            self._queues.use(chosen)
 
     def _take_name(self, kind: str, name: str | None, new: Any) -> None:
         """Tasks are activities, and share their names."""

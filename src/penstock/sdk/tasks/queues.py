@@ -11,8 +11,12 @@ class UnknownQueueError(ValueError):
 
 
 class Queues:
-    def __init__(self, app: str, declared: Iterable[str] = ()) -> None:
-        self._app = app
+    """Those that are declared and those that are used; of an app with a configuration only those that it has."""
+
+    def __init__(
+        self, app: str, declared: Iterable[str] = (), *, more_with: str = "Penstock(…, queues=[…])"
+    ) -> None:
+        self._app, self._more_with = app, more_with
         self._names = dict.fromkeys(declared)
 
     @property
@@ -31,5 +35,5 @@ class Queues:
         hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"It has {known}."
         whose = f'task "{task}": ' if task else ""
         raise UnknownQueueError(
-            f"{whose}{self._app} has no queue {name!r}. {hint} More are declared with Penstock(…, queues=[…])."
+            f"{whose}{self._app} has no queue {name!r}. {hint} More are declared with {self._more_with}."
         )
