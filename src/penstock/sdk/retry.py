@@ -1,67 +1,7 @@
-"""How often and how soon something is tried again."""
+"""How often and how soon something is tried again: the value lives with the options that a file may give."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import timedelta
-from functools import lru_cache
-from math import ceil, isfinite
-from typing import Any
+from penstock.dispatch.retry import FOR_EVER, PAUSES_MAX, RetryPolicy
 
-FOR_EVER = 2_147_483_647
-"""As many attempts as the wire can say."""
-PAUSES_MAX = 100
-"""So many pauses are sent; the last one repeats."""
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """Pauses grow from `initial_interval` by `backoff_coefficient` up to `maximum_interval` (100 times the first)."""
-
-    initial_interval: timedelta = timedelta(seconds=1)
-    backoff_coefficient: float = 2.0
-    maximum_interval: timedelta | None = None
-    maximum_attempts: int = 0
-    """0: for ever."""
-    non_retryable_error_types: Sequence[str] | None = None
-
-    def __post_init__(self) -> None:
-        if self.initial_interval < timedelta(0):
-            raise ValueError("initial_interval must not be negative")
-        if not isfinite(self.backoff_coefficient) or self.backoff_coefficient < 1:
-            raise ValueError(f"backoff_coefficient must be at least 1, not {self.backoff_coefficient}")
-        if self.maximum_interval is not None and self.maximum_interval < self.initial_interval:
-            raise ValueError("maximum_interval must not be shorter than initial_interval")
-        if isinstance(self.maximum_attempts, bool) or not 0 <= self.maximum_attempts <= FOR_EVER:
-            raise ValueError(f"maximum_attempts must be 0 (for ever) or more, not {self.maximum_attempts}")
-
-    def on_the_wire(self) -> dict[str, Any]:
-        pauses = self.pauses_ms()
-        return {
-            "max_attempts": self.maximum_attempts or FOR_EVER,
-            "backoff_ms": pauses,
-            "backoff_seconds": [ceil(pause / 1000) for pause in pauses],
-            "non_retryable_error_types": list(self.non_retryable_error_types or ()),
-        }
-
-    def pauses_ms(self) -> list[int]:
-        """The pauses between attempts, up to where they stay the same."""
-        longest = self.maximum_interval or self.initial_interval * 100
-        return list(
-            _pauses_ms(self.initial_interval, self.backoff_coefficient, longest, self.maximum_attempts)
-        )
-
-
-@lru_cache(maxsize=256)
-def _pauses_ms(initial: timedelta, coefficient: float, longest: timedelta, attempts: int) -> tuple[int, ...]:
-    """Worked out once: most activities of a program share a policy or two."""
-    pauses: list[int] = []
-    pause = initial / timedelta(milliseconds=1)
-    most = longest / timedelta(milliseconds=1)
-    while len(pauses) < min(PAUSES_MAX, (attempts or FOR_EVER) - 1):
-        pauses.append(round(min(pause, most)))
-        if pause >= most or coefficient == 1:
-            break
-        pause *= coefficient
-    return tuple(pauses)
+__all__ = ["FOR_EVER", "PAUSES_MAX", "RetryPolicy"]

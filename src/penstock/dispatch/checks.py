@@ -1,0 +1,206 @@
+"""What a configuration says that cannot be meant: read as a whole, after every value by itself was right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from penstock.dispatch.config import DispatchConfig
+from penstock.dispatch.models import Profile
+from penstock.dispatch.options import UNLIMITED, Layer, RetryOverlay
+from penstock.dispatch.paths import Path, shown_path
+from penstock.dispatch.problems import hint_towards
+from penstock.dispatch.reading import Reader
+from penstock.dispatch.resolving import Standing
+
+_ROUTES: Path = ("worker_config", "activity_queues")
+_PROFILES: Path = ("worker_runtime_profiles", "profiles")
+
+
+def errors(config: DispatchConfig, reader: Reader) -> None:
+    """Refuse what cannot work."""
+    _defaults(config, reader)
+    for name, profile in config.worker_runtime_profiles.profiles.items():
+        if profile.max_concurrent_activities > 0 and profile.max_concurrent_activity_task_polls == 0:
+            reader.refuse(
+                (*_PROFILES, name, "max_concurrent_activity_task_polls"),
+                f"0 polls cannot feed {profile.max_concurrent_activities} activity slots",
+                "give 1 or more, or no slots",
+            )
+    _pauses(config, reader)
+
+
+def _defaults(config: DispatchConfig, reader: Reader) -> None:
+    profiles, scopes = config.worker_runtime_profiles, config.worker_scopes
+    for path, wanted, known in (
+        (("worker_runtime_profiles", "default_profile"), profiles.default_profile, profiles.profiles),
+        (("worker_scopes", "default_scope"), scopes.default_scope, scopes.scopes),
+    ):
+        if wanted not in known:
+            names = sorted(known)
+            reader.refuse(path, f"{wanted!r} is unknown; known: {names!r}", hint_towards(wanted, names))
+
+
+def _pauses(config: DispatchConfig, reader: Reader) -> None:
+    """Refuse every merged policy whose longest pause is shorter than its first."""
+    refused: set[tuple[Path, Path]] = set()
+    for activity, key in _calls(config):
+        first, longest, attempts = _retry_of(config, activity, key)
+        if longest[0] == UNLIMITED or attempts == 1 or longest[0] >= first[0]:
+            continue
+        if (first[1], longest[1]) not in refused:
+            refused.add((first[1], longest[1]))
+            reader.refuse(
+                longest[1],
+                f"{longest[0]} is below the initial_interval of {first[0]},"
+                f" which {shown_path(first[1])} gives",
+                f"seen for {activity or 'activities without a route'}"
+                + ("" if key is None else f" with routing key {key!r}"),
+            )
+
+
+def _retry_of(
+    config: DispatchConfig, activity: str, key: str | None
+) -> tuple[tuple[timedelta, Path], tuple[object, Path], object]:
+    said: dict[str, tuple[object, Path]] = {}
+    for standing in config.worker_config.stack(activity, key, config.queue_options):
+        for name, value in standing.scalars().items():
+            if name.startswith("retry."):
+                said[name] = (value, _path(standing, name))
+    first = said["retry.initial_interval"]
+    return first, said["retry.maximum_interval"], said["retry.maximum_attempts"][0]  # type: ignore[return-value]
+
+
+def _path(standing: Standing, name: str) -> Path:
+    return (*standing.path, "retry_policy_config", name.removeprefix("retry."))
+
+
+def _calls(config: DispatchConfig) -> Iterator[tuple[str, str | None]]:
+    """One call of every kind that the file tells apart."""
+    yield "", None
+    for activity, route in config.worker_config.activity_queues.items():
+        keys = {**route.by_handle, **route.handle_options}
+        patterns = [*route.by_pattern, *route.handle_options_by_pattern]
+        for key in (None, *keys, *(pattern.match for pattern in patterns)):
+            yield activity, key
+
+
+def undeclared(config: DispatchConfig, reader: Reader) -> Iterator[tuple[Path, str, str]]:
+    """Queues that are routed to without options, and options that no route leads to."""
+    home = config.worker_config.default_task_queue
+    declared = {home, *config.queue_options}
+    routed = {home}
+    for activity, route in config.worker_config.activity_queues.items():
+        for place, queue in route.targets():
+            routed.add(queue)
+            if queue not in declared:
+                message = f"task queue {queue!r} has no queue_options; activities there use the baseline"
+                yield (*_ROUTES, activity, *place), message, hint_towards(queue, declared)
+    for queue in config.queue_options:
+        if queue not in routed:
+            yield (
+                ("queue_options", queue),
+                f"nothing routes to task queue {queue!r}; these options never apply",
+                hint_towards(queue, routed - {home}),
+            )
+
+
+def oddities(config: DispatchConfig, reader: Reader) -> Iterator[tuple[Path, str, str]]:
+    """What loads but is probably not meant."""
+    yield from _of_budgets(config, reader)
+    for name, profile in config.worker_runtime_profiles.profiles.items():
+        yield from _of_profile(name, profile)
+
+
+def _of_profile(name: str, profile: Profile) -> Iterator[tuple[Path, str, str]]:
+    default, most = profile.default_heartbeat_throttle_interval, profile.max_heartbeat_throttle_interval
+    if default > most:
+        yield (
+            (*_PROFILES, name, "default_heartbeat_throttle_interval"),
+            f"{default} is above max_heartbeat_throttle_interval; {most} is in force",
+            "",
+        )
+    polls = profile.max_concurrent_activity_task_polls
+    if profile.max_concurrent_activities == 0 and polls > 0:
+        yield (
+            (*_PROFILES, name, "max_concurrent_activity_task_polls"),
+            f"{polls} polls are ignored: the profile has no activity slots",
+            "",
+        )
+
+
+def _of_budgets(config: DispatchConfig, reader: Reader) -> Iterator[tuple[Path, str, str]]:
+    """Timeouts that do not fit into one another. The workflow's counts only where the configuration gives it."""
+    wc = config.worker_config
+    whole = wc.workflow_execution_timeout
+    if ("worker_config", "workflow_execution_timeout") not in reader.origins:
+        whole = None
+    if whole is not None and wc.run_timeout is not None and wc.run_timeout > whole:
+        yield ("worker_config", "run_timeout"), f"{wc.run_timeout} is above workflow_execution_timeout", ""
+    for standing in _layers(config):
+        yield from _of_layer(standing, wc.baseline(), whole)
+
+
+def _layers(config: DispatchConfig) -> Iterator[Standing]:
+    wc = config.worker_config
+    yield Standing("baseline", "", wc.baseline(), ("worker_config",))
+    for queue, options in config.queue_options.items():
+        yield Standing("queue_options", "", options.as_layer(), ("queue_options", queue))
+    for activity, route in wc.activity_queues.items():
+        for key, handle in route.handle_options.items():
+            path = (*_ROUTES, activity, "handle_options", key)
+            queue_options = config.queue_options.get(route.queue_for(key)[0])
+            retry = _over(
+                queue_options.retry_policy_config if queue_options else None, handle.retry_policy_config
+            )
+            yield Standing("handle_options", "", Layer(handle.start_to_close_timeout, retry=retry), path)
+
+
+def _over(below: RetryOverlay | None, above: RetryOverlay | None) -> RetryOverlay:
+    attempts = [each.maximum_attempts for each in (below, above) if each and each.maximum_attempts]
+    return RetryOverlay(maximum_attempts=attempts[-1] if attempts else None)
+
+
+def _of_layer(
+    standing: Standing, baseline: Layer, whole: timedelta | None
+) -> Iterator[tuple[Path, str, str]]:
+    layer, is_base = standing.layer, standing.label == "baseline"
+    name = "default_activity_start_to_close_timeout" if is_base else "start_to_close_timeout"
+    beat_name = "default_activity_heartbeat_timeout" if is_base else "heartbeat_timeout"
+    attempt = layer.start_to_close_timeout or baseline.start_to_close_timeout
+    assert attempt is not None
+    path = (*standing.path, name)
+    if layer.heartbeat_timeout is not None and layer.heartbeat_timeout > attempt:
+        yield (
+            (*standing.path, beat_name),
+            f"{layer.heartbeat_timeout} is above the start_to_close_timeout of {attempt}, and is cut to it",
+            "",
+        )
+    in_all = layer.schedule_to_close_timeout
+    if in_all is not None and attempt > in_all:
+        yield path, f"{attempt} is above the schedule_to_close_timeout of {in_all}, and is cut to it", ""
+    if whole is None:
+        return
+    if layer.start_to_close_timeout is not None and attempt > whole:
+        yield path, f"{attempt} is above the workflow_execution_timeout of {whole}, and is cut to it", ""
+    elif in_all is not None and in_all > whole:
+        yield (
+            (*standing.path, "schedule_to_close_timeout"),
+            f"{in_all} is above the workflow_execution_timeout of {whole}, and is cut to it",
+            "",
+        )
+    elif layer.start_to_close_timeout is not None:
+        yield from _of_attempts(layer, baseline, attempt, whole, path)
+
+
+def _of_attempts(
+    layer: Layer, baseline: Layer, attempt: timedelta, whole: timedelta, path: Path
+) -> Iterator[tuple[Path, str, str]]:
+    assert baseline.retry is not None
+    attempts = (layer.retry and layer.retry.maximum_attempts) or baseline.retry.maximum_attempts
+    if isinstance(attempts, int) and attempt * attempts > whole:
+        yield (
+            path,
+            f"{attempts} attempts of {attempt} do not fit into the workflow_execution_timeout of {whole}",
+            "",
+        )

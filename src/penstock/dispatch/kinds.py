@@ -1,0 +1,218 @@
+"""The kinds of value a dispatch file may hold: each reads one strictly and describes itself to editors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, time, timedelta
+from math import isfinite
+from typing import Any, Protocol
+
+from penstock.dispatch.durations import parse_duration
+from penstock.dispatch.options import UNLIMITED
+
+QUEUE_NAME_MAX = 200
+RESERVED_PREFIX = "__penstock"
+_ZERO = timedelta(0)
+
+
+class Kind(Protocol):
+    """Turns a TOML value into ours, or raises `ValueError` with what would be right."""
+
+    @property
+    def is_textual(self) -> bool:
+        """Whether an environment variable is taken as it stands, not read as TOML."""
+
+    def read(self, value: object) -> object: ...
+
+    def schema(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """How long; above zero unless `or_zero`, at most `most`, and perhaps the word `unlimited`."""
+
+    or_zero: bool = False
+    most: timedelta | None = None
+    or_unlimited: bool = False
+    is_textual = False
+
+    def read(self, value: object) -> object:
+        if self.or_unlimited and value == UNLIMITED:
+            return UNLIMITED
+        duration = parse_duration(_without_sign(value))
+        if isinstance(value, str) and value.strip().startswith("-"):
+            duration = -duration
+        if duration < _ZERO or (duration == _ZERO and not self.or_zero):
+            raise ValueError(f"{value!r} must be {'0 or above' if self.or_zero else 'above 0'}")
+        if self.most is not None and duration > self.most:
+            raise ValueError(f"{value!r} must be at most {self.most}")
+        return duration
+
+    def schema(self) -> dict[str, Any]:
+        number = {"minimum": 0} if self.or_zero else {"exclusiveMinimum": 0}
+        return {
+            "description": 'A duration: "0:10:00", "PT10M", "1h30m", or a number of seconds.',
+            "anyOf": [{"type": "string", "minLength": 1}, {"type": "number", **number}],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number of at least `least`, and perhaps the word `unlimited`."""
+
+    least: int
+    or_unlimited: bool = False
+    is_textual = False
+
+    def read(self, value: object) -> object:
+        if self.or_unlimited and value == UNLIMITED:
+            return UNLIMITED
+        instead = f" or {UNLIMITED!r}" if self.or_unlimited else ""
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"{_shown(value)} is not a whole number{instead}")
+        if value < self.least:
+            raise ValueError(f"{value} must be {self.least} or more{instead and ', or ' + repr(UNLIMITED)}")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        number = {"type": "integer", "minimum": self.least}
+        return {"anyOf": [number, {"const": UNLIMITED}]} if self.or_unlimited else number
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A finite number within bounds; whole ones are welcome."""
+
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    is_textual = False
+
+    def read(self, value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{_shown(value)} is not a number")
+        if not isfinite(value):
+            raise ValueError(f"{value} is not a finite number")
+        if self.above is not None and value <= self.above:
+            raise ValueError(f"{value} must be above {self.above:g}")
+        if self.least is not None and value < self.least:
+            raise ValueError(f"{value} must be {self.least:g} or more")
+        if self.most is not None and value > self.most:
+            raise ValueError(f"{value} must be at most {self.most:g}")
+        return float(value)
+
+    def schema(self) -> dict[str, Any]:
+        bounds = {"minimum": self.least, "exclusiveMinimum": self.above, "maximum": self.most}
+        return {"type": "number", **{name: bound for name, bound in bounds.items() if bound is not None}}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """True or false."""
+
+    is_textual = False
+
+    def read(self, value: object) -> object:
+        if not isinstance(value, bool):
+            raise ValueError(f"{_shown(value)} is not true or false")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Any text that is not empty, or one of a few words."""
+
+    words: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
+    is_textual = True
+
+    def read(self, value: object) -> object:
+        if not isinstance(value, str):
+            raise ValueError(f"{_shown(value)} is not a text")
+        if value in self.reserved:
+            raise ValueError(f"{value!r} is reserved, not implemented; use {self.words[0]!r}")
+        if self.words and value not in self.words:
+            raise ValueError(f"{value!r} is unknown; known: {', '.join(map(repr, self.words))}")
+        if not value.strip():
+            raise ValueError("must not be empty")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"enum": list(self.words)} if self.words else {"type": "string", "minLength": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueName:
+    """The name of a task queue."""
+
+    is_textual = True
+
+    def read(self, value: object) -> object:
+        if not isinstance(value, str):
+            raise ValueError(f"{_shown(value)} is not the name of a task queue")
+        if not value.strip():
+            raise ValueError("the name of a task queue must not be empty")
+        if len(value) > QUEUE_NAME_MAX:
+            raise ValueError(
+                f"a task queue's name has at most {QUEUE_NAME_MAX} characters, this one {len(value)}"
+            )
+        if any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
+            raise ValueError(f"{value!r} has control characters")
+        if value.startswith(RESERVED_PREFIX):
+            raise ValueError(f"{value!r}: names that begin with {RESERVED_PREFIX!r} are reserved")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "minLength": 1, "maxLength": QUEUE_NAME_MAX}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A list of texts that are not empty."""
+
+    is_textual = False
+
+    def read(self, value: object) -> object:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{_shown(value)} is not a list of names")
+        for item in value:
+            if not isinstance(item, str) or not item.strip():
+                raise ValueError(f"{_shown(item)} is not a name; every item is a text that is not empty")
+        return tuple(value)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "array", "items": {"type": "string", "minLength": 1}}
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Something that is not used here: any value, or only what `fits`."""
+
+    fits: Callable[[object], bool] | None = None
+    is_textual = False
+
+    def read(self, value: object) -> object:
+        if self.fits is not None and not self.fits(value):
+            raise ValueError(f"{_shown(value)} does not fit")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {}
+
+
+def _without_sign(value: object) -> object:
+    return value.strip().removeprefix("-") if isinstance(value, str) else value
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, date | time):
+        return str(value)
+    return repr(value)

@@ -1,0 +1,136 @@
+"""Reads a dispatch configuration: files, then the environment, then flags; the last word wins."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from penstock.dispatch import building, checks
+from penstock.dispatch.config import (
+    DispatchConfig,
+    TemporalConfig,
+    TemporalLogConfig,
+    WorkerRuntimeProfiles,
+    WorkerScopes,
+)
+from penstock.dispatch.effective import fingerprint
+from penstock.dispatch.problems import DispatchConfigError, Problem
+from penstock.dispatch.reading import Reader
+from penstock.dispatch.shape import ROOT
+from penstock.dispatch.sources import (
+    Source,
+    Unreadable,
+    from_environment,
+    from_overrides,
+    lay_over,
+    read_file,
+)
+
+logger = logging.getLogger("penstock.dispatch")
+FilePath = str | os.PathLike[str]
+
+
+def load_dispatch(
+    path: FilePath | Sequence[FilePath] | None = None,
+    root: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    overrides: Iterable[str] = (),
+    strict: bool = False,
+) -> DispatchConfig:
+    """The configuration that one or several files give, the later over the earlier.
+
+    `root` is the table that holds it: by default whichever of `penstock`, `temporal` and `tool.penstock` there is.
+    Variables that begin with `PENSTOCK__` come next (`environ`: this process's unless given), then `overrides` of
+    the form `path=value`. `DispatchConfigError` names every problem at once.
+    """
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path or ())
+    source, problems = Source(), []
+    for each in paths:
+        try:
+            lay_over(source, read_file(each, root))
+        except Unreadable as error:
+            problems.append(error.problem)
+    said, more = from_environment(os.environ if environ is None else environ, source.tree)
+    lay_over(source, said)
+    told, most = from_overrides(overrides, source.root)
+    lay_over(source, told)
+    config = _built(source, [*problems, *more, *most], strict)
+    config = replace(config, files=tuple(os.fspath(each) for each in paths))
+    if config.unused:
+        logger.info("not used by Penstock: %s", ", ".join(config.unused))
+    return config
+
+
+def dispatch_from(
+    tree: Mapping[str, Any], root: str = "penstock", *, overrides: Iterable[str] = (), strict: bool = False
+) -> DispatchConfig:
+    """The configuration that a tree of values gives, as the root table of a file would hold them."""
+    source = Source(root=tuple(root.split(".")))
+    lay_over(source, Source(dict(tree), dict.fromkeys(_paths(tree, ()), "given")))
+    told, problems = from_overrides(overrides, source.root)
+    lay_over(source, told)
+    return _built(source, problems, strict)
+
+
+def _paths(tree: Mapping[str, Any], path: tuple[str, ...]) -> list[tuple[str | int, ...]]:
+    found: list[tuple[str | int, ...]] = []
+    for name, value in tree.items():
+        found.append((*path, name))
+        if isinstance(value, Mapping):
+            found += _paths(value, (*path, name))
+    return found
+
+
+def _built(source: Source, problems: Sequence[Problem], strict: bool) -> DispatchConfig:
+    """Everything that is wrong is said at once: values first, and what they add up to once each is right."""
+    root = source.root or ("penstock",)
+    reader = Reader(root, source.origins, list(problems))
+    found = reader.table(ROOT, source.tree, ())
+    home = "temporal_task_queue" if root == ("temporal",) else "default"
+    config = _config(found, home, reader)
+    if not reader.problems:
+        checks.errors(config, reader)
+    warnings = [*_old_words(found, reader)]
+    if not any(problem.message.startswith("is not valid TOML") for problem in reader.problems):
+        undeclared = [reader.problem(*each) for each in checks.undeclared(config, reader)]
+        (reader.problems if strict or config.strict_queues else warnings).extend(undeclared)
+    if reader.problems:
+        raise DispatchConfigError(reader.problems)
+    warnings += [reader.problem(*each) for each in checks.oddities(config, reader)]
+    config = replace(config, warnings=tuple(warnings), unused=tuple(reader.unused))
+    return replace(config, root=".".join(root), origins=dict(source.origins), fingerprint=fingerprint(config))
+
+
+def _config(found: dict[str, Any], home: str, reader: Reader) -> DispatchConfig:
+    worker_config = building.worker_config(found.pop("worker_config", {}), home, reader)
+    profiles = found.pop("worker_runtime_profiles", {})
+    scopes = found.pop("worker_scopes", {})
+    log = found.pop("temporal_config", {}).get("temporal_log_config", {})
+    options = building.queue_options(found.pop("queue_options", {}), worker_config.default_task_queue)
+    return DispatchConfig(
+        worker_config=worker_config,
+        queue_options=options,
+        worker_runtime_profiles=WorkerRuntimeProfiles(
+            profiles.get("default_profile", "balanced"),
+            building.profiles(profiles.get("profiles", {}), reader),
+        ),
+        worker_scopes=WorkerScopes(
+            scopes.get("default_scope", "full"), building.scopes(scopes.get("scopes", {}))
+        ),
+        temporal_config=TemporalConfig(TemporalLogConfig(**log)),
+        **found,
+    )
+
+
+def _old_words(found: Mapping[str, Any], reader: Reader) -> list[Problem]:
+    if ("worker_config", "task_queue") not in reader.origins:
+        return []
+    return [
+        reader.problem(
+            ("worker_config", "task_queue"), "is the old name of `default_task_queue`", "rename the key"
+        )
+    ]

@@ -1,0 +1,93 @@
+"""How one activity is dispatched: the values that are in force and where each comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+from penstock.dispatch.retry import RetryPolicy
+
+Unlimited = Literal["unlimited"]
+UNLIMITED: Unlimited = "unlimited"
+NO_LONGEST_PAUSE = timedelta(days=3650)
+"""Stands for an unlimited `maximum_interval`: a retry policy without one takes 100 times the first pause."""
+RETRY_SCALARS = ("initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts")
+TIMEOUTS = (
+    "start_to_close_timeout",
+    "schedule_to_close_timeout",
+    "schedule_to_start_timeout",
+    "heartbeat_timeout",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryOverlay:
+    """What one layer says about retries; what it leaves out stays as the layers below said."""
+
+    initial_interval: timedelta | None = None
+    backoff_coefficient: float | None = None
+    maximum_interval: timedelta | Unlimited | None = None
+    maximum_attempts: int | Unlimited | None = None
+    non_retryable_error_types_extra: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What code says about one activity, at its definition or at a call; `task_queue` only at a call."""
+
+    start_to_close_timeout: timedelta | None = None
+    schedule_to_close_timeout: timedelta | None = None
+    schedule_to_start_timeout: timedelta | None = None
+    heartbeat_timeout: timedelta | None = None
+    task_queue: str | None = None
+    retry: RetryOverlay | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchOptions:
+    """The resolved options of one activity call. Two are equal if their values are, wherever these come from."""
+
+    task_queue: str | None
+    """None: the activity rides the task queue of the workflow that schedules it."""
+    start_to_close_timeout: timedelta
+    retry_policy: RetryPolicy
+    schedule_to_close_timeout: timedelta | None = None
+    schedule_to_start_timeout: timedelta | None = None
+    heartbeat_timeout: timedelta | None = None
+    provenance: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """The layer that each value comes from, by its name: `retry.maximum_attempts` for those of the retry policy."""
+
+    def to_execute_kwargs(self) -> dict[str, Any]:
+        """Ready for `workflow.execute_activity(…)`: what is unset is left out."""
+        kwargs: dict[str, Any] = {
+            "start_to_close_timeout": self.start_to_close_timeout,
+            "retry_policy": self.retry_policy,
+        }
+        for name in ("task_queue", *TIMEOUTS[1:]):
+            if (value := getattr(self, name)) is not None:
+                kwargs[name] = value
+        return kwargs
+
+    def shown_values(self) -> dict[str, str]:
+        """Every value as people read it, in the order of the trace."""
+        policy = self.retry_policy
+        values: dict[str, object | None] = {"task_queue": self.task_queue or "None"}
+        values |= {name: getattr(self, name) for name in TIMEOUTS}
+        values["retry.initial_interval"] = policy.initial_interval
+        values["retry.backoff_coefficient"] = policy.backoff_coefficient
+        values["retry.maximum_interval"] = shown_interval(policy)
+        values["retry.maximum_attempts"] = policy.maximum_attempts or UNLIMITED
+        values["retry.non_retryable"] = shown_names(policy.non_retryable_error_types or ())
+        return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def shown_interval(policy: RetryPolicy) -> str:
+    longest = policy.maximum_interval
+    return UNLIMITED if longest is None or longest >= NO_LONGEST_PAUSE else str(longest)
+
+
+def shown_names(names: Any) -> str:
+    """The names sorted, without blanks: `['A','B']`."""
+    return f"[{','.join(repr(name) for name in sorted(names))}]"

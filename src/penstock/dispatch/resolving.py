@@ -1,0 +1,80 @@
+"""Lays the layers of options over one another: the last word on each scalar wins, names only add up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from penstock.dispatch.options import (
+    NO_LONGEST_PAUSE,
+    RETRY_SCALARS,
+    TIMEOUTS,
+    UNLIMITED,
+    DispatchOptions,
+    Layer,
+    RetryOverlay,
+)
+from penstock.dispatch.retry import RetryPolicy
+
+OWN_QUEUE = "workflow's own queue"
+_NOTHING = RetryOverlay()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One layer in its place: what it is called, also as the giver of names, and where the file has it."""
+
+    label: str
+    giver: str
+    layer: Layer
+    path: tuple[str | int, ...] = ()
+
+    def scalars(self) -> dict[str, Any]:
+        """What the layer says, by the names of the provenance."""
+        said = {name: getattr(self.layer, name) for name in TIMEOUTS}
+        retry = self.layer.retry or _NOTHING
+        said |= {f"retry.{name}": getattr(retry, name) for name in RETRY_SCALARS}
+        return {name: value for name, value in said.items() if value is not None}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.layer.retry.non_retryable_error_types_extra if self.layer.retry else ()
+
+
+def merge(queue: str | None, queue_source: str, stack: Sequence[Standing]) -> DispatchOptions:
+    """The options that a stack of layers makes, lowest first. `ValueError` if their retry policy cannot be."""
+    values: dict[str, Any] = {}
+    provenance = {"task_queue": queue_source}
+    names: dict[str, None] = {}
+    givers: list[str] = []
+    for standing in stack:
+        if standing.layer.task_queue is not None:
+            queue, provenance["task_queue"] = standing.layer.task_queue, standing.label
+        for name, value in standing.scalars().items():
+            values[name], provenance[name] = value, standing.label
+        if standing.names:
+            names.update(dict.fromkeys(standing.names))
+            givers.append(standing.giver)
+    provenance["retry.non_retryable"] = " + ".join(givers) or "none"
+    timeouts = {name: values[name] for name in TIMEOUTS if name in values}
+    policy = _policy(values, tuple(names))
+    return DispatchOptions(task_queue=queue, retry_policy=policy, provenance=provenance, **timeouts)
+
+
+def _policy(values: dict[str, Any], names: tuple[str, ...]) -> RetryPolicy:
+    first: timedelta = values["retry.initial_interval"]
+    longest = values["retry.maximum_interval"]
+    attempts = values["retry.maximum_attempts"]
+    if longest == UNLIMITED:
+        longest = max(NO_LONGEST_PAUSE, first)
+    if attempts == 1:
+        longest = max(longest, first)
+    return RetryPolicy(
+        initial_interval=first,
+        backoff_coefficient=values["retry.backoff_coefficient"],
+        maximum_interval=longest,
+        maximum_attempts=0 if attempts == UNLIMITED else attempts,
+        non_retryable_error_types=names,
+    )

@@ -1,0 +1,290 @@
+"""Where a configuration is written down: files, environment variables, flags. Each becomes a tree with origins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, time
+from pathlib import Path as FilePath
+from typing import Any
+
+import tomli
+
+from penstock.dispatch.kinds import Kind
+from penstock.dispatch.paths import Path, shown_path
+from penstock.dispatch.positions import lines_of
+from penstock.dispatch.problems import Problem, hint_towards
+from penstock.dispatch.reading import UNSET
+from penstock.dispatch.shape import ROOT, ListOf, Table, TableOf
+
+ROOTS: tuple[tuple[str, ...], ...] = (("penstock",), ("temporal",), ("tool", "penstock"))
+PREFIX = "PENSTOCK__"
+_BYTES_MAX = 4_194_304
+
+
+class Unreadable(ValueError):
+    """A source that cannot be read at all."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+@dataclass(slots=True)
+class Source:
+    """A tree of TOML values below the root table, and where each was given."""
+
+    tree: dict[str, Any] = field(default_factory=dict)
+    origins: dict[Path, str] = field(default_factory=dict)
+    root: tuple[str, ...] | None = None
+
+
+def read_file(path: str | os.PathLike[str], root: str | None) -> Source:
+    """The part of a file below its root table, or below the one that is asked for."""
+    name = os.fspath(path)
+    text = _text(name)
+    try:
+        document = tomli.loads(text)
+    except tomli.TOMLDecodeError as error:
+        where = f"{name}:{error.lineno}"
+        raise Unreadable(Problem("", f"is not valid TOML: {error.msg}", origin=where)) from None
+    except (ValueError, RecursionError):
+        raise Unreadable(
+            Problem("", "a number is too long or a value nested too deep", origin=name)
+        ) from None
+    steps = tuple(root.split(".")) if root is not None else _root_of(document, name)
+    if steps is None:
+        return Source()
+    tree = _below(document, steps)
+    if tree is None:
+        return Source(root=steps)
+    if not isinstance(tree, dict):
+        raise Unreadable(Problem(".".join(steps), "is not a table", origin=name))
+    depth = len(steps)
+    origins = {
+        where[depth:]: f"{name}:{line}" for where, line in lines_of(text).items() if where[:depth] == steps
+    }
+    origins.pop((), None)
+    return Source(tree, origins, steps)
+
+
+def has_root(path: str | os.PathLike[str]) -> bool:
+    """Whether a file has one of the tables that a dispatch configuration stands in."""
+    try:
+        document = tomli.loads(_text(os.fspath(path)))
+    except (Unreadable, ValueError, RecursionError):
+        return False
+    return any(isinstance(_below(document, steps), dict) for steps in ROOTS)
+
+
+def from_environment(environ: Mapping[str, str], so_far: Mapping[str, Any]) -> tuple[Source, list[Problem]]:
+    """What variables such as `PENSTOCK__QUEUE_OPTIONS__GPU__START_TO_CLOSE_TIMEOUT` say.
+
+    Letters of either case do, and `_` for every character that a shell does not like: a name must be one that
+    the files know.
+    """
+    source, problems = Source(), []
+    for name in sorted(name for name in environ if name.startswith(PREFIX)):
+        origin = f"environment {name}"
+        parts = [part for part in name.removeprefix(PREFIX).split("__") if part]
+        found = _match(parts, ROOT, so_far, so_far)
+        if isinstance(found, Problem):
+            problems.append(Problem(found.path, found.message, found.hint, origin))
+        else:
+            path, holds = found
+            put(source, path, value_of(environ[name], holds), origin)
+    return source, problems
+
+
+def from_overrides(overrides: Iterable[str], root: tuple[str, ...] | None) -> tuple[Source, list[Problem]]:
+    """What `path=value` says; the path as in the file, below the root table."""
+    source, problems = Source(), []
+    for override in overrides:
+        path = _path_of(override, root)
+        if path is None:
+            problems.append(
+                Problem("", f"{override!r} is not of the form path.to.key=value", origin=f"--set {override}")
+            )
+        else:
+            text = override[override.index("=", _key_ends(override)) + 1 :]
+            put(source, path, value_of(text.strip(), _kind_at(path)), f"--set {shown_path(path)}")
+    return source, problems
+
+
+def put(source: Source, path: Path, value: object, origin: str) -> None:
+    """Set one value in a source."""
+    tree = source.tree
+    for step in path[:-1]:
+        inner = tree.setdefault(str(step), {})
+        if not isinstance(inner, dict):
+            inner = tree[str(step)] = {}
+        tree = inner
+    tree[str(path[-1])] = value
+    source.origins[path] = origin
+
+
+def lay_over(below: Source, above: Source) -> None:
+    """Put one source on another: tables join, everything else is replaced."""
+    _join(below.tree, above.tree, (), below.origins)
+    below.origins.update(above.origins)
+    below.root = below.root or above.root
+
+
+def _join(below: dict[str, Any], above: Mapping[str, Any], path: Path, origins: dict[Path, str]) -> None:
+    for name, value in above.items():
+        here = (*path, name)
+        old = below.get(name)
+        if isinstance(value, dict) and isinstance(old, dict):
+            _join(old, value, here, origins)
+            continue
+        if isinstance(old, dict | list):
+            for where in [where for where in origins if where[: len(here)] == here]:
+                del origins[where]
+        below[name] = _copied(value)
+
+
+def _copied(value: Any) -> Any:
+    return {name: _copied(inner) for name, inner in value.items()} if isinstance(value, dict) else value
+
+
+def _text(name: str) -> str:
+    try:
+        with FilePath(name).open("rb") as file:
+            content = file.read(_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        cause = error.strerror if isinstance(error, OSError) else "not a path"
+        raise Unreadable(Problem("", f"cannot be read: {cause}", origin=name)) from None
+    if len(content) > _BYTES_MAX:
+        raise Unreadable(Problem("", f"is larger than {_BYTES_MAX} bytes", origin=name))
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+    raise Unreadable(Problem("", "is not UTF-8 text", origin=f"{name}:{line}"))
+
+
+def _root_of(document: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
+    present = [steps for steps in ROOTS if isinstance(_below(document, steps), dict)]
+    if len(present) > 1:
+        tables = " and ".join(f"[{'.'.join(steps)}]" for steps in present)
+        raise Unreadable(Problem("", f"has {tables}", "say which is meant with --root", origin=name))
+    return present[0] if present else None
+
+
+def _below(document: object, steps: tuple[str, ...]) -> object:
+    for step in steps:
+        if not isinstance(document, dict):
+            return None
+        document = document.get(step)
+    return document
+
+
+def value_of(text: str, kind: Kind | None) -> object:
+    """A value from a text: as it stands where a text is wanted, else as TOML would read it."""
+    if text == UNSET or (kind is not None and kind.is_textual):
+        return text
+    try:
+        value = tomli.loads(f"v = {text}")["v"]
+    except (ValueError, RecursionError):
+        return text
+    return text if isinstance(value, date | time) else value
+
+
+def _kind_at(path: Path) -> Kind | None:
+    shape: object = ROOT
+    for step in path:
+        if isinstance(shape, Table):
+            key = shape.key(str(step))
+            shape = key.holds if key else None
+        elif isinstance(shape, TableOf):
+            shape = shape.holds
+        else:
+            return None
+    return None if shape is None or isinstance(shape, Table | TableOf | ListOf) else shape  # type: ignore[return-value]
+
+
+def _match(
+    parts: list[str], shape: object, here: object, root: Mapping[str, Any]
+) -> tuple[Path, Kind | None] | Problem:
+    path: Path = ()
+    for place, part in enumerate(parts):
+        if isinstance(shape, Table):
+            known: list[str] = [key.name for key in shape.keys if not key.is_unused]
+        elif isinstance(shape, TableOf):
+            known = _names_for(shape, here, root)
+        else:
+            return Problem(shown_path(path), f"holds one value: {'__'.join(parts[place:])!r} is too much")
+        same = [name for name in known if _plain(name) == _plain(part)]
+        if len(same) != 1:
+            what = "fits more than one name" if same else "is unknown"
+            hint = hint_towards(part.lower(), known) or "name it in a file, or use --set"
+            return Problem(shown_path(path), f"{part!r} {what}", hint)
+        path = (*path, same[0])
+        here = here.get(same[0]) if isinstance(here, dict) else None
+        if isinstance(shape, Table):
+            key = shape.key(same[0])
+            assert key is not None
+            shape = key.holds
+        else:
+            shape = shape.holds
+    if not parts or isinstance(shape, Table | TableOf | ListOf):
+        return Problem(shown_path(path), "is a table, not a value")
+    return path, shape  # type: ignore[return-value]
+
+
+def _names_for(shape: TableOf, here: object, root: Mapping[str, Any]) -> list[str]:
+    names = set(here) if isinstance(here, dict) else set()
+    if shape.noun == "task queue":
+        names |= _queues_in(root)
+    elif shape.noun == "profile":
+        names.add("balanced")
+    return sorted(names)
+
+
+def _queues_in(root: Mapping[str, Any]) -> set[str]:
+    config = root.get("worker_config")
+    if not isinstance(config, dict):
+        return set()
+    queues = [config.get("default_task_queue"), config.get("task_queue")]
+    routes = config.get("activity_queues")
+    for route in routes.values() if isinstance(routes, dict) else ():
+        if isinstance(route, dict):
+            handles = route.get("by_handle")
+            queues += [route.get("default"), *(handles.values() if isinstance(handles, dict) else ())]
+    return {queue for queue in queues if isinstance(queue, str)}
+
+
+def _plain(name: str) -> str:
+    return "".join(letter if letter.isalnum() else "_" for letter in name.casefold())
+
+
+def _key_ends(override: str) -> int:
+    """Where the quotes of the path end, so that the right `=` is found."""
+    quote = ""
+    for place, letter in enumerate(override):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter == "=":
+            return place
+    return len(override)
+
+
+def _path_of(override: str, root: tuple[str, ...] | None) -> Path | None:
+    key = override[: _key_ends(override)].strip()
+    if key == override.strip() or not key:
+        return None
+    try:
+        value: object = tomli.loads(f"{key} = 0")
+    except (ValueError, RecursionError):
+        return None
+    steps: list[str] = []
+    while isinstance(value, dict):
+        ((step, value),) = value.items()
+        steps.append(step)
+    for known in (root, *ROOTS):
+        if known and tuple(steps[: len(known)]) == known:
+            return tuple(steps[len(known) :]) or None
+    return tuple(steps)
