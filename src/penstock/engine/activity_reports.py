@@ -43,6 +43,7 @@ from penstock.core.scheduling.retries import (
     after_failure,
     expired_clock,
     running_deadline_at_ms,
+    timeout_types,
     waiting_deadline_at_ms,
 )
 from penstock.core.timers import iso
@@ -66,6 +67,13 @@ class Failure:
     """Refused upstream, which asks to be left alone for so long; None: it failed by itself."""
     next_ms: int | None = None
     """How long to wait before another attempt; None: as the policy says."""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The names by which a retry policy may know it: of its class, or of the clock that ran out."""
+        clock = self.extra.get("timeout_type") if self.extra.get("kind") == "timeout" else None
+        clocks = timeout_types(clock) if isinstance(clock, str) else ()
+        return *(each for each in (self.type, self.cls) if each), *clocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +127,9 @@ async def fail(
         budgets.settle_cost(tx, held.task, cost)
         if failure.throttled_ms is not None:
             return await _refused_upstream(tx, held, report, failure, failure.throttled_ms, cost)
-        kinds = tuple(each for each in (failure.type, failure.cls) if each)
-        verdict = after_failure(held.activity, kinds, failure.non_retryable, tx.now_ms, failure.next_ms)
+        verdict = after_failure(
+            held.activity, failure.types, failure.non_retryable, tx.now_ms, failure.next_ms
+        )
         if isinstance(verdict, TryAgain):
             state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
             resting = replace(
@@ -481,7 +490,8 @@ async def _lose(tx: Tx, held: Held, kind: str, message: str, *, final: bool) -> 
         held.activity.status is ActivityStatus.RUNNING,
         "expired" if kind == "lease" else "timed_out",
     )
-    verdict = None if final or not started else after_failure(held.activity, (), False, tx.now_ms)
+    names = timeout_types(kind)
+    verdict = None if final or not started else after_failure(held.activity, names, False, tx.now_ms)
     if isinstance(verdict, TryAgain):
         state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
         resting = freed(held.task, state, available_at_ms=verdict.at_ms, error=message, how=how)

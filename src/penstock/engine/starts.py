@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from penstock.core.history import waits
-from penstock.core.history.applying import schedule
+from penstock.core.history.applying import dispatched, schedule
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.history.events import EventType
 from penstock.core.history.payloads import activity_payload, started
@@ -56,7 +56,7 @@ class Start:
     build_id: str | None = None
     start_key: str | None = None
     delay_ms: int = 0
-    """How long a standalone activity rests before it may start."""
+    """How long it rests before it may start."""
     good_until_ms: int | None = None
     """Until when it must have started, or else has expired."""
 
@@ -88,7 +88,7 @@ async def start_workflow(house: House, request: Start, signal: Signal | None = N
             run = counted(run)
             run = hold_back(tx, run, [received(run, signal)])
             retain(tx, run, signal.request, receipt_of(run))
-        run = await line_up(tx, run)
+        run = await line_up(tx, run, at_ms=tx.now_ms + request.delay_ms)
         tx.runs.insert(run)
         return Started(run, StartOutcome.STARTED_NEW)
 
@@ -152,8 +152,10 @@ async def start_activity(house: House, request: Start, command: ScheduleActivity
         run = _new_run(request, Host.ACTIVITY, activity_id, run_id, request.build_id, tx.now_ms)
         run = replace(run, last_step=1, last_task=1, open_activities=1)
         due_ms = tx.now_ms + request.delay_ms
-        activity = schedule(run, _expiring(command, request.good_until_ms, due_ms), due_ms)
-        run = append(tx, run, [started(run), Event(EventType.ACTIVITY_SCHEDULED, activity_payload(activity))])
+        asked = _expiring(command, request.good_until_ms, due_ms)
+        activity = schedule(run, asked, due_ms)
+        said = activity_payload(activity) | dispatched(activity, asked)
+        run = append(tx, run, [started(run), Event(EventType.ACTIVITY_SCHEDULED, said)])
         await line_up_activity(tx, run, activity, command.wish.over(run.standing), due_ms)
         tx.runs.insert(run)
         return Started(run, StartOutcome.STARTED_NEW, activity=activity)
@@ -222,8 +224,9 @@ def _in_use(existing: Run) -> Conflict:
 def _new_run(
     request: Start, host: Host, workflow_id: str, run_id: RunId, compatibility: str | None, now_ms: int
 ) -> Run:
-    execution_deadline = _after(now_ms, request.execution_timeout_s)
-    run_deadline = _after(now_ms, request.run_timeout_s)
+    begins_at_ms = now_ms + (request.delay_ms if host is Host.WORKFLOW else 0)
+    execution_deadline = _after(begins_at_ms, request.execution_timeout_s)
+    run_deadline = _after(begins_at_ms, request.run_timeout_s)
     return Run(
         run_id=run_id,
         namespace=request.namespace,

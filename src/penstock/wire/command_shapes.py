@@ -23,7 +23,7 @@ from penstock.wire.fields import (
     Text1000,
     WorkflowId,
 )
-from penstock.wire.requests import Anything, Request, RetryPolicy, WithStanding
+from penstock.wire.requests import Anything, Dispatch, Request, RetryPolicy, WithStanding
 
 
 class ScheduleActivityCommand(WithStanding, kw_only=True):
@@ -40,6 +40,8 @@ class ScheduleActivityCommand(WithStanding, kw_only=True):
     schedule_to_close_timeout_ms: Milliseconds | None = None
     heartbeat_timeout_ms: Milliseconds | None = None
     cost_estimate: Cost | None = None
+    routing_key: Text1000 | None = None
+    dispatch: Dispatch | None = None
 
 
 class StartTimerCommand(Request):

@@ -324,12 +324,14 @@ def _failure(body: dict[str, Any]) -> FailWorkflow:
 
 
 def _schedule(request: ScheduleActivityCommand, body: dict[str, Any]) -> ScheduleActivity:
-    timeouts = activity_timeouts(
+    clocks = (
         ms_of(request.start_to_close_timeout, request.start_to_close_timeout_ms),
         ms_of(request.schedule_to_start_timeout, request.schedule_to_start_timeout_ms),
         ms_of(request.schedule_to_close_timeout, request.schedule_to_close_timeout_ms),
         ms_of(request.heartbeat_timeout, request.heartbeat_timeout_ms),
     )
+    resolved = request.dispatch
+    timeouts = activity_timeouts(*clocks) if resolved is None else layered_timeouts(*clocks)
     return ScheduleActivity(
         activity_type=request.activity_type,
         task_queue=request.queue,
@@ -338,6 +340,8 @@ def _schedule(request: ScheduleActivityCommand, body: dict[str, Any]) -> Schedul
         timeouts=timeouts,
         extra=_extra(body),
         wish=replace(wish(request), cost=request.cost_estimate),
+        routing_key=request.routing_key,
+        dispatch=None if resolved is None else msgspec.to_builtins(resolved),
     )
 
 
@@ -380,6 +384,16 @@ def activity_timeouts(
     ):
         if inner is not None and outer is not None and inner > outer:
             raise ValidationFailed({name: [f"must not exceed {outer_name} ({_said(outer)})"]})
+    return layered_timeouts(start_to_close_ms, schedule_to_start_ms, schedule_to_close_ms, heartbeat_ms)
+
+
+def layered_timeouts(
+    start_to_close_ms: int | None,
+    schedule_to_start_ms: int | None,
+    schedule_to_close_ms: int | None,
+    heartbeat_ms: int | None,
+) -> ActivityTimeouts:
+    """The four clocks as layers of configuration gave them: nobody chose them together, so they are cut to fit."""
     return ActivityTimeouts(
         schedule_to_start_ms=schedule_to_start_ms,
         start_to_close_ms=start_to_close_ms,

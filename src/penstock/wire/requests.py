@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.wire.fields import (
     INT_MAX,
+    NO_NUL,
     AgingEvery,
     AgingWait,
     Attempt,
@@ -123,6 +124,9 @@ class StartWorkflow(WithStanding, kw_only=True):
     run_timeout_seconds: Seconds | None = None
     build_id: Name | None = None
     compatibility: Name | None = None
+    start_delay_seconds: Delay | None = None
+    start_delay_ms: DelayMs | None = None
+    """How long its code rests before it runs first; its timeouts run from then on. Milliseconds go before seconds."""
 
 
 class RetryPolicy(Request):
@@ -135,6 +139,13 @@ class RetryPolicy(Request):
         Annotated[list[Annotated[int, Meta(ge=0, le=31_536_000_000)]], Meta(max_length=1000)] | None
     ) = None
     """The pauses in milliseconds; they go before `backoff_seconds`."""
+
+
+class Dispatch(Request, kw_only=True):
+    """By which configuration the options of an activity were resolved, and which layer each comes from."""
+
+    fingerprint: Annotated[str, Meta(max_length=255, pattern=NO_NUL)] | None = None
+    sources: Annotated[dict[Name, Text1000], Meta(max_length=50)] = msgspec.field(default_factory=dict)
 
 
 class StartActivity(WithStanding, kw_only=True):
@@ -163,6 +174,8 @@ class StartActivity(WithStanding, kw_only=True):
     """How long it rests before it may start; its clocks run from then on. Milliseconds go before seconds."""
     good_until: Annotated[str, Meta(max_length=40)] | None = None
     """An instant by which it must have started, or else has expired: a start clock that ends then."""
+    routing_key: Text1000 | None = None
+    dispatch: Dispatch | None = None
 
 
 class EndRun(Request):
@@ -331,6 +344,11 @@ class RegisterWorker(Request):
     process_metrics: Object | None = None
     heartbeat_interval_seconds: Annotated[float, Meta(gt=0, le=86_400)] | None = None
     max_task_queue_activities_per_second: ConveyedRate | None = None
+    """How fast its whole queue may go, if it has an opinion."""
+    queue_rate_burst_seconds: BurstSeconds | None = None
+    """For how long what the queue did not hand out is saved up; said with a rate."""
+    max_activities_per_second: ConveyedRate | None = None
+    """How many this worker takes by itself: kept by the worker, shown here."""
 
 
 class HeartbeatWorker(Request):
@@ -342,6 +360,7 @@ class HeartbeatWorker(Request):
     process_metrics: Object | None = None
     heartbeat_interval_seconds: Annotated[float, Meta(gt=0, le=86_400)] | None = None
     max_task_queue_activities_per_second: ConveyedRate | None = None
+    queue_rate_burst_seconds: BurstSeconds | None = None
 
 
 class PollTasks(Request):
@@ -356,6 +375,7 @@ class PollTasks(Request):
     """With this, the answer has `tasks`, a list, beside `task`, its first."""
     max_task_queue_activities_per_second: ConveyedRate | None = None
     """Heard on polls for activity tasks."""
+    queue_rate_burst_seconds: BurstSeconds | None = None
     claim_lease_ms: Annotated[int, Meta(ge=100, le=600_000)] | None = None
     """Activity tasks ahead of time: leased so long, counted by no limit, to be started before they are run."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.core import payload_codec
-from penstock.core.history import groups, lineage, waits
+from penstock.core.history import clocks, groups, lineage, waits
 from penstock.core.history.bounds import MEMO_BYTES_MAX, SEARCH_ATTRIBUTE_BYTES_MAX, check_size
 from penstock.core.history.commands import (
     CancelExternal,
@@ -219,7 +219,18 @@ def _schedule_activity(stage: Stage, command: ScheduleActivity) -> None:
     stage.activities.append(activity)
     stage.standings.append(command.wish.over(stage.run.standing))
     stage.waits = opened(stage.waits, dict(command.extra), activity.activity_id)
-    stage.tell(EventType.ACTIVITY_SCHEDULED, activity_payload(activity) | {"task_queue": activity.task_queue})
+    said = activity_payload(activity) | {"task_queue": activity.task_queue}
+    stage.tell(EventType.ACTIVITY_SCHEDULED, said | dispatched(activity, command))
+
+
+def dispatched(activity: Activity, command: ScheduleActivity) -> dict[str, Any]:
+    """What is said once of an activity: by which key and configuration it was dispatched, and what was cut."""
+    said: dict[str, Any] = {}
+    if command.routing_key is not None:
+        said["routing_key"] = command.routing_key
+    if command.dispatch is not None:
+        said["dispatch"] = command.dispatch
+    return said | clocks.told(command.timeouts, activity.timeouts)
 
 
 def schedule(run: Run, command: ScheduleActivity, now_ms: int) -> Activity:
@@ -233,7 +244,7 @@ def schedule(run: Run, command: ScheduleActivity, now_ms: int) -> Activity:
         task_queue=command.task_queue or run.task_queue,
         arguments=command.arguments,
         retry=command.retry,
-        timeouts=command.timeouts,
+        timeouts=clocks.cut(command.timeouts, clocks.run_budget_ms(run)),
         extra=json.dumps(dict(command.extra) | _own_weight(run, command)),
         scheduled_at_ms=now_ms,
     )

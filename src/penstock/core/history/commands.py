@@ -19,6 +19,10 @@ class ScheduleActivity:
     """What the events of this step must repeat."""
     wish: Wish = field(default_factory=Wish)
     """Priority level, fairness key and weight, where they differ from the run's."""
+    routing_key: str | None = None
+    """What of its arguments decided where it goes."""
+    dispatch: Json | None = None
+    """Where its options come from: the configuration's fingerprint, and the layer of each value."""
 
 
 @dataclass(frozen=True, slots=True)

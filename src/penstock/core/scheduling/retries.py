@@ -29,6 +29,15 @@ class GiveUp:
     """No attempt is left, or the failure is not one that another attempt would cure."""
 
 
+def timeout_types(clock: str) -> tuple[str, ...]:
+    """The name by which a retry policy can say that an attempt which ran out of this time is not tried again.
+
+    It is the one that people write for Temporal: `TemporalTimeout:StartToClose`. A lease is no clock of theirs.
+    """
+    parts = "".join(word.capitalize() for word in clock.split("_"))
+    return () if clock == "lease" else (f"TemporalTimeout:{parts}",)
+
+
 def after_failure(
     activity: Activity,
     error_types: tuple[str, ...],

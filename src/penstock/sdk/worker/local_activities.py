@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -113,7 +113,7 @@ class Terms:
         failure = outcome.get("failure")
         if failure is None or failure.get("non_retryable") or failure.get("cancelled"):
             return None
-        if attempts >= self.attempts_max or failure.get("type") in self.final_types:
+        if attempts >= self.attempts_max or not self.final_types.isdisjoint(_types(failure)):
             return None
         asked = failure.get("next_retry_delay_seconds", failure.get("retry_after_seconds"))
         pause_s = self._own_pause_s(attempts) if asked is None else float(asked)
@@ -122,6 +122,14 @@ class Terms:
 
     def _own_pause_s(self, attempts: int) -> float:
         return self.pauses_ms[min(attempts, len(self.pauses_ms)) - 1] / 1000 if self.pauses_ms else 0.0
+
+
+def _types(failure: Json) -> Iterator[str]:
+    """The names by which a retry policy may know a failure: of its class, or of the clock that ran out."""
+    yield str(failure.get("type"))
+    if failure.get("kind") == "timeout":
+        words = str(failure.get("timeout_type")).split("_")
+        yield "TemporalTimeout:" + "".join(word.capitalize() for word in words)
 
 
 def _note(request: LocalRequest, task: Json, failure: Json, number: int) -> None:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.model import Blob, Standing, Wish
 from penstock.core.timers import instant
@@ -14,7 +16,7 @@ from penstock.engine.starts import STANDALONE_TYPE, DuplicatePolicy, Start
 from penstock.errors import ValidationFailed
 from penstock.settings import LimitPolicy
 from penstock.wire import payloads
-from penstock.wire.commands import activity_timeouts, ms_of, retry_policy, wish
+from penstock.wire.commands import activity_timeouts, layered_timeouts, ms_of, retry_policy, wish
 from penstock.wire.requests import StartActivity, StartWorkflow
 
 DEFAULT_QUEUE = "default"
@@ -55,6 +57,7 @@ def workflow_start(
         standing=standing(request),
         build_id=request.build_id or request.compatibility,
         start_key=key,
+        delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
     )
 
 
@@ -74,7 +77,8 @@ def activity_start(request: StartActivity, namespace: str, key: str | None) -> t
         delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
         good_until_ms=_instant(request.good_until, "good_until"),
     )
-    timeouts = activity_timeouts(
+    fitting = activity_timeouts if request.dispatch is None else layered_timeouts
+    timeouts = fitting(
         ms_of(request.start_to_close_timeout_seconds, request.start_to_close_timeout_ms),
         ms_of(request.schedule_to_start_timeout_seconds, request.schedule_to_start_timeout_ms),
         ms_of(request.schedule_to_close_timeout_seconds, request.schedule_to_close_timeout_ms),
@@ -87,6 +91,8 @@ def activity_start(request: StartActivity, namespace: str, key: str | None) -> t
         retry=retry_policy(request.retry_policy),
         timeouts=timeouts,
         wish=Wish(cost=request.cost_estimate),
+        routing_key=request.routing_key,
+        dispatch=None if request.dispatch is None else msgspec.to_builtins(request.dispatch),
     )
     return start, command
 
