@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.conveying import WorkerRate
 from penstock.core.policies import (
     NO_POLICY,
     PLAIN,
@@ -19,7 +20,6 @@ from penstock.core.policies import (
     Policy,
     Rules,
     Setting,
-    WorkerRate,
     changed,
     rules,
 )

@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from penstock.core.conveying import Word
 from penstock.core.model import QueueId, Standing, TaskKind
 from penstock.core.policies import Knob
 from penstock.core.scheduling.fairness import PLACED_AT_ONCE_MAX, Place
 from penstock.engine import policies
+from penstock.engine.conveying import convey
 from penstock.engine.dispatcher import Dispatcher
 from penstock.engine.policies import UNSET, Ask, KeyAsk, PolicyAsk
 from penstock.engine.sweepers.idle_keys import idle_keys
@@ -53,7 +55,7 @@ async def test_a_poll_conveys_its_rate_once_and_not_at_every_look(scene: Scene):
     waiting = asyncio.create_task(dispatcher.poll(asked, 60_000))
     while await conveyed(scene) is None:
         await asyncio.sleep(0)
-    await policies.convey(scene.house, "default", "orders", 77 * PER_SECOND, "w2")
+    await convey(scene.house, "default", "orders", Word(77 * PER_SECOND, "w2"))
     await enqueue(scene, "a")
     assert (await waiting).leased
     assert await conveyed(scene) == 77 * PER_SECOND, "who spoke last is heard, not who waits longest"

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.admission import NO_LIMITS
+from penstock.core.conveying import WorkerRate
 from penstock.core.model import Queue, QueueId, Task, TaskId, TaskState
 from penstock.core.policies import (
     NO_POLICY,
@@ -19,7 +20,6 @@ from penstock.core.policies import (
     Policy,
     PolicyChange,
     Setting,
-    WorkerRate,
 )
 from penstock.core.scheduling.fairness import Lane, Place, rank
 from penstock.core.windows import NOTHING

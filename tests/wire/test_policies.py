@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.core.conveying import WorkerRate
 from penstock.core.model import Queue, QueueId, TaskKind
 from penstock.core.policies import (
     QUEUE_KNOBS,
@@ -14,7 +15,6 @@ from penstock.core.policies import (
     Policy,
     PolicyChange,
     Setting,
-    WorkerRate,
 )
 from penstock.core.timers import iso
 from penstock.wire import policies
@@ -92,9 +92,15 @@ def test_what_is_not_set_is_null_and_nothing_is_in_force() -> None:
 
 
 def test_the_rate_in_force_is_the_operators_if_there_is_one() -> None:
-    conveyed = WorkerRate(50_000_000, "w1", NOW_MS)
+    conveyed = WorkerRate(50_000_000, "w1", NOW_MS, NOW_MS + 300_000, 250)
     by_worker = policies.config(a_line(worker_rate=conveyed), (), 0)
-    assert by_worker["worker_rps_limit"] == {"value": 50.0, "worker_id": "w1", "updated_at": iso(NOW_MS)}
+    assert by_worker["worker_rps_limit"] == {
+        "value": 50.0,
+        "worker_id": "w1",
+        "burst_seconds": 0.25,
+        "updated_at": iso(NOW_MS),
+        "lapses_at": iso(NOW_MS + 300_000),
+    }
     assert by_worker["effective"]["queue_rps_limit"] == 50.0
     assert by_worker["effective"]["queue_rps_limit_source"] == "worker"
     own = Policy(1, {Knob.QUEUE_RATE: Setting(0, "operator", NOW_MS)})

@@ -61,10 +61,13 @@ class Declaration:
     scopes: Mapping[str, ScopeDeclared] = field(default_factory=dict)
     """By the name of the scope: budget groups and the cluster."""
     window: Window = Window.MINUTE
+    rate_max_micro: int | None = None
+    """Most activity tasks per million seconds that any queue gives out, whatever is set for it."""
 
     @property
     def is_empty(self) -> bool:
-        return not (any(self.defaults.values()) or self.overrides or self.scopes)
+        limits = any(self.defaults.values()) or self.overrides or self.scopes
+        return not limits and self.rate_max_micro is None
 
 
 NOTHING_DECLARED = Declaration()
@@ -177,6 +180,8 @@ class LineLimits:
     """Scopes that count, by name."""
     changes_at_ms: int | None = None
     """When one of them may hold no more, because a setting ends by itself."""
+    rate_max_micro: int | None = None
+    """Most per million seconds, whatever is set for the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +267,7 @@ class Admission:
             window=_window(policy, self.declaration.window),
             group=group,
             scopes=tuple(self._scopes(namespace, kind, group, says, now_ms)),
+            rate_max_micro=self.declaration.rate_max_micro if kind == _RATED else None,
         )
 
     def _scopes(
@@ -334,6 +340,8 @@ class Admission:
 
 _OF_NAMESPACE = (Field.NAMESPACE_LEASES, Field.NAMESPACE_DISPATCHES)
 _OF_GROUP = (Field.GROUP_DISPATCHES,)
+_RATED = "activity"
+"""A run that is under way must be able to go on, so workflow tasks have no rate."""
 NO_LIMITS = LineLimits()
 NO_ADMISSION = Admission()
 

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Any, NewType
 
 from penstock.core.admission import NO_LIMITS, LineLimits
-from penstock.core.policies import NO_POLICY, Policy, Rules, WorkerRate, rules
+from penstock.core.conveying import WorkerRate
+from penstock.core.policies import NO_POLICY, Policy, Rules, rules
 from penstock.core.windows import NOTHING, Counts
 
 RunId = NewType("RunId", str)
@@ -258,6 +259,7 @@ class Queue:
     paused: int = 0
     policy: Policy = NO_POLICY
     worker_rate: WorkerRate | None = None
+    """What workers conveyed last, be it lapsed."""
     paid_until_ns: int = 0
     """Until when the queue's own rate is paid for."""
     aging_turn: int = 0
@@ -277,9 +279,16 @@ class Queue:
         return rules(
             self.policy.at(self.at_ms),
             fair_by_default=bool(self.fair_by_default),
-            worker_rate=self.worker_rate,
+            worker_rate=self.conveyed,
             running_limit=self.limits.leases,
+            rate_max_micro=self.limits.rate_max_micro,
         )
+
+    @property
+    def conveyed(self) -> WorkerRate | None:
+        """What workers conveyed, while it holds."""
+        rate = self.worker_rate
+        return rate if rate is not None and rate.holds_at(self.at_ms) else None
 
     @property
     def is_limited(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from penstock.core.conveying import RateSource, WorkerRate, effective
 from penstock.core.rates import BURST_DEFAULT_MS, Rate
 
 REASON_MAX = 1_000
@@ -114,15 +115,6 @@ NO_POLICY = Policy()
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerRate:
-    """The limit that a worker conveyed last."""
-
-    micro: int
-    worker_id: str
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class KeySettings:
     """What an operator asked for one key; None leaves it to the line's default."""
 
@@ -190,6 +182,7 @@ class Rules:
 
     order: Order = Order.FAIR
     queue_rate: Rate | None = None
+    queue_rate_source: RateSource = RateSource.NONE
     key_rate: Rate | None = None
     key_burst_ms: int = BURST_DEFAULT_MS
     counts_running: bool = False
@@ -240,23 +233,28 @@ def rules(
     fair_by_default: bool = True,
     worker_rate: WorkerRate | None = None,
     running_limit: int | None = None,
+    rate_max_micro: int | None = None,
 ) -> Rules:
     """Boil a policy down. The operator's rate beats the worker's; a queue's fairness beats the namespace's.
 
-    `running_limit` is what a configuration declares; the operator's beats it.
+    `running_limit` is what a configuration declares; the operator's beats it. `rate_max_micro` is the most that any
+    queue may have.
     """
     fairness = policy.word(Knob.FAIRNESS)
     fair = fair_by_default if fairness is None else fairness == "on"
-    if not policy.settings and not policy.limited_keys and worker_rate is None and running_limit is None:
+    declared = worker_rate, running_limit, rate_max_micro
+    if not policy.settings and not policy.limited_keys and declared == (None, None, None):
         return PLAIN if fair else Rules(Order.ARRIVAL)
     key_burst_ms = _or(policy.number(Knob.KEY_BURST), BURST_DEFAULT_MS)
     key_rate_micro = policy.number(Knob.KEY_RATE)
     key_rate = None if key_rate_micro is None else Rate(key_rate_micro, key_burst_ms)
     key_running, running = policy.number(Knob.KEY_RUNNING), policy.number(Knob.RUNNING)
     counts_running = policy.word(Knob.COUNTS) == "running"
+    queue_rate, source = _queue_rate(policy, worker_rate, rate_max_micro)
     return Rules(
         order=Order.FAIR if fair else Order.ARRIVAL,
-        queue_rate=_queue_rate(policy, worker_rate),
+        queue_rate=queue_rate,
+        queue_rate_source=source,
         key_rate=key_rate,
         key_burst_ms=key_burst_ms,
         counts_running=counts_running,
@@ -272,12 +270,14 @@ def rules(
     )
 
 
-def _queue_rate(policy: Policy, worker_rate: WorkerRate | None) -> Rate | None:
-    burst_ms = _or(policy.number(Knob.QUEUE_BURST), BURST_DEFAULT_MS)
-    micro = policy.number(Knob.QUEUE_RATE)
-    if micro is None and worker_rate is not None:
-        micro = worker_rate.micro
-    return None if micro is None else Rate(micro, burst_ms)
+def _queue_rate(
+    policy: Policy, worker_rate: WorkerRate | None, rate_max_micro: int | None
+) -> tuple[Rate | None, RateSource]:
+    conveyed = None if worker_rate is None else worker_rate.micro
+    micro, source = effective(rate_max_micro, policy.number(Knob.QUEUE_RATE), conveyed)
+    burst_of_worker = None if worker_rate is None else worker_rate.burst_ms
+    burst_ms = _or(policy.number(Knob.QUEUE_BURST), _or(burst_of_worker, BURST_DEFAULT_MS))
+    return None if micro is None else Rate(micro, burst_ms), source
 
 
 def _retry_rate(policy: Policy) -> Rate | None:

@@ -14,13 +14,14 @@ from typing import Any
 
 import structlog
 
+from penstock.core.conveying import Word
 from penstock.core.model import Queue, QueueId, TaskKind
 from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.cohorts import check_may_poll
 from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, PollStatus
 from penstock.engine import validation
+from penstock.engine.conveying import convey
 from penstock.engine.house import House
-from penstock.engine.policies import convey
 from penstock.engine.polls import Leased, Poll, Verdict, claim, hand_back
 from penstock.errors import Exhausted, PenstockError, Reason
 from penstock.ports.store import Tx
@@ -179,8 +180,8 @@ class Dispatcher:
         """What a poll gets whose turn it is."""
         queue = await self._queue(poll)
         if poll.activities_per_second_micro is not None and poll.kind is TaskKind.ACTIVITY:
-            rate = poll.activities_per_second_micro
-            await convey(self._house, poll.namespace, poll.task_queue, rate, poll.worker_id)
+            word = Word(poll.activities_per_second_micro, poll.worker_id, poll.activities_burst_ms)
+            await convey(self._house, poll.namespace, poll.task_queue, word)
         patient = wait_ms > 0 and not self._draining.is_set()
         waiter = _Waiter(poll, queue, asyncio.get_running_loop().create_future(), patient)
         line = self._join(waiter)

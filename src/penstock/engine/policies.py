@@ -15,7 +15,6 @@ from penstock.core.policies import (
     Policy,
     PolicyChange,
     Setting,
-    WorkerRate,
     changed,
 )
 from penstock.core.scheduling.fairness import Place
@@ -167,37 +166,6 @@ async def _steps(
 
 def _parts(keys: Sequence[str], most: int) -> list[Sequence[str]]:
     return [keys[start : start + most] for start in range(0, len(keys), most)]
-
-
-async def convey(house: House, namespace: str, name: str, micro: int, worker_id: str) -> None:
-    """A worker says how many activities its queue may hand out per second; whoever speaks last is heard.
-
-    Workers repeat themselves with every heartbeat, so nothing is locked for what is known.
-    """
-
-    async def is_known(tx: Tx) -> bool:
-        known = (await line(tx, namespace, name, TaskKind.ACTIVITY)).worker_rate
-        return known is not None and known.micro == micro
-
-    async def operation(tx: Tx) -> None:
-        known = await tx.queues.ensure(namespace, name, TaskKind.ACTIVITY)
-        queue = await tx.queues.lock(known.queue_id)
-        assert queue is not None, "a queue that was made is there"
-        heed(tx, queue, WorkerRate(micro, worker_id, tx.now_ms))
-
-    if not await house.store.read(is_known):
-        await house.store.transact(
-            operation, key=f"policy:{namespace}:{name}:{TaskKind.ACTIVITY}", line=Line.CHANGE
-        )
-
-
-def heed(tx: Tx, queue: Queue, conveyed: WorkerRate) -> Queue:
-    """Keep what a worker conveyed, if it is something new."""
-    if queue.worker_rate is not None and queue.worker_rate.micro == conveyed.micro:
-        return queue
-    tx.policies.save_worker_rate(queue.queue_id, conveyed)
-    tx.wake(queue_bell(queue.queue_id))
-    return replace(queue, worker_rate=conveyed)
 
 
 def _check_no_rates(ask: PolicyAsk) -> None:

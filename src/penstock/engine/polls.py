@@ -58,6 +58,8 @@ class Poll:
     history_page: int = HISTORY_PAGE_DEFAULT
     activities_per_second_micro: int | None = None
     """How many activities its worker wants the queue to hand out in a million seconds; None: no opinion."""
+    activities_burst_ms: int | None = None
+    """For how long what was not handed out is saved up, by the same worker."""
     claim_lease_ms: int | None = None
     """How long tasks are leased that are handed out ahead of time; None: they are to be run at once."""
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock.core.conveying import Word
 from penstock.core.model import Cohort, TaskId, Worker, WorkerStatus
 from penstock.core.scheduling.cohorts import DRAINING
-from penstock.engine import activity_reports, policies, workflow_reports
+from penstock.engine import activity_reports, workflow_reports
+from penstock.engine.conveying import convey
 from penstock.engine.house import House
 from penstock.engine.unblocking import rouse
 from penstock.errors import Conflict, NotFound, Reason
@@ -37,18 +39,20 @@ class Registration:
     heartbeat_interval_s: int | None = None
     activities_per_second_micro: int | None = None
     """How many activities it wants its queue to hand out in a million seconds; None: no opinion."""
+    activities_burst_ms: int | None = None
 
 
 async def register(house: House, request: Registration) -> Worker:
     """Make or renew a registration. Workflow code of an active worker may not change under its id."""
     worker = await _register(house, request)
-    await _convey(house, worker, request.activities_per_second_micro)
+    await _convey(house, worker, request.activities_per_second_micro, request.activities_burst_ms)
     return worker
 
 
-async def _convey(house: House, worker: Worker, micro: int | None) -> None:
+async def _convey(house: House, worker: Worker, micro: int | None, burst_ms: int | None) -> None:
     if micro is not None:
-        await policies.convey(house, worker.namespace, worker.task_queue, micro, worker.worker_id)
+        word = Word(micro, worker.worker_id, burst_ms)
+        await convey(house, worker.namespace, worker.task_queue, word)
 
 
 async def _register(house: House, request: Registration) -> Worker:
@@ -133,6 +137,7 @@ async def heartbeat(
     process_metrics: Mapping[str, Any] | None,
     heartbeat_interval_s: int | None,
     activities_per_second_micro: int | None = None,
+    activities_burst_ms: int | None = None,
     slots: tuple[int | None, int | None] = (None, None),
 ) -> Worker:
     """Keep a worker alive; it may say something of its slots, its process, and how fast its queue may go.
@@ -164,7 +169,7 @@ async def heartbeat(
         return worker
 
     worker = await house.store.transact(operation, key=f"worker:{namespace}:{worker_id}")
-    await _convey(house, worker, activities_per_second_micro)
+    await _convey(house, worker, activities_per_second_micro, activities_burst_ms)
     return worker
 
 

@@ -23,6 +23,7 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from penstock.core.admission import Admission, Declaration
+from penstock.core.conveying import WorkerRate
 from penstock.core.explaining.position import LevelSight
 from penstock.core.model import (
     Activity,
@@ -52,7 +53,7 @@ from penstock.core.model import (
     Worker,
     WorkerStatus,
 )
-from penstock.core.policies import KeySettings, KeyState, Policy, PolicyChange, WorkerRate
+from penstock.core.policies import KeySettings, KeyState, Policy, PolicyChange
 from penstock.core.scheduling.backlog import Backlog, LaneBacklog
 from penstock.core.scheduling.dispatch import Blocked, Fit
 from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Clockwork, Lane, Place, Starving

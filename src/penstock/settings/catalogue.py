@@ -468,6 +468,14 @@ CATALOGUE: tuple[Setting, ...] = (
         Group.ADMISSION,
     ),
     Setting(
+        "DW_QUEUE_RATE_MAX",
+        Whole(1, 1_000_000, "activities a second"),
+        None,
+        "Activity tasks that any one queue gives out in a second at most, whatever operators and workers say.",
+        Group.ADMISSION,
+        default_note=_NO_LIMIT,
+    ),
+    Setting(
         "DW_TASK_QUEUE_ADMISSION_OVERRIDES",
         JsonObject("limits by queue"),
         None,
@@ -534,6 +542,13 @@ CATALOGUE: tuple[Setting, ...] = (
         "Silence after which a worker counts as stale.",
         Group.TIMES,
         default_note="twice DW_WORKER_POLL_TIMEOUT, at least 60",
+    ),
+    Setting(
+        "DW_QUEUE_RATE_TTL",
+        _seconds(1, 86_400),
+        "300",
+        "How long the rate that workers conveyed for their queue holds after it was last said.",
+        Group.TIMES,
     ),
     # Logs
     Setting("DW_LOG_LEVEL", Choice(LogLevel), "info", "Least important line that is written.", Group.LOGS),

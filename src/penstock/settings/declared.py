@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from penstock.core.admission import Declaration, Field, ScopeDeclared, Section, override_keys
+from penstock.core.rates import MICRO
 from penstock.core.windows import Window
 
 
@@ -60,14 +61,15 @@ class DeclaredLimits:
         yield from self.lines.values()
         yield from self.scopes.values()
 
-    def declaration(self, window: Window) -> Declaration:
+    def declaration(self, window: Window, rate_max: int | None = None) -> Declaration:
         """The same without sources, as the core and the store know it."""
+        rate_max_micro = None if rate_max is None else rate_max * MICRO
         defaults: dict[str, Section] = {}
         overrides: dict[str, dict[str, Section]] = {}
         for (key, kind, what), said in self.lines.items():
             sections = defaults if key is None else overrides.setdefault(key, {})
             sections[kind] = {**sections.get(kind, {}), what: said.value}
-        return Declaration(defaults, overrides, self._scopes(), window)
+        return Declaration(defaults, overrides, self._scopes(), window, rate_max_micro)
 
     def _scopes(self) -> dict[str, ScopeDeclared]:
         names = dict.fromkeys(name for name, _ in self.scopes)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from penstock.core.admission import NOTHING_DECLARED, Declaration
+from penstock.core.conveying import HOLDS_DEFAULT_MS
 from penstock.core.permissions import AuthDriver, SignatureProfile
 from penstock.settings.addresses import Network, is_loopback
 from penstock.settings.database_url import StoreKind
@@ -155,13 +156,14 @@ class LeasePolicy:
 
 @dataclass(frozen=True, slots=True)
 class PollPolicy:
-    """How long callers wait, how many may, and when a silent worker counts as stale."""
+    """How long callers wait, how many may, and when what a worker is or said counts no more."""
 
     poll_timeout_ms: int
     poll_timeout_ms_max: int
     query_timeout_ms: int
     worker_stale_after_ms: int
     long_polls_max: int
+    queue_rate_ttl_ms: int = HOLDS_DEFAULT_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,7 @@ def _settings(values: Values, limits: DeclaredLimits, warnings: tuple[str, ...])
             query_timeout_ms=_ms(values, "DW_QUERY_TASK_TIMEOUT"),
             worker_stale_after_ms=_ms(values, "DW_WORKER_STALE_AFTER_SECONDS"),
             long_polls_max=values.of("DW_MAX_LONG_POLLS", int),
+            queue_rate_ttl_ms=_ms(values, "DW_QUEUE_RATE_TTL"),
         ),
         store=_store(values),
         coordination=_coordination(values),
@@ -164,7 +165,9 @@ def _settings(values: Values, limits: DeclaredLimits, warnings: tuple[str, ...])
         server_id=values.of("DW_SERVER_ID", str),
         default_namespace=values.of("DW_DEFAULT_NAMESPACE", str),
         retention_days_default=values.of("DW_HISTORY_RETENTION_DAYS", int),
-        admission=limits.declaration(values.of("DW_DISPATCH_WINDOW", Window)),
+        admission=limits.declaration(
+            values.of("DW_DISPATCH_WINDOW", Window), values.maybe("DW_QUEUE_RATE_MAX", int)
+        ),
         journal=values.of("DW_JOURNAL", bool),
         journal_hours=values.of("DW_JOURNAL_HOURS", int),
         archive_dir=values.maybe("DW_ARCHIVE_DIR", Path),

@@ -10,6 +10,7 @@ from penstock.core.model import Queue
 from penstock.core.policies import QUEUE_KNOBS, KeySettings, Knob, Order, Policy, PolicyChange, Setting
 from penstock.core.timers import iso, iso_or_none
 from penstock.wire.numbers import MICRO, MILLI
+from penstock.wire.queue_rates import conveyed
 from penstock.wire.rendering import Body
 
 Shown = float | int | str | bool | None
@@ -55,7 +56,7 @@ _UNITS: Final[Mapping[str, Callable[[int | str], Shown]]] = MappingProxyType(
 
 def config(queue: Queue, keys: Sequence[KeySettings], key_count: int) -> Body:
     """All settings of a line, and what follows from them."""
-    policy, conveyed = queue.policy.at(queue.at_ms), queue.worker_rate
+    policy = queue.policy.at(queue.at_ms)
     body: Body = {
         "task_queue": queue.name,
         "task_queue_type": queue.kind.value,
@@ -65,13 +66,7 @@ def config(queue: Queue, keys: Sequence[KeySettings], key_count: int) -> Body:
     body |= {knob.value: setting(knob, policy.settings.get(knob)) for knob in QUEUE_KNOBS}
     return body | {
         "effective": effective(queue),
-        "worker_rps_limit": None
-        if conveyed is None
-        else {
-            "value": _rate(conveyed.micro),
-            "worker_id": conveyed.worker_id,
-            "updated_at": iso(conveyed.at_ms),
-        },
+        "worker_rps_limit": conveyed(queue.conveyed),
         "keys": [_key(each) for each in keys],
         "key_count": key_count,
     }
@@ -81,7 +76,7 @@ def effective(queue: Queue) -> Body:
     rate, own = queue.rules.queue_rate, queue.policy.word(Knob.FAIRNESS)
     return {
         "queue_rps_limit": None if rate is None else _rate(rate.micro),
-        "queue_rps_limit_source": rate_source(queue),
+        "queue_rps_limit_source": queue.rules.queue_rate_source.value,
         "fairness": is_fair(queue),
         "fairness_source": "namespace" if own is None else "queue",
     }
@@ -89,13 +84,6 @@ def effective(queue: Queue) -> Body:
 
 def is_fair(queue: Queue) -> bool:
     return queue.rules.order is Order.FAIR
-
-
-def rate_source(queue: Queue) -> str:
-    """Who says how fast the whole line may go."""
-    if queue.policy.number(Knob.QUEUE_RATE) is not None:
-        return "operator"
-    return "none" if queue.worker_rate is None else "worker"
 
 
 def in_force(policy: Policy) -> Body:

@@ -316,6 +316,7 @@ def poller(each: Worker, now_ms: int, stale_after_ms: int) -> Body:
         "available_workflow_slots": slots.get("workflow_available"),
         "available_activity_slots": slots.get("activity_available"),
         "available_session_slots": slots.get("session_available"),
+        "max_activities_per_second": each.advertised.get("max_activities_per_second"),
         "process_metrics": each.process_metrics,
     }
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.core import rates
-from penstock.core.model import WEIGHT_DEFAULT_MILLI, Queue, TaskKind
+from penstock.core.model import WEIGHT_DEFAULT_MILLI, TaskKind
 from penstock.core.scheduling.backlog import last_minute, share_asked, share_got
+from penstock.core.scheduling.cohorts import is_stale
 from penstock.core.scheduling.fairness import Lane
-from penstock.core.timers import iso, iso_or_none
+from penstock.core.timers import iso_or_none
 from penstock.engine.queues import KeyView, LineView, QueueView
 from penstock.wire import policies
-from penstock.wire.numbers import MICRO, MILLI
+from penstock.wire.numbers import MILLI
+from penstock.wire.queue_rates import queue_rate
 
 Body = dict[str, Any]
 
 
-def backlog(view: QueueView, kind: TaskKind) -> Body:
+def backlog(view: QueueView, kind: TaskKind, stale_after_ms: int) -> Body:
     line = view.lines[kind]
+    there = [each for each in view.workers if not is_stale(each, view.now_ms, stale_after_ms)]
     return {
         "backlog_by_priority": [
             {
@@ -30,7 +32,7 @@ def backlog(view: QueueView, kind: TaskKind) -> Body:
         ],
         "top_keys": [_key(each, line, view.now_ms) for each in line.keys],
         "fairness": policies.is_fair(line.queue),
-        "rate": _rate(line.queue, view.now_ms),
+        "rate": queue_rate(line.queue, there, view.now_ms),
         "settings": policies.in_force(line.queue.policy.at(line.queue.at_ms)),
     }
 
@@ -58,16 +60,6 @@ def _weight_source(lane: Lane) -> str:
     if lane.override_milli is not None:
         return "override"
     return "default" if lane.wanted_milli == WEIGHT_DEFAULT_MILLI else "task"
-
-
-def _rate(queue: Queue, now_ms: int) -> Body:
-    rate = queue.rules.queue_rate
-    opens = None if rate is None else rates.open_at_ms(rate, queue.paid_until_ns, now_ms)
-    return {
-        "limit": None if rate is None else rate.micro / MICRO,
-        "source": policies.rate_source(queue),
-        "next_dispatch_at": None if opens is None or opens <= now_ms else iso(opens),
-    }
 
 
 def _waited_s(since_ms: int | None, now_ms: int) -> float | None:

@@ -35,7 +35,7 @@ def described(call: Call, view: QueueView) -> dict[str, Any]:
     runs = view.runs or {}
     summary = _summary(call, view)
     for kind in TaskKind:
-        summary["stats"][f"{kind.value}_tasks"] |= backlog(view, kind)
+        summary["stats"][f"{kind.value}_tasks"] |= backlog(view, kind, stale_after_ms)
     return summary | {
         "namespace": call.namespace,
         "pollers": [rendering.poller(each, view.now_ms, stale_after_ms) for each in fresh_first],

@@ -35,7 +35,7 @@ from penstock.server.endpoints.paging import after_sequence
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import payloads, strict_json
 from penstock.wire.commands import parse_commands
-from penstock.wire.numbers import millionths
+from penstock.wire.numbers import millionths, thousandths
 from penstock.wire.parsing import parse
 from penstock.wire.rendering import page_token, warnings, worker_event
 from penstock.wire.requests import (
@@ -68,6 +68,7 @@ async def register(call: Call) -> Answer:
         "capability_manifest": request.capability_manifest or {},
         "workflow_command_contracts": request.workflow_command_contracts or {},
         "max_concurrent_worker_sessions": request.max_concurrent_worker_sessions,
+        "max_activities_per_second": request.max_activities_per_second,
     }
     worker = await workers.register(
         call.house,
@@ -88,6 +89,7 @@ async def register(call: Call) -> Answer:
             process_metrics=request.process_metrics,
             heartbeat_interval_s=_whole(request.heartbeat_interval_seconds),
             activities_per_second_micro=_conveyed(request),
+            activities_burst_ms=_burst_ms(request),
         ),
     )
     return Answer({"worker_id": worker.worker_id, "registered": True} | _liveness(call), 201)
@@ -104,6 +106,7 @@ async def heartbeat(call: Call) -> Answer:
             request.process_metrics,
             _whole(request.heartbeat_interval_seconds),
             _conveyed(request),
+            _burst_ms(request),
             (request.max_concurrent_workflow_tasks, request.max_concurrent_activity_tasks),
         )
     except PenstockError as refusal:
@@ -130,6 +133,11 @@ def _conveyed(request: RegisterWorker | HeartbeatWorker | PollTasks) -> int | No
     return None if rate is None else millionths(rate)
 
 
+def _burst_ms(request: RegisterWorker | HeartbeatWorker | PollTasks) -> int | None:
+    burst_s = request.queue_rate_burst_seconds
+    return None if burst_s is None else thousandths(burst_s)
+
+
 async def poll_workflow_tasks(call: Call) -> Answer:
     return await _poll(call, TaskKind.WORKFLOW)
 
@@ -152,6 +160,7 @@ async def _poll(call: Call, kind: TaskKind) -> Answer:
         tasks_max=request.max_tasks or 1,
         history_page=request.history_page_size or HISTORY_PAGE_DEFAULT,
         activities_per_second_micro=_conveyed(request) if kind is TaskKind.ACTIVITY else None,
+        activities_burst_ms=_burst_ms(request),
         claim_lease_ms=request.claim_lease_ms if kind is TaskKind.ACTIVITY else None,
     )
     wait_ms = min(wait_ms, polls.poll_timeout_ms_max)

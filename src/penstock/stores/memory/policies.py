@@ -9,8 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from penstock.core.conveying import WorkerRate
 from penstock.core.model import QueueId
-from penstock.core.policies import KeySettings, KeyState, Policy, PolicyChange, WorkerRate
+from penstock.core.policies import KeySettings, KeyState, Policy, PolicyChange
 from penstock.core.rates import NANO_PER_MS
 from penstock.core.scheduling.fairness import Place, rank
 from penstock.core.windows import Counts

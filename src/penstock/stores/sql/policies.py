@@ -8,8 +8,9 @@ from functools import lru_cache
 import msgspec
 
 from penstock.core import windows
+from penstock.core.conveying import WorkerRate
 from penstock.core.model import QueueId
-from penstock.core.policies import NO_POLICY, KeySettings, KeyState, Policy, PolicyChange, WorkerRate
+from penstock.core.policies import NO_POLICY, KeySettings, KeyState, Policy, PolicyChange
 from penstock.core.rates import NANO_PER_MS
 from penstock.core.scheduling.fairness import Place
 from penstock.core.windows import Counts
@@ -55,8 +56,20 @@ class SqlPolicies:
         self._session.record("save_policy", queue_id, msgspec.json.encode(policy).decode())
 
     def save_worker_rate(self, queue_id: QueueId, rate: WorkerRate | None) -> None:
-        values = (None, None, None) if rate is None else (rate.micro, rate.worker_id, rate.at_ms)
-        self._session.record("save_worker_rate", queue_id, *values)
+        if rate is None:
+            self._session.record("save_worker_rate", queue_id, *[None] * 6)
+            return
+        conflict = None if rate.conflict is None else msgspec.json.encode(rate.conflict).decode()
+        self._session.record(
+            "save_worker_rate",
+            queue_id,
+            rate.micro,
+            rate.worker_id,
+            rate.at_ms,
+            rate.until_ms,
+            rate.burst_ms,
+            conflict,
+        )
 
     def save_key(self, queue_id: QueueId, settings: KeySettings) -> None:
         at_ms = None if settings.says_nothing else settings.at_ms

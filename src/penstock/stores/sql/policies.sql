@@ -66,8 +66,9 @@ SELECT 1, t.queue_id, t.key FROM keys t
 UPDATE queues SET policy = q.policy FROM {rows} WHERE queues.queue_id = q.queue_id;
 
 -- name: save_worker_rate
--- takes: queue_id bigint, micro bigint, worker_id text, at_ms bigint
-UPDATE queues SET worker_rate_micro = q.micro, worker_rate_by = q.worker_id, worker_rate_at_ms = q.at_ms
+-- takes: queue_id bigint, micro bigint, worker_id text, at_ms bigint, until_ms bigint, burst_ms bigint, conflict text
+UPDATE queues SET worker_rate_micro = q.micro, worker_rate_by = q.worker_id, worker_rate_at_ms = q.at_ms,
+       worker_rate_until_ms = q.until_ms, worker_rate_burst_ms = q.burst_ms, worker_rate_conflict = q.conflict
   FROM {rows} WHERE queues.queue_id = q.queue_id;
 
 -- name: settle_queue

@@ -1,6 +1,6 @@
 -- columns: queue
 --   queue_id, namespace, name, kind, paused, policy, worker_rate_micro, worker_rate_by, worker_rate_at_ms,
---   paid_until_ns, aging_turn, dispatched, stamp
+--   paid_until_ns, aging_turn, dispatched, stamp, worker_rate_until_ms, worker_rate_burst_ms, worker_rate_conflict
 
 -- columns: lane
 --   level, key, tag, weight_milli, wanted_milli, count, place, override_milli, rank, open_at_ms, base

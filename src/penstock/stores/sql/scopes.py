@@ -9,8 +9,9 @@ import msgspec
 
 from penstock.core import windows
 from penstock.core.admission import NO_ADMISSION, Admission, Declaration, LineLimits, ScopeRow
+from penstock.core.conveying import RateConflict, WorkerRate
 from penstock.core.model import Queue, QueueId, Task, TaskKind
-from penstock.core.policies import Policy, PolicyChange, WorkerRate
+from penstock.core.policies import Policy, PolicyChange
 from penstock.core.scheduling.gates import ScopeState
 from penstock.stores.sql.known import Known
 from penstock.stores.sql.policies import policy_of
@@ -199,10 +200,16 @@ def _state(row: Row) -> ScopeState:
     )
 
 
+def _conflict_of(text: str | None) -> RateConflict | None:
+    return None if text is None else msgspec.json.decode(text, type=RateConflict)
+
+
 def queue_of(row: Row, admission: Admission, now_ms: int) -> Queue:
     _, queue_id, namespace, name, kind, paused, policy, micro, worker_id, at_ms, paid, turn = row[:12]
-    dispatched, _, fair = row[12:15]
-    conveyed = None if micro is None else WorkerRate(micro, worker_id, at_ms)
+    dispatched, _, until_ms, burst_ms, conflict, fair = row[12:18]
+    conveyed = None
+    if micro is not None:
+        conveyed = WorkerRate(micro, worker_id, at_ms, until_ms, burst_ms, _conflict_of(conflict))
     settings = policy_of(policy)
     limits: LineLimits = admission.of(namespace, name, kind, settings, now_ms)
     return Queue(

@@ -1,0 +1,80 @@
+"""Workers say how many activities their queue may hand out per second; whoever speaks last is heard."""
+
+from __future__ import annotations
+
+import structlog
+
+from penstock.core import conveying
+from penstock.core.conveying import RateConflict, Word
+from penstock.core.model import Queue, TaskKind
+from penstock.core.rates import MICRO
+from penstock.core.scheduling.cohorts import is_stale
+from penstock.engine.house import House
+from penstock.engine.policies import line
+from penstock.ports.store import Line, Tx
+from penstock.ports.wakeups import queue_bell
+
+log = structlog.get_logger("penstock.conveying")
+
+
+async def convey(house: House, namespace: str, name: str, word: Word) -> None:
+    """Keep what a worker says of its queue, if it is something new or would lapse soon.
+
+    Workers repeat themselves with every poll, so nothing is locked for what is known.
+    """
+    holds_ms = house.settings.polls.queue_rate_ttl_ms
+
+    async def is_known(tx: Tx) -> bool:
+        known = (await line(tx, namespace, name, TaskKind.ACTIVITY)).worker_rate
+        return conveying.is_known(known, word, tx.now_ms, holds_ms)
+
+    async def operation(tx: Tx) -> RateConflict | None:
+        found = await tx.queues.ensure(namespace, name, TaskKind.ACTIVITY)
+        queue = await tx.queues.lock(found.queue_id)
+        assert queue is not None, "a queue that was made is there"
+        return await _hear(house, tx, queue, word, holds_ms)
+
+    if await house.store.read(is_known):
+        return
+    key = f"policy:{namespace}:{name}:{TaskKind.ACTIVITY}"
+    began = await house.store.transact(operation, key=key, line=Line.CHANGE)
+    if began is not None:
+        _tell(namespace, name, began)
+
+
+async def _hear(house: House, tx: Tx, queue: Queue, word: Word, holds_ms: int) -> RateConflict | None:
+    """Write a word down; says whether it begins a conflict."""
+    known = queue.worker_rate
+    if conveying.is_known(known, word, tx.now_ms, holds_ms):
+        return None
+    lives = await _rival_lives(house, tx, queue, word)
+    heard = conveying.heard(known, word, tx.now_ms, holds_ms, rival_lives=lives)
+    tx.policies.save_worker_rate(queue.queue_id, heard.rate)
+    if heard.is_change:
+        tx.wake(queue_bell(queue.queue_id))
+    return heard.began
+
+
+async def _rival_lives(house: House, tx: Tx, queue: Queue, word: Word) -> bool:
+    """Whether the worker that was heard before, and wants something else, is still there."""
+    known = queue.worker_rate
+    if known is None or not conveying.is_rival(known, word, tx.now_ms):
+        return False
+    rival = await tx.workers.get(queue.namespace, known.worker_id)
+    if rival is None or rival.task_queue != queue.name:
+        return False
+    return not is_stale(rival, tx.now_ms, house.settings.polls.worker_stale_after_ms)
+
+
+def _tell(namespace: str, name: str, conflict: RateConflict) -> None:
+    log.warning(
+        "queue.rate_conflict",
+        namespace=namespace,
+        task_queue=name,
+        worker_id=conflict.worker_id,
+        per_second=conflict.micro / MICRO,
+        other_worker_id=conflict.by,
+        other_per_second=conflict.by_micro / MICRO,
+        advice="Give all workers of the queue one max_task_queue_activities_per_second, or set the rate yourself "
+        f"with penstock task-queue set-rate {name}.",
+    )
