@@ -44,7 +44,7 @@ class Standing:
 
 
 def merge(queue: str | None, queue_source: str, stack: Sequence[Standing]) -> DispatchOptions:
-    """The options that a stack of layers makes, lowest first. `ValueError` if their retry policy cannot be."""
+    """The options that a stack of layers makes, lowest first."""
     values: dict[str, Any] = {}
     provenance = {"task_queue": queue_source}
     names: dict[str, None] = {}
@@ -69,8 +69,7 @@ def _policy(values: dict[str, Any], names: tuple[str, ...]) -> RetryPolicy:
     attempts = values["retry.maximum_attempts"]
     if longest == UNLIMITED:
         longest = max(NO_LONGEST_PAUSE, first)
-    if attempts == 1:
-        longest = max(longest, first)
+    longest = max(longest, first)  # code and file may contradict each other; a file alone was checked
     return RetryPolicy(
         initial_interval=first,
         backoff_coefficient=values["retry.backoff_coefficient"],

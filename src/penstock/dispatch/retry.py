@@ -13,6 +13,8 @@ FOR_EVER = 2_147_483_647
 """As many attempts as the wire can say."""
 PAUSES_MAX = 100
 """So many pauses are sent; the last one repeats."""
+PAUSE_MAX = timedelta(days=365)
+"""No pause on the wire is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ def _pauses_ms(initial: timedelta, coefficient: float, longest: timedelta, attem
     """Worked out once: most activities of a program share a policy or two."""
     pauses: list[int] = []
     pause = initial / timedelta(milliseconds=1)
-    most = longest / timedelta(milliseconds=1)
+    most = min(longest, PAUSE_MAX) / timedelta(milliseconds=1)
     while len(pauses) < min(PAUSES_MAX, (attempts or FOR_EVER) - 1):
         pauses.append(round(min(pause, most)))
         if pause >= most or coefficient == 1:

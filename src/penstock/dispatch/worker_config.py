@@ -78,7 +78,9 @@ class WorkerConfig:
         standings = [Standing("baseline", "baseline", self.baseline(), ("worker_config",))]
         if decorator is not None:
             standings.append(Standing("decorator", "decorator", decorator))
-        queue = self.resolve_queue(activity_name, routing_key)
+        queue = call_site.task_queue if call_site is not None else None
+        if queue is None:
+            queue = self.resolve_queue(activity_name, routing_key)
         if queue is None:
             queue = self.default_task_queue
         if queue_options is not None and (options := queue_options.get(queue)) is not None:

@@ -13,6 +13,7 @@ from penstock.sdk.batches import BatchPreview, BatchResult
 from penstock.sdk.connecting import ConnectOptions
 from penstock.sdk.converting import DEFAULT, DataConverter
 from penstock.sdk.descriptions import ActivityExecutionDescription, WorkflowExecution, WorkflowExecutionCount
+from penstock.sdk.dispatching import Dispatch, InForce, in_force
 from penstock.sdk.failures import ServerRefused, Unreachable
 from penstock.sdk.handles import ActivityHandle, Reach, WorkflowHandle, WorkflowUpdateHandle
 from penstock.sdk.naming import UNSET, signal_named, workflow_named
@@ -46,9 +47,11 @@ class Client:
         namespace: str,
         data_converter: DataConverter = DEFAULT,
         interceptors: Sequence[ClientInterceptor] = (),
+        dispatch: Dispatch | None = None,
     ) -> None:
         """Most callers want `Client.connect`."""
         self.interceptors = tuple(interceptors)
+        self.dispatch: InForce = in_force(dispatch)
         outbound = chain(self.interceptors, Wire(transport, data_converter))
         self._reach = Reach(transport, outbound, data_converter, namespace)
 
@@ -68,11 +71,13 @@ class Client:
         insecure: bool | None = None,
         retry_for: timedelta = timedelta(seconds=30),
         lazy: bool = False,
+        dispatch: Dispatch | None = None,
     ) -> Self:
         """Connect to a server: the one given, else that of the environment, of a profile, or of this machine.
 
         Asks the server what it is, and raises `Unreachable` if it is away or no Penstock server; `lazy` leaves
         that to the first call. `retry_for` is how long each request is tried again while the server is away.
+        `dispatch` gives starts the budgets that they leave out, and is that of workers which are made with the client.
         """
         options = ConnectOptions.resolve(
             url=url,
@@ -98,6 +103,7 @@ class Client:
             namespace=options.namespace,
             data_converter=data_converter,
             interceptors=interceptors,
+            dispatch=dispatch,
         )
         if not lazy:
             try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from penstock.sdk.activities.defaults import NONE, Defaults
 from penstock.sdk.activities.definition import ActivityDefinition
+from penstock.sdk.activities.routing import checked_key
 from penstock.sdk.definitions import Parameters, definition_of, handler_of, parameters_of
 
 
@@ -34,6 +36,18 @@ class Called:
     takes: str | None = None
     parameters: Sequence[tuple[str, Any]] = ()
     """Names with their type hints, where they are known."""
+    definition: ActivityDefinition | None = None
+    """Of an activity that is named by its function."""
+
+    @property
+    def defaults(self) -> Defaults:
+        return NONE if self.definition is None else self.definition.defaults
+
+    def routing_key(self, given: Sequence[Any], said: Mapping[str, Any]) -> str | None:
+        """What decides where it goes: what the call says, else what the arguments give. Raises `RoutingKeyError`."""
+        if "routing_key" in said:
+            return checked_key(said["routing_key"], f'{self.kind} "{self.name}"')
+        return None if self.definition is None else self.definition.routing_key(given)
 
     def arguments(self, arg: Any, args: Sequence[Any]) -> list[Any]:
         """The arguments of a call. What the code cannot take for sure is refused here, not on a worker."""
@@ -94,6 +108,7 @@ def activity_named(activity: object) -> Called:
         most,
         _takes(found.parameters, least),
         tuple(zip(found.parameters, found.arg_types, strict=True)),
+        found,
     )
 
 

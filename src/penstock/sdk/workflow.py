@@ -14,12 +14,14 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any, Generic, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
+from penstock.dispatch import DispatchConfig
 from penstock.sdk import definitions
 from penstock.sdk.converting import DEFAULT as PLAIN
 from penstock.sdk.definitions import Handler
+from penstock.sdk.dispatching import Dispatch, in_force, resolved
 from penstock.sdk.naming import UNSET, Called, activity_named, signal_named, workflow_named
 from penstock.sdk.priority import Priority
 from penstock.sdk.replay.continuing import ContinueAsNewError
@@ -437,14 +439,10 @@ class ActivityOptions(TypedDict, total=False):
     summary: str | None
     """Shown to people who read the history."""
     priority: Priority | None
-
-
-_CLOCKS = (
-    "schedule_to_close_timeout",
-    "schedule_to_start_timeout",
-    "start_to_close_timeout",
-    "heartbeat_timeout",
-)
+    routing_key: str | Enum | None
+    """What decides where it goes; None: nothing does. Left out: what its definition says of its arguments."""
+    dispatch: Dispatch | None
+    """None: the configuration of the worker has no say in this call."""
 
 
 def _abandon(future: StepFuture[Any]) -> bool:
@@ -482,21 +480,30 @@ def start_activity(
 ) -> ActivityHandle[Any]:
     """Start an activity and go on; await the handle for its result.
 
-    It is tried again, for ever unless `retry_policy` says otherwise. Without `task_queue` it goes to the queue of the
-    workflow. `summary` is shown to people who read the history.
+    Where it goes and how it is tried is what the worker's dispatch configuration, its definition and the call say of
+    it, the last word on each wins; `dispatch=None` leaves the configuration out. Where nobody says anything, it goes to
+    the queue of the workflow and is tried again for ever. `summary` is shown to people who read the history.
     """
     _check_options("start_activity", options, ActivityOptions)
     runtime = current()
     called = activity_named(activity)
     arguments = called.arguments(arg, options.get("args", ()))
+    routing_key = called.routing_key(arguments, options)
+    config = _configuration(runtime, options)
+    how_sent = resolved(called.name, routing_key, options, called.defaults, config)
     body: dict[str, Any] = {
         "activity_type": called.name,
         "arguments": runtime.converter.encode_arguments(arguments, f'activity "{called.name}"'),
-        "retry_policy": (options.get("retry_policy") or RetryPolicy()).on_the_wire(),
-        **_timeouts({name: options.get(name) for name in _CLOCKS}),
+        "retry_policy": (how_sent.retry_policy or RetryPolicy()).on_the_wire(),
+        **_timeouts(how_sent.clocks),
         **(options.get("priority") or Priority()).on_the_wire(),
     }
-    said = {"queue": options.get("task_queue"), "summary": options.get("summary")}
+    said = {
+        "queue": how_sent.task_queue,
+        "summary": options.get("summary"),
+        "routing_key": routing_key,
+        "dispatch": how_sent.told,
+    }
     body |= {name: value for name, value in said.items() if value is not None}
     how = ActivityCancellationType(options.get("cancellation_type", ActivityCancellationType.TRY_CANCEL))
     abandoned = how is ActivityCancellationType.ABANDON
@@ -508,9 +515,18 @@ def start_activity(
         give_up=_abandon if abandoned else None,
         future=ActivityHandle,
     )
+    handle.command.trace = how_sent.trace
     given = options.get("result_type")
     handle.result_type = called.result_type if given is None else given
     return handle
+
+
+def _configuration(runtime: Runtime, options: ActivityOptions) -> DispatchConfig | None:
+    """What the call names, else that of the worker; none in replay, where the history has what was chosen."""
+    if "dispatch" not in options:
+        return runtime.dispatch()
+    named = in_force(options["dispatch"])()
+    return None if runtime.is_replaying else named
 
 
 def _check_options(function: str, options: Mapping[str, Any], known: Any) -> None:
@@ -564,10 +580,12 @@ def start_local_activity(
     called = activity_named(activity)
     arguments = called.arguments(arg, args)
     envelope = runtime.converter.encode_arguments(arguments, f'activity "{called.name}"')
+    defaults = called.defaults
+    whole = schedule_to_close_timeout or defaults.schedule_to_close_timeout
     options = {
-        "retry_policy": retry_policy or RetryPolicy(),
-        "schedule_to_close_timeout": schedule_to_close_timeout or LOCAL_LASTS_MAX,
-        "start_to_close_timeout": start_to_close_timeout,
+        "retry_policy": retry_policy or defaults.retry_policy or RetryPolicy(),
+        "schedule_to_close_timeout": whole or LOCAL_LASTS_MAX,
+        "start_to_close_timeout": start_to_close_timeout or defaults.start_to_close_timeout,
         "summary": summary,
     }
     hint = called.result_type if result_type is None else result_type

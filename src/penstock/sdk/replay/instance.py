@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.sdk.converting import DataConverter
 from penstock.sdk.definitions import WorkflowDefinition
+from penstock.sdk.dispatching import InForce, no_configuration
 from penstock.sdk.failures import failure_fields
 from penstock.sdk.replay import events as named
 from penstock.sdk.replay.continuing import ContinueAsNewError
@@ -69,6 +70,7 @@ class WorkflowRun:
         is_guarded: bool = True,
         stuck_after_s: float | None = STUCK_AFTER_S,
         interceptors: Sequence[Any] = (),
+        dispatch: InForce = no_configuration,
     ) -> None:
         self._definition = definition
         self._place = place
@@ -76,6 +78,7 @@ class WorkflowRun:
         self._is_guarded = is_guarded and definition.is_guarded
         self._stuck_after_s = stuck_after_s
         self._interceptors = tuple(interceptors)
+        self._dispatch = dispatch
         self._runtime: Runtime | None = None
         self._handlers: Handlers | None = None
         self._main: asyncio.Task[Any] | None = None
@@ -267,7 +270,7 @@ class WorkflowRun:
         if started is None:
             raise WorkflowTaskError("the history does not begin with the start of the run")
         info = info_of(self._place, started)
-        runtime = self._runtime = Runtime(info, self._converter, LOG)
+        runtime = self._runtime = Runtime(info, self._converter, LOG, self._dispatch)
         runtime.known_patches |= self._patches_ahead
         runtime.set_now(started.at)
         runtime.loop.on_error = self._note_error
@@ -380,6 +383,7 @@ class WorkflowRun:
             )
         local, runtime.local = runtime.local, []
         self._number(self._sent)
+        self._trace(self._sent)
         return Activation([each.on_the_wire() for each in self._sent], local, self._closed)
 
     def _number(self, commands: Sequence[Command]) -> None:
@@ -389,6 +393,13 @@ class WorkflowRun:
             if command.kind in NUMBERED:
                 step += 1
                 self._live().confirm(command, step)
+
+    def _trace(self, commands: Sequence[Command]) -> None:
+        """Each is told of once: when the code has done all it can, and what it asks for is sent."""
+        for command in commands:
+            if command.trace is not None:
+                command.trace()
+                command.trace = None
 
     @watched
     def close(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from penstock.sdk.converting import DEFAULT, DataConverter
 from penstock.sdk.definitions import DefinitionError, WorkflowDefinition
 from penstock.sdk.descriptions import WorkflowHistory
+from penstock.sdk.dispatching import Dispatch, in_force
 from penstock.sdk.priority import Priority, priority_in
 from penstock.sdk.replay.events import STARTED
 from penstock.sdk.replay.info import Place
@@ -111,11 +112,14 @@ class Replayer:
         *,
         workflows: Sequence[type],
         data_converter: DataConverter = DEFAULT,
+        dispatch: Dispatch | None = None,
     ) -> None:
+        """`dispatch` is for what the code would ask for beyond a history; what was recorded is never compared."""
         self._definitions = {each.name: each for each in map(WorkflowDefinition.of, workflows)}
         if len(self._definitions) < len(workflows):
             raise DefinitionError("Two of these workflows have the same name.")
         self._converter = data_converter
+        self._dispatch = in_force(dispatch)
 
     def replay(self, history: History | Readable) -> ReplayResult:
         """Replay one history; the result says where code and history part."""
@@ -162,7 +166,7 @@ class Replayer:
             workflow_type=history.type,
             priority=history.priority,
         )
-        return WorkflowRun(definition, place, self._converter)
+        return WorkflowRun(definition, place, self._converter, dispatch=self._dispatch)
 
 
 _CLOSED = frozenset(

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from penstock.dispatch import DispatchConfig
 from penstock.sdk.converting import DataConverter
+from penstock.sdk.dispatching import InForce, no_configuration
 from penstock.sdk.failures import error_from
 from penstock.sdk.replay.events import DEPRECATED, PATCHED, Event
 from penstock.sdk.replay.info import Info
@@ -55,10 +57,17 @@ class _Condition:
 class Runtime:
     """One run in memory, seen from its code."""
 
-    def __init__(self, info: Info, converter: DataConverter, logger: logging.Logger) -> None:
+    def __init__(
+        self,
+        info: Info,
+        converter: DataConverter,
+        logger: logging.Logger,
+        dispatch: InForce = no_configuration,
+    ) -> None:
         self.info = info
         self.converter = converter
         self.log = logger
+        self._dispatch = dispatch
         self.loop = WorkflowLoop(self)  # type: ignore[abstract]
         self.now = info.start_time
         self.is_replaying = False
@@ -100,6 +109,12 @@ class Runtime:
     def uuid4(self) -> uuid.UUID:
         self.check_writable("workflow.uuid4()")
         return uuid.UUID(int=self.random.getrandbits(128), version=4)
+
+    # ── dispatch ────────────────────────────────────────────────────────────────────────────────────────
+
+    def dispatch(self) -> DispatchConfig | None:
+        """The configuration by which activities are dispatched now. Replay needs none: history has what was chosen."""
+        return None if self.is_replaying else self._dispatch()
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────────
 

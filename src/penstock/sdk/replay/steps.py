@@ -70,6 +70,8 @@ class Command:
     """Whether it was sent, or found in the history."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What an event must repeat so that it is the event of this command."""
+    trace: Callable[[], None] | None = None
+    """Says in the log where its options come from, once it is sent."""
 
     def on_the_wire(self) -> dict[str, Any]:
         said = {"type": self.kind.value, **self.body}

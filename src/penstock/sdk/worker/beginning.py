@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.sdk.converting import DataConverter
+from penstock.sdk.dispatching import InForce
 from penstock.sdk.priority import priority_in
 from penstock.sdk.replay.info import Place
 from penstock.sdk.replay.instance import WorkflowRun
@@ -23,6 +24,7 @@ def beginning(
     converter: DataConverter,
     namespace: str,
     interceptors: Sequence[Any],
+    dispatch: InForce,
 ) -> Beginning:
     stuck_after_s = None if options.debug_mode else options.task_timeout.total_seconds()
 
@@ -33,6 +35,7 @@ def beginning(
             converter,
             stuck_after_s=stuck_after_s,
             interceptors=interceptors,
+            dispatch=dispatch,
         )
 
     return begin

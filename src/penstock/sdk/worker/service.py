@@ -10,6 +10,7 @@ from typing import Any
 from penstock.sdk.activities.info import WorkerFacts
 from penstock.sdk.activities.runner import ActivityRunner
 from penstock.sdk.client import Client
+from penstock.sdk.dispatching import InForce, no_configuration
 from penstock.sdk.replay.instance import WorkflowRun
 from penstock.sdk.worker import metrics as names
 from penstock.sdk.worker.activity_tasks import ActivityTasks
@@ -55,6 +56,7 @@ class Service:
         executor: ThreadPoolExecutor | None,
         interceptors: Sequence[Any],
         metrics: WorkerMetrics,
+        dispatch: InForce = no_configuration,
     ) -> None:
         self._registry, self._options, self._metrics = registry, options, metrics
         converter = client.data_converter
@@ -83,7 +85,7 @@ class Service:
             clock=getattr(client.transport, "clock", None),
         )
         self._cache: RunCache[WorkflowRun] = RunCache(options.max_cached_workflows, WorkflowRun.close)
-        begin = beginning(registry, options, converter, client.namespace, interceptors)
+        begin = beginning(registry, options, converter, client.namespace, interceptors, dispatch)
         local = LocalActivities(
             self._runner, Slots(options.max_concurrent_local_activities), client.namespace
         )
@@ -114,6 +116,7 @@ class Service:
                 for kind, slots in (("workflow", self._workflow_slots), ("activity", self._activity_slots))
                 if not slots.total
             ),
+            repeated=conveyed(options),
         )
         self._keeping: asyncio.Task[None] | None = None
         self._registered = False

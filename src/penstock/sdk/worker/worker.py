@@ -11,8 +11,10 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
+from penstock.dispatch import DispatchConfig
 from penstock.sdk.activities.processes import StartMethod
 from penstock.sdk.client import Client
+from penstock.sdk.dispatching import Dispatch, in_force
 from penstock.sdk.worker import process
 from penstock.sdk.worker.metrics import Unheard, WorkerMetrics
 from penstock.sdk.worker.options import WorkerOptions
@@ -21,6 +23,7 @@ from penstock.sdk.worker.service import Service
 from penstock.sdk.worker.trouble import log
 
 NAME_MAX = 255
+TASK_TIMEOUT = timedelta(seconds=2)
 
 
 class Worker:
@@ -46,10 +49,11 @@ class Worker:
         sticky_queue_schedule_to_start_timeout: timedelta = timedelta(seconds=10),
         max_activities_per_second: float | None = None,
         max_task_queue_activities_per_second: float | None = None,
+        queue_rate_burst_seconds: float | None = None,
         default_heartbeat_throttle_interval: timedelta = timedelta(seconds=30),
         max_heartbeat_throttle_interval: timedelta = timedelta(seconds=60),
         graceful_shutdown_timeout: timedelta = timedelta(0),
-        auto_heartbeat: bool | timedelta = False,
+        auto_heartbeat: bool | timedelta | None = None,
         process_slots: int | None = None,
         process_start_method: StartMethod = "spawn",
         process_recycle_after: int | None = None,
@@ -58,14 +62,21 @@ class Worker:
         activity_executor: ThreadPoolExecutor | None = None,
         interceptors: Sequence[Any] = (),
         metrics: WorkerMetrics | None = None,
-        task_timeout: timedelta = timedelta(seconds=2),
+        task_timeout: timedelta | None = None,
         debug_mode: bool = False,
         on_fatal_error: Callable[[BaseException], Awaitable[None]] | None = None,
+        dispatch: Dispatch | None = None,
     ) -> None:
+        """`dispatch` says where the activities of its workflows go, and how; unless given, it is the client's.
+
+        It also gives what is left out here of `auto_heartbeat`, `task_timeout` and the rate cap of the task queue.
+        """
         self.task_queue = _name("task_queue", task_queue)
         self.build_id = None if build_id is None else _name("build_id", build_id)
         self.identity = _name("identity", identity or f"{process.identity()}-{secrets.token_hex(4)}")
         self._registry = Registry(workflows, activities)
+        self._dispatch = client.dispatch if dispatch is None else in_force(dispatch)
+        config = self._dispatch()
         self._options = WorkerOptions(
             max_concurrent_workflow_tasks=max_concurrent_workflow_tasks,
             max_concurrent_activity_tasks=_one_of(max_concurrent_activity_tasks, max_concurrent_activities),
@@ -75,15 +86,18 @@ class Worker:
             max_cached_workflows=max_cached_workflows,
             sticky_queue_schedule_to_start_timeout=sticky_queue_schedule_to_start_timeout,
             max_activities_per_second=max_activities_per_second,
-            max_task_queue_activities_per_second=max_task_queue_activities_per_second,
+            max_task_queue_activities_per_second=_queue_cap(
+                max_task_queue_activities_per_second, config, task_queue
+            ),
+            queue_rate_burst_seconds=_burst_seconds(queue_rate_burst_seconds, config),
             default_heartbeat_throttle_interval=default_heartbeat_throttle_interval,
             max_heartbeat_throttle_interval=max_heartbeat_throttle_interval,
             graceful_shutdown_timeout=graceful_shutdown_timeout,
-            auto_heartbeat=auto_heartbeat,
+            auto_heartbeat=_auto_heartbeat(auto_heartbeat, config),
             process_slots=process_slots,
             process_start_method=process_start_method,
             process_recycle_after=process_recycle_after,
-            task_timeout=task_timeout,
+            task_timeout=_task_timeout(task_timeout, config),
             debug_mode=debug_mode,
         )
         _check_room(self._registry, self._options)
@@ -141,6 +155,7 @@ class Worker:
             executor=self._executor,
             interceptors=self._interceptors,
             metrics=self._metrics,
+            dispatch=self._dispatch,
         )
         if await service.open(self._stop):
             log.info("%r takes tasks", self)
@@ -215,6 +230,25 @@ def _one_of(tasks: int | None, alias: int | None) -> int:
         )
     given = alias if tasks is None else tasks
     return 100 if given is None else given
+
+
+def _auto_heartbeat(given: bool | timedelta | None, config: DispatchConfig | None) -> bool | timedelta:
+    if given is not None:
+        return given
+    return config is not None and config.auto_heartbeat
+
+
+def _task_timeout(given: timedelta | None, config: DispatchConfig | None) -> timedelta:
+    configured = None if config is None else config.worker_config.task_timeout
+    return given or configured or TASK_TIMEOUT
+
+
+def _queue_cap(given: float | None, config: DispatchConfig | None, task_queue: str) -> float | None:
+    return given if given is not None or config is None else config.queue_cap(task_queue)
+
+
+def _burst_seconds(given: float | None, config: DispatchConfig | None) -> float | None:
+    return given if given is not None or config is None else config.queue_rate_burst_seconds
 
 
 def _name(what: str, text: object) -> str:
