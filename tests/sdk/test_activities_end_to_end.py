@@ -124,7 +124,7 @@ async def test_the_death_of_a_process_is_told_to_who_waits(client):
             await client.execute_activity(these.die, "kill", id=new_id(), task_queue=QUEUE, retry_policy=once)
     cause = ended.value.cause
     assert isinstance(cause, ApplicationError)
-    assert cause.type == "ProcessDied"
+    assert cause.type == "WORKER_CRASHED"
     assert signal.SIGKILL.name in cause.message
 
 

@@ -75,7 +75,7 @@ async def test_a_process_that_dies_fails_its_own_task_and_the_slot_gets_a_new_on
         before = value(await runner.run(a_task("own_pid")))
         died = failure(await runner.run(a_task("die", how)))
         after = value(await runner.run(a_task("own_pid")))
-    assert died["type"] == "ProcessDied"
+    assert died["type"] == "WORKER_CRASHED"
     assert died["message"] == f'The process of activity "die" died: {told}'
     assert not died["non_retryable"]
     assert before != after
@@ -95,11 +95,11 @@ async def test_a_process_that_is_killed_from_outside_hurts_nobody_else():
         await server.heard(2)
         pids = dict(server.told)
         os.kill(pids["a"], signal.SIGKILL)
-        assert failure(await tasks[0])["type"] == "ProcessDied"
+        assert failure(await tasks[0])["type"] == "WORKER_CRASHED"
         assert not tasks[1].done()
         assert not is_gone(pids["b"])
         os.kill(pids["b"], signal.SIGKILL)
-        assert failure(await tasks[1])["type"] == "ProcessDied"
+        assert failure(await tasks[1])["type"] == "WORKER_CRASHED"
 
 
 async def test_a_process_that_died_while_it_was_idle_is_replaced_unseen():

@@ -16,6 +16,8 @@ _AROUND: Final = ("penstock.sdk.activities.", "concurrent.futures.", "asyncio.")
 
 Dropped = Literal["lease_lost", "worker_shutdown"]
 WORKER_SHUTDOWN: Final = "worker_shutdown"
+WORKER_CRASHED: Final = "WORKER_CRASHED"
+"""The type of the failure of a task whose process died; retry policies may name it."""
 
 
 class RemoteFailure(ApplicationError):
@@ -30,7 +32,7 @@ class ProcessDied(ApplicationError):
     """The process ended before the function did."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, type="ProcessDied")
+        super().__init__(message, type=WORKER_CRASHED)
 
 
 class UnfitArguments(ApplicationError):

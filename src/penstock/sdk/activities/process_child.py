@@ -17,6 +17,8 @@ from penstock.sdk.activities.context import CURRENT, ActivityContext
 from penstock.sdk.activities.definition import ActivityDefinition
 from penstock.sdk.activities.info import ActivityInfo
 from penstock.sdk.activities.interruption import Interruption
+from penstock.sdk.activities.loop_call import LoopCall
+from penstock.sdk.activities.memory import memory_bytes
 from penstock.sdk.activities.outcomes import decoded_arguments, encoded_result, failure_told
 from penstock.sdk.activities.raw import RawValue
 from penstock.sdk.converting import DataConverter
@@ -35,6 +37,13 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Preparation:
+    """What a process imports before its first job, so that the job need not wait for it."""
+
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """How the function ended: a result, or a failure."""
 
@@ -42,6 +51,8 @@ class Answer:
     failure: dict[str, Any] | None
     cancelled: bool
     cost: int | None
+    memory_bytes: int | None = None
+    """What the process holds after it."""
 
 
 def main(connection: Connection, converter: DataConverter, level: int) -> None:
@@ -58,7 +69,7 @@ class Child:
     def __init__(self, connection: Connection, converter: DataConverter) -> None:
         self._connection, self._converter = connection, converter
         self._sending = threading.RLock()
-        self._jobs: queue.SimpleQueue[tuple[Job, ActivityContext] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Job, ActivityContext] | Preparation | None] = queue.SimpleQueue()
         self._contexts: dict[int, ActivityContext] = {}
         self._definitions: dict[str, ActivityDefinition] = {}
 
@@ -77,11 +88,16 @@ class Child:
                     self._cancel(self._contexts[value])
                 case "shutdown" if value in self._contexts:
                     self._contexts[value].worker_shutdown.set()
+                case "prepare":
+                    self._jobs.put(value)
                 case "end":
                     self._jobs.put(None)
 
     def serve(self) -> None:
         while (asked := self._jobs.get()) is not None:
+            if isinstance(asked, Preparation):
+                _prepare(asked)
+                continue
             job, context = asked
             self.send("began", job.number)
             answer = self._answer(job, context)
@@ -111,25 +127,47 @@ class Child:
         token = CURRENT.set(context)
         try:
             result = self._result(job, context)
-            return Answer(result, None, cancelled=False, cost=context.cost)
+            return Answer(result, None, cancelled=False, cost=context.cost, memory_bytes=memory_bytes())
         except BaseException as error:
             failure = failure_told(error, self._converter)
-            return Answer(None, failure, is_cancelled_exception(error), context.cost)
+            return Answer(None, failure, is_cancelled_exception(error), context.cost, memory_bytes())
         finally:
             CURRENT.reset(token)
 
     def _result(self, job: Job, context: ActivityContext) -> dict[str, str]:
         definition = self._definition(job.target)
+        if definition.kind == "async":
+            context.interruption = self._loop_call(context)
         values = decoded_arguments(definition, job.arguments, self._converter)
         arguments = [[RawValue(each, self._converter) for each in values]] if definition.dynamic else values
-        assert context.interruption is not None
-        value = context.interruption.run(lambda: definition.fn(*arguments))
+        interruption = context.interruption
+        assert interruption is not None
+        if isinstance(interruption, LoopCall):
+            value = interruption.run_async(lambda: definition.fn(*arguments))
+        else:
+            value = interruption.run(lambda: definition.fn(*arguments))
         return encoded_result(definition, value, self._converter)
+
+    def _loop_call(self, context: ActivityContext) -> LoopCall:
+        """How an async function is reached; a cancellation that came before is not forgotten."""
+        call = LoopCall()
+        if context.cancelled.is_set():
+            call.interrupt()
+        return call
 
     def _definition(self, target: str) -> ActivityDefinition:
         if target not in self._definitions:
             self._definitions[target] = ActivityDefinition.must_be(found_at(target))
         return self._definitions[target]
+
+
+def _prepare(asked: Preparation) -> None:
+    """What cannot be imported is told by the first job that needs it."""
+    for module in asked.modules:
+        try:
+            importlib.import_module(module)
+        except Exception:
+            logging.getLogger(__name__).warning("%s cannot be imported here", module, exc_info=True)
 
 
 class _Forwarding(logging.Handler):

@@ -16,7 +16,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from penstock.sdk.activities.process_child import Answer, Job, main
+from penstock.sdk.activities.process_child import Answer, Job, Preparation, main
 from penstock.sdk.converting import DataConverter
 
 LINGER_S = 5.0
@@ -65,10 +65,13 @@ class ProcessSlot:
         converter: DataConverter,
         *,
         recycle_after: int | None,
+        recycle_over_bytes: int | None = None,
         name: str = "activity-process",
     ) -> None:
         self._start_method, self._converter, self._recycle_after = context, converter, recycle_after
+        self._recycle_over_bytes = recycle_over_bytes
         self._name = name
+        self._preparation: Preparation | None = None
         self._orders: deque[Callable[[], None]] = deque()
         self._bell, self._ringer = socket.socketpair()
         self._process: BaseProcess | None = None
@@ -91,6 +94,15 @@ class ProcessSlot:
         asked = _Asked(job, beat, Future())
         self._order(lambda: self._begin(asked))
         return asked.future
+
+    def prepare(self, preparation: Preparation) -> None:
+        """Have a process ready before there is a job, and again after each that has ended."""
+
+        def order() -> None:
+            self._preparation = preparation
+            self._get_ready()
+
+        self._order(order)
 
     def tell(self, word: str, number: int) -> None:
         """Tell the process `cancel` or `shutdown` about a job."""
@@ -158,6 +170,15 @@ class ProcessSlot:
             return
         self._say("run", asked.job)
 
+    def _get_ready(self) -> None:
+        """Start the process ahead of its next job, if that is wanted."""
+        if self._preparation is None or self._process is not None or self._closing:
+            return
+        try:
+            self._start()
+        except Exception:
+            logging.getLogger(__name__).exception("A process for activities could not be started")
+
     def _start(self) -> None:
         ours, theirs = self._start_method.Pipe()
         level = logging.getLogger().getEffectiveLevel()
@@ -172,6 +193,8 @@ class ProcessSlot:
         finally:
             theirs.close()
         self._process, self._connection, self._listening, self._served = process, ours, True, 0
+        if self._preparation is not None:
+            self._say("prepare", self._preparation)
 
     def _say(self, word: str, value: Any) -> None:
         if self._connection is not None:
@@ -195,8 +218,19 @@ class ProcessSlot:
             case "done":
                 self._served += 1
                 self._ended(value)
-                if self._recycle_after is not None and self._served >= self._recycle_after:
+                if self._has_served_enough(value):
                     self._end()
+                    self._get_ready()
+
+    def _has_served_enough(self, answer: Answer) -> bool:
+        if self._recycle_after is not None and self._served >= self._recycle_after:
+            return True
+        most, now = self._recycle_over_bytes, answer.memory_bytes
+        if most is None or now is None or now <= most:
+            return False
+        told = "A process for activities holds %d MB after %d of them, and may hold %d: it is replaced"
+        logging.getLogger(__name__).info(told, now >> 20, self._served, most >> 20)
+        return True
 
     def _bury(self) -> None:
         """The process has ended by itself: hear its last words, then tell who waits for it."""
@@ -205,11 +239,15 @@ class ProcessSlot:
         fresh, code = self._served == 0, self._reap()
         asked = self._asked
         if asked is None:
+            if not fresh:
+                self._get_ready()
             return
         if not asked.began and not fresh and not self._closing:
             self._hand_over(asked)  # it died between two jobs, and this one was never seen
             return
         self._ended(Died(code, asked.began))
+        if asked.began:
+            self._get_ready()
 
     def _ended(self, how: Answer | Died) -> None:
         asked, self._asked = self._asked, None

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import multiprocessing
 import pickle
 import sys
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from multiprocessing import util as _before_ours  # noqa: F401 - what it does at exit must be registered first
 from typing import Any, Literal
 
-from penstock.sdk.activities.definition import ActivityDefinition
-from penstock.sdk.activities.process_child import found_at
+from penstock.sdk.activities.definition import MARK, ActivityDefinition
+from penstock.sdk.activities.process_child import Preparation, found_at
 from penstock.sdk.activities.process_slot import LINGER_S, ProcessSlot
 from penstock.sdk.converting import DataConverter
 
 StartMethod = Literal["spawn", "forkserver"]
 """A bare fork would copy locks that threads of the worker hold."""
 
+log = logging.getLogger(__name__)
 _LIVE: weakref.WeakSet[ProcessSlot] = weakref.WeakSet()
 
 
@@ -32,6 +35,7 @@ class Processes:
         *,
         method: StartMethod = "spawn",
         recycle_after: int | None = None,
+        recycle_over_bytes: int | None = None,
     ) -> None:
         if recycle_after is not None and recycle_after < 1:
             raise ValueError(
@@ -41,7 +45,8 @@ class Processes:
             raise ValueError(f'Processes are started by "spawn" or "forkserver", not {method!r}')
         self._context = multiprocessing.get_context(method)
         self._converter, self._recycle_after = converter, recycle_after
-        self._room = asyncio.Semaphore(most)
+        self._recycle_over_bytes = recycle_over_bytes
+        self._most, self._room = most, asyncio.Semaphore(most)
         self._free: list[ProcessSlot] = []
         self._all: list[ProcessSlot] = []
 
@@ -54,6 +59,14 @@ class Processes:
                 yield slot
             finally:
                 self._free.append(slot)
+
+    def prepare(self, targets: Iterable[str]) -> None:
+        """Start all processes now, with the modules of these targets imported, and have each replaced at once."""
+        modules = dict.fromkeys(target.partition(":")[0] for target in targets)
+        while len(self._all) < self._most:
+            self._free.append(self._new())
+        for each in self._all:
+            each.prepare(Preparation(tuple(modules)))
 
     def kill(self) -> None:
         for each in self._all:
@@ -73,6 +86,7 @@ class Processes:
             self._context,
             self._converter,
             recycle_after=self._recycle_after,
+            recycle_over_bytes=self._recycle_over_bytes,
             name=f"activity-process-{len(self._all) + 1}",
         )
         self._all.append(slot)
@@ -106,9 +120,28 @@ def target_of(definition: ActivityDefinition) -> str:
         found = found_at(target)
     except (ImportError, AttributeError) as error:
         raise TypeError(_unreachable(definition, f"{target} cannot be imported ({error})")) from error
-    if ActivityDefinition.of(found) != definition:
+    known = ActivityDefinition.of(found)
+    if known is None or replace(known, kind=definition.kind) != definition:
         raise TypeError(_unreachable(definition, f"{target} is something else"))
     return target
+
+
+def all_in_processes(definitions: Iterable[ActivityDefinition]) -> list[ActivityDefinition]:
+    """The same, to be run in processes; those that say otherwise, or that no process could import, stay as they are."""
+    return [_in_process(each) for each in definitions]
+
+
+def _in_process(definition: ActivityDefinition) -> ActivityDefinition:
+    mark = getattr(definition.fn, MARK, None)
+    if definition.kind == "process" or getattr(mark, "runs_in", None) == "thread":
+        return definition
+    moved = replace(definition, kind="process")
+    try:
+        target_of(moved)
+    except TypeError as error:
+        log.warning("%s, so it runs in the worker itself", error)
+        return definition
+    return moved
 
 
 def _unreachable(definition: ActivityDefinition, why: str) -> str:

@@ -38,6 +38,8 @@ from penstock.sdk.converting import DataConverter, Envelope
 from penstock.sdk.failures import is_cancelled_exception
 
 log = logging.getLogger(__name__)
+KILL_SECONDS = 2.0
+"""How long a process has to end by itself when its time is over."""
 
 Task = Mapping[str, Any]
 Heartbeat = Callable[[Task, dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -62,6 +64,7 @@ class ActivityRunner:
         process_slots: int | None = None,
         process_start_method: StartMethod = "spawn",
         process_recycle_after: int | None = None,
+        processes: Processes | None = None,
         default_heartbeat_throttle_interval: timedelta = timedelta(seconds=30),
         max_heartbeat_throttle_interval: timedelta = timedelta(seconds=60),
         auto_heartbeat: bool | timedelta = False,
@@ -78,12 +81,16 @@ class ActivityRunner:
         if targets:
             check_converter(converter)
         self._own_threads = None if executor is not None else ActivityThreads(max(1, thread_slots))
-        self._processes = Processes(
+        self._processes = processes or Processes(
             process_slots or max(1, thread_slots),
             converter,
             method=process_start_method,
             recycle_after=process_recycle_after,
         )
+        self.targets = tuple(targets.values())
+        """What runs in processes, as `module:name`."""
+        self.killed = 0
+        """Processes that were ended by force because they did not end with the worker."""
         around = [each for each in interceptors if hasattr(each, "intercept_activity")]
         threads = executor or self._own_threads
         assert threads is not None
@@ -202,7 +209,7 @@ class ActivityRunner:
         work.add_done_callback(lambda _: call.end())
         alarms: list[Alarm] = []
         call.ended.add_done_callback(lambda _: self._over(call, work, alarms))
-        call.pressed = lambda: alarms.append(self._clock.call_later(self._grace_s, call.give_up))
+        call.pressed = lambda: alarms.append(self._clock.call_later(self._grace_of(call), call.give_up))
         if call.deadline_s is not None:
             alarms.append(self._clock.call_later(call.deadline_s, partial(call.stop, Stop.TIMED_OUT)))
         try:
@@ -211,6 +218,11 @@ class ActivityRunner:
             call.stop(Stop.SHUTDOWN)
             raise
         return self._outcome(call, work)
+
+    def _grace_of(self, call: Call) -> float:
+        """A process that is late, or whose worker ends, is not waited for as long as one that somebody cancelled."""
+        hurry = call.definition.kind == "process" and call.why in (Stop.TIMED_OUT, Stop.SHUTDOWN)
+        return min(KILL_SECONDS, self._grace_s) if hurry else self._grace_s
 
     def _over(self, call: Call, work: asyncio.Task[Envelope], alarms: list[Alarm]) -> None:
         for each in alarms:
@@ -254,6 +266,9 @@ class ActivityRunner:
         match call.why:
             case Stop.LOST:
                 return dropped("lease_lost")
+            case Stop.SHUTDOWN if isinstance(error, ProcessDied):
+                self.killed += 1
+                return failed(failure_told(error, self._converter), cost)
             case Stop.SHUTDOWN:
                 return dropped("worker_shutdown")
             case Stop.TIMED_OUT:
