@@ -1,4 +1,4 @@
-"""The parts of a worker, each by itself: places, pace, pauses, kept runs, reports, polls."""
+"""The parts of a worker, each by itself: places, pauses, kept runs, reports, polls."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from collections import deque
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock.sdk.failures import ServerRefused, Unreachable
-from penstock.sdk.worker import pace as pacing
 from penstock.sdk.worker.backoff import Backoff
 from penstock.sdk.worker.cache import RunCache
 from penstock.sdk.worker.contracts import parameters
 from penstock.sdk.worker.metrics import Unheard
 from penstock.sdk.worker.options import WorkerOptions
-from penstock.sdk.worker.pace import Pace
 from penstock.sdk.worker.polling import Poller, Surroundings
 from penstock.sdk.worker.reports import Reports
 from penstock.sdk.worker.slots import Slots
@@ -51,53 +47,6 @@ class TestSlots:
         assert (len(done), len(left)) == (1, 2)
         for each in left:
             each.cancel()
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-@given(
-    rate=st.floats(0.5, 500),
-    asks=st.lists(
-        st.tuples(st.integers(1, 50), st.integers(0, 50), st.floats(0, 3)), min_size=1, max_size=40
-    ),
-)
-def test_in_no_span_of_time_are_more_tokens_spent_than_the_rate_and_the_burst_allow(
-    rate: float, asks: list[tuple[int, int, float]]
-) -> None:
-    clock = Clock()
-    spent: list[tuple[float, int]] = []
-
-    async def scenario() -> None:
-        pace = Pace(rate, clock)
-        for most, wanted, rest in asks:
-            taken = await pace.take(most)
-            clock.now += rest
-            used = min(taken, wanted)
-            pace.settle(taken, used)
-            spent.append((clock.now, used))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.sdk.worker.pace.asyncio.sleep", clock.sleep)
-        asyncio.run(scenario())
-    burst = max(1, int(rate * pacing.BURST_S))
-    for first in range(len(spent)):
-        for last in range(first, len(spent)):
-            span = spent[last][0] - spent[first][0]
-            used = sum(count for _, count in spent[first : last + 1])
-            assert used <= burst + rate * span + 1e-6
-
-
-async def test_a_worker_without_a_rate_takes_what_it_asks_for() -> None:
-    assert await Pace(None).take(70) == 70
 
 
 def test_pauses_grow_up_to_a_bound_and_begin_again_after_an_answer() -> None:
@@ -340,6 +289,7 @@ class TestOptions:
             ),
             ({"max_cached_workflows": -5}, "max_cached_workflows is 0 to"),
             ({"max_activities_per_second": 0}, "None is no limit"),
+            ({"queue_rate_burst_seconds": -1}, "queue_rate_burst_seconds is 0 to 3600"),
             ({"max_activities_per_second": float("nan")}, "max_activities_per_second is more than 0"),
         ],
     )

@@ -38,10 +38,15 @@ def introduction(plane: Plane, registry: Registry, options: WorkerOptions, *, ha
         "capabilities": CAPABILITIES,
         "workflow_command_contracts": registry.command_contracts(with_parameters=not has_codecs),
     }
+    if options.max_activities_per_second is not None:
+        said["max_activities_per_second"] = options.max_activities_per_second
     return said | conveyed(options) | ({} if plane.build_id is None else {"build_id": plane.build_id})
 
 
 def conveyed(options: WorkerOptions) -> Json:
     """How fast the whole queue should hand out activities, if this worker has an opinion."""
-    rate = options.max_task_queue_activities_per_second
-    return {} if rate is None else {"max_task_queue_activities_per_second": rate}
+    rate, burst_s = options.max_task_queue_activities_per_second, options.queue_rate_burst_seconds
+    if rate is None:
+        return {}
+    said = {"max_task_queue_activities_per_second": rate}
+    return said if burst_s is None else said | {"queue_rate_burst_seconds": burst_s}

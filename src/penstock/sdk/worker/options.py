@@ -9,6 +9,7 @@ from penstock.sdk.activities.processes import StartMethod
 
 SLOTS_MAX = 1_000_000
 RATE_MAX = 1_000_000
+BURST_SECONDS_MAX = 3_600
 _POLLS_MAX = 1_000
 
 
@@ -24,7 +25,11 @@ class WorkerOptions:
     max_cached_workflows: int = 1000
     sticky_queue_schedule_to_start_timeout: timedelta = timedelta(seconds=10)
     max_activities_per_second: float | None = None
+    """How many activities this worker takes in a second, whatever its queue has room for."""
     max_task_queue_activities_per_second: float | None = None
+    """How many the whole queue gives out, to all workers together; None: no opinion."""
+    queue_rate_burst_seconds: float | None = None
+    """For how long the queue saves up what it did not give out; None: no opinion."""
     default_heartbeat_throttle_interval: timedelta = timedelta(seconds=30)
     max_heartbeat_throttle_interval: timedelta = timedelta(seconds=60)
     graceful_shutdown_timeout: timedelta = timedelta(0)
@@ -52,6 +57,8 @@ def _check(name: str, value: object) -> None:
         _whole(name, value, 0, SLOTS_MAX)
     elif name.endswith("_per_second"):
         _rate(name, value)
+    elif name == "queue_rate_burst_seconds":
+        _burst(name, value)
     elif name.startswith("max_concurrent"):
         _whole(name, value, 0, SLOTS_MAX)
     elif name.startswith("process_"):
@@ -82,6 +89,15 @@ def _rate(name: str, value: object) -> None:
         raise TypeError(f"{name} is a number, or None for no limit; not {type(value).__name__}")
     if not 0.000001 <= value <= RATE_MAX:
         raise ValueError(f"{name} is more than 0 and at most {RATE_MAX}, not {value}; None is no limit")
+
+
+def _burst(name: str, value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} is a number of seconds, or None for no opinion; not {type(value).__name__}")
+    if not 0 <= value <= BURST_SECONDS_MAX:
+        raise ValueError(f"{name} is 0 to {BURST_SECONDS_MAX}, not {value}; None is no opinion")
 
 
 def _span(name: str, value: object, *, may_be_zero: bool) -> None:

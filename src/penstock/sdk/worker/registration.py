@@ -31,9 +31,12 @@ class Presence:
         trouble: Trouble,
         *,
         silent_kinds: tuple[str, ...] = (),
+        repeated: Json | None = None,
     ) -> None:
+        """`repeated` is said with every heartbeat again: a worker whose slots are full for long does not poll."""
         self._plane, self._said, self._slots, self._trouble = plane, said, slots, trouble
         self._offered: Json = {f"max_concurrent_{kind}_tasks": 0 for kind in silent_kinds}
+        self._repeated = repeated or {}
         self._interval_s = INTERVAL_S
         self._registering = asyncio.Lock()
         self.server_capabilities: Json = {}
@@ -65,7 +68,7 @@ class Presence:
         while True:
             await asyncio.sleep(self._interval_s)
             try:
-                self._hear(await self._plane.heartbeat(self._offered | self._standing()))
+                self._hear(await self._plane.heartbeat(self._offered | self._repeated | self._standing()))
             except (ServerRefused, Unreachable) as error:
                 if isinstance(error, ServerRefused) and error.reason == Reason.WORKER_NOT_REGISTERED:
                     await self.register()
