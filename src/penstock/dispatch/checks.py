@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from penstock.dispatch.config import DispatchConfig
 from penstock.dispatch.models import Profile
-from penstock.dispatch.options import UNLIMITED, Layer, RetryOverlay
+from penstock.dispatch.options import Layer, RetryOverlay
 from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.problems import hint_towards
 from penstock.dispatch.reading import Reader
@@ -18,7 +18,8 @@ _PROFILES: Path = ("worker_runtime_profiles", "profiles")
 
 
 def errors(config: DispatchConfig, reader: Reader) -> None:
-    """Refuse what cannot work."""
+    """Refuse what cannot work, as far as every value by itself was right."""
+    has_bad_retries = any("retry_policy_config" in problem.path for problem in reader.problems)
     _defaults(config, reader)
     for name, profile in config.worker_runtime_profiles.profiles.items():
         if profile.max_concurrent_activities > 0 and profile.max_concurrent_activity_task_polls == 0:
@@ -27,7 +28,8 @@ def errors(config: DispatchConfig, reader: Reader) -> None:
                 f"0 polls cannot feed {profile.max_concurrent_activities} activity slots",
                 "give 1 or more, or no slots",
             )
-    _pauses(config, reader)
+    if not has_bad_retries:
+        _pauses(config, reader)
 
 
 def _defaults(config: DispatchConfig, reader: Reader) -> None:
@@ -46,7 +48,7 @@ def _pauses(config: DispatchConfig, reader: Reader) -> None:
     refused: set[tuple[Path, Path]] = set()
     for activity, key in _calls(config):
         first, longest, attempts = _retry_of(config, activity, key)
-        if longest[0] == UNLIMITED or attempts == 1 or longest[0] >= first[0]:
+        if not isinstance(longest[0], timedelta) or attempts == 1 or longest[0] >= first[0]:
             continue
         if (first[1], longest[1]) not in refused:
             refused.add((first[1], longest[1]))
@@ -80,12 +82,13 @@ def _calls(config: DispatchConfig) -> Iterator[tuple[str, str | None]]:
     yield "", None
     for activity, route in config.worker_config.activity_queues.items():
         keys = {**route.by_handle, **route.handle_options}
-        patterns = [*route.by_pattern, *route.handle_options_by_pattern]
-        for key in (None, *keys, *(pattern.match for pattern in patterns)):
+        patterns = [pattern.match for pattern in route.by_pattern]
+        patterns += [pattern.match for pattern in route.handle_options_by_pattern]
+        for key in (None, *keys, *patterns):
             yield activity, key
 
 
-def undeclared(config: DispatchConfig, reader: Reader) -> Iterator[tuple[Path, str, str]]:
+def undeclared(config: DispatchConfig) -> Iterator[tuple[Path, str, str]]:
     """Queues that are routed to without options, and options that no route leads to."""
     home = config.worker_config.default_task_queue
     declared = {home, *config.queue_options}
@@ -93,7 +96,7 @@ def undeclared(config: DispatchConfig, reader: Reader) -> Iterator[tuple[Path, s
     for activity, route in config.worker_config.activity_queues.items():
         for place, queue in route.targets():
             routed.add(queue)
-            if queue not in declared:
+            if queue and queue not in declared:
                 message = f"task queue {queue!r} has no queue_options; activities there use the baseline"
                 yield (*_ROUTES, activity, *place), message, hint_towards(queue, declared)
     for queue in config.queue_options:

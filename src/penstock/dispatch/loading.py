@@ -48,17 +48,20 @@ def load_dispatch(
     the form `path=value`. `DispatchConfigError` names every problem at once.
     """
     paths = [path] if isinstance(path, str | os.PathLike) else list(path or ())
-    source, problems = Source(), []
+    source = Source()
+    problems: list[Problem] = []
     for each in paths:
         try:
             lay_over(source, read_file(each, root))
         except Unreadable as error:
             problems.append(error.problem)
+    if problems:
+        raise DispatchConfigError(problems)
     said, more = from_environment(os.environ if environ is None else environ, source.tree)
     lay_over(source, said)
     told, most = from_overrides(overrides, source.root)
     lay_over(source, told)
-    config = _built(source, [*problems, *more, *most], strict)
+    config = _built(source, [*more, *most], strict)
     config = replace(config, files=tuple(os.fspath(each) for each in paths))
     if config.unused:
         logger.info("not used by Penstock: %s", ", ".join(config.unused))
@@ -86,18 +89,16 @@ def _paths(tree: Mapping[str, Any], path: tuple[str, ...]) -> list[tuple[str | i
 
 
 def _built(source: Source, problems: Sequence[Problem], strict: bool) -> DispatchConfig:
-    """Everything that is wrong is said at once: values first, and what they add up to once each is right."""
+    """Everything that is wrong is said at once: each value, and what they add up to."""
     root = source.root or ("penstock",)
     reader = Reader(root, source.origins, list(problems))
     found = reader.table(ROOT, source.tree, ())
     home = "temporal_task_queue" if root == ("temporal",) else "default"
     config = _config(found, home, reader)
-    if not reader.problems:
-        checks.errors(config, reader)
-    warnings = [*_old_words(found, reader)]
-    if not any(problem.message.startswith("is not valid TOML") for problem in reader.problems):
-        undeclared = [reader.problem(*each) for each in checks.undeclared(config, reader)]
-        (reader.problems if strict or config.strict_queues else warnings).extend(undeclared)
+    checks.errors(config, reader)
+    warnings = _old_words(reader)
+    undeclared = [reader.problem(*each) for each in checks.undeclared(config)]
+    (reader.problems if strict or config.strict_queues else warnings).extend(undeclared)
     if reader.problems:
         raise DispatchConfigError(reader.problems)
     warnings += [reader.problem(*each) for each in checks.oddities(config, reader)]
@@ -126,7 +127,7 @@ def _config(found: dict[str, Any], home: str, reader: Reader) -> DispatchConfig:
     )
 
 
-def _old_words(found: Mapping[str, Any], reader: Reader) -> list[Problem]:
+def _old_words(reader: Reader) -> list[Problem]:
     if ("worker_config", "task_queue") not in reader.origins:
         return []
     return [

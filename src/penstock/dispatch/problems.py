@@ -32,6 +32,9 @@ class DispatchConfigError(ConfigurationError, ValueError):
         self.problems = list(problems)
         super().__init__("\n".join(map(str, self.problems)), problems=[str(each) for each in self.problems])
 
+    def __str__(self) -> str:
+        return self.message
+
     def __reduce__(self) -> tuple[type[DispatchConfigError], tuple[list[Problem]]]:
         return type(self), (self.problems,)
 

@@ -1,0 +1,105 @@
+"""Several files, the environment and flags: the last word wins, and each value knows who said it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from penstock.dispatch import DispatchConfigError, load_dispatch
+from penstock.dispatch.effective import rows
+from tests.dispatch.tables import PIPELINES
+
+
+def _file(tmp_path: Path, name: str, text: str) -> Path:
+    file = tmp_path / name
+    file.write_text(text)
+    return file
+
+
+def test_a_later_file_wins_and_may_take_back_what_an_earlier_one_said(tmp_path: Path) -> None:
+    later = _file(
+        tmp_path,
+        "production.toml",
+        "[temporal.queue_options.anthropic-queue]\n"
+        'heartbeat_timeout = "unset"\nstart_to_close_timeout = "0:07:00"\n'
+        '[temporal.queue_options]\nimg-gen-gpu-queue = "unset"\n'
+        "[temporal.worker_config.activity_queues.act_llm_gen_text.by_handle]\n"
+        '"gpt-5.1" = "unset"\n'
+        '[temporal.worker_config]\ntask_timeout = "unset"\n',
+    )
+    config = load_dispatch([PIPELINES, later], environ={})
+    anthropic = config.queue_options["anthropic-queue"]
+    assert anthropic.heartbeat_timeout is None
+    assert anthropic.start_to_close_timeout == timedelta(minutes=7)
+    assert anthropic.max_task_queue_activities_per_second == 50
+    assert "img-gen-gpu-queue" not in config.queue_options
+    assert config.resolve("act_llm_gen_text", "gpt-5.1", is_traced=False).task_queue == "llm-default-queue"
+    assert config.worker_config.task_timeout is None
+    sources = {row.path: row.source for row in rows(config)}
+    assert sources["queue_options.anthropic-queue.start_to_close_timeout"] == f"{later}:3"
+    assert sources["worker_config.default_task_queue"] == f"{PIPELINES}:3"
+    assert sources["worker_config.workflow_execution_timeout"] == "built-in"
+
+
+def test_what_always_has_a_value_cannot_be_unset(tmp_path: Path) -> None:
+    file = _file(tmp_path, "x.toml", '[penstock.worker_config]\ndefault_task_queue = "unset"\n')
+    with pytest.raises(DispatchConfigError, match="cannot be unset"):
+        load_dispatch(file, environ={})
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "PENSTOCK__QUEUE_OPTIONS__ANTHROPIC-QUEUE__START_TO_CLOSE_TIMEOUT",
+        "PENSTOCK__QUEUE_OPTIONS__ANTHROPIC_QUEUE__START_TO_CLOSE_TIMEOUT",
+        "PENSTOCK__queue_options__anthropic-queue__start_to_close_timeout",
+    ],
+)
+def test_the_environment_wins_over_files_in_any_spelling_of_a_name(variable: str) -> None:
+    config = load_dispatch(PIPELINES, environ={variable: "0:07:00", "PENSTOCK_TOKEN": "x"})
+    assert config.queue_options["anthropic-queue"].start_to_close_timeout == timedelta(minutes=7)
+    sources = {row.path: row.source for row in rows(config)}
+    assert sources["queue_options.anthropic-queue.start_to_close_timeout"] == f"environment {variable}"
+
+
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [
+        ("PENSTOCK__QUEUE_OPTIONS__ANTROPIC_QUEUE__HEARTBEAT_TIMEOUT", "did you mean 'anthropic-queue'?"),
+        ("PENSTOCK__QUEUE_OPTONS__X", "did you mean 'queue_options'?"),
+        ("PENSTOCK__QUEUE_OPTIONS", "is a table, not a value"),
+        ("PENSTOCK__STRICT_QUEUES__X", "holds one value"),
+    ],
+)
+def test_a_variable_that_names_nothing_is_refused(variable: str, words: str) -> None:
+    with pytest.raises(DispatchConfigError) as refused:
+        load_dispatch(PIPELINES, environ={variable: "0:01:00"})
+    assert variable in str(refused.value)
+    assert words in str(refused.value)
+
+
+def test_flags_win_over_the_environment_and_values_are_read_as_what_is_wanted() -> None:
+    config = load_dispatch(
+        PIPELINES,
+        environ={"PENSTOCK__WORKER_CONFIG__DEFAULT_TASK_QUEUE": "7", "PENSTOCK__STRICT_QUEUES": "false"},
+        overrides=[
+            "worker_config.default_activity_heartbeat_timeout=90s",
+            "temporal.queue_options.openai-queue.max_task_queue_activities_per_second=2.5",
+            'worker_config.activity_queues.act_llm_gen_text.by_handle."a=b"=openai-queue',
+            'queue_options.openai-queue.retry_policy_config.non_retryable_error_types_extra=["X"]',
+            "worker_config.default_task_queue=8",
+        ],
+    )
+    assert config.worker_config.default_task_queue == "8"
+    assert config.worker_config.default_activity_heartbeat_timeout == timedelta(seconds=90)
+    assert config.queue_cap("openai-queue") == 2.5
+    assert config.resolve("act_llm_gen_text", "a=b", is_traced=False).task_queue == "openai-queue"
+    assert "X" in config.all_non_retryable_error_types()
+
+
+@pytest.mark.parametrize("override", ["", "=3", "worker_config", "a b=3", "worker_config.oops=3"])
+def test_a_flag_that_is_no_path_and_value_is_refused(override: str) -> None:
+    with pytest.raises(DispatchConfigError):
+        load_dispatch(PIPELINES, environ={}, overrides=[override])

@@ -1,0 +1,55 @@
+"""Which name was meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.dispatch.suggesting import edits, nearest
+
+_QUEUES = [
+    "anthropic-queue",
+    "extract-azure-queue",
+    "extract-default-queue",
+    "img-gen-gpu-queue",
+    "llm-default-queue",
+    "openai-queue",
+    "temporal_task_queue",
+]
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("antrhopic-queue", ["anthropic-queue"]),
+        ("anthropic_queue", ["anthropic-queue"]),
+        ("anthropic", ["anthropic-queue"]),
+        ("openai", ["openai-queue"]),
+        ("openai-que", ["openai-queue"]),
+        ("opnai-queue", ["openai-queue"]),
+        ("temporal_task_queu", ["temporal_task_queue"]),
+        ("temporal-task-queue", ["temporal_task_queue"]),
+        ("img-gen-queue", ["img-gen-gpu-queue"]),
+        ("gpu", ["img-gen-gpu-queue"]),
+        ("azure-queue", ["extract-azure-queue"]),
+        ("extract-queue", ["extract-azure-queue", "extract-default-queue"]),
+        ("extract-deafult-queue", ["extract-default-queue"]),
+        ("llm-queue", ["llm-default-queue"]),
+        ("ANTHROPIC-QUEUE", ["anthropic-queue"]),
+        ("mistral-queue", []),
+        ("queue", []),
+        ("xyz", []),
+        ("", []),
+    ],
+)
+def test_the_name_that_was_meant_is_found(word: str, meant: list[str]) -> None:
+    assert nearest(word, _QUEUES) == meant
+
+
+def test_a_swap_of_neighbours_is_one_slip() -> None:
+    assert edits("antrhopic", "anthropic") == 1
+    assert edits("abc", "abc") == 0
+    assert edits("", "abc") == 3
+
+
+def test_nothing_known_is_nothing_to_suggest() -> None:
+    assert nearest("gpu", []) == []
