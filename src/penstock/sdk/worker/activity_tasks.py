@@ -14,7 +14,7 @@ from penstock.sdk.worker.reports import HAND_BACK, Reports
 from penstock.sdk.worker.trouble import is_lost, log
 
 Json = dict[str, Any]
-_ENDED = {"complete": "completed", "fail": "failed", HAND_BACK: "handed_back"}
+_ENDED = {"complete": "completed", "fail": "failed"}
 
 
 class ActivityTasks:
@@ -32,9 +32,7 @@ class ActivityTasks:
         outcome = await self._run(task)
         action = str(outcome["action"])
         if action == "drop":
-            if outcome["reason"] != WORKER_SHUTDOWN or not self._hands_back():
-                return "dropped"
-            outcome, action = {"action": HAND_BACK}, HAND_BACK
+            return await self.hand_back(task) if outcome["reason"] == WORKER_SHUTDOWN else "dropped"
         item = {"task_id": task["task_id"], **self._plane.attempt(task), **outcome}
         try:
             await self._reports.send(item)
@@ -42,9 +40,20 @@ class ActivityTasks:
             return await self._refused(task, error, action)
         return _ENDED[action]
 
+    async def hand_back(self, task: Json) -> str:
+        """Give a task back that is not going to be done here."""
+        if not self._hands_back():
+            return "dropped"
+        item = {"task_id": task["task_id"], **self._plane.attempt(task), "action": HAND_BACK}
+        try:
+            await self._reports.send(item)
+        except (ServerRefused, Unreachable) as error:
+            return await self._refused(task, error, HAND_BACK)
+        return "handed_back"
+
     async def _run(self, task: Json) -> Json:
         """Run, and hold the lease meanwhile. An activity with a heartbeat timeout holds it by its own heartbeats."""
-        if "heartbeat" in (task.get("deadlines") or {}):
+        if _is_to_beat(task):
             return await self._runner.run(task)
         async with renewing(task, lambda: self._renew(task)):
             return await self._runner.run(task)
@@ -77,6 +86,12 @@ class ActivityTasks:
             log.info("%s was not recorded: %s", _told(task), again)
             return "lost"
         return "failed"
+
+
+def _is_to_beat(task: Json) -> bool:
+    """Whether it has a heartbeat timeout. Of a task that was claimed ahead no clock ran when it came."""
+    policy = task.get("retry_policy") or {}
+    return "heartbeat" in (task.get("deadlines") or {}) or bool(policy.get("heartbeat_timeout_ms"))
 
 
 def _told(task: Json) -> str:

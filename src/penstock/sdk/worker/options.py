@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
 from penstock.sdk.activities.processes import StartMethod
+from penstock.sdk.worker.claiming import Claiming
 
 SLOTS_MAX = 1_000_000
 RATE_MAX = 1_000_000
@@ -40,6 +41,11 @@ class WorkerOptions:
     process_start_method: StartMethod = "spawn"
     process_recycle_after: int | None = None
     """A process is replaced after so many activities; None: never."""
+    process_recycle_over_bytes: int | None = None
+    """A process that holds more memory after an activity is replaced; None: never."""
+    all_in_processes: bool = False
+    """Activities run in processes wherever they can, each in one of its own; the processes are ready before."""
+    claiming: Claiming = field(default_factory=Claiming)
     task_timeout: timedelta = timedelta(seconds=2)
     """A workflow task whose code does not give way for so long is failed, with its stack."""
     debug_mode: bool = False
@@ -63,7 +69,10 @@ def _check(name: str, value: object) -> None:
         _whole(name, value, 0, SLOTS_MAX)
     elif name.startswith("process_"):
         _of_processes(name, value)
-    elif not isinstance(value, bool) or name not in ("auto_heartbeat", "debug_mode"):
+    elif name == "claiming":
+        if not isinstance(value, Claiming):
+            raise TypeError(f"claiming is a Claiming(…), not {type(value).__name__}")
+    elif not isinstance(value, bool) or name not in ("auto_heartbeat", "debug_mode", "all_in_processes"):
         _span(name, value, may_be_zero=name == "graceful_shutdown_timeout")
 
 
@@ -79,7 +88,7 @@ def _of_processes(name: str, value: object) -> None:
         if value not in ("spawn", "forkserver"):
             raise ValueError(f'{name} is "spawn" or "forkserver", not {value!r}')
     elif value is not None:
-        _whole(name, value, 1, SLOTS_MAX)
+        _whole(name, value, 1, 2**50 if name.endswith("_bytes") else SLOTS_MAX)
 
 
 def _rate(name: str, value: object) -> None:

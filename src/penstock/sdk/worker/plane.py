@@ -82,6 +82,11 @@ class Plane:
         path = "/worker" + route("workflow-tasks", task["task_id"], "heartbeat")
         return await self._transport.work(path, self.lease(task), idempotent=True)
 
+    async def start(self, task: Mapping[str, Any]) -> Json:
+        """Take the permit of a task that was claimed ahead; `started` says whether it may run."""
+        path = "/worker" + route("activity-tasks", task["task_id"], "start")
+        return await self._transport.work(path, self.attempt(task), idempotent=True)
+
     async def beat(self, task: Mapping[str, Any], body: Json) -> Json:
         """Keep the lease of an activity task, and tell how far it is."""
         path = "/worker" + route("activity-tasks", task["task_id"], "heartbeat")

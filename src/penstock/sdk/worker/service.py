@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from penstock.sdk.activities.info import WorkerFacts
+from penstock.sdk.activities.processes import all_in_processes
 from penstock.sdk.activities.runner import ActivityRunner
 from penstock.sdk.client import Client
 from penstock.sdk.dispatching import InForce, no_configuration
 from penstock.sdk.replay.instance import WorkflowRun
 from penstock.sdk.worker import metrics as names
 from penstock.sdk.worker.activity_tasks import ActivityTasks
+from penstock.sdk.worker.ahead import Ahead, Claimed, Dealings
 from penstock.sdk.worker.beginning import beginning
 from penstock.sdk.worker.cache import RunCache
 from penstock.sdk.worker.crew import Crew
@@ -28,6 +30,8 @@ from penstock.sdk.worker.questions import Questions
 from penstock.sdk.worker.registration import Presence
 from penstock.sdk.worker.registry import Registry
 from penstock.sdk.worker.reports import Reports
+from penstock.sdk.worker.room import Room
+from penstock.sdk.worker.rounds import Line, Rounds
 from penstock.sdk.worker.slots import Slots
 from penstock.sdk.worker.trouble import Trouble
 from penstock.sdk.worker.workflow_tasks import WorkflowTasks
@@ -57,17 +61,21 @@ class Service:
         interceptors: Sequence[Any],
         metrics: WorkerMetrics,
         dispatch: InForce = no_configuration,
+        room: Room | None = None,
+        rank: int = 0,
     ) -> None:
         self._registry, self._options, self._metrics = registry, options, metrics
         converter = client.data_converter
         self._trouble = Trouble(f"Worker {worker_id} on {task_queue}")
         self._plane = plane = Plane(client.transport, worker_id, task_queue, build_id)
         self._workflow_slots = Slots(options.max_concurrent_workflow_tasks if registry.workflows else 0)
-        self._activity_slots = Slots(options.max_concurrent_activity_tasks if registry.activities else 0)
+        self._room = room or Room(options, converter, runs_activities=bool(registry.activities))
+        self._activity_slots = self._room.slots
         self._query_slots = Slots(QUERY_SLOTS if registry.workflows else 0)
         self._reports = {kind: Reports(kind, plane, metrics) for kind in ("workflow", "activity")}
+        definitions = list(registry.activities.values())
         self._runner = ActivityRunner(
-            list(registry.activities.values()),
+            all_in_processes(definitions) if options.all_in_processes else definitions,
             converter,
             heartbeat=plane.beat,
             worker=WorkerFacts(client.namespace, task_queue, worker_id),
@@ -78,9 +86,7 @@ class Service:
             default_heartbeat_throttle_interval=options.default_heartbeat_throttle_interval,
             max_heartbeat_throttle_interval=options.max_heartbeat_throttle_interval,
             auto_heartbeat=options.auto_heartbeat,
-            process_slots=options.process_slots,
-            process_start_method=options.process_start_method,
-            process_recycle_after=options.process_recycle_after,
+            processes=self._room.processes,
             interceptors=interceptors,
             clock=getattr(client.transport, "clock", None),
         )
@@ -106,9 +112,16 @@ class Service:
             "activity": Crew("activity", self._activity_slots, self._activity_task, metrics),
             "query": Crew("query", self._query_slots, self._questions.query, metrics),
         }
+        around = Surroundings(self._register, self._trouble, metrics)
+        self._line = Line(
+            task_queue, self._ask, self._crews["activity"].start, self._activities.hand_back, around
+        )
+        self._room.join(self._line, self._crews["activity"])
+        self._dealings = Dealings(task_queue, rank, plane.start, lambda task: plane.beat(task, {}))
+        said = introduction(plane, registry, options, has_codecs=bool(converter.codecs))
         self._presence = Presence(
             plane,
-            introduction(plane, registry, options, has_codecs=bool(converter.codecs)),
+            said | {"max_concurrent_activity_tasks": max(1, self._room.offered)},
             self._free_slots,
             self._trouble,
             silent_kinds=tuple(
@@ -126,8 +139,31 @@ class Service:
             return await self._questions.validate(task)
         return await self._workflows.handle(task)
 
+    @property
+    def killed(self) -> int:
+        """Processes that were ended by force when the worker ended."""
+        return self._runner.killed
+
+    async def _register(self) -> None:
+        await self._presence.register()
+
+    async def _claimed(self, task: Json, ahead: Ahead) -> str:
+        """A task that was claimed ahead: it runs when it has its place and its permit."""
+        match await ahead.take(task, self._dealings):
+            case Claimed.LOST:
+                return "lost"
+            case Claimed.HAND_BACK:
+                return await self._activities.hand_back(task)
+            case Claimed.STARTED:
+                try:
+                    return await self._activities.handle(task)
+                finally:
+                    ahead.leave()
+
     async def _activity_task(self, task: Json) -> str:
         try:
+            if self._room.ahead is not None and task.get("must_start"):
+                return await self._claimed(task, self._room.ahead)
             return await self._activities.handle(task)
         finally:
             self._metrics.level(names.STUCK_ACTIVITIES, self._runner.stuck)
@@ -149,6 +185,8 @@ class Service:
         finally:
             await _end(registering, stopping)
         self._registered = True
+        if self._options.all_in_processes and self._room.places:
+            self._room.processes.prepare(self._runner.targets)
         self._keeping = asyncio.ensure_future(self._presence.keep())
         return True
 
@@ -172,6 +210,8 @@ class Service:
     async def close(self) -> None:
         """Let what runs end, as long as it may; end the rest, report it, and leave."""
         grace = self._options.graceful_shutdown_timeout
+        if self._room.ahead is not None:
+            self._room.ahead.close()
         self._runner.shut_down()
         try:
             await asyncio.gather(
@@ -190,10 +230,10 @@ class Service:
             await self._presence.leave()
         self._cache.clear()
 
-    def _pollers(self) -> list[Poller]:
+    def _pollers(self) -> list[Poller | Rounds]:
         options = self._options
         around = Surroundings(self._presence.register, self._trouble, self._metrics)
-        pollers = [
+        pollers: list[Poller | Rounds] = [
             Poller(
                 "workflow",
                 self._poll_workflows,
@@ -202,16 +242,6 @@ class Service:
                 around,
                 polls=options.max_concurrent_workflow_task_polls,
                 batch_max=WORKFLOW_BATCH_MAX,
-            ),
-            Poller(
-                "activity",
-                self._poll_activities,
-                self._crews["activity"].start,
-                self._activity_slots,
-                around,
-                polls=options.max_concurrent_activity_task_polls,
-                batch_max=ACTIVITY_BATCH_MAX,
-                pace=Pace(options.max_activities_per_second),
             ),
             Poller(
                 "query",
@@ -223,7 +253,35 @@ class Service:
                 batch_max=1,
             ),
         ]
+        pollers += self._activity_pollers(around)
         return [poller for poller in pollers if poller.has_room]
+
+    def _activity_pollers(self, around: Surroundings) -> list[Poller | Rounds]:
+        """Polls of this queue for itself, or those of all queues that share the room."""
+        if self._room.goes_round:
+            rounds = self._room.rounds(self._line)
+            return [] if rounds is None else [rounds]
+        own = Poller(
+            "activity",
+            self._poll_activities,
+            self._crews["activity"].start,
+            self._activity_slots,
+            around,
+            polls=self._options.max_concurrent_activity_task_polls,
+            batch_max=ACTIVITY_BATCH_MAX,
+            pace=Pace(self._options.max_activities_per_second),
+        )
+        return [own]
+
+    async def _ask(self, tasks_max: int, poll_id: str, *, waits: bool) -> list[Json]:
+        """A poll of a round, which may claim ahead and may not wait."""
+        said = conveyed(self._options)
+        if self._room.ahead is not None:
+            await self._room.ahead.open.wait()
+            said |= {"claim_lease_ms": self._options.claiming.lease_ms}
+        if not waits:
+            said |= {"timeout_seconds": 0}
+        return await self._plane.poll("activity", tasks_max, poll_id, **said)
 
     async def _poll_workflows(self, tasks_max: int, poll_id: str) -> list[Json]:
         kinds = {"task_kinds": TASK_KINDS} if self._registry.validates else {}
@@ -236,7 +294,7 @@ class Service:
         self._metrics.level(names.STUCK_ACTIVITIES, self._runner.stuck)
         return {
             "workflow_available": self._workflow_slots.total - len(self._crews["workflow"]),
-            "activity_available": self._activity_slots.total - len(self._crews["activity"]),
+            "activity_available": self._room.available,
         }
 
 

@@ -36,6 +36,16 @@ class Slots:
             self._room.clear()
         return taken
 
+    def take_now(self) -> bool:
+        """Take one place if there is one."""
+        if not self._free:
+            return False
+        self._free -= 1
+        self._rest.clear()
+        if not self._free:
+            self._room.clear()
+        return True
+
     def give_back(self, places: int = 1) -> None:
         if not places:
             return

@@ -16,10 +16,13 @@ from penstock.sdk.activities.processes import StartMethod
 from penstock.sdk.client import Client
 from penstock.sdk.dispatching import Dispatch, in_force
 from penstock.sdk.worker import process
+from penstock.sdk.worker.claiming import Claiming
 from penstock.sdk.worker.metrics import Unheard, WorkerMetrics
 from penstock.sdk.worker.options import WorkerOptions
 from penstock.sdk.worker.registry import Registry
+from penstock.sdk.worker.room import Room
 from penstock.sdk.worker.service import Service
+from penstock.sdk.worker.services import Services
 from penstock.sdk.worker.trouble import log
 
 NAME_MAX = 255
@@ -36,7 +39,8 @@ class Worker:
         self,
         client: Client,
         *,
-        task_queue: str,
+        task_queue: str | None = None,
+        task_queues: Sequence[str] = (),
         workflows: Sequence[type] = (),
         activities: Sequence[Callable[..., Any]] = (),
         max_concurrent_workflow_tasks: int = 100,
@@ -57,6 +61,9 @@ class Worker:
         process_slots: int | None = None,
         process_start_method: StartMethod = "spawn",
         process_recycle_after: int | None = None,
+        process_recycle_over_bytes: int | None = None,
+        all_in_processes: bool = False,
+        claiming: Claiming | None = None,
         build_id: str | None = None,
         identity: str | None = None,
         activity_executor: ThreadPoolExecutor | None = None,
@@ -70,8 +77,11 @@ class Worker:
         """`dispatch` says where the activities of its workflows go, and how; unless given, it is the client's.
 
         It also gives what is left out here of `auto_heartbeat`, `task_timeout` and the rate cap of the task queue.
+
+        With `task_queues` it serves several: their activities share its places, and the first queue goes first.
         """
-        self.task_queue = _name("task_queue", task_queue)
+        self.task_queues = _queues(task_queue, task_queues)
+        self.task_queue = task_queue = self.task_queues[0]
         self.build_id = None if build_id is None else _name("build_id", build_id)
         self.identity = _name("identity", identity or f"{process.identity()}-{secrets.token_hex(4)}")
         self._registry = Registry(workflows, activities)
@@ -97,6 +107,9 @@ class Worker:
             process_slots=process_slots,
             process_start_method=process_start_method,
             process_recycle_after=process_recycle_after,
+            process_recycle_over_bytes=process_recycle_over_bytes,
+            all_in_processes=all_in_processes,
+            claiming=claiming or Claiming(),
             task_timeout=_task_timeout(task_timeout, config),
             debug_mode=debug_mode,
         )
@@ -112,9 +125,14 @@ class Worker:
         self._began = False
         self._running: asyncio.Task[None] | None = None
         self._body: asyncio.Task[Any] | None = None
+        self.killed = 0
+        """Processes that had to be ended by force when it ended; each had a task."""
 
     def __repr__(self) -> str:
-        return f"Worker({self.identity!r}, task_queue={self.task_queue!r})"
+        served = f"task_queue={self.task_queue!r}"
+        if len(self.task_queues) > 1:
+            served = f"task_queues={self.task_queues!r}"
+        return f"Worker({self.identity!r}, {served})"
 
     @property
     def is_running(self) -> bool:
@@ -145,18 +163,7 @@ class Worker:
             self._ended.set()
 
     async def _serve(self) -> None:
-        service = Service(
-            self._client,
-            self._registry,
-            self._options,
-            task_queue=self.task_queue,
-            worker_id=self.identity,
-            build_id=self.build_id,
-            executor=self._executor,
-            interceptors=self._interceptors,
-            metrics=self._metrics,
-            dispatch=self._dispatch,
-        )
+        service = Services(self._services())
         if await service.open(self._stop):
             log.info("%r takes tasks", self)
             self._up.set()
@@ -164,7 +171,35 @@ class Worker:
             await service.serve(self._stop)
         finally:
             await service.close()
+            self.killed = service.killed
             log.info("%r has ended", self)
+
+    def _services(self) -> list[Service]:
+        """One for each queue. The server knows each by a name of its own."""
+        room = Room(
+            self._options,
+            self._client.data_converter,
+            runs_activities=bool(self._registry.activities),
+            queues=len(self.task_queues),
+        )
+        several = len(self.task_queues) > 1
+        return [
+            Service(
+                self._client,
+                self._registry,
+                self._options,
+                task_queue=queue,
+                worker_id=f"{self.identity}/{queue}" if several else self.identity,
+                build_id=self.build_id,
+                executor=self._executor,
+                interceptors=self._interceptors,
+                metrics=self._metrics,
+                dispatch=self._dispatch,
+                room=room,
+                rank=rank,
+            )
+            for rank, queue in enumerate(self.task_queues)
+        ]
 
     def begin_shutdown(self) -> None:
         """Ask it to shut down, without waiting for it. From the loop that it runs in."""
@@ -249,6 +284,18 @@ def _queue_cap(given: float | None, config: DispatchConfig | None, task_queue: s
 
 def _burst_seconds(given: float | None, config: DispatchConfig | None) -> float | None:
     return given if given is not None or config is None else config.queue_rate_burst_seconds
+
+
+def _queues(one: str | None, several: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(several, str):
+        raise TypeError("task_queues is a list: task_queues=[…]")
+    if (one is None) == (not several):
+        raise TypeError("A worker serves a queue: give task_queue=…, or task_queues=[…] for several")
+    named = (one,) if one is not None else tuple(several)
+    found = tuple(_name("task_queue", each) for each in named)
+    if len(set(found)) < len(found):
+        raise ValueError(f"task_queues names a queue twice: {', '.join(found)}")
+    return found
 
 
 def _name(what: str, text: object) -> str:

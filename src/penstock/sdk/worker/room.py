@@ -1,0 +1,87 @@
+"""The room for activities: one for all queues that a worker serves."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any
+
+from penstock.sdk.activities.processes import Processes
+from penstock.sdk.converting import DataConverter
+from penstock.sdk.worker.ahead import Ahead
+from penstock.sdk.worker.options import WorkerOptions
+from penstock.sdk.worker.pace import Pace
+from penstock.sdk.worker.rounds import Line, Rounds
+from penstock.sdk.worker.slots import Slots
+
+Json = dict[str, Any]
+
+
+class Room:
+    """Places, processes and claims, however many queues they are for."""
+
+    def __init__(
+        self, options: WorkerOptions, converter: DataConverter, *, runs_activities: bool, queues: int = 1
+    ) -> None:
+        claiming = options.claiming
+        self.places = options.max_concurrent_activity_tasks if runs_activities else 0
+        self.slots = Slots(self.places + claiming.prefetch if self.places else 0)
+        self._claims: Slots | None = None
+        self.ahead: Ahead | None = None
+        if claiming.lease_ms is not None and self.places:
+            self._claims = Slots(min(self.slots.total, claiming.most_with(self.places)))
+            self.ahead = Ahead(
+                self.places,
+                self._claims,
+                lease_s=claiming.lease_ms / 1000,
+                age_s=claiming.renew_age_ms / 1000,
+            )
+        self.goes_round = queues > 1 or not claiming.is_plain
+        """Whether its queues are asked in turn, for the same places."""
+        self._batch = claiming.batch_max
+        if claiming.most and self.ahead is None:
+            self._batch = min(self._batch or claiming.most, claiming.most)
+        self._options, self._converter, self._queues = options, converter, queues
+        self._processes: Processes | None = None
+        self._lines: list[Line] = []
+        self._at_work: list[Sized] = []
+
+    @property
+    def offered(self) -> int:
+        """How many slots the server is told: what is claimed ahead is counted by itself, and within them."""
+        return max(self.places, self._options.claiming.prefetch) if self.places else 0
+
+    @property
+    def available(self) -> int:
+        return max(0, self.places - sum(map(len, self._at_work)))
+
+    @property
+    def processes(self) -> Processes:
+        """Made when the first one asks."""
+        if self._processes is None:
+            options = self._options
+            local = options.max_concurrent_local_activities
+            self._processes = Processes(
+                options.process_slots or max(1, self.places + local),
+                self._converter,
+                method=options.process_start_method,
+                recycle_after=options.process_recycle_after,
+                recycle_over_bytes=options.process_recycle_over_bytes,
+            )
+        return self._processes
+
+    def join(self, line: Line, crew: Sized) -> None:
+        """Serve one more queue; they go in the order in which they join."""
+        self._lines.append(line)
+        self._at_work.append(crew)
+
+    def rounds(self, line: Line) -> Rounds | None:
+        """What polls for all queues; one of them runs it."""
+        if not self.goes_round or self._lines[0] is not line:
+            return None
+        return Rounds(
+            self._lines,
+            self.slots,
+            batch_max=self._batch,
+            claims=self._claims,
+            pace=Pace(self._options.max_activities_per_second),
+        )

@@ -1,0 +1,223 @@
+"""Polls of one or more queues for the same places: in order of the queues, so many at a time as a worker may claim."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from penstock.errors import Reason
+from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.worker import metrics as names
+from penstock.sdk.worker.backoff import Backoff
+from penstock.sdk.worker.pace import Pace
+from penstock.sdk.worker.polling import DRAINING_PAUSE_S, Surroundings
+from penstock.sdk.worker.slots import Slots
+from penstock.sdk.worker.trouble import asked_s, is_fatal, is_passing
+
+Json = dict[str, Any]
+KIND = "activity"
+TASKS_MAX = 100
+
+
+class Ask(Protocol):
+    """A poll of one queue: up to so many tasks, under an id, and whether it waits for them."""
+
+    async def __call__(self, tasks_max: int, poll_id: str, *, waits: bool) -> list[Json]: ...
+
+
+@dataclass(eq=False, slots=True)
+class Line:
+    """One queue as a round sees it."""
+
+    queue: str
+    ask: Ask
+    start: Callable[[Json], None]
+    hand_back: Callable[[Json], Awaitable[object]]
+    around: Surroundings
+    rests_until: float = 0.0
+    """It has nothing for this worker before then."""
+
+
+class Rounds:
+    """Takes the places that are free and asks queue after queue for tasks; while all are empty it waits at all of them.
+
+    Whatever one of them brings ends the waiting at the others, so that no place is held for a queue that is empty
+    while another one has work. What arrives there in that very moment takes a place that is free, or is handed back.
+    """
+
+    def __init__(
+        self,
+        lines: Sequence[Line],
+        slots: Slots,
+        *,
+        batch_max: int = 0,
+        claims: Slots | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        self._lines, self._slots, self._claims = lines, slots, claims
+        self._batch = min(TASKS_MAX, batch_max or TASKS_MAX)
+        self._pace = pace or Pace(None)
+        self._late: set[asyncio.Task[object]] = set()
+        self._closed = False
+
+    @property
+    def has_room(self) -> bool:
+        return self._slots.total > 0
+
+    async def run(self) -> None:
+        """Until cancelled, or until the server refuses for good: then that is raised."""
+        try:
+            while True:
+                await self._round()
+        finally:
+            self._closed = True
+            for each in list(self._late):
+                each.cancel()
+
+    async def _round(self) -> None:
+        """One pass through the queues with the places that are free now."""
+        places = await self._slots.take(self._slots.total)
+        if self._claims is not None:
+            fitting = await self._claims.take(places)
+            self._slots.give_back(places - fitting)
+            places = fitting
+        tokens = await self._tokens(places)
+        started = 0
+        try:
+            if len(self._lines) > 1:
+                started = await self._pass(tokens)
+            if not started:
+                started = await self._wait(tokens)
+        finally:
+            self._pace.settle(tokens, started)
+            self._give_back(tokens - started)
+
+    async def _tokens(self, places: int) -> int:
+        try:
+            tokens = await self._pace.take(places)
+        except BaseException:
+            self._give_back(places)
+            raise
+        self._give_back(places - tokens)
+        return tokens
+
+    def _give_back(self, places: int) -> None:
+        self._slots.give_back(places)
+        if self._claims is not None:
+            self._claims.give_back(places)
+
+    async def _pass(self, places: int) -> int:
+        """Ask each queue once, the first one first; how many tasks were started."""
+        started = 0
+        for line in self._lines:
+            if started >= places:
+                break
+            for task in await self._asked(line, min(self._batch, places - started), waits=False):
+                line.start(task)
+                started += 1
+        return started
+
+    async def _wait(self, places: int) -> int:
+        """Wait until one queue has something. With several, each is asked for one task."""
+        several = len(self._lines) > 1
+        most = 1 if several else min(self._batch, places)
+        asking = {
+            asyncio.ensure_future(self._asked(line, most, waits=True)): line
+            for line in self._lines
+            if not several or line.rests_until <= asyncio.get_running_loop().time()
+        }
+        if not asking:
+            await asyncio.sleep(DRAINING_PAUSE_S)
+            return 0
+        try:
+            done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            for each in asking:
+                each.cancel()
+            raise
+        for each in asking.keys() - done:
+            each.cancel()
+        started = 0
+        for each in sorted(done, key=lambda one: self._lines.index(asking[one])):
+            for task in each.result():
+                if started < places:
+                    asking[each].start(task)
+                    started += 1
+                else:
+                    self._surplus(asking[each], [task])
+        return started
+
+    async def _asked(self, line: Line, tasks_max: int, *, waits: bool) -> list[Json]:
+        """The answer of one queue. A poll that is left is asked for once more: what it got may be on its way."""
+        poll_id = f"{KIND}-poll-{secrets.token_hex(12)}"
+        pauses = Backoff()
+        while True:
+            try:
+                tasks = await line.ask(tasks_max, poll_id, waits=waits)
+            except asyncio.CancelledError:
+                if not self._closed:  # what a worker holds that leaves waits for others at once
+                    self._later(self._settle(line, poll_id))
+                raise
+            except (ServerRefused, Unreachable) as error:
+                if is_fatal(error):
+                    raise
+                pause_s = await self._met(line, error, pauses)
+                if pause_s is None:
+                    return []
+                await asyncio.sleep(pause_s)
+            else:
+                line.around.trouble.over()
+                outcome = "tasks" if tasks else "empty"
+                line.around.metrics.count(names.POLLS, kind=KIND, outcome=outcome)
+                return tasks
+
+    async def _met(self, line: Line, error: ServerRefused | Unreachable, pauses: Backoff) -> float | None:
+        """How long to pause before the same poll is sent again; None: the queue has nothing for us now."""
+        line.around.metrics.count(names.POLLS, kind=KIND, outcome="refused")
+        if isinstance(error, ServerRefused) and error.reason == Reason.WORKER_NOT_REGISTERED:
+            await line.around.register()
+            return pauses.pause_s()
+        line.around.trouble.met(error)
+        if is_passing(error):
+            return pauses.pause_s(asked_s(error))
+        if len(self._lines) == 1:
+            return pauses.pause_s(DRAINING_PAUSE_S)
+        line.rests_until = asyncio.get_running_loop().time() + DRAINING_PAUSE_S
+        return None
+
+    # What comes for a poll that nobody waits for any more
+
+    def _later(self, work: Awaitable[object]) -> None:
+        task = asyncio.ensure_future(_waited(work))
+        self._late.add(task)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[object]) -> None:
+        self._late.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    async def _settle(self, line: Line, poll_id: str) -> None:
+        self._surplus(line, await line.ask(1, poll_id, waits=False))
+
+    def _surplus(self, line: Line, tasks: Sequence[Json]) -> None:
+        for task in tasks:
+            if self._take_now():
+                line.start(task)
+            else:
+                self._later(line.hand_back(task))
+
+    def _take_now(self) -> bool:
+        if self._closed or not self._slots.take_now():
+            return False
+        if self._claims is None or self._claims.take_now():
+            return True
+        self._slots.give_back()
+        return False
+
+
+async def _waited(work: Awaitable[object]) -> object:
+    return await work
