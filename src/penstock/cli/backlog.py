@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.cli.moments import span
-from penstock.cli.queue_config import draw_settings, rate
+from penstock.cli.queue_config import draw_settings
+from penstock.cli.queue_rate import draw_rate
 from penstock.cli.screen import Cell, Screen, name, plain, status
 
 _BAR_CHARACTERS = 10
@@ -21,7 +22,7 @@ def draw_backlog(screen: Screen, kind: str, counts: dict[str, Any]) -> None:
     if keys:
         screen.heading(f"Keys with the most waiting {kind} tasks")
         _draw_keys(screen, keys)
-    _draw_rate(screen, kind, counts.get("rate") or {})
+    draw_rate(screen, kind, counts.get("rate") or {})
     made = list((counts.get("settings") or {}).items())
     draw_settings(screen, made, f"Settings of {kind} tasks")
 
@@ -100,15 +101,3 @@ def _state(screen: Screen, row: dict[str, Any]) -> Cell:
     cell = status(row.get("state"))
     opens = screen.when(row.get("open_at"))
     return Cell(f"{cell.text}, opens {opens.text}", cell.style) if row.get("open_at") else cell
-
-
-def _draw_rate(screen: Screen, kind: str, limit: dict[str, Any]) -> None:
-    if limit.get("limit") is None:
-        return
-    screen.heading(f"Rate of {kind} tasks")
-    screen.facts(
-        [
-            ("Limit", Cell(f"{rate(limit['limit'])} (set by the {limit.get('source')})")),
-            ("Next dispatch", screen.when(limit.get("next_dispatch_at"))),
-        ]
-    )

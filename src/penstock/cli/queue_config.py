@@ -14,7 +14,7 @@ from penstock.cli.inputs import KeyedBy, Limit, Span, Weight, WholeLimit, given,
 from penstock.cli.screen import Cell, Screen, name, nothing_yet, plain
 from penstock.cli.session import Session
 
-_BURST_SECONDS_MAX = 3_600
+BURST_SECONDS_MAX = 3_600
 _AGING_SECONDS_MAX = 604_800
 KINDS = click.Choice(["activity", "workflow"])
 _PER_SECOND = (
@@ -47,7 +47,7 @@ def config() -> None:
 def get_config(session: Session, queue: str, kind: str) -> None:
     """Show every setting of a queue with its reason and author."""
     answer = session.connect().get("task-queues", queue, "config", query={"task_queue_type": kind})
-    session.show(answer, _draw_config)
+    session.show(answer, draw_config)
 
 
 @config.verb(
@@ -64,7 +64,7 @@ def get_config(session: Session, queue: str, kind: str) -> None:
 @click.option("--queue-rps-limit-reason", metavar="TEXT", help="Why.")
 @click.option(
     "--queue-rps-burst-seconds",
-    type=Span(_BURST_SECONDS_MAX),
+    type=Span(BURST_SECONDS_MAX),
     help="How long unused dispatches are saved up; 1 if unset.",
 )
 @click.option(
@@ -73,9 +73,7 @@ def get_config(session: Session, queue: str, kind: str) -> None:
     help="Most dispatches per second of each fairness key, times its weight.",
 )
 @click.option("--fairness-key-rps-limit-reason", metavar="TEXT", help="Why.")
-@click.option(
-    "--fairness-key-rps-burst-seconds", type=Span(_BURST_SECONDS_MAX), help="The same for each key."
-)
+@click.option("--fairness-key-rps-burst-seconds", type=Span(BURST_SECONDS_MAX), help="The same for each key.")
 @click.option(
     "--worker-rps-limit", type=click.Choice(["default"]), help="Forget the limit that workers conveyed."
 )
@@ -145,7 +143,7 @@ def set_config(session: Session, /, queue: str, kind: str, **flags: Any) -> None
         )
     answer = session.connect().patch("task-queues", queue, "config", body={"task_queue_type": kind} | body)
     say(f"The {kind} tasks of {queue} have settings of version {answer.body.get('version')}.")
-    session.show(answer, _draw_config)
+    session.show(answer, draw_config)
 
 
 @config.verb("history", example="penstock task-queue config history --task-queue payments")
@@ -211,7 +209,8 @@ def _keys(
     return keys
 
 
-def _draw_config(screen: Screen, body: dict[str, Any]) -> None:
+def draw_config(screen: Screen, body: dict[str, Any]) -> None:
+    """Draw every setting of a line, and what follows from them."""
     effective = body.get("effective") or {}
     screen.facts(
         [

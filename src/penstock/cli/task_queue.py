@@ -10,10 +10,12 @@ from penstock.cli.admission import draw_admission, summary
 from penstock.cli.backlog import draw_backlog
 from penstock.cli.exits import say
 from penstock.cli.grammar import noun
+from penstock.cli.inputs import Limit, Span
 from penstock.cli.limits import for_option, reason_option
 from penstock.cli.moments import span
-from penstock.cli.queue_config import KINDS, config
+from penstock.cli.queue_config import BURST_SECONDS_MAX, KINDS, config
 from penstock.cli.queue_limits import limits, pause, resume
+from penstock.cli.queue_rate import set_rate
 from penstock.cli.screen import Cell, Screen, name, nothing_yet, plain, status
 from penstock.cli.session import Session
 from penstock.cli.worker import slots
@@ -103,6 +105,22 @@ def resume_queue(
             "A build is resumed for the whole queue: leave out --type, --fairness-key and --reason."
         )
     _roll(session, queue, "resume", _cohort(build_id, unversioned))
+
+
+@task_queue.verb("set-rate", example='penstock task-queue set-rate payments 20 --reason "their quota"')
+@click.argument("queue")
+@click.argument("rate", type=Limit(), metavar="F|default")
+@click.option(
+    "--burst-seconds",
+    "burst",
+    type=Span(BURST_SECONDS_MAX),
+    help="How long unused dispatches are saved up; 1 if unset.",
+)
+@reason_option
+@click.pass_obj
+def set_queue_rate(session: Session, queue: str, rate: Any, burst: Any, reason: str | None) -> None:
+    """Give out so many activities a second at most, over what workers say; 0 pauses, `default` unsets."""
+    set_rate(session, queue, rate, burst, reason)
 
 
 @task_queue.verb("promote", example="penstock task-queue promote payments --build-id 2026-04-29")
