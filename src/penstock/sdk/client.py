@@ -24,6 +24,7 @@ from penstock.sdk.starting import (
     HasRun,
     StartOptions,
     WithStartWorkflowOperation,
+    budgeted,
     workflow_start,
 )
 from penstock.sdk.transport import CONTROL_PLANE, HttpTransport, Json, Patience, Transport, route
@@ -204,7 +205,8 @@ class Client:
         Raises `WorkflowAlreadyStartedError` if the id is in use.
         """
         called = workflow_named(workflow)
-        started = await self._reach.outbound.start_workflow(workflow_start(called, arg, args, options))
+        start = budgeted(workflow_start(called, arg, args, options), self.dispatch())
+        started = await self._reach.outbound.start_workflow(start)
         return WorkflowHandle(
             self._reach,
             started.id,
@@ -498,7 +500,7 @@ class Client:
         return await handle.execute_update(update, arg, args=args, id=id, result_type=result_type)
 
     async def _start_with(self, operation: WithStartWorkflowOperation[Any]) -> WorkflowHandle[Any]:
-        started = await self._reach.outbound.start_workflow(operation.input)
+        started = await self._reach.outbound.start_workflow(budgeted(operation.input, self.dispatch()))
         return WorkflowHandle(
             self._reach,
             started.id,
@@ -637,7 +639,7 @@ class Client:
     ) -> ActivityHandle[Any]:
         """Start an activity without a workflow: a task that is durable, retried and watched over like any other."""
         start = ActivityStart(activity, arg, args=args, result_type=result_type, **options)
-        started = await self._reach.outbound.start_activity(start.input)
+        started = await self._reach.outbound.start_activity(start.input(self.dispatch()))
         return ActivityHandle(
             self._reach,
             started.id,
@@ -725,7 +727,8 @@ class Client:
         The first refusal is raised once all were sent; with `return_exceptions` refusals stand in the list, in
         the place of a handle.
         """
-        outcomes = await self._reach.outbound.start_activities([each.input for each in starts])
+        config = self.dispatch()
+        outcomes = await self._reach.outbound.start_activities([each.input(config) for each in starts])
         handles: list[Any] = []
         for start, outcome in zip(starts, outcomes, strict=True):
             if isinstance(outcome, ServerRefused):

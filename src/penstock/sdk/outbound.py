@@ -58,6 +58,9 @@ class StartWorkflowInput:
     build_id: str | None = None
     start_signal: str | None = None
     start_signal_args: Sequence[Any] = ()
+    start_delay: timedelta | None = None
+    rpc_timeout: timedelta | None = None
+    """How long the server may take to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,9 @@ class StartActivityInput:
     business_key: str | None = None
     build_id: str | None = None
     cost_estimate: int | None = None
+    routing_key: str | None = None
+    dispatch: Mapping[str, Any] | None = None
+    """By which configuration its options were resolved, and which layer each comes from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +238,10 @@ class Wire(OutboundInterceptor):
                 "signal_input": self._converter.encode_arguments(input.start_signal_args, what),
                 "signal_request_id": input.request_id,
             }
-        answer = await self._transport.control(
-            "POST", path, body, idempotent=True, idempotency_key=input.request_id
-        )
+        async with within(input.rpc_timeout, f"The server did not answer the start of {input.id!r}"):
+            answer = await self._transport.control(
+                "POST", path, body, idempotent=True, idempotency_key=input.request_id
+            )
         return StartedWorkflow(answer["workflow_id"], answer["run_id"], answer["outcome"] == "started_new")
 
     def _workflow_start(self, start: StartWorkflowInput) -> Json:
@@ -246,6 +253,8 @@ class Wire(OutboundInterceptor):
             duplicate_policy=WorkflowIDConflictPolicy(start.id_conflict_policy).value,
             execution_timeout_seconds=_whole_seconds(start.execution_timeout, "execution_timeout"),
             run_timeout_seconds=_whole_seconds(start.run_timeout, "run_timeout"),
+            start_delay_seconds=_whole_seconds(start.start_delay, "start_delay"),
+            start_delay_ms=_whole_ms(start.start_delay, "start_delay"),
             memo=_plain(start.memo),
             search_attributes=_plain(start.search_attributes),
             business_key=start.business_key,
@@ -340,6 +349,8 @@ class Wire(OutboundInterceptor):
             business_key=start.business_key,
             build_id=start.build_id,
             cost_estimate=start.cost_estimate,
+            routing_key=start.routing_key,
+            dispatch=start.dispatch,
             good_until=None if start.good_until is None else start.good_until.astimezone(UTC).isoformat(),
         )
         for name, time in times.items():

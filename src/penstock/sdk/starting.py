@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import (
     Any,
     Concatenate,
@@ -18,6 +20,8 @@ from typing import (
     overload,
 )
 
+from penstock.dispatch import DispatchConfig
+from penstock.sdk.dispatching import Dispatch, in_force, resolved
 from penstock.sdk.naming import UNSET, Called, activity_named, signal_named, workflow_named
 from penstock.sdk.outbound import StartActivityInput, StartWorkflowInput, WorkflowIDConflictPolicy, new_id
 from penstock.sdk.priority import Priority
@@ -46,6 +50,10 @@ class StartOptions(TypedDict, total=False):
     execution_timeout: timedelta
     """For all runs that continue each other."""
     run_timeout: timedelta
+    start_delay: timedelta
+    """Its code rests so long before it runs first; its timeouts run from then on."""
+    rpc_timeout: timedelta
+    """How long the server may take to answer; `TimeoutError` if it takes longer."""
     id_conflict_policy: WorkflowIDConflictPolicy
     memo: Mapping[str, Any]
     search_attributes: Mapping[str, Any]
@@ -64,7 +72,8 @@ class ActivityOptions(TypedDict, total=False):
     """How a standalone activity is started."""
 
     id: str
-    task_queue: Required[str]
+    task_queue: str
+    """Where it waits; needed unless the client has a dispatch configuration, which then says."""
     start_to_close_timeout: timedelta
     """For one attempt."""
     schedule_to_start_timeout: timedelta
@@ -83,6 +92,10 @@ class ActivityOptions(TypedDict, total=False):
     build_id: str
     cost_estimate: int
     request_id: str
+    routing_key: str | Enum | None
+    """What decides where it goes; None: nothing does. Left out: what its definition says of its arguments."""
+    dispatch: Dispatch | None
+    """None: the configuration of the client has no say in this start."""
 
 
 class WithStartWorkflowOperation(Generic[OwnT]):
@@ -207,13 +220,30 @@ class ActivityStart(Generic[OwnT]):
         result_type: Any = None,
         **options: Unpack[ActivityOptions],
     ) -> None:
-        called = activity_named(activity)
+        self._called = called = activity_named(activity)
         _check("start of an activity", options, ActivityOptions.__annotations__)
+        self._args = called.arguments(arg, args)
+        self._routing_key = called.routing_key(self._args, options)
         given: dict[str, Any] = dict(options)
         given["id"] = given.get("id") or f"act-{new_id()}"
         given["request_id"] = given.get("request_id") or new_id()
-        self.input = StartActivityInput(activity=called.name, args=called.arguments(arg, args), **given)
+        self._given = given
         self.result_type = result_type or called.result_type
+
+    def input(self, config: DispatchConfig | None = None) -> StartActivityInput:
+        """What is sent, by a client with this configuration."""
+        given = dict(self._given)
+        if "dispatch" in given:
+            config = in_force(given.pop("dispatch"))()
+        how = resolved(self._called.name, self._routing_key, given, self._called.defaults, config)
+        queue = how.task_queue or (None if config is None else config.worker_config.default_task_queue)
+        given |= {"task_queue": queue, "retry_policy": how.retry_policy, "routing_key": self._routing_key}
+        _check_queue("start of an activity", given)
+        if how.trace is not None:
+            how.trace()
+        return StartActivityInput(
+            activity=self._called.name, args=self._args, dispatch=how.told, **given | dict(how.clocks)
+        )
 
 
 def workflow_start(
@@ -221,6 +251,7 @@ def workflow_start(
 ) -> StartWorkflowInput:
     """What is sent, from what was said. Ids that were not given are made here, so that a repeat is the same start."""
     _check("start of a workflow", options, StartOptions.__annotations__)
+    _check_queue("start of a workflow", options)
     given: dict[str, Any] = dict(options)
     given["id"] = given.get("id") or f"wf-{new_id()}"
     given["request_id"] = given.get("request_id") or new_id()
@@ -234,6 +265,28 @@ def workflow_start(
     return StartWorkflowInput(workflow=called.name, args=called.arguments(arg, args), **given)
 
 
+def budgeted(start: StartWorkflowInput, config: DispatchConfig | None) -> StartWorkflowInput:
+    """The start, with the budgets of the configuration where it names none itself.
+
+    A run may not outlast its execution: where one is said and the other configured, what was said stands.
+    """
+    if config is None:
+        return start
+    budgets = config.worker_config
+    execution, run = start.execution_timeout, start.run_timeout
+    if execution is None and budgets.workflow_execution_timeout is not None:
+        execution = max(budgets.workflow_execution_timeout, run or timedelta(0))
+    if run is None and budgets.run_timeout is not None:
+        run = min(budgets.run_timeout, execution or budgets.run_timeout)
+    return replace(
+        start,
+        execution_timeout=execution,
+        run_timeout=run,
+        start_delay=budgets.start_delay if start.start_delay is None else start.start_delay,
+        rpc_timeout=budgets.rpc_timeout if start.rpc_timeout is None else start.rpc_timeout,
+    )
+
+
 def _check(what: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
     names = list(known)
     for name in given:
@@ -241,5 +294,8 @@ def _check(what: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
             close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
             hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(names)}"
             raise TypeError(f"A {what} has no option {name!r}{hint}")
+
+
+def _check_queue(what: str, given: Mapping[str, Any]) -> None:
     if not given.get("task_queue"):
         raise TypeError(f"A {what} needs task_queue=…, the name under which its workers poll")

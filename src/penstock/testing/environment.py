@@ -20,6 +20,7 @@ from penstock.engine.sweepers.waiting_letters import waiting_letters
 from penstock.sdk.activities.context import CURRENT
 from penstock.sdk.client import Client
 from penstock.sdk.converting import DEFAULT, DataConverter
+from penstock.sdk.dispatching import Dispatch
 from penstock.sdk.failures import ServerRefused
 from penstock.sdk.outbound import ClientInterceptor
 from penstock.sdk.transport import Transport
@@ -52,12 +53,14 @@ class WorkflowEnvironment:
         settings: Mapping[str, str] | None = None,
         patience: timedelta = timedelta(seconds=1),
         skips_max: int = 10_000,
+        dispatch: Dispatch | None = None,
     ) -> WorkflowEnvironment:
         """A whole server in this process, with nothing on disk and no socket, whose time is skipped.
 
         The clock stands still. While somebody waits for a result, or `sleep` runs, and nothing else does, it goes to
         the next moment at which something is due. `start_time` is what it says at first: now, unless said otherwise.
-        `settings` are those of the server, such as `{"DW_WORKFLOW_TASK_TIMEOUT": "10"}`.
+        `settings` are those of the server, such as `{"DW_WORKFLOW_TASK_TIMEOUT": "10"}`. `dispatch` is the dispatch
+        configuration of the client, and with it of the workers that are made with it.
 
         A wait for which nothing is due fails with `NothingWillHappenError`, after `patience` of real time in which
         nobody did anything. One for which time was skipped more often than `skips_max` fails with `TooManySkipsError`.
@@ -65,7 +68,11 @@ class WorkflowEnvironment:
         return await _TimeSkipping.start(
             start_time=start_time,
             namespace=namespace,
-            client_options={"data_converter": data_converter, "interceptors": interceptors},
+            client_options={
+                "data_converter": data_converter,
+                "interceptors": interceptors,
+                "dispatch": dispatch,
+            },
             settings=settings or {},
             patience=patience,
             skips_max=skips_max,
@@ -78,6 +85,7 @@ class WorkflowEnvironment:
         data_converter: DataConverter = DEFAULT,
         interceptors: Sequence[ClientInterceptor] = (),
         settings: Mapping[str, str] | None = None,
+        dispatch: Dispatch | None = None,
     ) -> WorkflowEnvironment:
         """A server process of its own on SQLite in a temporary directory, in real time, gone at the end."""
         server = await LocalServer.start({"DW_DEFAULT_NAMESPACE": namespace} | dict(settings or {}))
@@ -88,6 +96,7 @@ class WorkflowEnvironment:
                 token=server.token,
                 data_converter=data_converter,
                 interceptors=interceptors,
+                dispatch=dispatch,
             )
         except BaseException:
             await server.stop()

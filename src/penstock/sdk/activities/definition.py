@@ -245,8 +245,10 @@ def _check_dispatch(fn: Any, told: Mark, what: str) -> None:
         raise ValueError(
             f"{what} is called by the names of others: give routing_key=… at the call, not to the decorator"
         )
-    parameters = _parameters(fn)
-    check_rule(told.routing_key, [each.name for each in parameters], what)
+    names = [each.name for each in _parameters(fn)]
+    if names[:1] == ["cls"] and "." in _qualname(fn):
+        del names[0]
+    check_rule(told.routing_key, names, what)
     told.defaults.check(what)
 
 
