@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from penstock.errors import Reason
@@ -159,7 +160,7 @@ class Rounds:
                 tasks = await line.ask(tasks_max, poll_id, waits=waits)
             except asyncio.CancelledError:
                 if not self._closed:  # what a worker holds that leaves waits for others at once
-                    self._later(self._settle(line, poll_id))
+                    self._later(lambda: self._settle(line, poll_id))
                 raise
             except (ServerRefused, Unreachable) as error:
                 if is_fatal(error):
@@ -190,8 +191,8 @@ class Rounds:
 
     # What comes for a poll that nobody waits for any more
 
-    def _later(self, work: Awaitable[object]) -> None:
-        task = asyncio.ensure_future(_waited(work))
+    def _later(self, work: Callable[[], Awaitable[object]]) -> None:
+        task = asyncio.ensure_future(_done(work))
         self._late.add(task)
         task.add_done_callback(self._over)
 
@@ -208,7 +209,7 @@ class Rounds:
             if self._take_now():
                 line.start(task)
             else:
-                self._later(line.hand_back(task))
+                self._later(partial(line.hand_back, task))
 
     def _take_now(self) -> bool:
         if self._closed or not self._slots.take_now():
@@ -219,5 +220,5 @@ class Rounds:
         return False
 
 
-async def _waited(work: Awaitable[object]) -> object:
-    return await work
+async def _done(work: Callable[[], Awaitable[object]]) -> object:
+    return await work()

@@ -1,0 +1,327 @@
+"""How a worker claims tasks: of several queues in order, so many at a time, and ahead of when it can run them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from penstock.sdk import activity
+from penstock.sdk.client import Client
+from penstock.sdk.failures import ActivityFailureError
+from penstock.sdk.worker import Worker
+from penstock.sdk.worker.claiming import Claiming
+from tests.acceptance.cluster import Cluster
+from tests.sdk.serving import connected, new_namespace, serving
+from tests.support.sdk import Watched
+
+SHORT = timedelta(seconds=30)
+QUEUE = "q"
+_ids = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    async with serving(tmp_path_factory.mktemp("claiming")) as made:
+        yield made
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[Client]:
+    async with asyncio.timeout(60), await connected(await new_namespace(cluster)) as made:
+        yield made
+
+
+class Gates:
+    """An activity that tells which ones run, and ends each when it is let go."""
+
+    def __init__(self, *, opened: bool = False) -> None:
+        self.ran: list[str] = []
+        self.running: set[str] = set()
+        self.peak = 0
+        self._opened = asyncio.Event()
+        self._news = asyncio.Event()
+        if opened:
+            self._opened.set()
+
+    @activity.defn(name="pass_gate")
+    async def pass_gate(self, name: str) -> str:
+        self.ran.append(name)
+        self.running.add(name)
+        self.peak = max(self.peak, len(self.running))
+        self._news.set()
+        try:
+            await self._opened.wait()
+        finally:
+            self.running.discard(name)
+            self._news.set()
+        return name
+
+    def open(self) -> None:
+        self._opened.set()
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            self._news.clear()
+            await self._news.wait()
+
+
+class Counting(Watched):
+    """Counts the tasks that a worker was given."""
+
+    def __init__(self, transport: Any) -> None:
+        super().__init__(transport)
+        self.got = 0
+        self._more = asyncio.Event()
+
+    async def work(self, path: str, body: Any, **how: Any) -> Any:
+        answer = await super().work(path, body, **how)
+        if path.endswith("/activity-tasks/poll"):
+            self.got += len(answer.get("tasks") or ())
+            self._more.set()
+        return answer
+
+    async def until_it_got(self, count: int) -> None:
+        while self.got < count:
+            self._more.clear()
+            await self._more.wait()
+
+
+async def send(client: Client, count: int, queue: str = QUEUE, **options: Any) -> list[Any]:
+    return [
+        await client.start_activity(
+            "pass_gate",
+            f"{queue}-{next(_ids)}",
+            id=f"c-{next(_ids)}",
+            task_queue=queue,
+            start_to_close_timeout=SHORT,
+            **options,
+        )
+        for _ in range(count)
+    ]
+
+
+def served(client: Client, gates: Gates, *queues: str, places: int, **options: Any) -> Worker:
+    return Worker(
+        client,
+        task_queues=queues or [QUEUE],
+        activities=[gates.pass_gate],
+        max_concurrent_activity_tasks=places,
+        **options,
+    )
+
+
+def soft(prefetch: int, lease_ms: int = 5000, **more: int) -> Claiming:
+    return Claiming(prefetch=prefetch, lease_ms=lease_ms, **more)
+
+
+async def test_a_small_batch_fills_all_places_without_any_news(client: Client) -> None:
+    """Scenario 17, and 19 and 20 by the way: no request asks for more than it may."""
+    watched, gates = Watched(client.transport), Gates()
+    own = Client(watched, namespace=client.namespace)
+    await send(client, 12)
+    async with served(own, gates, places=8, claiming=Claiming(batch_max=2)):
+        await gates.until(lambda: len(gates.running) == 8)
+        gates.open()
+        await gates.until(lambda: len(gates.ran) == 12)
+    assert max(body["max_tasks"] for body in watched.of("/activity-tasks/poll")) == 2
+    assert gates.peak == 8
+
+
+async def test_a_worker_that_may_claim_one_at_a_time_gets_all_its_places_busy_all_the_same(
+    client: Client,
+) -> None:
+    """Scenario 20."""
+    watched, gates = Watched(client.transport), Gates()
+    own = Client(watched, namespace=client.namespace)
+    await send(client, 6)
+    async with served(own, gates, places=6, claiming=Claiming(most=1)):
+        await gates.until(lambda: len(gates.running) == 6)
+        gates.open()
+    assert {body["max_tasks"] for body in watched.of("/activity-tasks/poll")} == {1}
+
+
+async def test_two_workers_with_small_batches_both_get_work(client: Client) -> None:
+    """Scenario 18."""
+    one, other = Gates(), Gates()
+    async with (
+        served(client, one, places=4, claiming=Claiming(batch_max=2)),
+        served(client, other, places=4, claiming=Claiming(batch_max=2)),
+    ):
+        await send(client, 8)
+        await one.until(lambda: len(one.running) == 4)
+        await other.until(lambda: len(other.running) == 4)
+        one.open()
+        other.open()
+
+
+async def test_several_queues_share_the_places_and_the_first_goes_first(client: Client) -> None:
+    """Scenario 26, with one place; the queues are filled in the other order."""
+    gates = Gates(opened=True)
+    for queue in ("low", "middle", "high"):
+        await send(client, 3, queue)
+    async with served(client, gates, "high", "middle", "low", places=1):
+        await gates.until(lambda: len(gates.ran) == 9)
+    assert [name.split("-")[0] for name in gates.ran] == ["high"] * 3 + ["middle"] * 3 + ["low"] * 3
+    assert gates.peak == 1
+
+
+async def test_a_worker_of_several_empty_queues_takes_from_whichever_gets_something(client: Client) -> None:
+    gates = Gates(opened=True)
+    async with served(client, gates, "a", "b", "c", places=2, max_concurrent_local_activities=0):
+        for turn, queue in enumerate(["c", "a", "b", "c"], 1):
+            for each in await send(client, 3, queue):
+                await each.result()
+            await gates.until(lambda so_far=turn: len(gates.ran) == 3 * so_far)  # type: ignore[misc]
+    assert gates.peak <= 2
+    assert len(set(gates.ran)) == len(gates.ran)
+
+
+async def test_what_is_claimed_ahead_is_in_the_workers_hands_and_starts_as_places_get_free(
+    client: Client, cluster: Cluster
+) -> None:
+    """Scenario 22: as many in flight as it has places and buffer, and no more run than it has places."""
+    watched, gates = Watched(client.transport), Gates()
+    own = Client(watched, namespace=client.namespace)
+    handles = await send(client, 12)
+    async with served(own, gates, places=4, claiming=soft(2)):
+        await gates.until(lambda: len(gates.running) == 4)
+        await watched.until("/heartbeat", 1)
+        held = [(await each.describe()).raw for each in handles]
+        gates.open()
+        await gates.until(lambda: len(gates.ran) == 12)
+        for each in handles:
+            await each.result()
+    assert gates.peak == 4
+    assert sum(each["activity_status"] == "running" for each in held) <= 6
+    assert all(body["claim_lease_ms"] == 5000 for body in watched.of("/activity-tasks/poll"))
+    assert len(watched.of("/start")) == 12
+
+
+async def test_a_true_ceiling_bounds_what_is_claimed_and_does_not_run(client: Client) -> None:
+    watched, gates = Watched(client.transport), Gates()
+    own = Client(watched, namespace=client.namespace)
+    await send(client, 8)
+    async with served(own, gates, places=2, claiming=soft(4, most=1)):
+        await gates.until(lambda: len(gates.running) == 2)
+        gates.open()
+        await gates.until(lambda: len(gates.ran) == 8)
+    assert {body["max_tasks"] for body in watched.of("/activity-tasks/poll")} == {1}
+
+
+async def test_what_did_not_start_is_handed_back_at_once_when_the_worker_stops(client: Client) -> None:
+    """Scenario 45."""
+    watched, gates, others = Counting(client.transport), Gates(), Gates(opened=True)
+    own = Client(watched, namespace=client.namespace)
+    handles = await send(client, 5)
+    worker = served(own, gates, places=1, claiming=soft(4, 600_000), graceful_shutdown_timeout=SHORT)
+    running = asyncio.ensure_future(worker.run())
+    await gates.until(lambda: len(gates.running) == 1)
+    await watched.until_it_got(5)
+    worker.begin_shutdown()
+    async with served(client, others, places=1):
+        await others.until(lambda: len(others.ran) == 4)
+        gates.open()
+        await running
+    assert len(gates.ran) == 1
+    assert len(watched.of("/start")) == 1
+    assert [await each.result() for each in handles if await each.result() in gates.ran] == gates.ran
+
+
+async def test_what_a_worker_that_stands_still_has_claimed_goes_to_one_that_is_free(client: Client) -> None:
+    """Scenarios 24 and 36: after the lease, once each."""
+    slow, fast = Gates(), Gates(opened=True)
+    handles = await send(client, 4)
+    async with served(client, slow, places=1, claiming=soft(3, 300)):
+        await slow.until(lambda: len(slow.running) == 1)
+        async with served(client, fast, places=1):
+            await fast.until(lambda: len(fast.ran) == 3)
+        slow.open()
+        results = [await each.result() for each in handles]
+    assert sorted(slow.ran + fast.ran) == sorted(results)
+    assert len(slow.ran) == 1
+
+
+async def test_a_busy_worker_that_moves_keeps_what_it_claimed_by_renewing_it(client: Client) -> None:
+    """Scenario 58: the lease is shorter than the waiting, and each runs once."""
+    done: list[int] = []
+
+    @activity.defn(name="pass_gate")
+    async def slowly(name: str) -> str:
+        done.append(activity.info().attempt)
+        await asyncio.sleep(0.2)  # it takes a while: longer than a third of the lease
+        return name
+
+    handles = await send(client, 6)
+    claiming = soft(5, 500)
+    async with Worker(
+        client, task_queue=QUEUE, activities=[slowly], max_concurrent_activities=1, claiming=claiming
+    ):
+        for each in handles:
+            await each.result()
+    assert done == [1] * 6
+
+
+async def test_no_more_run_than_the_cap_says_also_with_what_was_claimed_ahead(client: Client) -> None:
+    """Scenario 5: two workers with room for eight, and a cap of three."""
+    await client.transport.control(
+        "PATCH",
+        f"/task-queues/{QUEUE}/limits",
+        {"max_active_leases_per_queue": 3, "task_queue_type": "activity"},
+        idempotent=True,
+    )
+    gates = Gates()
+    handles = await send(client, 10)
+    async with (
+        served(client, gates, places=4, claiming=soft(4)),
+        served(client, gates, places=4, claiming=soft(4)),
+    ):
+        await gates.until(lambda: len(gates.running) == 3)
+        gates.open()
+        for each in handles:
+            await each.result()
+    assert gates.peak == 3
+
+
+async def test_what_expired_while_it_was_claimed_is_not_run(client: Client) -> None:
+    """Scenario 50."""
+    gates = Gates()
+    (first,) = await send(client, 1)
+    async with served(client, gates, places=1, claiming=soft(2, 600_000)):
+        await gates.until(lambda: len(gates.running) == 1)
+        soon = datetime.now(UTC) + timedelta(milliseconds=400)
+        (late,) = await send(client, 1, good_until=soon)
+        with pytest.raises(ActivityFailureError) as caught:
+            await late.result()
+        gates.open()
+        await first.result()
+    assert "schedule to start" in str(caught.value.cause)
+    assert len(gates.ran) == 1
+
+
+def test_numbers_that_cannot_be_are_refused_where_the_worker_is_made() -> None:
+    with pytest.raises(ValueError, match="belong together"):
+        Claiming(prefetch=2)
+    with pytest.raises(ValueError, match="belong together"):
+        Claiming(lease_ms=5000)
+    with pytest.raises(ValueError, match="batch_max of a Claiming is 0 to"):
+        Claiming(batch_max=-1)
+    with pytest.raises(TypeError, match="most of a Claiming is a whole number"):
+        Claiming(most=True)
+
+
+async def test_a_worker_is_given_its_queues_in_one_way(client: Client) -> None:
+    gates = Gates()
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({}, "give task_queue=…, or task_queues"),
+        ({"task_queue": "a", "task_queues": ["b"]}, "give task_queue=…, or task_queues"),
+        ({"task_queues": "abc"}, "task_queues is a list"),
+        ({"task_queues": ["a", "a"]}, "names a queue twice"),
+    ]
+    for options, told in wrong:
+        with pytest.raises((TypeError, ValueError), match=told):
+            Worker(client, activities=[gates.pass_gate], **options)
