@@ -171,3 +171,49 @@ def test_causes_that_never_end_are_cut() -> None:
     for _ in range(500):
         failure = {"message": "m", "cause": failure}
     assert len(failure_lines(failure)) < 50
+
+
+DISPATCHED = {
+    "activity_type": "generate",
+    "task_queue": "anthropic",
+    "routing_key": "opus",
+    "dispatch": {
+        "fingerprint": "0123456789abcdef",
+        "sources": {
+            "task_queue": "activity_queues.by_handle",
+            "start_to_close_timeout": "handle_options",
+            "heartbeat_timeout": "queue_options",
+            "retry.initial_interval": "baseline",
+            "retry.maximum_attempts": "queue_options",
+            "retry.non_retryable": "baseline + queue_extra",
+        },
+    },
+    "activity": {
+        "retry_policy": {
+            "start_to_close_timeout": 4,
+            "heartbeat_timeout": 1,
+            "heartbeat_timeout_ms": 500,
+            "max_attempts": 5,
+            "non_retryable_error_types": ["Wrong", "Auth"],
+        }
+    },
+    "asked_timeouts": {"start_to_close_timeout_ms": 900_000},
+}
+
+
+def test_a_dispatched_activity_says_its_key_its_queue_and_what_was_cut() -> None:
+    told = tell(event("ActivityScheduled", **DISPATCHED), "", Payloads.SHORT)
+    assert told.text == "generate  key opus  to anthropic  start_to_close 15 m 00 s cut to 4 s"
+    assert not told.payload
+
+
+def test_with_all_payloads_each_value_of_a_dispatch_names_its_layer() -> None:
+    told = tell(event("ActivityScheduled", **DISPATCHED), "", Payloads.FULL)
+    assert told.payload == (
+        "task_queue anthropic (activity_queues.by_handle)",
+        "start_to_close_timeout 4 s (handle_options)",
+        "heartbeat_timeout 0.5 s (queue_options)",
+        "retry.maximum_attempts 5 (queue_options)",
+        "retry.non_retryable Wrong, Auth (baseline + queue_extra)",
+        "by the dispatch configuration 0123456789ab",
+    )

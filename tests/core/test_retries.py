@@ -16,6 +16,7 @@ from penstock.core.scheduling.retries import (
     after_failure,
     expired_clock,
     running_deadline_at_ms,
+    timeout_types,
     waiting_deadline_at_ms,
     workflow_task_backoff_ms,
 )
@@ -34,6 +35,21 @@ def running(now_ms: int = NOW_MS, *, heard_ms: int | None = None, **limits: int)
         heartbeat_at_ms=heard_ms,
         timeouts=ActivityTimeouts(**limits),
     )
+
+
+@pytest.mark.parametrize(
+    ("clock", "name"),
+    [
+        ("start_to_close", "TemporalTimeout:StartToClose"),
+        ("schedule_to_start", "TemporalTimeout:ScheduleToStart"),
+        ("schedule_to_close", "TemporalTimeout:ScheduleToClose"),
+        ("heartbeat", "TemporalTimeout:Heartbeat"),
+    ],
+)
+def test_a_clock_that_ran_out_has_a_name_for_policies(clock: str, name: str) -> None:
+    policy = RetryPolicy(max_attempts=9, non_retryable_error_types=(name,))
+    assert after_failure(tried(1, policy), timeout_types(clock), False, NOW_MS) == GiveUp()
+    assert isinstance(after_failure(tried(1, policy), timeout_types("lease"), False, NOW_MS), TryAgain)
 
 
 # ── After a failure ─────────────────────────────────────────────────────────────────────────────────────

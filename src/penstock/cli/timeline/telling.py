@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.cli.moments import setting
+from penstock.cli.timeline.dispatching import dispatch_facts, dispatch_lines
 from penstock.cli.timeline.failures import failure_lines, reason_alone
 from penstock.cli.timeline.payloads import Payloads, in_full, in_short, message_of, payloads_of
 
@@ -58,7 +59,7 @@ def tell(event: Mapping[str, Any], took: str, payloads: Payloads) -> Told:
     carried = list(_carried(payload))
     if payloads is Payloads.SHORT:
         facts.extend(f"{field} {in_short(value)}" for field, value in carried)
-    below = [line for field, value in carried for line in _full(field, value)]
+    below = [*dispatch_lines(payload), *(line for field, value in carried for line in _full(field, value))]
     because = reason_alone(payload)
     if because is not None:
         facts.insert(0, because)
@@ -92,6 +93,7 @@ def _facts(payload: Mapping[str, Any], took: str) -> Iterator[str]:
         yield from dict.fromkeys(str(payload[field]) for field in _SUBJECT_FIELDS if payload.get(field))
     yield from _child(payload)
     yield from _member(payload)
+    yield from dispatch_facts(payload)
     if took:
         yield took
     elif isinstance(attempt := payload.get("attempt_number"), int):
