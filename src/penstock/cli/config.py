@@ -1,14 +1,23 @@
-"""Commands for the server's configuration: check it before it is used, show what is in force."""
+"""Commands for configurations, of a server and of dispatch: check one before it is used, show what is in force."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.cli.configuration import load_settings
+from penstock.cli.dispatching import (
+    DispatchMisconfigured,
+    load_for_command,
+    problem_body,
+    refuse_as_json,
+    source_options,
+    tell_warnings,
+)
 from penstock.cli.exits import say
 from penstock.cli.grammar import Reach, noun
 from penstock.cli.screen import Cell, Screen, name, nothing_yet, plain
@@ -18,39 +27,86 @@ if TYPE_CHECKING:
     from penstock.settings import LineLimit, Settings
 
 _CONFIG = click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with the server's settings."
+    "--config",
+    "files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="TOML file with the server's settings, or with a dispatch configuration; may be repeated.",
 )
+_ROOT, _SET, _STRICT = source_options()
 
 
 @noun("config", example="penstock config check --config penstock.toml")
 def config() -> None:
-    """Check and show the configuration of a server."""
+    """Check and show the configuration of a server, or of dispatch."""
 
 
-@config.verb("check", example="penstock config check --config penstock.toml", reach=Reach.HERE)
+@config.verb("check", example="penstock config check --config dispatch.toml --strict", reach=Reach.HERE)
 @_CONFIG
+@_ROOT
+@_SET
+@_STRICT
 @click.pass_obj
-def check(session: Session, config: Path | None) -> None:
-    """Check the configuration and name every problem; exit code 78 if there is one."""
-    settings = load_settings(config)
+def check(
+    session: Session, files: tuple[Path, ...], root: str | None, overrides: tuple[str, ...], strict: bool
+) -> None:
+    """Check a configuration and name every problem; exit code 78 for a server's, 2 for that of dispatch.
+
+    A file that has the table [penstock], [temporal] or [tool.penstock] holds a dispatch configuration.
+    """
+    of_server, of_dispatch = _sorted_files(files, root, overrides, strict)
+    answer: dict[str, Any] = {"valid": True, "warnings": []}
+    if of_dispatch is not None:
+        try:
+            dispatch = load_for_command(of_dispatch, root, overrides, strict=strict)
+        except DispatchMisconfigured as refused:
+            refuse_as_json(session, refused.error)
+            raise
+        tell_warnings(dispatch)
+        answer["warnings"] = [problem_body(warning) for warning in dispatch.warnings]
+        answer["fingerprint"] = dispatch.fingerprint
+        answer["unused"] = list(dispatch.unused)
+        say(f"The dispatch configuration is valid, with fingerprint {dispatch.fingerprint[:12]}.")
+    if of_server is not None or of_dispatch is None:
+        settings = load_settings(of_server)
+        answer["warnings"] += list(settings.warnings)
+        say("The configuration is valid.")
     if session.json:
-        show_json(json.dumps({"valid": True, "warnings": list(settings.warnings)}))
-    say("The configuration is valid.")
+        show_json(json.dumps(answer, ensure_ascii=False))
 
 
-@config.verb("show", example="penstock config show --queue production:payments", reach=Reach.HERE)
+@config.verb("show", example="penstock config show --effective --config dispatch.toml", reach=Reach.HERE)
 @_CONFIG
+@_ROOT
+@_SET
+@click.option("--effective", is_flag=True, help="Of a dispatch configuration, show the built-in values too.")
 @click.option(
     "--queue",
     metavar="[NAMESPACE:]NAME",
     help="Show only the limits that are declared for this task queue, and where.",
 )
 @click.pass_obj
-def show(session: Session, config: Path | None, queue: str | None) -> None:
+def show(
+    session: Session,
+    files: tuple[Path, ...],
+    root: str | None,
+    overrides: tuple[str, ...],
+    effective: bool,
+    queue: str | None,
+) -> None:
     """Show every setting in force and where it comes from; secrets are masked."""
     from penstock.settings import describe
 
-    settings = load_settings(config)
+    of_server, of_dispatch = _sorted_files(files, root, overrides)
+    if of_dispatch is not None:
+        if of_server is not None or queue is not None:
+            raise click.UsageError(
+                "Show a dispatch configuration by itself: without --queue and other files."
+            )
+        _show_dispatch(session, of_dispatch, root, overrides, effective)
+        return
+    settings = load_settings(of_server)
     if queue is not None:
         _show_queue(session, settings, queue)
         return
@@ -60,6 +116,51 @@ def show(session: Session, config: Path | None, queue: str | None) -> None:
         return
     Screen().table(
         ["setting", "value", "from"], [[name(row.name), plain(row.value), plain(row.source)] for row in rows]
+    )
+
+
+@config.verb("schema", example="penstock config schema > dispatch.schema.json", reach=Reach.TEXT)
+def schema() -> None:
+    """Print the JSON Schema of dispatch configurations, for editors."""
+    from penstock.dispatch.schema import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+
+
+def _sorted_files(
+    files: Sequence[Path], root: str | None, overrides: Sequence[str], strict: bool = False
+) -> tuple[Path | None, list[Path] | None]:
+    """The file of a server, if one is given, and the files of dispatch, if any are meant."""
+    from penstock.dispatch.sources import has_root
+
+    of_dispatch = [path for path in files if root is not None or has_root(path)]
+    of_server = [path for path in files if path not in of_dispatch]
+    if len(of_server) > 1:
+        raise click.UsageError(
+            f"{of_server[1]} has none of the tables [penstock], [temporal] and [tool.penstock],"
+            " and a server has one file only."
+        )
+    is_meant = bool(of_dispatch or overrides or strict)
+    return (of_server[0] if of_server else None), (of_dispatch if is_meant else None)
+
+
+def _show_dispatch(
+    session: Session, files: list[Path], root: str | None, overrides: Sequence[str], effective: bool
+) -> None:
+    from penstock.dispatch.effective import BUILT_IN_SOURCE, rows
+
+    found = rows(load_for_command(files, root, overrides))
+    found = [row for row in found if effective or row.source != BUILT_IN_SOURCE]
+    if session.json:
+        show_json(
+            json.dumps(
+                [{"name": row.path, "value": row.value, "source": row.source} for row in found],
+                ensure_ascii=False,
+            )
+        )
+        return
+    Screen().table(
+        ["setting", "value", "from"], [[name(row.path), plain(row.value), plain(row.source)] for row in found]
     )
 
 

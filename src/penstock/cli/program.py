@@ -24,6 +24,7 @@ COMMANDS = {
     "budget-group": "penstock.cli.budget_group:budget_group",
     "why": "penstock.cli.why:why",
     "worker": "penstock.cli.worker:worker",
+    "dispatch": "penstock.cli.dispatch:dispatch",
     "namespace": "penstock.cli.namespace:namespace",
     "cluster": "penstock.cli.cluster:cluster",
     "system": "penstock.cli.system:system",

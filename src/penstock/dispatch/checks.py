@@ -68,13 +68,9 @@ def _retry_of(
     for standing in config.worker_config.stack(activity, key, config.queue_options):
         for name, value in standing.scalars().items():
             if name.startswith("retry."):
-                said[name] = (value, _path(standing, name))
+                said[name] = (value, standing.path_of(name))
     first = said["retry.initial_interval"]
     return first, said["retry.maximum_interval"], said["retry.maximum_attempts"][0]  # type: ignore[return-value]
-
-
-def _path(standing: Standing, name: str) -> Path:
-    return (*standing.path, "retry_policy_config", name.removeprefix("retry."))
 
 
 def _calls(config: DispatchConfig) -> Iterator[tuple[str, str | None]]:

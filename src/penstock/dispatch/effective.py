@@ -13,6 +13,7 @@ from penstock.dispatch.config import DispatchConfig
 from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.scopes import BUILT_IN
 
+BUILT_IN_SOURCE = "built-in"
 _ABOUT = {"fingerprint", "warnings", "unused", "root", "files", "origins", "_remembered"}
 _OF_SCOPES = {"name", "is_preset", "is_by_tag", "known_scopes"}
 
@@ -68,7 +69,7 @@ def _source(config: DispatchConfig, path: Path) -> str:
         inherits = config.worker_runtime_profiles.profiles[str(path[2])].inherits
         if inherits and (origin := config.origins.get((*path[:2], inherits, *path[3:]))):
             return f"profile {inherits}, {origin}"
-    return config.origins.get(path) or "built-in"
+    return config.origins.get(path) or BUILT_IN_SOURCE
 
 
 def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:

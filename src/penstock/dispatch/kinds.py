@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from math import isfinite
@@ -51,10 +50,8 @@ class Duration:
 
     def schema(self) -> dict[str, Any]:
         number = {"minimum": 0} if self.or_zero else {"exclusiveMinimum": 0}
-        return {
-            "description": 'A duration: "0:10:00", "PT10M", "1h30m", or a number of seconds.',
-            "anyOf": [{"type": "string", "minLength": 1}, {"type": "number", **number}],
-        }
+        text = {"type": "string", "minLength": 1, "examples": ["0:10:00", "PT10M", "1h30m"]}
+        return {"anyOf": [text, {"type": "number", **number}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +187,11 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Something that is not used here: any value, or only what `fits`."""
+    """Something that is not used here: any value."""
 
-    fits: Callable[[object], bool] | None = None
     is_textual = False
 
     def read(self, value: object) -> object:
-        if self.fits is not None and not self.fits(value):
-            raise ValueError(f"{_shown(value)} does not fit")
         return value
 
     def schema(self) -> dict[str, Any]:

@@ -91,25 +91,25 @@ class Route:
     by_pattern: tuple[QueuePattern, ...] = ()
     handle_options_by_pattern: tuple[OptionsPattern, ...] = ()
 
-    def queue_for(self, routing_key: str | None) -> tuple[str, str]:
-        """The queue and where it comes from. An exact key beats patterns, and these the default."""
+    def queue_for(self, routing_key: str | None) -> tuple[str, tuple[str | int, ...]]:
+        """The queue and its place in the route. An exact key beats patterns, and these the default."""
         if routing_key is not None:
             if (queue := self.by_handle.get(routing_key)) is not None:
-                return queue, "activity_queues.by_handle"
-            for pattern in self.by_pattern:
+                return queue, ("by_handle", routing_key)
+            for place, pattern in enumerate(self.by_pattern):
                 if fnmatchcase(routing_key, pattern.match):
-                    return pattern.queue, "activity_queues.by_pattern"
-        return self.default, "activity_queues.default"
+                    return pattern.queue, ("by_pattern", place, "queue")
+        return self.default, ("default",)
 
-    def options_for(self, routing_key: str | None) -> tuple[HandleOptions, str] | None:
-        """The options of a key and the table they come from, whichever queue the key leads to."""
+    def options_for(self, routing_key: str | None) -> tuple[HandleOptions, tuple[str, str | int]] | None:
+        """The options of a key and their place in the route, whichever queue the key leads to."""
         if routing_key is None:
             return None
         if (options := self.handle_options.get(routing_key)) is not None:
-            return options, "handle_options"
-        for pattern in self.handle_options_by_pattern:
+            return options, ("handle_options", routing_key)
+        for place, pattern in enumerate(self.handle_options_by_pattern):
             if fnmatchcase(routing_key, pattern.match):
-                return pattern.options, "handle_options_by_pattern"
+                return pattern.options, ("handle_options_by_pattern", place)
         return None
 
     def targets(self) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -38,6 +38,14 @@ class Standing:
         said |= {f"retry.{name}": getattr(retry, name) for name in RETRY_SCALARS}
         return {name: value for name, value in said.items() if value is not None}
 
+    def path_of(self, name: str) -> tuple[str | int, ...]:
+        """Where the file has a scalar of this layer; empty for what code said."""
+        if not self.path:
+            return ()
+        if name.startswith("retry."):
+            return (*self.path, "retry_policy_config", name.removeprefix("retry."))
+        return (*self.path, f"default_activity_{name}" if self.label == "baseline" else name)
+
     @property
     def names(self) -> tuple[str, ...]:
         return self.layer.retry.non_retryable_error_types_extra if self.layer.retry else ()

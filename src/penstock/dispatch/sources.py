@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, time
@@ -20,6 +21,7 @@ from penstock.dispatch.shape import ROOT, ListOf, Table, TableOf
 
 ROOTS: tuple[tuple[str, ...], ...] = (("penstock",), ("temporal",), ("tool", "penstock"))
 PREFIX = "PENSTOCK__"
+_ROOT_HEADER = re.compile(r"^[ \t]*\[\[?[ \t]*(?:penstock|temporal|tool\.penstock)[ \t]*[.\]]", re.M)
 _BYTES_MAX = 4_194_304
 
 
@@ -70,12 +72,12 @@ def read_file(path: str | os.PathLike[str], root: str | None) -> Source:
 
 
 def has_root(path: str | os.PathLike[str]) -> bool:
-    """Whether a file has one of the tables that a dispatch configuration stands in."""
+    """Whether a file has one of the tables that a dispatch configuration stands in, even if it is not valid."""
     try:
-        document = tomli.loads(_text(os.fspath(path)))
-    except (Unreadable, ValueError, RecursionError):
+        text = _text(os.fspath(path))
+    except Unreadable:
         return False
-    return any(isinstance(_below(document, steps), dict) for steps in ROOTS)
+    return _ROOT_HEADER.search(text) is not None
 
 
 def from_environment(environ: Mapping[str, str], so_far: Mapping[str, Any]) -> tuple[Source, list[Problem]]:

@@ -64,7 +64,8 @@ class WorkerConfig:
         route = self.activity_queues.get(activity_name)
         if route is None:
             return self.default_task_queue, "default_task_queue"
-        return route.queue_for(routing_key)
+        queue, place = route.queue_for(routing_key)
+        return queue, f"activity_queues.{place[0]}"
 
     def stack(
         self,
@@ -88,9 +89,9 @@ class WorkerConfig:
             standings.append(Standing("queue_options", "queue_extra", options.as_layer(), path))
         route = self.activity_queues.get(activity_name)
         if route is not None and (found := route.options_for(routing_key)) is not None:
-            handle, table = found
-            place = ("worker_config", "activity_queues", activity_name, table, str(routing_key))
-            standings.append(Standing(table, "handle_extra", handle.as_layer(), place))
+            handle, place = found
+            at = ("worker_config", "activity_queues", activity_name, *place)
+            standings.append(Standing(place[0], "handle_extra", handle.as_layer(), at))
         if call_site is not None:
             standings.append(Standing("call site", "call site", call_site))
         return standings

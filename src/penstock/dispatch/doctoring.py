@@ -1,0 +1,180 @@
+"""What a configuration and the workers that are there do not agree about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from penstock.dispatch.config import DispatchConfig
+from penstock.dispatch.problems import hint_towards
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSeen:
+    """A worker that is there: which queue it serves and which activities it knows."""
+
+    worker_id: str
+    task_queue: str
+    activities: frozenset[str] = frozenset()
+    takes_activities: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSeen:
+    """What the server says of a queue's rate."""
+
+    limit: float | None = None
+    source: str | None = None
+    worker_limit: float | None = None
+    """What its workers take at most together; None: as many as there are."""
+    ready: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something to look at: `kind` for scripts, the rest for people."""
+
+    kind: str
+    subject: str
+    message: str
+    advice: str = ""
+
+    @property
+    def is_serious(self) -> bool:
+        """Whether work would wait for ever; the rest is only odd."""
+        return self.kind in ("queue_without_worker", "activity_without_worker", "route_to_nowhere")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a server told of its workers and queues."""
+
+    workers: Sequence[WorkerSeen] = ()
+    queues: Mapping[str, QueueSeen] = field(default_factory=dict)
+
+
+def examine(config: DispatchConfig, seen: Seen | None = None) -> list[Finding]:
+    """Everything that looks wrong; without a server, only what the configuration shows by itself."""
+    findings = list(_caps_by_themselves(config))
+    if seen is not None:
+        findings += _unserved(config, seen)
+        findings += _strangers(config, seen)
+        findings += _undeclared(config, seen)
+        findings += _caps_seen(config, seen)
+    return sorted(findings, key=lambda each: (each.kind, each.subject))
+
+
+def _routed(config: DispatchConfig) -> dict[str, set[str]]:
+    """The activities that are routed to each queue."""
+    routed: dict[str, set[str]] = {}
+    for activity, route in config.worker_config.activity_queues.items():
+        for _, queue in route.targets():
+            routed.setdefault(queue, set()).add(activity)
+    return routed
+
+
+def _unserved(config: DispatchConfig, seen: Seen) -> Iterator[Finding]:
+    routed = _routed(config)
+    served = {worker.task_queue for worker in seen.workers}
+    for queue in sorted({config.worker_config.default_task_queue, *routed}):
+        waiting = seen.queues.get(queue, QueueSeen()).ready
+        there = [worker for worker in seen.workers if worker.task_queue == queue]
+        if not there:
+            near = hint_towards(queue, served)
+            waits = f", and {waiting} tasks wait there" if waiting else ""
+            yield Finding(
+                "queue_without_worker",
+                queue,
+                f"no worker serves this queue{waits}",
+                f"start one with `penstock worker MODULE:APP --task-queue {queue}`"
+                + (f"; {near}" if near else ""),
+            )
+            continue
+        for activity in sorted(routed.get(queue, ())):
+            if not any(_takes(worker, activity) for worker in there):
+                yield Finding(
+                    "activity_without_worker",
+                    f"{activity} on {queue}",
+                    f"{len(there)} worker(s) serve the queue, but none takes this activity",
+                    "widen the scope of a worker there, or give its profile activity slots",
+                )
+
+
+def _takes(worker: WorkerSeen, activity: str) -> bool:
+    return worker.takes_activities and (not worker.activities or activity in worker.activities)
+
+
+def _strangers(config: DispatchConfig, seen: Seen) -> Iterator[Finding]:
+    """Queues that are served although no route leads to them."""
+    known = config.known_queues()
+    for queue in sorted({worker.task_queue for worker in seen.workers} - set(known)):
+        near = hint_towards(queue, known)
+        yield Finding(
+            "worker_without_route",
+            queue,
+            "workers serve this queue, but the configuration does not name it",
+            near,
+        )
+
+
+def _undeclared(config: DispatchConfig, seen: Seen) -> Iterator[Finding]:
+    """Routes to nowhere: neither options nor workers know the queue."""
+    known = {config.worker_config.default_task_queue, *config.queue_options}
+    known |= {worker.task_queue for worker in seen.workers}
+    for queue, activities in sorted(_routed(config).items()):
+        if queue not in known:
+            yield Finding(
+                "route_to_nowhere",
+                queue,
+                f"{', '.join(sorted(activities))} may go there, but neither queue_options nor a worker know it",
+                hint_towards(queue, known)
+                or "if it is meant, declare it in queue_options and start a worker",
+            )
+
+
+def _caps_by_themselves(config: DispatchConfig) -> Iterator[Finding]:
+    """Caps that the configuration alone shows to be without effect."""
+    routed = {config.worker_config.default_task_queue, *_routed(config)}
+    for queue, options in config.queue_options.items():
+        if options.max_task_queue_activities_per_second is not None and queue not in routed:
+            yield Finding("cap_never_binds", queue, "nothing routes to this queue, so its cap never counts")
+    for name, profile in config.worker_runtime_profiles.profiles.items():
+        path = ("worker_runtime_profiles", "profiles", name, "max_activities_per_second")
+        if profile.max_concurrent_activities == 0 and path in config.origins:
+            yield Finding(
+                "cap_never_binds",
+                f"profile {name}",
+                "max_activities_per_second never counts: the profile has no activity slots",
+            )
+
+
+def _caps_seen(config: DispatchConfig, seen: Seen) -> Iterator[Finding]:
+    """Caps that another limit, which the server knows, always reaches first."""
+    for queue, said in sorted(seen.queues.items()):
+        cap = config.queue_cap(queue)
+        if cap is None:
+            continue
+        given = ("queue_options", queue, "max_task_queue_activities_per_second") in config.origins
+        if said.source in ("operator", "system") and said.limit is not None and said.limit != cap and given:
+            yield Finding(
+                "cap_never_binds",
+                queue,
+                f"the file says {cap:g} a second, but {said.limit:g} is in force, set by the {said.source}",
+                f"take the operator's back with `penstock task-queue set-rate {queue} default`"
+                if said.source == "operator"
+                else "",
+            )
+        elif said.worker_limit is not None and said.worker_limit < cap and given:
+            yield Finding(
+                "cap_never_binds",
+                queue,
+                f"its workers take {said.worker_limit:g} a second at most together, less than the cap of {cap:g}",
+                "raise max_activities_per_second of their profile, start more, or lower the cap",
+            )
+        elif said.source == "worker" and said.limit is not None and said.limit != cap:
+            yield Finding(
+                "cap_differs",
+                queue,
+                f"the file says {cap:g} a second, but workers conveyed {said.limit:g}",
+                "they started with another configuration; restart them",
+            )

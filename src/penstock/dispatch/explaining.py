@@ -1,0 +1,187 @@
+"""Why an activity is dispatched as it is: every value, who gave it and where, and the layers that lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from penstock.dispatch.config import DispatchConfig
+from penstock.dispatch.options import TIMEOUTS, DispatchOptions, shown_names
+from penstock.dispatch.paths import Path, shown_path
+from penstock.dispatch.problems import hint_towards
+from penstock.dispatch.resolving import OWN_QUEUE, Standing
+
+_ROUTES: Path = ("worker_config", "activity_queues")
+_HOME: Path = ("worker_config", "default_task_queue")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A value that one layer gives, and where it was written down."""
+
+    value: str
+    source: str
+    path: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One value in force, and what lower layers had said."""
+
+    name: str
+    won: Said
+    lost: tuple[Said, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A timeout that will be shorter than asked for."""
+
+    name: str
+    asked: str
+    effective: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The whole answer for one activity and one routing key."""
+
+    activity: str
+    routing_key: str | None
+    options: DispatchOptions
+    values: tuple[Explained, ...]
+    cuts: tuple[Cut, ...]
+    warnings: tuple[str, ...]
+    served_queue: str
+    """The queue where the activity waits, or the home queue when it rides the workflow's own."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "activity": self.activity,
+            "routing_key": self.routing_key,
+            "task_queue": self.options.task_queue,
+            "values": {
+                each.name: {**_said(each.won), "lost": [_said(lost) for lost in each.lost]}
+                for each in self.values
+            },
+            "cuts": [
+                {"name": cut.name, "asked": cut.asked, "effective": cut.effective, "why": cut.why}
+                for cut in self.cuts
+            ],
+            "warnings": list(self.warnings),
+        }
+
+
+def explain(config: DispatchConfig, activity: str, routing_key: str | None = None) -> Explanation:
+    """How a call of the activity with this key would be dispatched, as far as the configuration decides."""
+    options = config.resolve(activity, routing_key, is_traced=False)
+    stack = config.worker_config.stack(activity, routing_key, config.queue_options)
+    values = [_queue(config, activity, routing_key), *_scalars(config, stack, options)]
+    return Explanation(
+        activity,
+        routing_key,
+        options,
+        tuple(values),
+        tuple(_cuts(config, options)),
+        tuple(_warnings(config, activity, options)),
+        options.task_queue or config.worker_config.default_task_queue,
+    )
+
+
+def _queue(config: DispatchConfig, activity: str, routing_key: str | None) -> Explained:
+    said = [_at(config, config.worker_config.default_task_queue, "default_task_queue", _HOME)]
+    route = config.worker_config.activity_queues.get(activity)
+    if not config.worker_config.activity_queues:
+        return Explained("task_queue", Said("None", OWN_QUEUE, "", "no route is configured"), tuple(said))
+    if route is not None:
+        at = (*_ROUTES, activity)
+        said.append(_at(config, route.default, "activity_queues.default", (*at, "default")))
+        queue, place = route.queue_for(routing_key)
+        if place != ("default",):
+            said.append(_at(config, queue, f"activity_queues.{place[0]}", (*at, *place)))
+    *lost, won = said
+    return Explained("task_queue", won, tuple(lost))
+
+
+def _scalars(config: DispatchConfig, stack: list[Standing], options: DispatchOptions) -> Iterator[Explained]:
+    speakers: dict[str, list[Said]] = {}
+    for standing in stack:
+        for name, value in standing.scalars().items():
+            said = _at(config, str(value), standing.label, standing.path_of(name))
+            speakers.setdefault(name, []).append(said)
+    for name in options.shown_values():
+        if name in speakers:
+            *lost, won = speakers[name]
+            yield Explained(name, won, tuple(lost))
+    names = options.retry_policy.non_retryable_error_types or ()
+    source = options.provenance["retry.non_retryable"]
+    yield Explained("retry.non_retryable", Said(shown_names(names), source, "", _givers(config, stack)))
+
+
+def _givers(config: DispatchConfig, stack: list[Standing]) -> str:
+    origins = []
+    for standing in stack:
+        if standing.names:
+            extra = "" if standing.label == "baseline" else "_extra"
+            path = (*standing.path, "retry_policy_config", f"non_retryable_error_types{extra}")
+            origins.append(config.origins.get(path, "built-in"))
+    return ", ".join(origins)
+
+
+def _at(config: DispatchConfig, value: str, source: str, path: Path) -> Said:
+    return Said(value, source, shown_path(path), config.origins.get(path, "built-in"))
+
+
+def _cuts(config: DispatchConfig, options: DispatchOptions) -> Iterator[Cut]:
+    """What is shorter in force than it is asked for, in a run with the configured budgets."""
+    wc = config.worker_config
+    bounds = [each for each in (wc.run_timeout, wc.workflow_execution_timeout) if each is not None]
+    run = min(bounds) if bounds else None
+    total = options.schedule_to_close_timeout
+    for name in TIMEOUTS:
+        asked: timedelta | None = getattr(options, name)
+        if asked is None:
+            continue
+        limits = [(run, "the run of the workflow")]
+        if name in ("start_to_close_timeout", "schedule_to_start_timeout"):
+            limits.append((total, "schedule_to_close_timeout"))
+        if name == "heartbeat_timeout":
+            limits.append((options.start_to_close_timeout, "start_to_close_timeout"))
+        least, why = min(
+            ((limit, why) for limit, why in limits if limit is not None), default=(asked, ""), key=_first
+        )
+        if least < asked:
+            yield Cut(name, str(asked), str(least), why)
+
+
+def _first(pair: tuple[timedelta, str]) -> timedelta:
+    return pair[0]
+
+
+def _warnings(config: DispatchConfig, activity: str, options: DispatchOptions) -> Iterator[str]:
+    """The warnings of the file that concern this call."""
+    wc = config.worker_config
+    if wc.activity_queues and activity not in wc.activity_queues:
+        near = hint_towards(activity, wc.activity_queues)
+        yield f"no route is for {activity!r}; it goes to {wc.default_task_queue!r}" + (
+            f"; {near}" if near else ""
+        )
+    queue = options.task_queue or wc.default_task_queue
+    concerned = (
+        shown_path((config.root, "queue_options", queue)),
+        shown_path((config.root, *_ROUTES, activity)),
+        f"{config.root}.worker_config.default_activity",
+        f"{config.root}.worker_config.run_timeout",
+    )
+    for warning in config.warnings:
+        is_of_another_queue = "task queue '" in warning.message and repr(queue) not in warning.message
+        if warning.path.startswith(concerned) and not is_of_another_queue:
+            yield str(warning)
+
+
+def _said(said: Said) -> dict[str, str]:
+    return {"value": said.value, "source": said.source, "path": said.path, "origin": said.origin}

@@ -1,0 +1,137 @@
+"""Looks after the files of a configuration: a good change comes into force at once, a bad one never does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from penstock.dispatch.config import DispatchConfig
+from penstock.dispatch.effective import rows
+from penstock.dispatch.loading import FilePath, load_dispatch
+from penstock.dispatch.problems import DispatchConfigError
+
+logger = logging.getLogger("penstock.dispatch")
+Listener = Callable[[DispatchConfig, DispatchConfig], None]
+_CHANGES_SHOWN = 20
+
+
+class WatchedDispatch:
+    """The configuration in force. It is one object that is exchanged whole: nobody ever sees half of a file.
+
+    What was scheduled keeps its options; the next call sees the new ones. A file that does not load leaves the old
+    configuration in force, and every problem is logged.
+    """
+
+    def __init__(
+        self,
+        paths: FilePath | Sequence[FilePath],
+        root: str | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        overrides: Iterable[str] = (),
+        strict: bool = False,
+    ) -> None:
+        self._paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+        self._root = root
+        self._environ = None if environ is None else dict(environ)
+        self._overrides = tuple(overrides)
+        self._strict = strict
+        self._listeners: list[Listener] = []
+        self._lock = threading.Lock()
+        self._seen = self._stamps()
+        self._current = self._load()
+
+    @property
+    def current(self) -> DispatchConfig:
+        """The configuration in force now."""
+        return self._current
+
+    def on_change(self, listener: Listener) -> None:
+        """Call `listener(old, new)` after every exchange."""
+        self._listeners.append(listener)
+
+    def reload_if_changed(self) -> bool:
+        """Read the files again if one of them looks different; True if a new configuration is in force."""
+        with self._lock:
+            stamps = self._stamps()
+            if stamps == self._seen:
+                return False
+            return self._reload(stamps)
+
+    def reload(self) -> bool:
+        """Read the files again, as a signal may ask; True if a new configuration is in force."""
+        with self._lock:
+            return self._reload(self._stamps())
+
+    async def watch(self, every_s: float = 1.0) -> None:
+        """Look at the files again and again, until cancelled. The reading happens beside the loop."""
+        while True:
+            await asyncio.sleep(every_s)
+            await asyncio.to_thread(self.reload_if_changed)
+
+    def _reload(self, stamps: list[object]) -> bool:
+        self._seen = stamps
+        old = self._current
+        try:
+            new = self._load()
+        except DispatchConfigError as error:
+            logger.error(
+                "dispatch configuration refused, %s stays in force: %s",
+                old.fingerprint[:12],
+                "; ".join(map(str, error.problems)),
+            )
+            return False
+        if new.fingerprint == old.fingerprint:
+            return False
+        self._current = new
+        logger.info(
+            "dispatch configuration %s replaces %s: %s",
+            new.fingerprint[:12],
+            old.fingerprint[:12],
+            _shown(changes(old, new)),
+        )
+        for warning in new.warnings:
+            logger.warning("%s", warning)
+        for listener in list(self._listeners):
+            listener(old, new)
+        return True
+
+    def _load(self) -> DispatchConfig:
+        return load_dispatch(
+            self._paths,
+            self._root,
+            environ=self._environ,
+            overrides=self._overrides,
+            strict=self._strict,
+        )
+
+    def _stamps(self) -> list[object]:
+        return [_stamp(path) for path in self._paths]
+
+
+def changes(old: DispatchConfig, new: DispatchConfig) -> list[str]:
+    """What differs, as `path: before -> after`."""
+    before = {row.path: row.value for row in rows(old)}
+    after = {row.path: row.value for row in rows(new)}
+    return [
+        f"{path}: {before.get(path, 'unset')} -> {after.get(path, 'unset')}"
+        for path in sorted({*before, *after})
+        if before.get(path) != after.get(path)
+    ]
+
+
+def _shown(changed: list[str]) -> str:
+    more = len(changed) - _CHANGES_SHOWN
+    return "; ".join(changed[:_CHANGES_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _stamp(path: FilePath) -> object:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
