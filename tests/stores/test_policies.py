@@ -6,11 +6,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from penstock.core.admission import NO_LIMITS
-from penstock.core.conveying import WorkerRate
+from penstock.core.conveying import RateConflict, WorkerRate
 from penstock.core.model import Queue, QueueId, Task, TaskId, TaskState
 from penstock.core.policies import (
     NO_POLICY,
@@ -56,7 +57,14 @@ POLICY = Policy(
     limited_keys=3,
     capped_keys=2,
 )
-RATE = WorkerRate(1_500_000, "worker-1", NOW_MS)
+RATE = WorkerRate(
+    1_500_000,
+    "worker-1",
+    NOW_MS,
+    NOW_MS + 315_000,
+    250,
+    RateConflict("worker-ß", 9_000_000, "worker-1", 1_500_000, NOW_MS - 5, NOW_MS),
+)
 
 
 def said(queue: Queue) -> Queue:
@@ -118,10 +126,16 @@ async def test_a_later_policy_takes_the_place_of_the_one_before(store: Store):
     assert (await queue_now(store, queue.queue_id)).policy == Policy(8)
 
 
+def _convey(queue: Queue, rate: WorkerRate | None, tx: Tx) -> None:
+    tx.policies.save_worker_rate(queue.queue_id, rate)
+
+
 async def test_what_a_worker_conveyed_can_be_forgotten(store: Store):
     queue = await a_queue(store)
-    await record(store, lambda tx: tx.policies.save_worker_rate(queue.queue_id, RATE))
-    await record(store, lambda tx: tx.policies.save_worker_rate(queue.queue_id, None))
+    for rate in (RATE, replace(RATE, until_ms=None, burst_ms=None, conflict=None)):
+        await record(store, partial(_convey, queue, rate))
+        assert (await queue_now(store, queue.queue_id)).worker_rate == rate
+    await record(store, partial(_convey, queue, None))
     assert untimed(await queue_now(store, queue.queue_id)) == untimed(queue)
 
 

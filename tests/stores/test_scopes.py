@@ -27,6 +27,7 @@ DECLARED = Declaration(
     defaults={"activity": {Field.QUEUE_LEASES: 5, Field.GROUP: "bank"}},
     overrides={"default:orders": {"activity": {Field.QUEUE_DISPATCHES: 7}}},
     scopes={"group:default/bank": ScopeDeclared(leases=2, cost=900, window=Window.SLIDING)},
+    rate_max_micro=90_000_000,
 )
 
 
