@@ -32,7 +32,7 @@ _CONFIG = click.option(
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="FILE",
-    help="TOML file with the server's settings, or with a dispatch configuration; may be repeated.",
+    help="TOML file of a server, or of dispatch: one with the table [penstock], [temporal] or [tool.penstock].",
 )
 _ROOT, _SET, _STRICT = source_options()
 
@@ -51,10 +51,7 @@ def config() -> None:
 def check(
     session: Session, files: tuple[Path, ...], root: str | None, overrides: tuple[str, ...], strict: bool
 ) -> None:
-    """Check a configuration and name every problem; exit code 78 for a server's, 2 for that of dispatch.
-
-    A file that has the table [penstock], [temporal] or [tool.penstock] holds a dispatch configuration.
-    """
+    """Check a configuration and name every problem; exit code 78 for a server's, 2 for that of dispatch."""
     of_server, of_dispatch = _sorted_files(files, root, overrides, strict)
     answer: dict[str, Any] = {"valid": True, "warnings": []}
     if of_dispatch is not None:
@@ -119,7 +116,7 @@ def show(
     )
 
 
-@config.verb("schema", example="penstock config schema > dispatch.schema.json", reach=Reach.TEXT)
+@config.verb("schema", example="penstock config schema > dispatch.schema.json", reach=Reach.HERE)
 def schema() -> None:
     """Print the JSON Schema of dispatch configurations, for editors."""
     from penstock.dispatch.schema import json_schema

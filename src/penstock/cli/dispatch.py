@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     from penstock.dispatch.explaining import Explained, Explanation
 
 _WIDTH = 40
+_OF_A_WORKER = (
+    "worker_id",
+    "status",
+    "build_id",
+    "supported_activity_types",
+    "max_concurrent_activity_tasks",
+)
 
 
 @noun("dispatch", example="penstock dispatch explain act_llm_gen_text --handle claude-4.6-opus")
@@ -81,16 +89,13 @@ def doctor(
 
 def _pollers(session: Session, queue: str) -> list[dict[str, Any]] | None:
     """The workers of a queue; None, and a word about it, if no server tells."""
-    connection = session.connect()
+    connection = replace(session.connect(), on_refusal=None)
     try:
         answer = connection.get("workers", query={"task_queue": queue})
     except (Unreachable, Refused) as error:
         say(f"Who polls {queue} is not known: {error.message}")
         return None
-    return [
-        {key: row.get(key) for key in ("worker_id", "status", "build_id", "supported_activity_types")}
-        for row in answer.body.get("workers") or []
-    ]
+    return [{key: row.get(key) for key in _OF_A_WORKER} for row in answer.body.get("workers") or []]
 
 
 def _draw_explanation(
@@ -135,7 +140,7 @@ def _draw_pollers(screen: Screen, explanation: Explanation, pollers: list[dict[s
 
 def _takes(row: dict[str, Any], activity: str) -> bool:
     types = row.get("supported_activity_types")
-    return not types or activity in types
+    return row.get("max_concurrent_activity_tasks") != 0 and (not types or activity in types)
 
 
 def _seen(session: Session, queues: list[str]) -> Seen | Unreachable:
@@ -154,6 +159,7 @@ def _seen(session: Session, queues: list[str]) -> Seen | Unreachable:
                 str(row.get("worker_id")),
                 str(row.get("task_queue")),
                 frozenset(row.get("supported_activity_types") or ()),
+                row.get("max_concurrent_activity_tasks") != 0,
             )
             for row in workers
         ],
@@ -164,12 +170,7 @@ def _seen(session: Session, queues: list[str]) -> Seen | Unreachable:
 def _rate(connection: Connection, queue: str) -> Any:
     from penstock.dispatch.doctoring import QueueSeen
 
-    try:
-        body = connection.get("task-queues", queue).body
-    except Refused as error:
-        if error.status != 404:
-            raise
-        return QueueSeen()
+    body = connection.get("task-queues", queue, accept=(404,)).body
     stats = body.get("stats") or {}
     rate = (stats.get("activity_tasks") or {}).get("rate") or {}
     return QueueSeen(

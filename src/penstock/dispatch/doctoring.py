@@ -59,7 +59,6 @@ def examine(config: DispatchConfig, seen: Seen | None = None) -> list[Finding]:
     if seen is not None:
         findings += _unserved(config, seen)
         findings += _strangers(config, seen)
-        findings += _undeclared(config, seen)
         findings += _caps_seen(config, seen)
     return sorted(findings, key=lambda each: (each.kind, each.subject))
 
@@ -75,29 +74,35 @@ def _routed(config: DispatchConfig) -> dict[str, set[str]]:
 
 def _unserved(config: DispatchConfig, seen: Seen) -> Iterator[Finding]:
     routed = _routed(config)
-    served = {worker.task_queue for worker in seen.workers}
     for queue in sorted({config.worker_config.default_task_queue, *routed}):
-        waiting = seen.queues.get(queue, QueueSeen()).ready
         there = [worker for worker in seen.workers if worker.task_queue == queue]
         if not there:
-            near = hint_towards(queue, served)
-            waits = f", and {waiting} tasks wait there" if waiting else ""
-            yield Finding(
-                "queue_without_worker",
-                queue,
-                f"no worker serves this queue{waits}",
-                f"start one with `penstock worker MODULE:APP --task-queue {queue}`"
-                + (f"; {near}" if near else ""),
-            )
+            yield _without_worker(config, seen, queue, sorted(routed.get(queue, ())))
             continue
         for activity in sorted(routed.get(queue, ())):
             if not any(_takes(worker, activity) for worker in there):
                 yield Finding(
                     "activity_without_worker",
                     f"{activity} on {queue}",
-                    f"{len(there)} worker(s) serve the queue, but none takes this activity",
+                    f"workers serve the queue ({len(there)}), but none takes this activity",
                     "widen the scope of a worker there, or give its profile activity slots",
                 )
+
+
+def _without_worker(config: DispatchConfig, seen: Seen, queue: str, activities: list[str]) -> Finding:
+    """A queue that nobody serves; a route to nowhere if the configuration does not declare it either."""
+    waiting = seen.queues.get(queue, QueueSeen()).ready
+    waits = f", and {waiting} tasks wait there" if waiting else ""
+    start = f"start one with `penstock worker MODULE:APP --task-queue {queue}`"
+    if queue in config.queue_options:
+        return Finding("queue_without_worker", queue, f"no worker serves this queue{waits}", start)
+    known = {*config.queue_options, *(worker.task_queue for worker in seen.workers)}
+    return Finding(
+        "route_to_nowhere",
+        queue,
+        f"{', '.join(activities)} may go there, but neither queue_options nor a worker know it{waits}",
+        hint_towards(queue, known) or f"declare it in queue_options, and {start}",
+    )
 
 
 def _takes(worker: WorkerSeen, activity: str) -> bool:
@@ -115,21 +120,6 @@ def _strangers(config: DispatchConfig, seen: Seen) -> Iterator[Finding]:
             "workers serve this queue, but the configuration does not name it",
             near,
         )
-
-
-def _undeclared(config: DispatchConfig, seen: Seen) -> Iterator[Finding]:
-    """Routes to nowhere: neither options nor workers know the queue."""
-    known = {config.worker_config.default_task_queue, *config.queue_options}
-    known |= {worker.task_queue for worker in seen.workers}
-    for queue, activities in sorted(_routed(config).items()):
-        if queue not in known:
-            yield Finding(
-                "route_to_nowhere",
-                queue,
-                f"{', '.join(sorted(activities))} may go there, but neither queue_options nor a worker know it",
-                hint_towards(queue, known)
-                or "if it is meant, declare it in queue_options and start a worker",
-            )
 
 
 def _caps_by_themselves(config: DispatchConfig) -> Iterator[Finding]:

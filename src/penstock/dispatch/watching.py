@@ -15,7 +15,7 @@ from penstock.dispatch.loading import FilePath, load_dispatch
 from penstock.dispatch.problems import DispatchConfigError
 
 logger = logging.getLogger("penstock.dispatch")
-Listener = Callable[[DispatchConfig, DispatchConfig], None]
+Listener = Callable[[DispatchConfig, DispatchConfig], object]
 _CHANGES_SHOWN = 20
 
 

@@ -1,0 +1,68 @@
+"""What a configuration and the workers that are there do not agree about."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.dispatch import dispatch_from
+from penstock.dispatch.doctoring import QueueSeen, Seen, WorkerSeen, examine
+from tests.dispatch.tables import tree
+
+_CONFIG = dispatch_from(
+    tree(
+        {"resize": {"default": "gpu"}, "mail": {"default": "mial"}},
+        {"gpu": {"max_task_queue_activities_per_second": 10}, "mail": {}},
+    )
+)
+_HOME = WorkerSeen("h", "home")
+
+
+def _kinds(*workers: WorkerSeen, **queues: QueueSeen) -> set[tuple[str, str]]:
+    return {(each.kind, each.subject) for each in examine(_CONFIG, Seen([_HOME, *workers], queues))}
+
+
+def test_queues_that_nobody_serves_and_routes_to_nowhere_are_found() -> None:
+    assert _kinds() == {("queue_without_worker", "gpu"), ("route_to_nowhere", "mial")}
+    (nowhere,) = [each for each in examine(_CONFIG, Seen([_HOME])) if each.kind == "route_to_nowhere"]
+    assert nowhere.is_serious
+    assert "did you mean 'mail'?" in nowhere.advice
+
+
+def test_workers_that_lack_the_activity_or_its_slots_do_not_count() -> None:
+    other = WorkerSeen("o", "gpu", frozenset({"paint"}))
+    idle = WorkerSeen("i", "gpu", frozenset({"resize"}), takes_activities=False)
+    mailer = WorkerSeen("m", "mial")
+    assert _kinds(other, idle, mailer) == {("activity_without_worker", "resize on gpu")}
+    assert _kinds(WorkerSeen("g", "gpu", frozenset({"resize"})), mailer) == set()
+
+
+def test_workers_on_a_queue_that_the_file_does_not_name_are_found() -> None:
+    assert ("worker_without_route", "gpuu") in _kinds(WorkerSeen("x", "gpuu"))
+
+
+@pytest.mark.parametrize(
+    ("seen", "kind"),
+    [
+        (QueueSeen(limit=5, source="operator"), "cap_never_binds"),
+        (QueueSeen(limit=10, source="worker", worker_limit=4), "cap_never_binds"),
+        (QueueSeen(limit=7, source="worker"), "cap_differs"),
+        (QueueSeen(limit=10, source="worker", worker_limit=40), None),
+        (QueueSeen(), None),
+    ],
+)
+def test_caps_that_something_else_always_reaches_first_are_found(seen: QueueSeen, kind: str | None) -> None:
+    found = _kinds(WorkerSeen("g", "gpu"), WorkerSeen("m", "mial"), gpu=seen)
+    assert found == (set() if kind is None else {(kind, "gpu")})
+
+
+def test_caps_that_the_file_alone_shows_to_be_idle_are_found_without_a_server() -> None:
+    config = dispatch_from(
+        {
+            "queue_options": {"orphan": {"max_task_queue_activities_per_second": 1}},
+            "worker_runtime_profiles": {
+                "profiles": {"router": {"max_concurrent_activities": 0, "max_activities_per_second": 1}}
+            },
+        }
+    )
+    assert [each.subject for each in examine(config)] == ["orphan", "profile router"]
+    assert not any(each.is_serious for each in examine(config))
