@@ -85,6 +85,17 @@ BROKEN = """
     divide()
 """
 NEEDY = "import no_such_package\n"
+TWO = """
+    from penstock import Penstock
+
+    one = Penstock("one")
+    other = Penstock("other")
+"""
+BROKEN_CONFIG = """
+    from penstock import AppConfig, Penstock
+
+    app = Penstock(config=AppConfig(custom_queues=[]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +111,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "empty": EMPTY,
         "broken": BROKEN,
         "needy": NEEDY,
+        "two": TWO,
+        "broken_config": BROKEN_CONFIG,
     }
     for name, text in files.items():
         (folder / "shop" / f"{name}.py").write_text(textwrap.dedent(text))
@@ -213,7 +226,8 @@ def wait_for_line(process: subprocess.Popen[str], words: str) -> str:
         ("worker", "shop.instance:app"),
         ("worker", "run", "shop.instance:app"),
         ("worker:run", "shop.instance:app"),
-        ("worker", "--concurrency", "3", "shop.instance:app"),
+        ("worker", "--concurrency", "3", "shop/instance.py:app"),
+        ("worker", "-m", "shop.instance", "--loglevel", "debug"),
     ],
     ids=" ".join,
 )
@@ -293,7 +307,7 @@ def test_being_told_again_ends_it_at_once(
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(1)
                 break
-        assert process.returncode == 0
+        assert process.returncode == 130
     handle.cancel_sync()
 
 
@@ -303,8 +317,18 @@ def test_being_told_again_ends_it_at_once(
         (["shop.instance:ap"], "shop.instance has no 'ap'. Did you mean shop.instance:app?"),
         (["shop.instanc:app"], "There is no module 'shop.instanc'"),
         (["shoop.instance:app"], "There is no module 'shoop'"),
-        (["shop.instance"], "'shop.instance' does not name an app (made by Penstock(…)): write module:name"),
-        (["shop/instance.py:app"], "Write it with dots: shop.instance."),
+        (["shop.two"], "shop.two has 2 of them: say which, shop.two:one or shop.two:other."),
+        (["shop.broken_config"], "custom_queues are given, and queue_mode is DEFAULT. Leave them out"),
+        (["shop.broken_config"], "shop/broken_config.py:4"),
+        (["shop.instance.py"], "There is no file 'shop.instance.py'. A module is named without .py"),
+        (["shop/nothing.py:app"], "There is no file 'shop/nothing.py' in this directory."),
+        (["-m", "shop.instance:app", "shop.two:one"], "cannot both be meant"),
+        (["shop.instance:app", "--processes=0"], "0 is not in the range"),
+        (["shop.instance:app", "--processes=x"], "'x' is not a valid integer range"),
+        (["shop.instance:app", "--max-claim-batch=-1"], "-1 is not in the range"),
+        (["shop.instance:app", "--loglevel=LOUD"], "'LOUD' is not one of"),
+        (["shop.instance:app", "--processes=2", "--concurrency=3"], "cannot both be meant"),
+        (["shop.instance:app", "--queues", "slow,"], "the name of a queue is empty"),
         (["shop.instance:other"], "shop.instance:other is not an app (made by Penstock(…)), but an int."),
         (["shop.empty:app"], "shop.empty:app has nothing to run."),
         (["shop.instance:app", "-t", "slwo"], "has no queue 'slwo'. Did you mean 'slow'?"),
@@ -348,7 +372,7 @@ def test_a_server_that_is_away_and_one_that_refuses_are_told_apart(
 ) -> None:
     away = f"http://127.0.0.1:{free_port()}"
     code, talk = failed(place, environment, "shop.instance:app", "--server", away)
-    assert code == 3
+    assert code == 1
     assert f"Cannot reach {away}" in talk
     code, talk = failed(place, environment, "shop.instance:app", "--token", "wrong")
     assert code == 1

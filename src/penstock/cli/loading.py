@@ -1,4 +1,4 @@
-"""Finds what a person names in their own code: `module`, or `module:name`."""
+"""Finds what a person names in their own code: `module`, `module:name`, or `path/to/file.py:name`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
 import click
 
 from penstock.cli.escaping import shown
-from penstock.cli.exits import Ended
+from penstock.cli.exits import Ended, Exit
+from penstock.errors import ConfigurationError, MultipleValidationErrors
 
 _NOT_THEIRS = (f"{os.sep}importlib{os.sep}", "<frozen importlib")
 
@@ -44,6 +46,49 @@ def load_module(name: str) -> ModuleType:
         if isinstance(error, KeyboardInterrupt):
             raise
         raise _broken(name, error) from error
+
+
+def load_one(path: str, is_wanted: Callable[[Any], bool], wanted: str) -> Any:
+    """What `module:name` names, or the only one that a module has; the module may be named by its file."""
+    place, colon, name = path.partition(":")
+    if place.endswith(".py"):
+        place = module_of_file(place)
+    if colon:
+        return load_named(f"{place}:{name}", is_wanted, wanted)
+    module = load_module(place)
+    there = {id(value): each for each, value in vars(module).items() if is_wanted(value)}
+    if len(there) == 1:
+        return getattr(module, next(iter(there.values())))
+    if not there:
+        raise NotFound(f"Nothing in {place} is {wanted}.")
+    named = " or ".join(f"{place}:{each}" for each in there.values())
+    raise NotFound(f"{place} has {len(there)} of them: say which, {named}.")
+
+
+def module_of_file(text: str) -> str:
+    """The name by which a file is imported, here and in processes that are started from here."""
+    file = Path(text)
+    if not file.is_file():
+        dotted = text.removesuffix(".py")
+        if "/" not in text and all(part.isidentifier() for part in dotted.split(".")):
+            raise NotFound(f"There is no file {text!r}. A module is named without .py: {dotted}.")
+        raise NotFound(f"There is no file {shown(text)!r} in this directory.")
+    file = file.resolve()
+    root = Path.cwd()
+    if not file.is_relative_to(root) or not _is_dotted(file.relative_to(root)):
+        root = file.parent
+        while (root / "__init__.py").exists():
+            root = root.parent
+    inside = file.relative_to(root)
+    if not _is_dotted(inside):
+        raise NotFound(f"{shown(text)!r} cannot be imported: {inside.stem!r} is no name in Python.")
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    return ".".join(inside.with_suffix("").parts)
+
+
+def _is_dotted(file: Path) -> bool:
+    return all(part.isidentifier() for part in file.with_suffix("").parts)
 
 
 def load_named(path: str, is_wanted: Callable[[Any], bool], wanted: str) -> Any:
@@ -86,9 +131,23 @@ def _article(noun: str) -> str:
     return "an" if noun[:1].lower() in "aeiou" else "a"
 
 
+class Misconfigured(Ended):
+    """Their code configures an app with something that cannot be (exit code 2); every problem is listed."""
+
+    exit_code = int(Exit.USAGE)
+
+    def __init__(self, error: ConfigurationError, place: str) -> None:
+        several = error.errors if isinstance(error, MultipleValidationErrors) else []
+        message = error.message.partition("\n")[0].rstrip(":") if several else error.message
+        super().__init__("configuration_invalid", message, f"It is made at {place}.")
+        self.notes = tuple(f"- {each.message}" for each in several)
+
+
 def _broken(name: str, error: BaseException) -> Ended:
     """Their module raised. They see their own lines and none of ours."""
     theirs = _without_ours(error.__traceback__)
+    if isinstance(error, ConfigurationError):
+        return Misconfigured(error, _last_of_theirs(theirs))
     lines = traceback.format_exception(type(error), error, theirs)
     click.echo(shown_lines("".join(lines)), err=True, nl=False)
     return Ended(
@@ -96,6 +155,16 @@ def _broken(name: str, error: BaseException) -> Ended:
         f"{name} cannot be imported: {type(error).__name__}.",
         "Its traceback stands above.",
     )
+
+
+def _last_of_theirs(trace: TracebackType | None) -> str:
+    """The innermost line that is not the library's."""
+    ours = str(Path(__file__).parents[1])
+    found = "an unknown place"
+    for frame in traceback.extract_tb(trace):
+        if not frame.filename.startswith((ours, "<")):
+            found = f"{frame.filename}:{frame.lineno}"
+    return found
 
 
 def shown_lines(text: str) -> str:

@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.exits import Ended, Interrupted, Refused, Unreachable, say
+from penstock.cli.dispatching import dispatch_options, found_files
+from penstock.cli.exits import Ended, Exit, Interrupted, Refused, say
 from penstock.cli.grammar import Noun, verb
 from penstock.cli.session import Session, show_json
+from penstock.cli.specialising import Sources, Specialised, choose, specialise, warn_of
+from penstock.cli.worker_plan import GRACE_SECONDS, Flags, Plan, Running
 
 if TYPE_CHECKING:
     from penstock.sdk.app import Penstock
-    from penstock.sdk.worker import Worker
 
-GRACE_SECONDS = 30.0
-ANSWER_SECONDS = 3.0
+APP_VARIABLE = "PENSTOCK_APP"
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_COUNT_MAX = 10_000
 
 
 class WorkerNoun(Noun):
     """The noun `worker`, which also takes an app where a verb would stand: `penstock worker myapp.instance:app`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and _begins_a_run(args[0], ctx):
+        if not args and os.environ.get(APP_VARIABLE):
+            args = ["run"]
+        elif args and args[0] not in self.commands and _begins_a_run(args[0], ctx):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
@@ -37,118 +42,201 @@ class WorkerNoun(Noun):
 def _begins_a_run(word: str, ctx: click.Context) -> bool:
     if word.startswith("-"):
         return word not in ctx.help_option_names
-    return ":" in word or "." in word
+    return any(each in word for each in ":./") or Path(f"{word}.py").is_file()
 
 
-@verb("run", example="penstock worker run myapp.instance:app --task-queue mail --concurrency 20")
-@click.argument("path", metavar="MODULE:APP")
+@verb("run", example="penstock worker run myapp.instance:app --processes 8")
+@click.argument("path", metavar="[MODULE:APP]", required=False)
+@click.option("--module", "-m", "module", metavar="MODULE:APP", help="The same, as a flag.")
 @click.option(
     "--task-queue",
     "-t",
     "queues",
     multiple=True,
     metavar="NAME",
-    help="Serve this queue of the app; repeat for more. All of them if left out.",
+    help="Serve this queue; repeat for more. All of the app if left out, or the default of the configuration.",
+)
+@click.option("--queues", "listed", metavar="A,B", help="The same, as a list.")
+@dispatch_options
+@click.option("--profile", metavar="NAME", help="How the worker is tuned, by the dispatch configuration.")
+@click.option("--scope", metavar="NAME", help="What it registers, by the dispatch configuration.")
+@click.option("--check", is_flag=True, help="Check everything, show the plan, and leave.")
+@click.option(
+    "--processes",
+    type=click.IntRange(1, _COUNT_MAX),
+    metavar="N",
+    help="Run tasks in so many child processes, one at a time in each (the number of cores for an app with a config).",
 )
 @click.option(
     "--concurrency",
-    type=click.IntRange(1, 10_000),
+    type=click.IntRange(1, _COUNT_MAX),
     metavar="N",
-    help="Most tasks to run at once, for each queue (100; with tasks in processes, the number of cores).",
+    help="Most tasks to run at once without child processes (100; with tasks in processes, the number of cores).",
 )
 @click.option(
+    "--max-claim-batch",
+    type=click.IntRange(0, _COUNT_MAX),
+    metavar="N",
+    help="Most tasks of one queue in one request; 0: as many as fit.",
+)
+@click.option(
+    "--max-claim-per-worker",
+    type=click.IntRange(0, _COUNT_MAX),
+    metavar="N",
+    help="Most tasks to hold that do not run yet; 0: as many as there are processes, and the prefetch buffer.",
+)
+@click.option(
+    "--max-tasks-per-child",
+    type=click.IntRange(0, 1_000_000),
+    metavar="N",
+    help="Replace a child process after so many tasks; 0: never.",
+)
+@click.option(
+    "--max-memory-per-child-mb",
+    type=click.IntRange(1, 1 << 20),
+    metavar="MB",
+    help="Replace a child process that holds more memory after a task.",
+)
+@click.option("--name", metavar="NAME", help="The name of the worker; made of process and host if left out.")
+@click.option(
+    "--loglevel",
+    type=click.Choice(LEVELS, case_sensitive=False),
+    default="INFO",
+    show_default=True,
+    help="What to log.",
+)
+@click.option(
+    "--shutdown-timeout",
     "--graceful-shutdown-timeout",
     "grace",
     type=click.FloatRange(0, 86_400),
     metavar="SECONDS",
-    default=GRACE_SECONDS,
-    show_default=True,
-    help="How long what runs may go on after Ctrl-C or SIGTERM.",
+    help=f"How long what runs may go on after Ctrl-C or SIGTERM ({GRACE_SECONDS:g}, or what the profile says).",
 )
+@click.option("--reload", is_flag=True, help="Start anew whenever code changes below this directory.")
 @click.pass_obj
 def run_app(
-    session: Session, path: str, queues: Sequence[str], concurrency: int | None, grace: float
+    session: Session,
+    /,
+    path: str | None,
+    module: str | None,
+    queues: Sequence[str],
+    listed: str | None,
+    files: tuple[Path, ...],
+    root: str | None,
+    overrides: tuple[str, ...],
+    strict: bool,
+    profile: str | None,
+    scope: str | None,
+    check: bool,
+    loglevel: str,
+    grace: float | None,
+    reload: bool,
+    **numbers: Any,
 ) -> None:
     """Run workers for the tasks, workflows and activities of an app; `worker MODULE:APP` does the same."""
-    app = _load(path)
-    chosen = _queues(app, queues)
-    slots = app.tasks_at_once if concurrency is None else concurrency
-    plan = Plan(app, chosen, slots, grace, as_json=session.json)
+    named = _named(path, module)
+    if reload and not check:
+        from penstock.cli.reloading import run_reloading
+
+        raise click.exceptions.Exit(run_reloading(Path.cwd()))
+    wanted = _wanted(queues, listed)
+    sources = Sources(files, root, overrides, strict)
+    special = _specialised(sources, wanted, profile, scope)
+    app = _load(named)
+    plan = _plan(app, wanted, Flags(grace_s=grace, **numbers), special)
+    if check:
+        _show(session, plan)
+        return
     with _explained():
         app.clients.prefer(**_flags(session))
-        _configure_logs()
-        plan.run()
+        _configure_logs(loglevel.upper())
+        running = Running(plan, lambda: _greet(session, plan))
+        hurried = running.run()
+    if hurried is not None:
+        raise click.exceptions.Exit(128 + hurried)
+    if running.killed:
+        raise Ended("ended_by_force", f"{running.killed} did not end in time and were ended by force.")
     say("All workers have ended.")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to run: one worker for each queue."""
-
-    app: Penstock
-    queues: Sequence[str]
-    slots: int
-    grace_s: float
-    as_json: bool
-
-    def facts(self) -> dict[str, Any]:
-        app, where = self.app, self.app.connection
-        return {
-            "app": app.name,
-            "server": where.url,
-            "namespace": where.namespace,
-            "task_queues": list(self.queues),
-            "concurrency": self.slots,
-            "tasks": sorted(app.tasks),
-            "workflows": len(app.workflows),
-            "activities": len(app.activities),
-        }
-
-    def run(self) -> None:
-        """Until somebody asks it to end."""
-        from functools import partial
-
-        from penstock.sdk.worker import run_worker
-
-        run_worker(*[partial(self._worker, queue) for queue in self.queues])
-
-    async def _worker(self, queue: str) -> Worker:
-        if queue == self.queues[0]:
-            await self.app.clients.check(timedelta(seconds=ANSWER_SECONDS))
-            self._greet()
-        return self.app.worker(
-            await self.app.client(),
-            queue,
-            concurrency=self.slots,
-            graceful_shutdown_timeout=timedelta(seconds=self.grace_s),
+def _named(path: str | None, module: str | None) -> str:
+    """The app that is meant: as an argument, as a flag, or by the environment."""
+    if path is not None and module is not None and path != module:
+        raise click.UsageError(f"{path} and --module {module} cannot both be meant.")
+    named = path or module or os.environ.get(APP_VARIABLE, "").strip()
+    if not named:
+        raise click.UsageError(
+            f"Missing argument 'MODULE:APP'. {APP_VARIABLE} in the environment names it, too."
         )
-
-    def _greet(self) -> None:
-        if self.as_json:
-            show_json(json.dumps(self.facts()))
-        app, where = self.app, self.app.connection
-        counts = {"task": app.tasks, "workflow": app.workflows, "activity": app.activities}
-        things = ", ".join(_counted(len(each), name) for name, each in counts.items() if each)
-        say(f"Running {app.name} on {where.url}, namespace {where.namespace}: {things}.")
-        several = len(self.queues) > 1
-        said = f"{'Queues' if several else 'Queue'} {', '.join(self.queues)}"
-        each = " on each" if several else ""
-        say(
-            f"{said}; up to {self.slots} tasks at once{each}."
-            f" Ctrl-C stops taking tasks and gives those that run {self.grace_s:g} seconds; once more ends at once."
-        )
+    return named
 
 
-def _counted(number: int, noun: str) -> str:
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"1 {noun}" if number == 1 else f"{number} {plural}"
+def _wanted(queues: Sequence[str], listed: str | None) -> list[str]:
+    """The queues that are named, each once."""
+    told = [] if listed is None else [each.strip() for each in listed.split(",")]
+    for each in (*queues, *told):
+        if not each:
+            raise click.UsageError("--task-queue: the name of a queue is empty.")
+    return list(dict.fromkeys([*queues, *told]))
+
+
+def _specialised(
+    sources: Sources, queues: Sequence[str], profile: str | None, scope: str | None
+) -> Specialised | None:
+    """What the dispatch configuration makes of the worker; None where there is none, and none is asked for."""
+    asked = sources.files or sources.root or sources.overrides or sources.strict
+    if not asked and profile is None and scope is None and not found_files():
+        return None
+    if len(queues) > 1:
+        raise click.UsageError("With a dispatch configuration a worker serves one queue: name one.")
+    return specialise(sources, queues[0] if queues else None, profile, scope)
+
+
+def _plan(app: Penstock, wanted: Sequence[str], flags: Flags, special: Specialised | None) -> Plan:
+    if flags.processes is not None and flags.concurrency is not None:
+        raise click.UsageError("--processes and --concurrency cannot both be meant.")
+    if special is None:
+        return Plan(app, _queues(app, wanted), flags)
+    chosen = choose(special, app)
+    warn_of(chosen)
+    for each in chosen.notes:
+        say(each)
+    return Plan(app, [special.task_queue], flags, special, chosen)
+
+
+def _queues(app: Penstock, named: Sequence[str]) -> Sequence[str]:
+    """Those that are named, in the order of the app's configuration if it has one; else all."""
+    from penstock.sdk.tasks.queues import UnknownQueueError
+
+    for queue in named:
+        try:
+            app.check_queue(queue)
+        except UnknownQueueError as error:
+            raise click.UsageError(f"--task-queue: {error}") from None
+    if not named:
+        return app.queues
+    return list(named) if app.config is None else [each for each in app.queues if each in named]
+
+
+def _show(session: Session, plan: Plan) -> None:
+    if session.json:
+        show_json(json.dumps(plan.facts()))
+    else:
+        plan.draw()
+
+
+def _greet(session: Session, plan: Plan) -> None:
+    if session.json:
+        show_json(json.dumps(plan.facts()))
+    plan.greet()
 
 
 def _load(path: str) -> Penstock:
-    from penstock.cli.loading import load_module, load_named
+    from penstock.cli.loading import load_module, load_one
     from penstock.sdk.app import Penstock
 
-    found = load_named(path, lambda each: isinstance(each, Penstock), "an app (made by Penstock(…))")
+    found = load_one(path, lambda each: isinstance(each, Penstock), "an app (made by Penstock(…))")
     assert isinstance(found, Penstock)
     for module in found.include:
         load_module(module)
@@ -157,17 +245,6 @@ def _load(path: str) -> Penstock:
             f"{path} has nothing to run. Name the modules that define its tasks: Penstock(…, include=[…])."
         )
     return found
-
-
-def _queues(app: Penstock, named: Sequence[str]) -> Sequence[str]:
-    from penstock.sdk.tasks.queues import UnknownQueueError
-
-    for queue in named:
-        try:
-            app.check_queue(queue)
-        except UnknownQueueError as error:
-            raise click.UsageError(f"--task-queue: {error}") from None
-    return list(dict.fromkeys(named)) or app.queues
 
 
 def _flags(session: Session) -> dict[str, Any]:
@@ -180,12 +257,12 @@ def _flags(session: Session) -> dict[str, Any]:
     }
 
 
-def _configure_logs() -> None:
+def _configure_logs(level: str) -> None:
     """A program that has set up its logs by now keeps them."""
     import logging
 
     if not logging.getLogger().handlers:
-        logging.basicConfig(level=logging.INFO, format=_LINE, stream=sys.stderr)
+        logging.basicConfig(level=level, format=_LINE, stream=sys.stderr)
 
 
 @contextmanager
@@ -198,9 +275,18 @@ def _explained() -> Iterator[None]:
     except KeyboardInterrupt:
         raise Interrupted("Stopped before it took any task.") from None
     except failures.Unreachable as error:
-        raise Unreachable(str(error), "Name another with --server.") from error
+        raise Ended("server_unreachable", str(error), "Name another with --server.") from error
     except failures.ServerRefused as error:
         told = {**error.details, "reason": error.reason, "message": error.message}
         raise Refused(error.status, told) from error
     except (TypeError, ValueError) as error:
-        raise Ended("app_invalid", str(error)) from error
+        raise Misfit(str(error)) from error
+
+
+class Misfit(Ended):
+    """The app and what was said of it do not fit together (exit code 2)."""
+
+    exit_code = int(Exit.USAGE)
+
+    def __init__(self, message: str) -> None:
+        super().__init__("app_invalid", message)

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from penstock.sdk.worker.trouble import log
 from penstock.sdk.worker.worker import Worker
@@ -13,24 +14,26 @@ from penstock.sdk.worker.worker import Worker
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def run_worker(*workers: Worker | Callable[[], Awaitable[Worker]]) -> None:
+def run_worker(*workers: Worker | Callable[[], Awaitable[Worker]]) -> signal.Signals | None:
     """Start a loop and run workers in it until Ctrl-C or SIGTERM, which shuts them down; a second one ends at once.
 
     Takes workers, or async functions that make them: connecting belongs in there. uvloop is used where present.
+    Returns the second signal, if there was one.
     """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_make_and_run(workers))
+        return runner.run(_make_and_run(workers))
 
 
-async def run_until_signalled(*workers: Worker) -> None:
-    """Run workers in this loop until Ctrl-C or SIGTERM."""
+async def run_until_signalled(*workers: Worker) -> signal.Signals | None:
+    """Run workers in this loop until Ctrl-C or SIGTERM; the second one, if that ended them at once."""
     loop = asyncio.get_running_loop()
     running = [asyncio.ensure_future(worker.run()) for worker in workers]
-    asked = False
+    asked, hurried = False, None
 
-    def stop() -> None:
-        nonlocal asked
+    def stop(number: signal.Signals) -> None:
+        nonlocal asked, hurried
         if asked:
+            hurried = number
             for each in running:
                 each.cancel()
             return
@@ -39,17 +42,20 @@ async def run_until_signalled(*workers: Worker) -> None:
         for worker in workers:
             worker.begin_shutdown()
 
-    heard = [number for number in SIGNALS if _listen(loop, number, stop)]
+    heard = [number for number in SIGNALS if _listen(loop, number, partial(stop, number))]
     try:
         await _all(running, workers)
     finally:
         for number in heard:
             loop.remove_signal_handler(number)
+    return hurried
 
 
-async def _make_and_run(workers: tuple[Worker | Callable[[], Awaitable[Worker]], ...]) -> None:
+async def _make_and_run(
+    workers: tuple[Worker | Callable[[], Awaitable[Worker]], ...],
+) -> signal.Signals | None:
     made = [each if isinstance(each, Worker) else await each() for each in workers]
-    await run_until_signalled(*made)
+    return await run_until_signalled(*made)
 
 
 async def _all(running: list[asyncio.Task[None]], workers: tuple[Worker, ...]) -> None:

@@ -1,0 +1,97 @@
+"""A program that is started anew whenever its code changes: for development."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+from penstock.cli.exits import say
+
+LOOK_SECONDS = 0.3
+ENDINGS = (".py", ".toml")
+_NOT_CODE = {"node_modules", "__pycache__", "site-packages", "build", "dist"}
+FILES_MAX = 20_000
+
+Stamps = dict[str, tuple[int, int]]
+
+
+def run_reloading(place: Path) -> int:
+    """Run this command without `--reload` until it is told to end; its exit code."""
+    command = [each for each in sys.orig_argv if each != "--reload"]
+    return Supervisor(command, place).run()
+
+
+class Supervisor:
+    """Keeps one process running. Signals are handed on to it, and end the supervisor with it."""
+
+    def __init__(self, command: Sequence[str], place: Path) -> None:
+        self._command, self._place = command, place
+        self._child: subprocess.Popen[bytes] | None = None
+        self._told_to_end = False
+
+    def run(self) -> int:
+        before = {each: signal.signal(each, self._heard) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            seen = stamps(self._place)
+            self._start()
+            while not self._told_to_end:
+                time.sleep(LOOK_SECONDS)
+                now = stamps(self._place)
+                if now != seen:
+                    self._changed(seen, now)
+                    seen = now
+                elif self._child is not None and self._child.poll() is not None:
+                    self._ended(self._child.returncode)
+            return 0 if self._child is None else self._child.wait()
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def _start(self) -> None:
+        self._child = subprocess.Popen(self._command)
+
+    def _changed(self, before: Stamps, now: Stamps) -> None:
+        """Let the process end as if it was told to, and start another."""
+        changed = sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        say(f"Changed: {os.path.relpath(changed[0], self._place)}{more}. Starting anew.")
+        if self._child is not None and self._child.poll() is None:
+            self._child.terminate()
+            self._child.wait()
+        if not self._told_to_end:
+            self._start()
+
+    def _ended(self, code: int) -> None:
+        say(f"It has ended with exit code {code}. It starts anew when a file changes.")
+        self._child = None
+
+    def _heard(self, number: int, _frame: FrameType | None) -> None:
+        self._told_to_end = True
+        if self._child is not None and self._child.poll() is None:
+            self._child.send_signal(number)
+
+
+def stamps(place: Path) -> Stamps:
+    """Code and configuration below a directory, with what tells one version of a file from another."""
+    found: Stamps = {}
+    for path in _files(place):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        found[str(path)] = (status.st_mtime_ns, status.st_size)
+        if len(found) >= FILES_MAX:
+            break
+    return found
+
+
+def _files(place: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(place):
+        folders[:] = [each for each in folders if not each.startswith(".") and each not in _NOT_CODE]
+        yield from (Path(folder, name) for name in names if name.endswith(ENDINGS))

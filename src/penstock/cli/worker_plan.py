@@ -1,0 +1,308 @@
+"""What a worker program is going to run: which queues, how much at once, in which way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.exits import say
+from penstock.cli.screen import Screen, plain
+
+if TYPE_CHECKING:
+    from signal import Signals
+
+    from penstock.cli.specialising import Chosen, Specialised
+    from penstock.sdk.app import Penstock
+    from penstock.sdk.client import Client
+    from penstock.sdk.worker import Worker
+
+GRACE_SECONDS = 30.0
+ANSWER_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """What the command line says of the worker itself."""
+
+    concurrency: int | None = None
+    processes: int | None = None
+    max_claim_batch: int | None = None
+    max_claim_per_worker: int | None = None
+    max_tasks_per_child: int | None = None
+    max_memory_per_child_mb: int | None = None
+    name: str | None = None
+    grace_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that is known before a server is asked."""
+
+    app: Penstock
+    queues: Sequence[str]
+    flags: Flags
+    specialised: Specialised | None = None
+    chosen: Chosen | None = None
+
+    @property
+    def in_processes(self) -> bool:
+        """Whether tasks run in child processes: if it is said, or if the app is configured for them."""
+        if self.flags.processes is not None:
+            return True
+        return self.app.config is not None and self.specialised is None and self.flags.concurrency is None
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at once, on each queue or on all of them."""
+        if self.flags.processes is not None:
+            return self.flags.processes
+        if self.in_processes:
+            return os.cpu_count() or 1
+        if self.flags.concurrency is not None:
+            return self.flags.concurrency
+        if self.specialised is not None:
+            return self.specialised.profile.max_concurrent_activities
+        return self.app.tasks_at_once
+
+    @property
+    def grace_s(self) -> float:
+        if self.flags.grace_s is not None:
+            return self.flags.grace_s
+        if self.specialised is not None:
+            return self.specialised.profile.graceful_shutdown_timeout.total_seconds()
+        return GRACE_SECONDS
+
+    @property
+    def is_one(self) -> bool:
+        """Whether one worker serves all queues, with the same places, in their order."""
+        return self.in_processes or len(self.queues) == 1 or self.app.config is not None
+
+    @property
+    def claims_most(self) -> int:
+        config, asked = self.app.config, self.flags.max_claim_per_worker or 0
+        return (asked or self.slots) if config is None else config.claims_most(self.slots, asked)
+
+    def concurrency_line(self) -> str:
+        """What holds, in one line that does not change its form."""
+        cap = self.app.config.cluster_wide_cap if self.app.config is not None else None
+        return (
+            f"Concurrency config: processes={self.slots}, cluster_wide_cap={cap or 'unlimited'},"
+            f" max_claim_per_worker={self.claims_most}, max_claim_batch={self.flags.max_claim_batch or 0}"
+        )
+
+    def options(self) -> dict[str, Any]:
+        """What its workers are made with."""
+        from penstock.sdk.worker.claiming import Claiming
+
+        flags, config = self.flags, self.app.config
+        options: dict[str, Any] = {}
+        if self.specialised is not None and self.chosen is not None:
+            options = self.specialised.worker_options(self.chosen)
+        elif not self.app.workflows:
+            options["max_concurrent_local_activities"] = 0
+        if self.specialised is None or flags.concurrency is not None or self.in_processes:
+            options["max_concurrent_activities"] = self.slots
+        options["graceful_shutdown_timeout"] = timedelta(seconds=self.grace_s)
+        options["claiming"] = Claiming(
+            batch_max=flags.max_claim_batch or 0,
+            most=flags.max_claim_per_worker or 0,
+            **({} if config is None else _ahead(config)),
+        )
+        if self.in_processes:
+            options |= {"all_in_processes": True, "process_slots": self.slots}
+        if flags.max_tasks_per_child:
+            options["process_recycle_after"] = flags.max_tasks_per_child
+        if flags.max_memory_per_child_mb:
+            options["process_recycle_over_bytes"] = flags.max_memory_per_child_mb << 20
+        return options
+
+    def facts(self) -> dict[str, Any]:
+        """The plan as data."""
+        app, where = self.app, self.app.connection
+        said: dict[str, Any] = {
+            "app": app.name,
+            "server": where.url,
+            "namespace": where.namespace,
+            "task_queues": list(self.queues),
+            "concurrency": self.slots,
+            "processes": self.slots if self.in_processes else None,
+            "max_claim_per_worker": self.claims_most,
+            "max_claim_batch": self.flags.max_claim_batch or 0,
+            "tasks": sorted(app.tasks),
+            "workflows": len(app.workflows),
+            "activities": len(app.activities),
+        }
+        if self.specialised is None or self.chosen is None:
+            return said
+        what, selection = self.specialised, self.chosen.selection
+        return said | {
+            "task_queue": what.task_queue,
+            "profile": what.profile.name,
+            "scope": what.scope.name,
+            "fingerprint": what.config.fingerprint,
+            "queue_cap_per_second": what.queue_cap,
+            "profile_values": {name: _told(value) for name, value in what.profile_values().items()},
+            "registered_workflows": list(selection.workflows),
+            "registered_activities": list(selection.activities),
+            "routes": what.routes(),
+        }
+
+    def draw(self) -> None:
+        """The plan for a person to read."""
+        said = self.facts()
+        profile = said.pop("profile_values", {})
+        screen = Screen()
+        screen.facts([(name.replace("_", " ").capitalize(), plain(value)) for name, value in said.items()])
+        if profile:
+            screen.heading(f"Profile {said['profile']}")
+            screen.facts([(name, plain(value)) for name, value in profile.items()])
+
+    def greet(self) -> None:
+        app, where = self.app, self.app.connection
+        counts: dict[str, Any] = {
+            "task": app.tasks,
+            "workflow": app.workflows,
+            "activity": app.activities,
+        }
+        things = ", ".join(_counted(len(each), name) for name, each in counts.items() if each)
+        say(f"Running {app.name} on {where.url}, namespace {where.namespace}: {things}.")
+        if self.specialised is not None:
+            say(self._start_line())
+        several = len(self.queues) > 1
+        each = " on each" if several and not self.is_one else ""
+        order = ", in this order" if several and self.is_one else ""
+        where_they_run = f", in {_counted(self.slots, 'process')}" if self.in_processes else ""
+        say(
+            f"{'Queues' if several else 'Queue'} {', '.join(self.queues)}{order};"
+            f" up to {self.slots} tasks at once{each}{where_they_run}."
+            f" Ctrl-C stops taking tasks and gives those that run {self.grace_s:g} seconds; once more ends at once."
+        )
+
+    def _start_line(self) -> str:
+        what, chosen = self.specialised, self.chosen
+        assert what is not None
+        assert chosen is not None
+        cap = "no cap" if what.queue_cap is None else f"cap {what.queue_cap:g}/s"
+        registered = [
+            _counted(len(chosen.selection.workflows), "workflow"),
+            _counted(len(chosen.selection.activities), "activity"),
+        ]
+        return (
+            f"Profile {what.profile.name}, scope {what.scope.name} ({', '.join(registered)}),"
+            f" queue {what.task_queue} ({cap}), fingerprint {what.config.fingerprint[:12]}."
+        )
+
+
+class Running:
+    """A plan that is carried out: workers, and what is looked after beside them."""
+
+    def __init__(self, plan: Plan, on_start: Callable[[], None]) -> None:
+        self._plan, self._on_start = plan, on_start
+        self._workers: list[Worker] = []
+        self._beside: set[asyncio.Task[None]] = set()
+
+    def run(self) -> Signals | None:
+        """Until somebody asks it to end; the signal that ended it at once, if there was one."""
+        from penstock.sdk.worker import run_worker
+
+        groups = [list(self._plan.queues)] if self._plan.is_one else [[each] for each in self._plan.queues]
+        return run_worker(*[partial(self._worker, group, group is groups[0]) for group in groups])
+
+    @property
+    def killed(self) -> int:
+        return sum(each.killed for each in self._workers)
+
+    async def _worker(self, queues: list[str], is_first: bool) -> Worker:
+        from penstock.sdk.worker import Worker
+
+        plan = self._plan
+        if is_first:
+            await plan.app.clients.check(timedelta(seconds=ANSWER_SECONDS))
+        client = await plan.app.client()
+        if is_first:
+            self._on_start()
+            await self._settle_caps(client)
+        chosen = plan.chosen
+        name = plan.flags.name
+        worker = Worker(
+            client,
+            task_queues=queues,
+            workflows=plan.app.workflows if chosen is None else chosen.workflows,
+            activities=_all_activities(plan.app) if chosen is None else chosen.activities,
+            identity=name if name is None or plan.is_one else f"{name}/{queues[0]}",
+            dispatch=self._dispatch(),
+            **plan.options(),
+        )
+        self._workers.append(worker)
+        return worker
+
+    def _dispatch(self) -> Any:
+        """The configuration, exchanged when its file changes: what is scheduled from then on goes by the new one."""
+        what = self._plan.specialised
+        if what is None:
+            return None
+        watched = what.sources.watched()
+        if watched is None:
+            return what.config
+        self._look_after(watched.watch())
+        return watched
+
+    async def _settle_caps(self, client: Client) -> None:
+        plan = self._plan
+        if plan.app.config is None:
+            return
+        from penstock.sdk.tasks.caps import Caps
+        from penstock.sdk.worker.trouble import log
+
+        log.info("%s", plan.concurrency_line())
+        for each in _unused(plan.app):
+            log.info("%s", each)
+        caps = Caps(client, plan.app.name, plan.app.config)
+        for each in await caps.send():
+            log.warning("%s", each)
+        notice = await caps.cannot_bind(plan.slots) if plan.app.config.cluster_wide_cap else None
+        if notice is not None:
+            log.warning("%s", notice)
+        self._look_after(caps.watch())
+
+    def _look_after(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._beside.add(task)  # it ends with the loop
+
+
+def _all_activities(app: Penstock) -> list[Callable[..., Any]]:
+    return [*app.tasks.values(), *app.activities]
+
+
+def _ahead(config: Any) -> dict[str, Any]:
+    return {
+        "prefetch": config.prefetch_buffer,
+        "lease_ms": config.claim_lease_ms,
+        "renew_age_ms": config.renew_age_ms,
+    }
+
+
+def _unused(app: Penstock) -> list[str]:
+    """What the configuration says and workers do without."""
+    config = app.config
+    found: list[str] = []
+    if config is not None and config.broker is not None and config.broker.unused:
+        names = ", ".join(config.broker.unused)
+        found.append(f"PostgresConfig: not used by workers, the server has the database: {names}")
+    if config is not None and config.recovery is not None:
+        found.append("RecoveryConfig: not used, leases find what the dead leave behind")
+    return found
+
+
+def _told(value: Any) -> Any:
+    return str(value) if isinstance(value, timedelta) else value
+
+
+def _counted(number: int, noun: str) -> str:
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"1 {noun}" if number == 1 else f"{number} {plural}"
