@@ -391,10 +391,20 @@ def test_a_configuration_survives_the_way_to_another_process() -> None:
     assert again.resolve("act_llm", "opus") == config.resolve("act_llm", "opus")
 
 
-def test_many_different_keys_do_not_fill_the_memory() -> None:
-    config = made(R1)
+@pytest.mark.parametrize("patterns", [[], [{"match": "eu-*", "queue": "eu"}]])
+def test_many_different_keys_do_not_fill_the_memory(patterns: list[dict[str, str]]) -> None:
+    config = made({"act": {"default": "d", "by_handle": {"x": "y"}, "by_pattern": patterns}})
+    for number in range(500):
+        assert config.resolve("act", f"us-{number}").task_queue == "d"
+        assert config.resolve("act", f"eu-{number}").task_queue == ("eu" if patterns else "d")
+        assert config.resolve("act", "x").task_queue == "y"
+    assert len(config._remembered) <= 3
+
+
+def test_an_endless_variety_of_calls_does_not_fill_the_memory() -> None:
+    config = made()
     for number in range(20_000):
-        config.resolve("act_llm", str(number))
+        config.resolve("a", call_site=Layer(start_to_close_timeout=timedelta(microseconds=number + 1)))
     assert len(config._remembered) < 10_000
 
 

@@ -174,3 +174,10 @@ def test_no_slots_and_no_workflows_leave_nothing_to_do() -> None:
     with pytest.raises(WorkerNothingToDoError, match="nothing to do"):
         plan(PIPELINE.profile("router"), _ONLY_ACTIVITIES)
     assert issubclass(WorkerNothingToDoError, DispatchConfigError)
+
+
+def test_routes_for_activities_that_the_program_lacks_are_told_with_the_nearest() -> None:
+    defined = ["act_llm_gen_txt", "act_img_gen_images", "act_extract_gen_extract_pages"]
+    (problem,) = PIPELINE.unknown_activities(defined)
+    assert problem.path == "temporal.worker_config.activity_queues.act_llm_gen_text"
+    assert problem.hint == "did you mean 'act_llm_gen_txt'?"

@@ -74,14 +74,19 @@ def _retry_of(
 
 
 def _calls(config: DispatchConfig) -> Iterator[tuple[str, str | None]]:
-    """One call of every kind that the file tells apart."""
+    """One call for every pair of queue and handle options that the file brings together."""
     yield "", None
+    seen: set[object] = set()
     for activity, route in config.worker_config.activity_queues.items():
         keys = {**route.by_handle, **route.handle_options}
         patterns = [pattern.match for pattern in route.by_pattern]
         patterns += [pattern.match for pattern in route.handle_options_by_pattern]
         for key in (None, *keys, *patterns):
-            yield activity, key
+            handle = route.options_for(key)
+            pair = route.queue_for(key)[0], handle and handle[0].retry_policy_config
+            if pair not in seen:
+                seen.add(pair)
+                yield activity, key
 
 
 def undeclared(config: DispatchConfig) -> Iterator[tuple[Path, str, str]]:

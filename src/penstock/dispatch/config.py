@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.dispatch.models import Profile, QueueOptions
 from penstock.dispatch.options import DispatchOptions, Layer
-from penstock.dispatch.paths import Path
+from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.problems import (
     Problem,
     WorkerProfileUnknownError,
     WorkerScopeUnknownError,
     WorkerTaskQueueUnknownError,
+    hint_towards,
     unknown,
 )
 from penstock.dispatch.scopes import BUILT_IN, Scope, by_tag
@@ -90,11 +91,11 @@ class DispatchConfig:
         call_site: Layer | None = None,
         is_traced: bool | None = None,
     ) -> DispatchOptions:
-        """The options of one activity call, remembered.
+        """The options of one activity call, remembered for all keys that lead to the same.
 
         `is_traced` stands for the file's own switch: a replay passes False.
         """
-        asked = (activity_name, routing_key, decorator, call_site)
+        asked = (activity_name, self.worker_config.places(activity_name, routing_key), decorator, call_site)
         options = self._remembered.get(asked)
         if options is None:
             options = self.worker_config.resolve_layers(
@@ -139,6 +140,20 @@ class DispatchConfig:
         if found is None:
             raise WorkerScopeUnknownError([unknown("scope", wanted, known, "scopes")])
         return found
+
+    def unknown_activities(self, defined: Iterable[str]) -> list[Problem]:
+        """A warning for each routed activity that the program does not define."""
+        names = sorted(defined)
+        return [
+            Problem(
+                shown_path((self.root, "worker_config", "activity_queues", activity)),
+                f"the program defines no activity {activity!r}",
+                hint_towards(activity, names),
+                self.origins.get(("worker_config", "activity_queues", activity), ""),
+            )
+            for activity in self.worker_config.activity_queues
+            if activity not in names
+        ]
 
     def queue_cap(self, task_queue: str) -> float | None:
         """The most activities per second of a queue, if the configuration caps it."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from penstock.dispatch.durations import parse_duration
 from penstock.dispatch.options import UNLIMITED
+from penstock.dispatch.retry import FOR_EVER
 
 QUEUE_NAME_MAX = 200
 RESERVED_PREFIX = "__penstock"
@@ -56,7 +57,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A whole number of at least `least`, and perhaps the word `unlimited`."""
+    """A whole number of at least `least` that other programs can hold, and perhaps the word `unlimited`."""
 
     least: int
     or_unlimited: bool = False
@@ -70,6 +71,8 @@ class Whole:
             raise ValueError(f"{_shown(value)} is not a whole number{instead}")
         if value < self.least:
             raise ValueError(f"{value} must be {self.least} or more{instead and ', or ' + repr(UNLIMITED)}")
+        if value > FOR_EVER:
+            raise ValueError(f"{value} must be at most {FOR_EVER}{instead}")
         return value
 
     def schema(self) -> dict[str, Any]:
@@ -89,7 +92,7 @@ class Number:
     def read(self, value: object) -> object:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{_shown(value)} is not a number")
-        if not isfinite(value):
+        if not _is_finite(value):
             raise ValueError(f"{value} is not a finite number")
         if self.above is not None and value <= self.above:
             raise ValueError(f"{value} must be above {self.above:g}")
@@ -200,6 +203,13 @@ class Ignored:
 
 def _without_sign(value: object) -> object:
     return value.strip().removeprefix("-") if isinstance(value, str) else value
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _shown(value: object) -> str:

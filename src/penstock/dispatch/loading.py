@@ -73,7 +73,7 @@ def dispatch_from(
 ) -> DispatchConfig:
     """The configuration that a tree of values gives, as the root table of a file would hold them."""
     source = Source(root=tuple(root.split(".")))
-    lay_over(source, Source(dict(tree), dict.fromkeys(_paths(tree, ()), "given")))
+    lay_over(source, Source(dict(tree), dict.fromkeys(_paths(tree, ()), "given in code")))
     told, problems = from_overrides(overrides, source.root)
     lay_over(source, told)
     return _built(source, problems, strict)

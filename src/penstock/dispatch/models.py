@@ -112,6 +112,13 @@ class Route:
                 return pattern.options, ("handle_options_by_pattern", place)
         return None
 
+    def places(self, routing_key: str | None) -> object:
+        """What of the route decides for a key; unlisted keys have the same, however many there are."""
+        if self.by_pattern or self.handle_options_by_pattern:
+            options = self.options_for(routing_key)
+            return self.queue_for(routing_key)[1], options and options[1]
+        return routing_key if routing_key in self.by_handle or routing_key in self.handle_options else None
+
     def targets(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Every queue that the route names, with the place inside the route."""
         yield ("default",), self.default

@@ -67,6 +67,11 @@ class WorkerConfig:
         queue, place = route.queue_for(routing_key)
         return queue, f"activity_queues.{place[0]}"
 
+    def places(self, activity_name: str, routing_key: str | None) -> object:
+        """The places of the file that decide for a call: calls with the same places have the same options."""
+        route = self.activity_queues.get(activity_name)
+        return None if route is None else route.places(routing_key)
+
     def stack(
         self,
         activity_name: str,
