@@ -6,6 +6,7 @@ measures how fast the machine is: long polls wait, and what one claim finds is c
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -106,7 +107,8 @@ async def test_a_closed_queue_holds_its_polls_until_it_is_opened(scene: Cluster)
     await scene.queue_up(standing("a", 5))
     (await scene.config(queue_rps_limit=0)).expect(200)
     assert (await hand.poll("activity")).expect(200)["poll_status"] == "throttled"
-    assert (await scene.line())["rate"] == {"limit": 0, "source": "operator", "next_dispatch_at": None}
+    rate = (await scene.line())["rate"]
+    assert (rate["limit"], rate["source"], rate["next_dispatch_at"]) == (0, "operator", None)
     (await scene.config(queue_rps_limit=None)).expect(200)
     assert len(await hand.some(5)) == 5
 
@@ -185,3 +187,32 @@ async def test_the_operators_rate_beats_the_workers_and_the_workers_can_be_forgo
     told = (await scene.read_config())["effective"]
     assert (told["queue_rps_limit"], told["queue_rps_limit_source"]) == (None, "none")
     assert len(await hand.some(30)) == 30
+
+
+@pytest.mark.parametrize("by", ["workers", "operator"])
+async def test_workers_on_all_servers_share_one_rate_whoever_says_it_and_one_without_a_cap_does_not_lift_it(
+    scene: Cluster, by: str
+):
+    """Three workers ask every server at once; the third has no opinion. The log of leases is what counts."""
+    said: Json = {"max_task_queue_activities_per_second": 40, "queue_rate_burst_seconds": 0.25}
+    words: list[Json] = [said, said, {}]
+    if by == "operator":
+        words = [said | {"max_task_queue_activities_per_second": each} for each in (5, 5, 1000)]
+        (await scene.config(queue_rps_limit=40, queue_rps_burst_seconds=0.25)).expect(200)
+    await scene.queue_up(standing("a", 60))
+    hands = [await scene.worker(f"w{number}", **each) for number, each in enumerate(words)]
+
+    async def work(number: int, hand: Hand) -> list[Json]:
+        taken: list[Json] = []
+        for turn in range(16):
+            server = scene.servers[(number + turn) % len(scene.servers)]
+            taken += await hand.some(1, server=server, **words[number])
+        return taken
+
+    found = await asyncio.gather(*(work(number, hand) for number, hand in enumerate(hands)))
+    tasks = [task for each in found for task in each]
+    assert len({task["task_id"] for task in tasks}) == 48
+    assert most_over_rate(tasks, 40, burst=10) <= 0
+    rate = (await scene.line())["rate"]
+    assert (rate["limit"], rate["source"]) == (40, "worker" if by == "workers" else "operator")
+    assert (rate["conflict"] is None) == (by == "workers")

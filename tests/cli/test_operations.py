@@ -121,6 +121,53 @@ class TestTaskQueues:
         ):
             assert line in output, output
 
+    def test_describe_tells_the_rate_of_the_queue_from_the_caps_of_its_workers(
+        self, ask: Run, server: RecordedServer
+    ) -> None:
+        stats = bodies.shared()
+        stats["activity_tasks"]["rate"] = {
+            "limit": 20.0,
+            "source": "worker",
+            "next_dispatch_at": bodies.later(seconds=90),
+            "burst_seconds": 0.5,
+            "operator": None,
+            "worker": {"value": 20.0, "worker_id": "pay-2", "lapses_at": bodies.later(minutes=5)},
+            "system": 1000.0,
+            "conflict": {
+                "workers": [{"worker_id": "pay-1", "value": 5.0}, {"worker_id": "pay-2", "value": 20.0}],
+                "since": bodies.ago(minutes=3),
+            },
+            "worker_caps": {"limit": 15.0, "capped_workers": 2, "uncapped_workers": 0, "tighter": "workers"},
+        }
+        server.answer("GET", "/task-queues/payments", bodies.task_queue(stats=stats))
+        output = ask("task-queue", "describe", "payments").stdout
+        for line in (
+            "Limit          20/s (conveyed by its workers), for all workers together",
+            "Burst          0.5 s",
+            "Workers say    20/s (last pay-2, lapses in",
+            "System         1000/s at most",
+            "Own caps       15/s together (2 workers): tighter than the queue's limit, which is never reached",
+            "Conflict       pay-1 wants 5/s and pay-2 wants 20/s, since 3 minutes ago",
+        ):
+            assert line in output, output
+
+    @pytest.mark.parametrize(
+        ("caps", "told"),
+        [
+            ((40.0, 2, 0, "queue"), "40/s together (2 workers): the queue's limit is the tighter one"),
+            ((None, 1, 3, "queue"), "1 worker with a cap of its own, 3 without"),
+            ((None, 0, 3, "queue"), "none: each worker takes what the queue gives it"),
+        ],
+    )
+    def test_describe_says_which_of_the_two_caps_is_tighter(
+        self, ask: Run, server: RecordedServer, caps: tuple[float | None, int, int, str], told: str
+    ) -> None:
+        named = ("limit", "capped_workers", "uncapped_workers", "tighter")
+        stats = bodies.shared()
+        stats["activity_tasks"]["rate"]["worker_caps"] = dict(zip(named, caps, strict=True))
+        server.answer("GET", "/task-queues/payments", bodies.task_queue(stats=stats))
+        assert told in ask("task-queue", "describe", "payments").stdout
+
     def test_describe_leaves_out_what_is_empty_and_unlimited(self, ask: Run, server: RecordedServer) -> None:
         server.answer("GET", "/task-queues/payments", bodies.task_queue())
         output = ask("task-queue", "describe", "payments").stdout

@@ -227,3 +227,48 @@ def test_a_version_that_has_passed_is_told_what_to_do(ask: Run, server: Recorded
     assert result.exit_code == 1
     assert "config_version_conflict: The settings are at version 4" in result.stderr
     assert "penstock task-queue config get" in result.stderr
+
+
+class TestSetRate:
+    def told(self, ask: Run, server: RecordedServer, limit: float | None, source: str, *flags: str) -> str:
+        effective = {"queue_rps_limit": limit, "queue_rps_limit_source": source, "fairness": True}
+        server.answer("PATCH", PATH, bodies.queue_config(effective=effective))
+        result = ask("task-queue", "set-rate", "payments", *flags)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    def test_a_rate_is_set_with_its_reason_and_its_burst(self, ask: Run, server: RecordedServer) -> None:
+        flags = ("20", "--reason", "their quota", "--burst-seconds", "0.05")
+        told = self.told(ask, server, 20.0, "operator", *flags)
+        assert "payments gives out at most 20/s, set by the operator." in told
+        assert server.only_request.body == {
+            "task_queue_type": "activity",
+            "queue_rps_limit": 20,
+            "queue_rps_burst_seconds": 0.05,
+            "reason": "their quota",
+        }
+
+    @pytest.mark.parametrize(
+        ("limit", "source", "sentence"),
+        [
+            (5.0, "worker", "payments gives out at most 5/s, conveyed by its workers."),
+            (100.0, "system", "payments gives out at most 100/s, the most of any queue."),
+            (None, "none", "Nothing limits how fast payments gives out activities."),
+        ],
+    )
+    def test_default_unsets_it_and_says_whose_rate_holds_then(
+        self, ask: Run, server: RecordedServer, limit: float | None, source: str, sentence: str
+    ) -> None:
+        assert sentence in self.told(ask, server, limit, source, "default")
+        assert server.only_request.body == {"task_queue_type": "activity", "queue_rps_limit": "default"}
+
+    def test_nothing_goes_at_a_rate_of_zero(self, ask: Run, server: RecordedServer) -> None:
+        told = self.told(ask, server, 0.0, "operator", "0")
+        assert "payments gives out no activities until its rate is set again." in told
+
+    @pytest.mark.parametrize("rate", ["fast", "nan", "1000001", ""])
+    def test_what_is_no_rate_is_a_usage_error(self, ask: Run, server: RecordedServer, rate: str) -> None:
+        result = ask("task-queue", "set-rate", "payments", rate)
+        assert result.exit_code == 2
+        assert "is not a number from 0 to 1,000,000 or the word default" in result.stderr
+        assert server.requests == []

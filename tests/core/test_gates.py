@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.core import windows
 from penstock.core.admission import LineLimits, ScopeRules
+from penstock.core.conveying import RateSource
 from penstock.core.model import Queue, QueueId, TaskKind
 from penstock.core.policies import Knob, Policy, Setting
 from penstock.core.scheduling.dispatch import (
@@ -149,10 +150,11 @@ def test_dispatches_of_a_scope_open_as_its_window_says(name: str):
 
 
 def test_the_rate_of_a_line_is_a_gate_like_others():
+    said = RateSource.OPERATOR
     queue = a_line(settings={Knob.QUEUE_RATE: per_second(10)})
-    assert passing(queue) == [Gate(GateKind.RATE, OWN, 10)]
+    assert passing(queue) == [Gate(GateKind.RATE, OWN, 10, rate_micro=per_second(10), rate_source=said)]
     closed = a_line(settings={Knob.QUEUE_RATE: 0})
-    assert passing(closed) == [Gate(GateKind.RATE, OWN, 0)]
+    assert passing(closed) == [Gate(GateKind.RATE, OWN, 0, rate_micro=0, rate_source=said)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -398,7 +400,7 @@ def test_who_takes_tasks_ahead_of_time_is_held_by_pauses_and_rates_and_by_no_lim
     queue = a_line(*scopes, leases=0, dispatches=0, settings=rate | {Knob.RUNNING: 0, Knob.DISPATCHES: 0})
     leases, rate_ = passing(unpermitted(queue))
     assert leases.left > 0, "what runs is counted when it is started"
-    assert rate_ == Gate(GateKind.RATE, OWN, 10)
+    assert (rate_.kind, rate_.scope, rate_.left) == (GateKind.RATE, OWN, 10)
     paused = a_line(replace(scopes[1], paused=True), settings={Knob.PAUSED: "on"})
     assert [gate.scope for gate in passing(unpermitted(paused))] == [OWN, GROUP]
 

@@ -132,6 +132,11 @@ class TestLimits:
         await enqueue(scene, "charge-1")
         found = await binding(scene)
         assert (found.kind, found.opens_at_ms) == (Kind.RATE, NOW_MS + 1_000)
+        assert "as its rate allows: 1, set by the operator; it opens in 1 s" in found.message
+        await limit(scene, queue_rate=0)
+        assert (await binding(scene)).message.endswith(
+            "gives out nothing: its rate is 0, set by the operator"
+        )
 
     async def test_a_group_that_cools_down(self, scene: Scene) -> None:
         await limit(scene, group="upstream")

@@ -57,12 +57,9 @@ async def test_a_queue_that_nobody_used_is_shown_empty(everywhere: Client, name:
         shown = {
             field: stats[kind][field] for field in ("backlog_by_priority", "top_keys", "fairness", "rate")
         }
-        assert shown == {
-            "backlog_by_priority": [],
-            "top_keys": [],
-            "fairness": True,
-            "rate": {"limit": None, "source": "none", "next_dispatch_at": None},
-        }
+        rate = shown.pop("rate")
+        assert shown == {"backlog_by_priority": [], "top_keys": [], "fairness": True}
+        assert (rate["limit"], rate["source"], rate["next_dispatch_at"]) == (None, "none", None)
 
 
 async def test_what_waits_is_counted_by_priority(everywhere: Client, name: str) -> None:
@@ -166,6 +163,12 @@ async def test_a_rate_that_is_spent_says_when_the_next_task_goes(everywhere: Cli
         "limit": 0.001,
         "source": "operator",
         "next_dispatch_at": None,
+        "burst_seconds": 0.0,
+        "operator": 0.001,
+        "worker": None,
+        "system": None,
+        "conflict": None,
+        "worker_caps": {"limit": None, "capped_workers": 0, "uncapped_workers": 0, "tighter": "queue"},
     }
     assert await take(everywhere, name, 2) == 1
     body = await described(everywhere, name)
@@ -173,6 +176,57 @@ async def test_a_rate_that_is_spent_says_when_the_next_task_goes(everywhere: Cli
     assert tasks["rate"]["next_dispatch_at"] is not None
     assert tasks["settings"]["queue_rps_limit"]["reason"] == "overall limit"
     assert body["admission"]["activity_tasks"]["status"] == "throttled"
+
+
+async def test_the_cap_of_the_queue_is_shown_beside_what_its_workers_take_by_themselves(
+    everywhere: Client, name: str
+) -> None:
+    async def register(worker: str, **fields: Any) -> None:
+        body = {"worker_id": f"{name}-{worker}", "task_queue": name, "runtime": "python"} | fields
+        (await everywhere.post("/api/worker/register", body, role="worker")).expect(201)
+
+    async def caps() -> list[Any]:
+        shown = (await activities(everywhere, name))["rate"]["worker_caps"]
+        return [shown[field] for field in ("limit", "capped_workers", "uncapped_workers", "tighter")]
+
+    await register("a", max_activities_per_second=7.5, max_task_queue_activities_per_second=20)
+    assert await caps() == [7.5, 1, 0, "workers"]
+    await register("b", max_activities_per_second=12.5)
+    assert await caps() == [20, 2, 0, "queue"]
+    await configure(everywhere, name, queue_rps_limit=30)
+    assert await caps() == [20, 2, 0, "workers"]
+    await register("c")
+    assert await caps() == [None, 2, 1, "queue"]
+    pollers = (await described(everywhere, name))["pollers"]
+    shown = {
+        each["worker_id"].removeprefix(f"{name}-"): each["max_activities_per_second"] for each in pollers
+    }
+    assert shown == {"a": 7.5, "b": 12.5, "c": None}
+
+
+async def test_whose_rate_holds_is_shown_with_when_it_lapses_and_with_a_conflict(
+    everywhere: Client, name: str
+) -> None:
+    said = {"max_task_queue_activities_per_second": 5, "queue_rate_burst_seconds": 0.2}
+    for worker, fields in (("a", said), ("b", said | {"max_task_queue_activities_per_second": 50})):
+        body = {"worker_id": f"{name}-{worker}", "task_queue": name, "runtime": "python"} | fields
+        (await everywhere.post("/api/worker/register", body, role="worker")).expect(201)
+    rate = (await activities(everywhere, name))["rate"]
+    assert (rate["limit"], rate["source"], rate["burst_seconds"]) == (50, "worker", 0.2)
+    assert (rate["worker"]["value"], rate["worker"]["worker_id"]) == (50, f"{name}-b")
+    assert rate["worker"]["lapses_at"] > rate["worker"]["updated_at"]
+    assert rate["conflict"]["workers"] == [
+        {"worker_id": f"{name}-a", "value": 5},
+        {"worker_id": f"{name}-b", "value": 50},
+    ]
+    await configure(everywhere, name, queue_rps_limit=8)
+    rate = (await activities(everywhere, name))["rate"]
+    assert (rate["limit"], rate["source"], rate["operator"], rate["worker"]["value"]) == (
+        8,
+        "operator",
+        8,
+        50,
+    )
 
 
 async def test_admission_shows_the_limit_on_running_tasks(everywhere: Client, name: str) -> None:

@@ -85,9 +85,8 @@ def _caps(caps: dict[str, Any]) -> Cell | None:
     if not capped:
         return Cell("none: each worker takes what the queue gives it", "dim") if free else None
     if free:
-        return Cell(
-            f"{_workers(capped)} with a cap of its own, {free} without: together they take what they get"
-        )
+        whose = "its" if capped == 1 else "their"
+        return Cell(f"{_workers(capped)} with a cap of {whose} own, {free} without: no bound on all together")
     together = f"{rate(caps['limit'])} together ({_workers(capped)})"
     if caps.get("tighter") == "workers":
         return Cell(f"{together}: tighter than the queue's limit, which is never reached", "yellow")

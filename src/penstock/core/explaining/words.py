@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.core.conveying import RateSource
 from penstock.core.explaining.values import Act, Constraint, Kind, Remedy
 from penstock.core.rates import MICRO
 from penstock.core.scheduling.gates import Gate, GateKind
@@ -52,12 +53,28 @@ def gate_message(gate: Gate, now_ms: int, cost: int = 0, whose: str = "this task
         case GateKind.LEASES:
             return f"{who} leases {gate.used} of at most {gate.most} tasks"
         case GateKind.RATE:
-            return f"{who} gives out as many tasks a second as its rate allows{opens}"
+            return f"{who} gives out {_rate_words(gate)}{opens}"
         case GateKind.DISPATCHES:
             return f"{who} has used {gate.used} of its {gate.most} dispatches of this minute{opens}"
         case GateKind.COST:
             left = f"{who} has used {gate.used} of the {gate.most} units of cost of this minute"
             return f"{left}, and {whose} is estimated at {cost}{opens}"
+
+
+_RATE_SOURCES = {
+    RateSource.OPERATOR: "set by the operator",
+    RateSource.WORKER: "conveyed by its workers",
+    RateSource.SYSTEM: "the most of any queue",
+}
+
+
+def _rate_words(gate: Gate) -> str:
+    source = _RATE_SOURCES.get(gate.rate_source)
+    if gate.rate_micro is None or source is None:
+        return "as many tasks a second as its rate allows"
+    if not gate.rate_micro:
+        return f"nothing: its rate is 0, {source}"
+    return f"as many tasks a second as its rate allows: {gate.rate_micro / MICRO:g}, {source}"
 
 
 def _opens(opens_at_ms: int | None, now_ms: int) -> str:

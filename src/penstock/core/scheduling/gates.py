@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from penstock.core import rates, windows
 from penstock.core.admission import LineLimits, ScopeRules, queue_scope
+from penstock.core.conveying import RateSource
 from penstock.core.model import Queue
 from penstock.core.policies import RUNNING_LIMIT_MAX, Knob, Setting
 from penstock.core.windows import NOTHING, Counts
@@ -41,6 +42,9 @@ class Gate:
     used: int | None = None
     opens_at_ms: int | None = None
     """When time alone opens it; None: when something else changes."""
+    rate_micro: int | None = None
+    rate_source: RateSource = RateSource.NONE
+    """How many go through a gate of a rate in a million seconds, and who says so."""
 
     @property
     def is_closed(self) -> bool:
@@ -137,7 +141,10 @@ def _rate(queue: Queue, now_ms: int) -> Iterator[Gate]:
     if rate is not None:
         left = rates.available(rate, queue.paid_until_ns, now_ms)
         opens = None if left else rates.open_at_ms(rate, queue.paid_until_ns, now_ms)
-        yield Gate(GateKind.RATE, _own(queue), left, opens_at_ms=opens)
+        source = queue.rules.queue_rate_source
+        yield Gate(
+            GateKind.RATE, _own(queue), left, opens_at_ms=opens, rate_micro=rate.micro, rate_source=source
+        )
 
 
 def _dispatches(queue: Queue, limits: LineLimits, scopes: _Scopes, now_ms: int) -> Iterator[Gate]:
