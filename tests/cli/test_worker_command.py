@@ -119,6 +119,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def at_home(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command line in this process, in the directory of the package."""
+    monkeypatch.chdir(place)
+    monkeypatch.syspath_prepend(str(place))
+    return run
+
+
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     folder = tmp_path_factory.mktemp("server")
@@ -222,16 +230,10 @@ def wait_for_line(process: subprocess.Popen[str], words: str) -> str:
 
 @pytest.mark.parametrize(
     "form",
-    [
-        ("worker", "shop.instance:app"),
-        ("worker", "run", "shop.instance:app"),
-        ("worker:run", "shop.instance:app"),
-        ("worker", "--concurrency", "3", "shop/instance.py:app"),
-        ("worker", "-m", "shop.instance", "--loglevel", "debug"),
-    ],
+    [("worker", "shop.instance:app"), ("worker", "-m", "shop/instance.py", "--loglevel", "debug")],
     ids=" ".join,
 )
-def test_an_app_is_run_by_every_way_to_say_it(
+def test_an_app_is_run(
     place: Path, environment: dict[str, str], sender: Penstock, form: tuple[str, ...]
 ) -> None:
     with worker(place, environment, *form) as process:
@@ -242,6 +244,24 @@ def test_an_app_is_run_by_every_way_to_say_it(
     assert "Running shop on http://127.0.0.1" in talk
     assert "namespace default: 3 tasks, 1 workflow." in talk
     assert "Queues default, slow; up to" in talk
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        ("worker", "run", "shop.instance:app"),
+        ("worker:run", "shop.instance:app"),
+        ("worker", "--concurrency", "3", "shop/instance.py:app"),
+        ("worker", "shop/instance.py"),
+        ("worker", "shop.instance", "--loglevel=warning"),
+        ("worker", "-m", "shop.instance:app"),
+        ("worker", "--check"),
+    ],
+    ids=" ".join,
+)
+def test_there_are_many_ways_to_name_an_app(at_home: Run, form: tuple[str, ...]) -> None:
+    said = at_home(*form, "--check", "--json", env={"PENSTOCK_APP": "shop.instance:app"})
+    assert json.loads(said.stdout)["app"] == "shop", said.output
 
 
 def test_tasks_in_processes_and_workflows_run_there_too(
@@ -338,12 +358,12 @@ def test_being_told_again_ends_it_at_once(
     ],
 )
 def test_what_does_not_name_an_app_is_refused_before_anything_is_asked(
-    place: Path, environment: dict[str, str], args: list[str], told: str
+    at_home: Run, args: list[str], told: str
 ) -> None:
-    nowhere = environment | {"DURABLE_WORKFLOW_SERVER_URL": "http://127.0.0.1:1"}
-    code, talk = failed(place, nowhere, *args)
-    assert code == 2
-    assert told in talk
+    said = at_home("worker", *args, env={"DURABLE_WORKFLOW_SERVER_URL": "http://127.0.0.1:1"})
+    assert said.exit_code == 2
+    assert said.stdout == ""
+    assert told in " ".join(said.stderr.split())
 
 
 @pytest.mark.parametrize(
@@ -357,14 +377,14 @@ def test_what_does_not_name_an_app_is_refused_before_anything_is_asked(
     ],
 )
 def test_a_module_that_cannot_be_imported_shows_its_own_traceback(
-    place: Path, environment: dict[str, str], module: str, told: list[str]
+    at_home: Run, module: str, told: list[str]
 ) -> None:
-    code, talk = failed(place, environment, f"shop.{module}:app")
-    assert code == 1
+    said = at_home("worker", f"shop.{module}:app")
+    assert said.exit_code == 1
     for each in told:
-        assert each in talk
-    assert "penstock/cli" not in talk
-    assert "importlib" not in talk
+        assert each in said.stderr
+    assert "penstock/cli" not in said.stderr
+    assert "importlib" not in said.stderr
 
 
 def test_a_server_that_is_away_and_one_that_refuses_are_told_apart(
