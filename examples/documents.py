@@ -1,9 +1,15 @@
 """Document pipeline: pages go to the language model that fits them, and no model is asked for more than it bears.
 
-The code names a model by a handle ("quick", "careful"), never by a vendor's name. Behind each handle is a queue, and
-behind the queue are workers that hold the connection to one model and know how much it bears. Which model a handle
-means is changed in one place. When the careful model says "too many requests", its page rests and is tried again,
-without a charge against its attempts; the quick model goes on meanwhile.
+The code names a model by a handle ("quick", "careful"), never by a vendor's name or a queue. Which queue a handle means,
+how long a model may take, how often it is tried and how much its workers do at once stands in documents.toml, and is
+changed there. Each model has a worker process of its own, started as operators do:
+
+    penstock worker documents:app --config documents.toml --task-queue documents     --profile desk    --scope desk
+    penstock worker documents:app --config documents.toml --task-queue model-quick   --profile quick   --scope runner-model
+    penstock worker documents:app --config documents.toml --task-queue model-careful --profile careful --scope runner-model
+
+When the careful model says "too many requests", its page rests and is tried again, without a charge against its
+attempts; the quick model goes on meanwhile.
 
     python examples/documents.py
 """
@@ -11,85 +17,91 @@ without a charge against its attempts; the quick model goes on meanwhile.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 from _stage import fresh, stage, tell
 
-from penstock import Client, RetryPolicy, Worker, activity, workflow
+from penstock import Penstock, activity, workflow
+from penstock.dispatch import load_dispatch
 
-DESK = "documents"
-HANDLES = {"quick": "model-quick", "careful": "model-careful"}
-"""Handle → queue. Nothing else in this file knows where a model lives."""
-SLOTS = {"quick": 4, "careful": 2}
-"""What each model bears at once."""
+HERE = Path(__file__).parent
+FILE = HERE / "documents.toml"
+WORKERS = (
+    ("documents", "desk", "desk"),
+    ("model-quick", "quick", "runner-model"),
+    ("model-careful", "careful", "runner-model"),
+)
+"""Queue, profile and scope of each worker."""
 
 
 @dataclass
 class Page:
     number: int
     text: str
+    handle: str
+    """Which model is to read it."""
 
 
-@activity.defn
+@dataclass
+class Summary:
+    text: str
+    handle: str
+    at_once: int
+    """How many pages the model's worker had in hand by then."""
+
+
+@activity.defn(pack="desk")
 async def split(document: str) -> list[Page]:
-    pages = [Page(number, text) for number, text in enumerate(document.split("\n\n"), 1)]
-    tell(f"the document has {len(pages)} pages")
-    return pages
+    texts = document.split("\n\n")
+    tell(f"the document has {len(texts)} pages")
+    return [Page(number, text, handle_for(text)) for number, text in enumerate(texts, 1)]
+
+
+def handle_for(text: str) -> str:
+    """Long pages are worth the careful model."""
+    return "careful" if len(text) > 60 else "quick"
 
 
 class Model:
-    """One model, with what its workers need: here nothing but a way to count. No network is used."""
+    """The model of this worker process: here nothing but a way to count. No network is used."""
 
-    def __init__(self, handle: str) -> None:
-        self.handle = handle
-        self.running = self.most = self.asked = 0
-
-    @activity.defn
-    async def summarise(self, page: Page) -> str:
-        self.asked += 1
-        if self.handle == "careful" and self.asked == 3:
-            tell(f"{self.handle}: too many requests; page {page.number} rests for half a second")
-            activity.throttled(retry_after=timedelta(seconds=0.5))
-        self.running += 1
-        self.most = max(self.most, self.running)
-        await asyncio.sleep(0.05 if self.handle == "quick" else 0.2)
-        self.running -= 1
-        tell(f"{self.handle}: page {page.number} is done")
-        return f"{page.number}. {page.text.split('.')[0]}. ({self.handle})"
+    running = asked = 0
 
 
-def handle_for(page: Page) -> str:
-    """Long pages are worth the careful model."""
-    return "careful" if len(page.text) > 60 else "quick"
+@activity.defn(routing_key="handle", tags={"model"})
+async def summarise(page: Page) -> Summary:
+    Model.asked += 1
+    if page.handle == "careful" and Model.asked == 3:
+        tell(f"{page.handle}: too many requests; page {page.number} rests for half a second")
+        activity.throttled(retry_after=timedelta(seconds=0.5))
+    Model.running += 1
+    at_once = Model.running
+    await asyncio.sleep(0.05 if page.handle == "quick" else 0.2)
+    Model.running -= 1
+    tell(f"{page.handle}: page {page.number} is done")
+    return Summary(f"{page.number}. {page.text.split('.')[0]}. ({page.handle})", page.handle, at_once)
 
 
-@workflow.defn
+@workflow.defn(pack="desk")
 class Summarise:
     @workflow.run
-    async def run(self, document: str) -> str:
-        pages = await workflow.execute_activity(split, document, start_to_close_timeout=timedelta(seconds=10))
-        return "\n".join(await asyncio.gather(*(self.one(page) for page in pages)))
-
-    async def one(self, page: Page) -> str:
-        return await workflow.execute_activity(
-            Model.summarise,
-            page,
-            task_queue=HANDLES[handle_for(page)],
-            start_to_close_timeout=timedelta(seconds=30),
-            retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_attempts=3),
-            summary=f"page {page.number}",
-        )
+    async def run(self, document: str) -> list[Summary]:
+        pages = await workflow.execute_activity(split, document)
+        calls = [
+            workflow.execute_activity(summarise, page, summary=f"page {page.number}") for page in pages
+        ]
+        return list(await asyncio.gather(*calls))
 
 
-def worker(client: Client, model: Model) -> Worker:
-    return Worker(
-        client,
-        task_queue=HANDLES[model.handle],
-        activities=[model.summarise],
-        max_concurrent_activity_tasks=SLOTS[model.handle],
-    )
-
+app = Penstock("documents", queue="documents")
+app.add(workflows=[Summarise], activities=[split, summarise])
 
 DOCUMENT = "\n\n".join(
     f"Chapter {number} is short." if number % 2 else f"Chapter {number} is long. " + "It goes on and on. " * 4
@@ -97,21 +109,37 @@ DOCUMENT = "\n\n".join(
 )
 
 
+@contextlib.contextmanager
+def workers() -> Iterator[None]:
+    """The three worker processes, which end with the story. What they log is kept from it."""
+    with tempfile.TemporaryFile() as log, contextlib.ExitStack() as stack:
+        for queue, profile, scope in WORKERS:
+            command = [sys.executable, "-m", "penstock", "worker", "documents:app", "--config", str(FILE)]
+            command += ["--task-queue", queue, "--profile", profile, "--scope", scope]
+            process = subprocess.Popen(command, cwd=HERE, stderr=log)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+        try:
+            yield
+        except TimeoutError:
+            log.seek(0)
+            raise SystemExit(f"Nothing happens. The workers say:\n{log.read().decode()}") from None
+
+
 async def main() -> None:
-    quick, careful = Model("quick"), Model("careful")
-    async with (
-        stage() as client,
-        Worker(client, task_queue=DESK, workflows=[Summarise], activities=[split]),
-        worker(client, quick),
-        worker(client, careful),
-    ):
-        summary = await client.execute_workflow(
-            Summarise.run, DOCUMENT, id=fresh("document"), task_queue=DESK
-        )
-        tell("The summary, in the order of the pages:")
-        print(summary)
-        for model in (quick, careful):
-            tell(f"{model.handle}: at most {model.most} at once, of {SLOTS[model.handle]} that it bears")
+    config = load_dispatch(FILE)
+    async with stage() as client:
+        with workers():
+            handle = await client.start_workflow(
+                Summarise.run, DOCUMENT, id=fresh("document"), task_queue="documents"
+            )
+            pages = await handle.result(timeout=timedelta(seconds=60))
+    tell("The summary, in the order of the pages:")
+    print("\n".join(page.text for page in pages))
+    for model in ("quick", "careful"):
+        most = max(page.at_once for page in pages if page.handle == model)
+        bears = config.profile(model).max_concurrent_activities
+        tell(f"{model}: at most {most} at once, of {bears} that it bears")
 
 
 if __name__ == "__main__":

@@ -101,6 +101,7 @@ async def activities(client: Client) -> None:
     assert_type(await client.execute_activity(paint, args=["red", 2], task_queue="q"), float)
     assert_type(await client.execute_activity(rest, task_queue="q"), None)
     assert_type(await client.start_activity("charge", 5, task_queue="q"), ActivityHandle[Any])
+    await client.start_activity(charge, 1, routing_key="eu", dispatch=None, task_queue="q")
     starts = [ActivityStart(charge, number, task_queue="q") for number in range(3)]
     assert_type(await client.start_activities(starts), list[ActivityHandle[str]])
     assert_type(client.get_activity_handle("a", result_type=int), ActivityHandle[int])

@@ -8,7 +8,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, assert_type
 
-from penstock import Priority, WorkflowHandle, activity, workflow
+from penstock import Priority, RetryPolicy, WorkflowHandle, activity, workflow
+from penstock.dispatch import DispatchConfig
 
 
 @activity.defn
@@ -21,7 +22,36 @@ def render(page: str) -> bytes:
     return page.encode()
 
 
-@workflow.defn
+@activity.defn(
+    routing_key="model",
+    tags={"gpu"},
+    pack="images",
+    start_to_close_timeout=timedelta(minutes=1),
+    schedule_to_close_timeout=timedelta(hours=1),
+    schedule_to_start_timeout=timedelta(minutes=5),
+    heartbeat_timeout=timedelta(seconds=10),
+    retry_policy=RetryPolicy(maximum_attempts=3),
+)
+async def draw(job: dict[str, str]) -> bytes:
+    return b""
+
+
+@activity.defn(routing_key=activity.arg("model"))
+async def write(prompt: str, model: str) -> str:
+    return prompt
+
+
+@activity.defn(routing_key=lambda prompt, model: model)
+def say(prompt: str, model: str) -> str:
+    return prompt
+
+
+@activity.defn(routing_key=3)  # type: ignore[call-overload]
+def wrong(prompt: str) -> str:
+    return prompt
+
+
+@workflow.defn(pack="families")
 class Child:
     @workflow.run
     async def run(self, number: int) -> list[int]:
@@ -42,6 +72,12 @@ class Parent:
         child = await workflow.start_child_workflow(Child.run, 1, id="child")
         assert_type(child, workflow.ChildWorkflowHandle[list[int]])
         assert_type(await child, list[int])
+        assert_type(await workflow.execute_activity(draw, {"model": "x"}), bytes)
+        assert_type(await workflow.execute_activity(write, args=["a", "b"], routing_key="eu"), str)
+        assert_type(await workflow.execute_activity(charge, 1, routing_key=None, dispatch=None), str)
+        assert_type(await workflow.execute_activity(charge, 1, dispatch=DispatchConfig()), str)
+        workflow.start_activity(charge, 1, routing_key=5)  # type: ignore[call-overload]
+        workflow.start_activity(charge, 1, dispatch="file.toml")  # type: ignore[call-overload]
         workflow.start_activity(charge, 1, start_to_close=timedelta(seconds=5))  # type: ignore[call-overload]
         return name
 

@@ -639,7 +639,7 @@ class Client:
     ) -> ActivityHandle[Any]:
         """Start an activity without a workflow: a task that is durable, retried and watched over like any other."""
         start = ActivityStart(activity, arg, args=args, result_type=result_type, **options)
-        started = await self._reach.outbound.start_activity(start.input(self.dispatch()))
+        started = await self._reach.outbound.start_activity(start.input_by(self.dispatch()))
         return ActivityHandle(
             self._reach,
             started.id,
@@ -728,7 +728,7 @@ class Client:
         the place of a handle.
         """
         config = self.dispatch()
-        outcomes = await self._reach.outbound.start_activities([each.input(config) for each in starts])
+        outcomes = await self._reach.outbound.start_activities([each.input_by(config) for each in starts])
         handles: list[Any] = []
         for start, outcome in zip(starts, outcomes, strict=True):
             if isinstance(outcome, ServerRefused):

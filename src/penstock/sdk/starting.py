@@ -230,8 +230,13 @@ class ActivityStart(Generic[OwnT]):
         self._given = given
         self.result_type = result_type or called.result_type
 
-    def input(self, config: DispatchConfig | None = None) -> StartActivityInput:
-        """What is sent, by a client with this configuration."""
+    @property
+    def input(self) -> StartActivityInput:
+        """What is sent by a client without a dispatch configuration."""
+        return self.input_by(None)
+
+    def input_by(self, config: DispatchConfig | None) -> StartActivityInput:
+        """What is sent by a client with this configuration."""
         given = dict(self._given)
         if "dispatch" in given:
             config = in_force(given.pop("dispatch"))()
