@@ -154,7 +154,7 @@ class TestTaskQueues:
     @pytest.mark.parametrize(
         ("caps", "told"),
         [
-            ((40.0, 2, 0, "queue"), "40/s together (2 workers): the queue's limit is the tighter one"),
+            ((40.0, 2, 0, "queue"), "40/s together (2 workers): the queue's limit is reached first"),
             ((None, 1, 3, "queue"), "1 worker with a cap of its own, 3 without"),
             ((None, 0, 3, "queue"), "none: each worker takes what the queue gives it"),
         ],

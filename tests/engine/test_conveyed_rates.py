@@ -192,6 +192,12 @@ class TestLapses:
         assert await rate(scene) == (None, "none")
         assert len(await some(scene, 40, "w2")) == 38
 
+    async def test_whoever_waits_for_a_slow_rate_looks_again_when_it_lapses(self, scene: Scene) -> None:
+        await scene.register()
+        await say(scene, 0.001)
+        await fill(scene, 3)
+        assert await drained_after_ms(scene, 3) == 5 * MINUTE + MINUTE // 4
+
     @pytest.mark.parametrize("every_ms", [1_000, 59_000, 4 * MINUTE + 59_000])
     async def test_it_holds_while_it_is_repeated(self, scene: Scene, every_ms: int) -> None:
         await scene.register()

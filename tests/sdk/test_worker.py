@@ -308,10 +308,16 @@ class TestRoom:
 
     async def test_a_worker_conveys_how_fast_its_queue_may_go(self, scene: Cluster, client: Client) -> None:
         async with Worker(
-            client, task_queue=QUEUE, activities=[greet], max_task_queue_activities_per_second=7
+            client,
+            task_queue=QUEUE,
+            activities=[greet],
+            max_activities_per_second=3,
+            max_task_queue_activities_per_second=7,
+            queue_rate_burst_seconds=0.25,
         ):
-            told = await scene.read_config(QUEUE)
-        assert "7" in str(told["worker_rps_limit"]), told
+            rate = (await scene.line(QUEUE))["rate"]
+        assert (rate["limit"], rate["source"], rate["burst_seconds"]) == (7, "worker", 0.25)
+        assert (rate["worker_caps"]["limit"], rate["worker_caps"]["tighter"]) == (3, "workers")
 
 
 class TestLocalActivities:

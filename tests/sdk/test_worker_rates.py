@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.sdk.worker.bucket import NANO, Bucket
+from penstock.sdk.worker.metrics import Unheard
 from penstock.sdk.worker.pace import Pace
+from penstock.sdk.worker.polling import Poller, Surroundings
+from penstock.sdk.worker.slots import Slots
+from penstock.sdk.worker.trouble import Trouble
+
+Json = dict[str, Any]
 
 rates = st.one_of(
     st.floats(0.1, 2_000, allow_nan=False), st.sampled_from([1, 5, 9.9, 10, 10.1, 15, 100, 1_000])
@@ -143,3 +150,35 @@ async def test_all_polls_of_a_worker_share_its_tokens(polls: int) -> None:
     assert sum(each.done() for each in asking) == min(polls, 3)
     for each in asking:
         each.cancel()
+
+
+async def test_a_poll_asks_for_no_more_tasks_than_there_are_tokens_and_empty_polls_cost_none() -> None:
+    """At 25 a second a tenth of a second holds three; the clock stands still."""
+    asked: list[int] = []
+    spent = asyncio.Event()
+
+    async def ask(most: int, _: str) -> list[Json]:
+        asked.append(most)
+        await asyncio.sleep(0)
+        if len(asked) == 9:
+            spent.set()
+            return [{"n": number} for number in range(most)]
+        return []
+
+    async def register() -> None: ...
+
+    started: list[Json] = []
+    around = Surroundings(register, Trouble("w"), Unheard())
+    slots = Slots(10)
+    poller = Poller(
+        "activity", ask, started.append, slots, around, polls=1, batch_max=100, pace=Pace(25, Clock())
+    )
+    running = asyncio.ensure_future(poller.run())
+    await spent.wait()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert asked == [3] * 9, "no further poll is sent before a token is there"
+    assert len(started) == 3
+    running.cancel()
+    await asyncio.wait({running})
+    assert slots.free == 7

@@ -115,6 +115,14 @@ def test_the_cluster_is_a_scope_for_each_kind_and_for_both():
     assert (settings.journal, settings.journal_hours) == (True, 720)
 
 
+def test_the_most_of_any_queue_is_declared_for_all_servers_and_how_long_a_conveyed_rate_holds_is_not():
+    settings = declare(DW_QUEUE_RATE_MAX="250", DW_QUEUE_RATE_TTL="20")
+    assert settings.admission == Declaration(rate_max_micro=250_000_000)
+    assert not settings.admission.is_empty
+    assert settings.polls.queue_rate_ttl_ms == 20_000
+    assert (declare().admission.rate_max_micro, declare().polls.queue_rate_ttl_ms) == (None, 300_000)
+
+
 def test_short_names_mean_the_same_as_long_ones():
     short = {
         "max_active_leases": 3,

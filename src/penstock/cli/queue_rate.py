@@ -90,7 +90,7 @@ def _caps(caps: dict[str, Any]) -> Cell | None:
     together = f"{rate(caps['limit'])} together ({_workers(capped)})"
     if caps.get("tighter") == "workers":
         return Cell(f"{together}: tighter than the queue's limit, which is never reached", "yellow")
-    return Cell(f"{together}: the queue's limit is the tighter one")
+    return Cell(f"{together}: the queue's limit is reached first")
 
 
 def _workers(count: int) -> str:

@@ -183,8 +183,10 @@ def _held_by(gate: Gate) -> Hold:
 
 
 def _until_changed(hold: Hold, queue: Queue) -> Hold:
-    """It is worth looking again, too, when a setting ends by itself."""
-    moments = [at_ms for at_ms in (hold.look_again_at_ms, queue.limits.changes_at_ms) if at_ms is not None]
+    """It is worth looking again, too, when a setting ends by itself, or what workers conveyed lapses."""
+    lapses_at_ms = None if queue.conveyed is None else queue.conveyed.until_ms
+    ends = (hold.look_again_at_ms, queue.limits.changes_at_ms, lapses_at_ms)
+    moments = [at_ms for at_ms in ends if at_ms is not None]
     return replace(hold, look_again_at_ms=min(moments, default=None))
 
 
