@@ -22,6 +22,7 @@ from benchmarks.databases import durable_postgres
 from benchmarks.dispatch_rates import DispatchRates
 from benchmarks.environment import facts
 from benchmarks.report import show
+from benchmarks.resolving import resolving
 from benchmarks.scaling import Scaling
 from benchmarks.sdk import Sdk
 from benchmarks.sizes import FULL, QUICK, Sizes
@@ -30,8 +31,8 @@ from benchmarks.workflows import Workflows
 from benchmarks.workloads import WORKLOADS, Campaign
 
 SCALING, LIMITS, DISPATCH_RATES, ACCURACY = "scaling", "limits", "dispatch-rates", "accuracy"
-ADMISSION, WORKFLOWS, SDK = "admission", "workflows", "sdk"
-PARTS = (LIMITS, SCALING, DISPATCH_RATES, ADMISSION, WORKFLOWS, ACCURACY, SDK)
+ADMISSION, WORKFLOWS, SDK, RESOLVING = "admission", "workflows", "sdk", "resolving"
+PARTS = (LIMITS, SCALING, DISPATCH_RATES, ADMISSION, WORKFLOWS, ACCURACY, SDK, RESOLVING)
 NAMES = (*StoreName, *(each.name for each in WORKLOADS), *PARTS)
 LATEST = Path(__file__).parent / "results" / "latest.json"
 
@@ -81,6 +82,7 @@ def measure(sizes: Sizes, only: frozenset[str]) -> dict[str, Any]:
             "workflows": None,
             "accuracy": [],
             "sdk": None,
+            "resolving": [],
         }
         ground = Ground(folder, stack.enter_context(crew()), postgres)
         if workloads or LIMITS in parts:
@@ -98,6 +100,8 @@ def measure(sizes: Sizes, only: frozenset[str]) -> dict[str, Any]:
         if SDK in parts:
             chosen = stores if sizes is FULL else stores[:1]
             report["sdk"] = Sdk(ground, sizes, _say, peers=sizes is FULL).run(chosen)
+        if RESOLVING in parts:
+            report["resolving"] = resolving(_say)
     return report | {"seconds": round(time.monotonic() - began)}
 
 

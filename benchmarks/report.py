@@ -40,6 +40,8 @@ def show(report: Row, console: Console) -> None:
         console.print(_shares(report["accuracy"]))
         console.print(_crowds(report["accuracy"]))
     _show_sdk(report["sdk"], console)
+    if report["resolving"]:
+        console.print(_resolving(report["resolving"]))
 
 
 def _show_sdk(found: Row | None, console: Console) -> None:
@@ -51,6 +53,21 @@ def _show_sdk(found: Row | None, console: Console) -> None:
     console.print(_sdk_cpu(found["figures"]))
     if found["ratios"]:
         console.print(_sdk_ratios(found["ratios"]))
+
+
+def _resolving(rows: Sequence[Row]) -> Table:
+    table = _table(
+        "Finding where an activity goes, CPU microseconds", "asked for", "routes", "median", "min..max"
+    )
+    for row in rows:
+        spent = row["us"]
+        table.add_row(
+            row["name"],
+            _number(row["routes"]),
+            f"{spent['median']:.1f}",
+            f"{spent['min']:.1f}..{spent['max']:.1f}",
+        )
+    return table
 
 
 def _limits(rows: Sequence[Row]) -> Table:

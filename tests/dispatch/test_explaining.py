@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.dispatch import load_dispatch
+from penstock.dispatch import dispatch_from, load_dispatch
 from penstock.dispatch.explaining import explain
 from tests.dispatch.tables import PIPELINES, QA, R1, R2, made
 
@@ -59,13 +59,12 @@ def test_timeouts_that_cannot_be_are_shown_with_what_cuts_them() -> None:
         "start_to_close_timeout": ("1:00:00", "the run of the workflow"),
         "heartbeat_timeout": ("1:00:00", "the run of the workflow"),
     }
-    within = made(R1, {"anth": {"schedule_to_close_timeout": "0:05:00"}})
-    (cut,) = explain(within, "act_llm", "opus").cuts
-    assert (cut.name, cut.effective, cut.why) == (
-        "start_to_close_timeout",
-        "0:05:00",
-        "schedule_to_close_timeout",
-    )
+    within = made(R1, {"anth": {"schedule_to_close_timeout": "0:05:00", "heartbeat_timeout": "0:06:00"}})
+    cuts = {cut.name: (cut.effective, cut.why) for cut in explain(within, "act_llm", "opus").cuts}
+    assert cuts == {
+        "start_to_close_timeout": ("0:05:00", "schedule_to_close_timeout"),
+        "heartbeat_timeout": ("0:05:00", "start_to_close_timeout"),
+    }
 
 
 def test_without_routes_the_activity_rides_the_workflows_queue_with_the_options_of_home() -> None:
@@ -86,3 +85,11 @@ def test_what_never_retried_names_came_from_is_told() -> None:
     explanation = explain(made(R2, QA), "act_llm", "opus")
     assert explanation.values[-1].won.value == "['Auth','VE']"
     assert explanation.values[-1].won.source == "baseline + queue_extra"
+
+
+def test_warnings_are_told_under_the_root_of_a_project_file_too() -> None:
+    config = dispatch_from({"worker_config": {"activity_queues": {"a": {"default": "q"}}}}, "tool.penstock")
+    (warning,) = explain(config, "a").warnings
+    assert warning.startswith("tool.penstock.worker_config.activity_queues.a.default")
+    (unknown,) = config.unknown_activities(["b"])
+    assert unknown.path == "tool.penstock.worker_config.activity_queues.a"

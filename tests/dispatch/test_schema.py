@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -13,11 +15,17 @@ from penstock.dispatch import DispatchConfigError, dispatch_from
 from penstock.dispatch.schema import json_schema
 from tests.dispatch.tables import FULL, PIPELINES, R1, tree
 
+_PUBLISHED = Path(__file__).parents[2] / "docs" / "reference" / "dispatch.schema.json"
 _VALIDATOR = jsonschema_rs.validator_for(json_schema())
 
 
 def test_the_published_file_fits_the_schema() -> None:
     assert _VALIDATOR.is_valid(tomli.loads(PIPELINES.read_text()))
+
+
+def test_the_schema_of_the_documentation_is_this_one() -> None:
+    """Made with `penstock config schema > docs/reference/dispatch.schema.json`."""
+    assert json.loads(_PUBLISHED.read_text()) == json_schema()
 
 
 def test_every_key_is_described() -> None:

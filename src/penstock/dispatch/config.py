@@ -146,7 +146,7 @@ class DispatchConfig:
         names = sorted(defined)
         return [
             Problem(
-                shown_path((self.root, "worker_config", "activity_queues", activity)),
+                f"{self.root}.{shown_path(('worker_config', 'activity_queues', activity))}",
                 f"the program defines no activity {activity!r}",
                 hint_towards(activity, names),
                 self.origins.get(("worker_config", "activity_queues", activity), ""),

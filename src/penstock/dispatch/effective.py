@@ -45,7 +45,7 @@ def fingerprint(config: DispatchConfig) -> str:
 
 
 def rows(config: DispatchConfig) -> list[Row]:
-    """Every value that is set, with its source: file and line, variable, flag, or `built-in`."""
+    """Every value that is set, with its source: file and line, variable, flag, or built in."""
     tree = as_tree(config)
     scopes = tree["worker_scopes"]["scopes"]
     for name in [name for name in scopes if config.worker_scopes.scopes[name] is BUILT_IN.get(name)]:

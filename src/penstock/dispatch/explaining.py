@@ -8,13 +8,21 @@ from datetime import timedelta
 from typing import Any
 
 from penstock.dispatch.config import DispatchConfig
-from penstock.dispatch.options import TIMEOUTS, DispatchOptions, shown_names
+from penstock.dispatch.options import DispatchOptions, shown_names
 from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.problems import hint_towards
 from penstock.dispatch.resolving import OWN_QUEUE, Standing
 
 _ROUTES: Path = ("worker_config", "activity_queues")
 _HOME: Path = ("worker_config", "default_task_queue")
+_OLD_HOME: Path = ("worker_config", "task_queue")
+_INSIDE = (
+    ("schedule_to_close_timeout", ""),
+    ("start_to_close_timeout", "schedule_to_close_timeout"),
+    ("schedule_to_start_timeout", "schedule_to_close_timeout"),
+    ("heartbeat_timeout", "start_to_close_timeout"),
+)
+"""Each timeout and the one that it must fit into, from the outside in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +101,8 @@ def explain(config: DispatchConfig, activity: str, routing_key: str | None = Non
 
 
 def _queue(config: DispatchConfig, activity: str, routing_key: str | None) -> Explained:
-    said = [_at(config, config.worker_config.default_task_queue, "default_task_queue", _HOME)]
+    at_home = _OLD_HOME if _OLD_HOME in config.origins else _HOME
+    said = [_at(config, config.worker_config.default_task_queue, "default_task_queue", at_home)]
     route = config.worker_config.activity_queues.get(activity)
     if not config.worker_config.activity_queues:
         return Explained("task_queue", Said("None", OWN_QUEUE, "", "no route is configured"), tuple(said))
@@ -141,25 +150,19 @@ def _cuts(config: DispatchConfig, options: DispatchOptions) -> Iterator[Cut]:
     wc = config.worker_config
     bounds = [each for each in (wc.run_timeout, wc.workflow_execution_timeout) if each is not None]
     run = min(bounds) if bounds else None
-    total = options.schedule_to_close_timeout
-    for name in TIMEOUTS:
+    in_force: dict[str, timedelta] = {}
+    for name, outer in _INSIDE:
         asked: timedelta | None = getattr(options, name)
         if asked is None:
             continue
-        limits = [(run, "the run of the workflow")]
-        if name in ("start_to_close_timeout", "schedule_to_start_timeout"):
-            limits.append((total, "schedule_to_close_timeout"))
-        if name == "heartbeat_timeout":
-            limits.append((options.start_to_close_timeout, "start_to_close_timeout"))
-        least, why = min(
-            ((limit, why) for limit, why in limits if limit is not None), default=(asked, ""), key=_first
-        )
-        if least < asked:
+        least, why = asked, ""
+        if run is not None and run < least:
+            least, why = run, "the run of the workflow"
+        if outer in in_force and in_force[outer] < least:
+            least, why = in_force[outer], outer
+        in_force[name] = least
+        if why:
             yield Cut(name, str(asked), str(least), why)
-
-
-def _first(pair: tuple[timedelta, str]) -> timedelta:
-    return pair[0]
 
 
 def _warnings(config: DispatchConfig, activity: str, options: DispatchOptions) -> Iterator[str]:
@@ -172,8 +175,8 @@ def _warnings(config: DispatchConfig, activity: str, options: DispatchOptions) -
         )
     queue = options.task_queue or wc.default_task_queue
     concerned = (
-        shown_path((config.root, "queue_options", queue)),
-        shown_path((config.root, *_ROUTES, activity)),
+        f"{config.root}.{shown_path(('queue_options', queue))}",
+        f"{config.root}.{shown_path((*_ROUTES, activity))}",
         f"{config.root}.worker_config.default_activity",
         f"{config.root}.worker_config.run_timeout",
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 
 from penstock.dispatch.options import (
@@ -19,7 +20,9 @@ from penstock.dispatch.options import (
 from penstock.dispatch.retry import RetryPolicy
 
 OWN_QUEUE = "workflow's own queue"
-_NOTHING = RetryOverlay()
+_RETRY_NAMES = tuple(f"retry.{name}" for name in RETRY_SCALARS)
+_timeouts: Callable[[Layer], tuple[Any, ...]] = attrgetter(*TIMEOUTS)
+_retry_scalars: Callable[[RetryOverlay], tuple[Any, ...]] = attrgetter(*RETRY_SCALARS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +36,10 @@ class Standing:
 
     def scalars(self) -> dict[str, Any]:
         """What the layer says, by the names of the provenance."""
-        said = {name: getattr(self.layer, name) for name in TIMEOUTS}
-        retry = self.layer.retry or _NOTHING
-        said |= {f"retry.{name}": getattr(retry, name) for name in RETRY_SCALARS}
-        return {name: value for name, value in said.items() if value is not None}
+        said = list(zip(TIMEOUTS, _timeouts(self.layer), strict=True))
+        if self.layer.retry is not None:
+            said += zip(_RETRY_NAMES, _retry_scalars(self.layer.retry), strict=True)
+        return {name: value for name, value in said if value is not None}
 
     def path_of(self, name: str) -> tuple[str | int, ...]:
         """Where the file has a scalar of this layer; empty for what code said."""
@@ -62,8 +65,8 @@ def merge(queue: str | None, queue_source: str, stack: Sequence[Standing]) -> Di
             queue, provenance["task_queue"] = standing.layer.task_queue, standing.label
         for name, value in standing.scalars().items():
             values[name], provenance[name] = value, standing.label
-        if standing.names:
-            names.update(dict.fromkeys(standing.names))
+        if given := standing.names:
+            names.update(dict.fromkeys(given))
             givers.append(standing.giver)
     provenance["retry.non_retryable"] = " + ".join(givers) or "none"
     timeouts = {name: values[name] for name in TIMEOUTS if name in values}

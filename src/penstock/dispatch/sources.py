@@ -21,7 +21,9 @@ from penstock.dispatch.shape import ROOT, ListOf, Table, TableOf
 
 ROOTS: tuple[tuple[str, ...], ...] = (("penstock",), ("temporal",), ("tool", "penstock"))
 PREFIX = "PENSTOCK__"
-_ROOT_HEADER = re.compile(r"^[ \t]*\[\[?[ \t]*(?:penstock|temporal|tool\.penstock)[ \t]*[.\]]", re.M)
+_ROOT_HEADER = re.compile(
+    r"^[ \t]*(?:\[\[?[ \t]*)?(?:penstock|temporal|tool[ \t]*\.[ \t]*penstock)[ \t]*[.\]=]", re.M
+)
 _BYTES_MAX = 4_194_304
 
 
