@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -134,3 +135,36 @@ def compute() -> None:
 @activity.defn(runs_in="process")
 def reverse(text: str) -> str:
     return text[::-1]
+
+
+@activity.defn
+async def async_pid() -> int:
+    await asyncio.sleep(0)
+    return os.getpid()
+
+
+@activity.defn
+async def wait_async(said: str) -> None:
+    """Heartbeats, then waits for what never comes."""
+    activity.heartbeat(said, os.getpid())
+    await asyncio.Event().wait()
+
+
+@activity.defn(runs_in="thread")
+def thread_pid() -> int:
+    return os.getpid()
+
+
+@activity.defn
+def knows(module: str) -> bool:
+    return module in sys.modules
+
+
+@activity.defn(runs_in="process")
+def sleep_on(said: str) -> None:
+    """Does not heed what it is told."""
+    try:
+        activity.heartbeat(said, os.getpid())
+        time.sleep(600)
+    except CancelledError:
+        time.sleep(600)

@@ -11,18 +11,24 @@ import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.sdk import activity
+from penstock.sdk.activities.definition import ActivityDefinition
 from penstock.sdk.activities.interception import ActivityInboundInterceptor
-from penstock.sdk.converting import DataConverter
+from penstock.sdk.activities.processes import Processes, all_in_processes
+from penstock.sdk.activities.runner import ActivityRunner
+from penstock.sdk.converting import DEFAULT, DataConverter
 from tests.sdk import activities_in_processes as these
 from tests.sdk.activities_support import (
     ASKED_TO_CANCEL,
     CANCELLED,
+    FACTS,
     LOST,
     HearingServer,
     SteppedClock,
@@ -365,3 +371,71 @@ def test_processes_end_when_their_worker_is_killed(tmp_path):
         assert program.stdout.read() == ""  # it holds the same pipe, and is gone when that is closed
         program.wait(60)
     assert pid
+
+
+# All activities of a worker in processes
+
+
+@asynccontextmanager
+async def all_in_processes_of(*functions: Any, server: HearingServer | None = None, **options: Any):
+    """A runner as `--processes` has it."""
+    processes = Processes(options.pop("most", 1), DEFAULT, **options)
+    definitions = all_in_processes(ActivityDefinition.to_run(each) for each in functions)
+    heard = server or HearingServer()
+    runner = ActivityRunner(
+        definitions, DEFAULT, heartbeat=heard.heartbeat, worker=FACTS, processes=processes, thread_slots=2
+    )
+    try:
+        yield runner, processes
+    finally:
+        await asyncio.wait_for(runner.close(), 60)
+
+
+async def test_async_and_plain_functions_run_in_processes_and_those_that_say_thread_do_not():
+    async with all_in_processes_of(these.async_pid, these.thread_pid) as (runner, _):
+        assert value(await runner.run(a_task("async_pid"))) != os.getpid()
+        assert value(await runner.run(a_task("thread_pid"))) == os.getpid()
+
+
+async def test_an_async_function_in_a_process_is_cancelled_while_it_waits():
+    server = HearingServer()
+    async with all_in_processes_of(these.wait_async, these.async_pid, server=server) as (runner, _):
+        asked = a_task("wait_async", "here")
+        task = asyncio.create_task(runner.run(asked))
+        await server.heard(1)
+        ((_, pid),) = server.told
+        runner.heard(asked["task_id"], {"can_continue": True, "cancel_requested": True})
+        assert failure(await task)["cancelled"]
+        assert value(await runner.run(a_task("async_pid"))) == pid
+
+
+async def test_a_process_has_imported_what_it_needs_before_its_first_task():
+    async with all_in_processes_of(these.knows) as (runner, processes):
+        processes.prepare(["tests.sdk.activities_in_processes:knows", "json.tool:main"])
+        assert value(await runner.run(a_task("knows", "json.tool")))
+
+
+async def test_a_process_that_holds_too_much_is_replaced_between_two_tasks():
+    async with all_in_processes_of(these.async_pid, recycle_over_bytes=1) as (runner, _):
+        first, second = [value(await runner.run(a_task("async_pid"))) for _ in range(2)]
+    assert first != second
+
+
+async def test_a_function_that_no_process_could_import_stays_in_the_worker(caplog):
+    @activity.defn
+    async def inside() -> int:
+        return os.getpid()
+
+    async with all_in_processes_of(inside) as (runner, _):
+        assert value(await runner.run(a_task("inside"))) == os.getpid()
+    assert "so it runs in the worker itself" in caplog.text
+
+
+async def test_a_process_that_does_not_end_with_its_worker_is_killed_and_told_of():
+    server = HearingServer()
+    async with all_in_processes_of(these.sleep_on, server=server) as (runner, _):
+        task = asyncio.create_task(runner.run(a_task("sleep_on", "here")))
+        await server.heard(1)
+        await runner.close()
+        assert failure(await task)["type"] == "WORKER_CRASHED"
+        assert runner.killed == 1

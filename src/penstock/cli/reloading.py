@@ -48,7 +48,8 @@ class Supervisor:
                     seen = now
                 elif self._child is not None and self._child.poll() is not None:
                     self._ended(self._child.returncode)
-            return 0 if self._child is None else self._child.wait()
+            code = 0 if self._child is None else self._child.wait()
+            return code if code >= 0 else 128 - code
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)

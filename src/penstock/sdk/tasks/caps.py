@@ -183,7 +183,11 @@ class Caps:
         cap = self._cluster_wide
         if cap is None:
             return None
-        answer = await self._transport.control("GET", "/workers", idempotent=True, query={"status": "active"})
+        query = {"status": "active"}
+        try:
+            answer = await self._transport.control("GET", "/workers", idempotent=True, query=query)
+        except ServerRefused:
+            return None  # who may not see the others cannot tell
         total = processes + _slots(answer.get("workers") or [])
         if cap < total:
             return None

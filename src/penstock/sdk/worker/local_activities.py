@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.sdk.activities.info import ActivityInfo
+from penstock.sdk.activities.outcomes import failed
 from penstock.sdk.activities.runner import ActivityRunner
 from penstock.sdk.replay.problems import WorkflowTaskError
 from penstock.sdk.replay.runtime import LocalRequest
@@ -53,6 +54,8 @@ class LocalActivities:
     async def _attempt(
         self, request: LocalRequest, task: Json, terms: Terms, number: int, ends_at: float | None
     ) -> Json:
+        if not self._slots.total:
+            return failed(_disabled(request))
         await self._slots.take()
         try:
             info = self._info(request, task, terms, number, ends_at)
@@ -85,6 +88,16 @@ class LocalActivities:
             is_local=True,
             deadline=now + timedelta(seconds=min(left)) if left else None,
         )
+
+
+def _disabled(request: LocalRequest) -> Json:
+    """A worker without places for local activities says so at once: nobody would ever run it."""
+    return {
+        "message": f"This worker runs no local activities (max_concurrent_local_activities is 0), so"
+        f' "{request.activity_type}" cannot run here. Call it with workflow.execute_activity, or give it places',
+        "type": "LocalActivitiesDisabled",
+        "non_retryable": True,
+    }
 
 
 @dataclass(frozen=True, slots=True)

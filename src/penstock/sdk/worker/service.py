@@ -162,7 +162,7 @@ class Service:
 
     async def _activity_task(self, task: Json) -> str:
         try:
-            if self._room.ahead is not None and task.get("must_start"):
+            if self._room.ahead is not None:
                 return await self._claimed(task, self._room.ahead)
             return await self._activities.handle(task)
         finally:

@@ -164,10 +164,10 @@ class Worker:
 
     async def _serve(self) -> None:
         service = Services(self._services())
-        if await service.open(self._stop):
-            log.info("%r takes tasks", self)
-            self._up.set()
         try:
+            if await service.open(self._stop):
+                log.info("%r takes tasks", self)
+                self._up.set()
             await service.serve(self._stop)
         finally:
             await service.close()
