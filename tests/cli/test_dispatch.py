@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.recorded_server import RecordedServer, Run
+from tests.dispatch.refusals import REFUSED
 
 PIPELINES = str(Path(__file__).parent.parent / "dispatch" / "pipelines.toml")
 EXPLAIN = ("dispatch", "explain", "act_llm_gen_text", "--handle", "claude-4.6-opus", "--config", PIPELINES)
@@ -55,6 +57,31 @@ def test_check_of_a_bad_file_ends_with_two_and_names_the_line(run: Run, content:
     assert result.exit_code == 2
     assert words.replace("x.toml:1: is", "x.toml:2: is") in result.stderr
     assert json.loads(result.stdout)["valid"] is False
+
+
+@pytest.mark.parametrize(("given", "path", "words"), REFUSED)
+def test_whatever_a_file_may_not_say_ends_check_with_two(
+    run: Run, given: dict[str, Any], path: str, words: str
+) -> None:
+    Path("x.toml").write_text(f"penstock = {_toml(given)}\n")
+    result = run("config", "check", "--config", "x.toml")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"DispatchConfigError: {path} (x.toml:1): ")
+    assert words in result.stderr
+
+
+def _toml(value: object) -> str:
+    """A value as TOML has it; tables inline."""
+    match value:
+        case dict():
+            return (
+                "{" + ", ".join(f"{json.dumps(name)} = {_toml(held)}" for name, held in value.items()) + "}"
+            )
+        case list():
+            return f"[{', '.join(map(_toml, value))}]"
+        case str() | bool():
+            return json.dumps(value)
+    return str(value)
 
 
 def test_a_servers_file_and_one_of_dispatch_are_checked_together(run: Run) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 from datetime import timedelta
 from pathlib import Path
 
@@ -81,12 +83,20 @@ def test_a_program_does_not_begin_with_a_bad_file(file: Path) -> None:
         WatchedDispatch(file, environ={})
 
 
-async def test_watching_finds_the_change_by_itself(file: Path) -> None:
+@pytest.mark.parametrize("how", ["file", "signal"])
+async def test_watching_finds_the_change_by_itself_or_when_it_is_told(file: Path, how: str) -> None:
     watched = WatchedDispatch(file, environ={})
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
     watched.on_change(lambda _old, _new: loop.call_soon_threadsafe(changed.set))
-    watching = asyncio.create_task(watched.watch(every_s=0.01))
+    watching = asyncio.create_task(
+        watched.watch(every_s=0.01 if how == "file" else 3600, at_hangup=how == "signal")
+    )
+    await asyncio.sleep(0)
     file.write_text(_FILE.format("0:00:07"))
+    if how == "signal":
+        os.kill(os.getpid(), signal.SIGHUP)
     await changed.wait()
     watching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await watching
     assert _timeout(watched.current) == timedelta(seconds=7)

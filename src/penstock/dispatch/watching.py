@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from penstock.dispatch.config import DispatchConfig
@@ -67,11 +69,19 @@ class WatchedDispatch:
         with self._lock:
             return self._reload(self._stamps())
 
-    async def watch(self, every_s: float = 1.0) -> None:
-        """Look at the files again and again, until cancelled. The reading happens beside the loop."""
-        while True:
-            await asyncio.sleep(every_s)
-            await asyncio.to_thread(self.reload_if_changed)
+    async def watch(self, every_s: float = 1.0, *, at_hangup: bool | None = None) -> None:
+        """Look at the files again and again, until cancelled; the reading happens beside the loop.
+
+        `at_hangup` says whether SIGHUP asks for a reload; by default it does unless a person sits at a terminal.
+        """
+        asked = asyncio.Event()
+        with _hangups(asked.set, not _is_at_a_terminal() if at_hangup is None else at_hangup):
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(asked.wait(), every_s)
+                is_asked = asked.is_set()
+                asked.clear()
+                await asyncio.to_thread(self.reload if is_asked else self.reload_if_changed)
 
     def _reload(self, stamps: list[object]) -> bool:
         self._seen = stamps
@@ -122,6 +132,30 @@ def changes(old: DispatchConfig, new: DispatchConfig) -> list[str]:
         for path in sorted({*before, *after})
         if before.get(path) != after.get(path)
     ]
+
+
+@contextlib.contextmanager
+def _hangups(call: Callable[[], None], is_wanted: bool) -> Iterator[None]:
+    """Call when the process is told to look again; where a loop hears no signals, nothing is called."""
+    loop = asyncio.get_running_loop()
+    number = getattr(signal, "SIGHUP", None) if is_wanted else None
+    if number is not None:
+        try:
+            loop.add_signal_handler(number, call)
+        except (NotImplementedError, RuntimeError, ValueError):
+            number = None
+    try:
+        yield
+    finally:
+        if number is not None:
+            loop.remove_signal_handler(number)
+
+
+def _is_at_a_terminal() -> bool:
+    try:
+        return os.isatty(0)
+    except OSError:
+        return False
 
 
 def _shown(changed: list[str]) -> str:
