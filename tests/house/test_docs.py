@@ -14,6 +14,7 @@ import click
 import pytest
 
 from penstock.cli.program import program
+from penstock.cli.running import WorkerNoun
 from penstock.server.operations import OPERATIONS
 from penstock.settings.catalogue import CLIENT_VARIABLES, NAMES
 from penstock.wire.signatures import SignedRequest, read_header, sign
@@ -116,7 +117,10 @@ def check_command(shown: str, rest: list[str]) -> None:
     ctx = click.Context(program)
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         noun, _, verb = rest[0].partition(":")
-        rest = [noun, verb, *rest[1:]] if verb else rest
+        if isinstance(command, WorkerNoun) and rest[0] not in command.commands:
+            rest = ["run", *rest]
+        elif verb:
+            rest = [noun, verb, *rest[1:]]
         below = command.get_command(ctx, rest[0])
         assert below is not None, f"{shown}: there is no {rest[0]}"
         command, rest = below, rest[1:]
