@@ -124,6 +124,8 @@ def check_command(shown: str, rest: list[str]) -> None:
         below = command.get_command(ctx, rest[0])
         assert below is not None, f"{shown}: there is no {rest[0]}"
         command, rest = below, rest[1:]
+    if isinstance(command, WorkerNoun) and rest and rest != ["--help"]:
+        command = command.commands["run"]
     known = {option for param in command.get_params(ctx) for option in (*param.opts, *param.secondary_opts)}
     for word in rest:
         option = word.partition("=")[0]
