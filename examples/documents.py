@@ -1,12 +1,12 @@
 """Document pipeline: pages go to the language model that fits them, and no model is asked for more than it bears.
 
-The code names a model by a handle ("quick", "careful"), never by a vendor's name or a queue. Which queue a handle means,
-how long a model may take, how often it is tried and how much its workers do at once stands in documents.toml, and is
-changed there. Each model has a worker process of its own, started as operators do:
+The code names a model by a handle ("quick", "careful"), never by a vendor's name or a queue. Which queue a handle
+means, how long a model may take, how often it is tried and how much its workers do at once stands in documents.toml,
+and is changed there. Each model has a worker process of its own, started as operators do:
 
-    penstock worker documents:app --config documents.toml --task-queue documents     --profile desk    --scope desk
-    penstock worker documents:app --config documents.toml --task-queue model-quick   --profile quick   --scope runner-model
-    penstock worker documents:app --config documents.toml --task-queue model-careful --profile careful --scope runner-model
+    penstock worker documents:app --config documents.toml -t documents     --profile desk    --scope desk
+    penstock worker documents:app --config documents.toml -t model-quick   --profile quick   --scope runner-model
+    penstock worker documents:app --config documents.toml -t model-careful --profile careful --scope runner-model
 
 When the careful model says "too many requests", its page rests and is tried again, without a charge against its
 attempts; the quick model goes on meanwhile.
@@ -94,9 +94,7 @@ class Summarise:
     @workflow.run
     async def run(self, document: str) -> list[Summary]:
         pages = await workflow.execute_activity(split, document)
-        calls = [
-            workflow.execute_activity(summarise, page, summary=f"page {page.number}") for page in pages
-        ]
+        calls = [workflow.execute_activity(summarise, page, summary=f"page {page.number}") for page in pages]
         return list(await asyncio.gather(*calls))
 
 
@@ -112,13 +110,13 @@ DOCUMENT = "\n\n".join(
 @contextlib.contextmanager
 def workers() -> Iterator[None]:
     """The three worker processes, which end with the story. What they log is kept from it."""
-    with tempfile.TemporaryFile() as log, contextlib.ExitStack() as stack:
+    with tempfile.TemporaryFile() as log, contextlib.ExitStack() as ending, contextlib.ExitStack() as told:
         for queue, profile, scope in WORKERS:
             command = [sys.executable, "-m", "penstock", "worker", "documents:app", "--config", str(FILE)]
             command += ["--task-queue", queue, "--profile", profile, "--scope", scope]
             process = subprocess.Popen(command, cwd=HERE, stderr=log)
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
+            ending.callback(process.wait)
+            told.callback(process.terminate)
         try:
             yield
         except TimeoutError:

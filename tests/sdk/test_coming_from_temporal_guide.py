@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,14 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.fixture(scope="module")
-def guide() -> Any:
+@pytest.fixture
+def guide(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What the guide defines."""
-    found: dict[str, object] = {"__name__": "guide"}
+    module = types.ModuleType("coming_from_temporal")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
     for block in blocks("python"):
-        exec(compile(block, str(GUIDE), "exec"), found)
-    return types.SimpleNamespace(**found)
+        exec(compile(block, str(GUIDE), "exec"), module.__dict__)
+    return module
 
 
 @pytest.fixture
@@ -45,12 +47,12 @@ async def test_the_code_as_it_was_runs_and_the_short_code_goes_where_the_file_sa
     guide: Any, config: DispatchConfig
 ) -> None:
     job = guide.Job("claude-4.6-opus", "hello")
-    async with await WorkflowEnvironment.start_time_skipping() as env:
-        async with Worker(
-            env.client, task_queue="q", workflows=[guide.Write], activities=[guide.act_llm_gen_text]
-        ):
-            said = await env.client.execute_workflow(guide.Write.run, job, id="w", task_queue="q")
-            assert said == "claude-4.6-opus says: hello"
+    async with (
+        await WorkflowEnvironment.start_time_skipping() as env,
+        Worker(env.client, task_queue="q", workflows=[guide.Write], activities=[guide.act_llm_gen_text]),
+    ):
+        said = await env.client.execute_workflow(guide.Write.run, job, id="w", task_queue="q")
+        assert said == "claude-4.6-opus says: hello"
     async with await WorkflowEnvironment.start_time_skipping(dispatch=config) as env:
         async with (
             Worker(env.client, task_queue="temporal_task_queue", workflows=[guide.WriteShort]),

@@ -9,6 +9,8 @@ from penstock.cli.moments import setting
 
 _CLOCKS = ("start_to_close", "schedule_to_close", "schedule_to_start", "heartbeat")
 _RETRY = {"retry.maximum_attempts": "max_attempts", "retry.non_retryable": "non_retryable_error_types"}
+_SHOWN = ("task_queue", *(f"{clock}_timeout" for clock in _CLOCKS), *_RETRY)
+"""The event has the other values of a policy only as the pauses that follow from them."""
 FINGERPRINT_CHARS = 12
 
 
@@ -25,10 +27,10 @@ def dispatch_facts(payload: Mapping[str, Any]) -> Iterator[str]:
 def dispatch_lines(payload: Mapping[str, Any]) -> Iterator[str]:
     """For below it: each value with the layer that it comes from, and the configuration's fingerprint."""
     sources = _sources(payload)
-    for name, source in sources.items():
+    for name in _SHOWN:
         value = _value(payload, name)
-        if value is not None:
-            yield f"{name} {value} ({source})"
+        if name in sources and value is not None:
+            yield f"{name} {value} ({sources[name]})"
     fingerprint = (payload.get("dispatch") or {}).get("fingerprint")
     if fingerprint:
         yield f"by the dispatch configuration {str(fingerprint)[:FINGERPRINT_CHARS]}"
@@ -41,7 +43,7 @@ def _sources(payload: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _value(payload: Mapping[str, Any], name: str) -> object | None:
-    """What is in force; None where the event has it only as the pauses that follow from it."""
+    """What is in force."""
     if name == "task_queue":
         return payload.get("task_queue")
     policy = _policy(payload)
