@@ -1,10 +1,14 @@
-"""Where activities go, how they are dispatched and how workers behave, as one file says it."""
+"""Where activities go, how they are dispatched and how workers behave, as one file says it.
+
+What reads files is loaded when it is used: a worker without a file does not wait for it.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from penstock.dispatch.config import DispatchConfig
 from penstock.dispatch.durations import parse_duration
-from penstock.dispatch.loading import dispatch_from, load_dispatch
 from penstock.dispatch.models import HandleOptions, Profile, QueueOptions, RetryPolicyConfig, Route
 from penstock.dispatch.options import DispatchOptions, Layer, RetryOverlay
 from penstock.dispatch.problems import (
@@ -19,6 +23,9 @@ from penstock.dispatch.problems import (
 from penstock.dispatch.retry import RetryPolicy
 from penstock.dispatch.scopes import Member, Plan, Scope, Selection, plan
 from penstock.dispatch.worker_config import WorkerConfig
+
+if TYPE_CHECKING:
+    from penstock.dispatch.loading import dispatch_from, load_dispatch
 
 __all__ = [
     "DispatchConfig",
@@ -48,3 +55,11 @@ __all__ = [
     "parse_duration",
     "plan",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("dispatch_from", "load_dispatch"):
+        from penstock.dispatch import loading
+
+        return getattr(loading, name)
+    raise AttributeError(f"module 'penstock.dispatch' has no attribute {name!r}")
