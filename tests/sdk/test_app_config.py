@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -202,3 +204,12 @@ def test_what_the_configuration_says_is_not_said_again_beside_it() -> None:
         Penstock("shop", config={"queue_mode": "default"})  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="takes keywords only"):
         AppConfig(QueueMode.DEFAULT)  # type: ignore[call-arg]
+
+
+def test_what_the_guide_of_the_worker_program_shows_is_so() -> None:
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "worker-program.md"
+    found: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", guide.read_text(), re.MULTILINE | re.DOTALL):
+        exec(block, found)
+    assert found["app"].queues == ["stripe", "email", "reports"]
+    assert found["config"].claims_most(8) == 12

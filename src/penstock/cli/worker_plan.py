@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from penstock.cli.exits import say
 from penstock.cli.screen import Screen, plain
 
 if TYPE_CHECKING:
+    import asyncio
     from signal import Signals
 
     from penstock.cli.specialising import Chosen, Specialised
@@ -271,6 +271,8 @@ class Running:
         self._look_after(caps.watch())
 
     def _look_after(self, work: Awaitable[None]) -> None:
+        import asyncio
+
         task = asyncio.ensure_future(work)
         self._beside.add(task)  # it ends with the loop
 
