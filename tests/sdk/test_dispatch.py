@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Replayer, RetryPolicy, activity, workflow
+from penstock import Penstock, Replayer, RetryPolicy, activity, workflow
 from penstock.dispatch import DispatchConfig, dispatch_from
 from penstock.sdk.activities.routing import RoutingKeyError
 from penstock.sdk.definitions import WorkflowDefinition
@@ -341,6 +341,19 @@ def test_tags_and_packs_are_kept_for_scopes() -> None:
     assert WorkflowDefinition.of(Bill).pack == "billing"
     with pytest.raises(ValueError, match=r"the pack of .* is text, not int"):
         workflow.defn(pack=3)(Bill)  # type: ignore[call-overload]
+
+
+def test_a_task_of_an_app_has_key_tags_and_pack_too() -> None:
+    app = Penstock("shop")
+
+    @app.task(name="generate", routing_key=activity.arg("model"), tags={"gpu"}, pack="images")
+    async def draw(prompt: str, model: str) -> str:
+        return prompt
+
+    found = activity.ActivityDefinition.must_be(draw)
+    assert (found.tags, found.pack) == (frozenset({"gpu"}), "images")
+    said = asked(lambda: workflow.start_activity(draw, args=["a cat", "opus"]), routes())
+    assert (said["queue"], said["routing_key"]) == ("anthropic", "opus")
 
 
 def test_a_method_of_a_class_has_a_key_too() -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from penstock import ActivityStart, Client, Replayer, RetryPolicy, Worker, activity, workflow
-from penstock.dispatch import DispatchConfig, dispatch_from
+from penstock.dispatch import dispatch_from
+from penstock.dispatch.watching import WatchedDispatch
 from penstock.sdk import failures
 from penstock.sdk.failures import ActivityError, WorkflowFailureError
 from penstock.sdk.replay.replayer import History
@@ -69,13 +70,6 @@ class Stepwise:
     @workflow.signal
     def go(self) -> None:
         self.heard = True
-
-
-class Source:
-    """A configuration that is replaced while it is in use."""
-
-    def __init__(self, config: DispatchConfig) -> None:
-        self.current = config
 
 
 @pytest.fixture
@@ -153,16 +147,34 @@ async def test_an_activity_without_heartbeats_of_its_own_outlasts_its_heartbeat_
 # ── a file that changes ─────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_new_configuration_holds_for_what_is_scheduled_from_then_on_and_replay_is_untouched(
-    env: WorkflowEnvironment,
+BEFORE = """
+[penstock.worker_config]
+default_task_queue = "home"
+[penstock.worker_config.activity_queues.where]
+default = "anthropic"
+"""
+AFTER = """
+[penstock.worker_config]
+default_activity_start_to_close_timeout = "0:00:07"
+"""
+BAD = "[penstock.worker_config]\ndefault_activity_start_to_close_timeot = 3\n"
+
+
+async def test_a_file_that_changed_holds_for_what_is_scheduled_from_then_on_and_replay_is_untouched(
+    env: WorkflowEnvironment, tmp_path: Path
 ) -> None:
-    source = Source(CONFIG)
-    after = dispatch_from({"worker_config": {"default_activity_start_to_close_timeout": "0:00:07"}})
-    async with Worker(env.client, task_queue="home", workflows=[Stepwise], dispatch=source):
+    file = tmp_path / "penstock.toml"
+    file.write_text(BEFORE)
+    watched = WatchedDispatch(file, environ={})
+    before = watched.current
+    async with Worker(env.client, task_queue="home", workflows=[Stepwise], dispatch=watched):
         handle = await env.client.start_workflow(Stepwise.run, id="live", task_queue="home")
         while not await scheduled(env, "live"):
             await asyncio.sleep(0)
-        source.current = after
+        file.write_text(AFTER)
+        assert watched.reload_if_changed()
+        file.write_text(BAD)
+        assert not watched.reload_if_changed()
         await handle.signal(Stepwise.go)
         await handle.result()
     first, second = await scheduled(env, "live")
@@ -170,7 +182,7 @@ async def test_a_new_configuration_holds_for_what_is_scheduled_from_then_on_and_
     assert first["dispatch"]["fingerprint"] != second["dispatch"]["fingerprint"]
     assert second["activity"]["retry_policy"]["start_to_close_timeout"] == 7
     history = await handle.fetch_history()
-    for config in (None, CONFIG, after):
+    for config in (None, before, watched.current):
         assert Replayer(workflows=[Stepwise], dispatch=config).replay(history).failure is None
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 import ssl as tls
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from penstock.core.models.app import AppConfig
-from penstock.sdk.activities.definition import ActivityDefinition, Mark, RunsIn
+from penstock.sdk.activities.definition import ActivityDefinition, Mark, RunsIn, checked_tags
+from penstock.sdk.activities.routing import RoutingKey
 from penstock.sdk.client import Client
 from penstock.sdk.connecting import ConnectOptions
 from penstock.sdk.converting import DEFAULT, DataConverter
@@ -133,6 +134,9 @@ class Penstock:
         good_until: timedelta | datetime | None = None,
         runs_in: RunsIn | None = None,
         auto_heartbeat: bool | timedelta | None = None,
+        routing_key: RoutingKey | None = None,
+        tags: Collection[str] = (),
+        pack: str | None = None,
     ) -> _Decorator: ...
     def task(
         self,
@@ -148,12 +152,16 @@ class Penstock:
         good_until: timedelta | datetime | None = None,
         runs_in: RunsIn | None = None,
         auto_heartbeat: bool | timedelta | None = None,
+        routing_key: RoutingKey | None = None,
+        tags: Collection[str] = (),
+        pack: str | None = None,
     ) -> Any:
         """Make a function a task: called, it runs as ever; `await add.send(1, 2)` has a worker run it.
 
         Without `retry` it is tried once; `retry=3` tries up to three times more. `timeout` is for one attempt. Not
         begun by `good_until` (a moment, or so long after it may begin), it has expired. `runs_in="process"` is for
-        work that keeps a core busy.
+        work that keeps a core busy. `tags` and `pack` are what scopes of workers select by; `routing_key` decides where
+        it goes when a workflow calls it, as that of `@activity.defn`.
         """
         options = TaskOptions(queue=self.queue).said(
             {
@@ -165,7 +173,8 @@ class Penstock:
                 "good_until": good_until,
             }
         )
-        told = Mark(name, False, runs_in, auto_heartbeat)
+        marks = checked_tags(tags, "@app.task")
+        told = Mark(name, False, runs_in, auto_heartbeat, routing_key, marks, pack)
         decorator = _Decorator(lambda function: self._add_task(function, told, options, queue))
         return decorator if fn is None else decorator(fn)
 
