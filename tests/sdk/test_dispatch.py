@@ -217,7 +217,7 @@ def test_options_that_the_code_resolved_itself_are_splatted_into_a_call(own: Dis
         kwargs = config.worker_config.resolve_dispatch(
             activity_name="generate", routing_key="opus", queue_options_by_queue=config.queue_options
         ).to_execute_kwargs()
-        return workflow.start_activity(generate, Job("opus"), summary="LLM text", **kwargs)
+        return workflow.start_activity(generate, arg=Job("opus"), summary="LLM text", **kwargs)
 
     found, plain = asked(call, own), asked(lambda: workflow.start_activity(generate, Job("opus")), config)
     for each in ("queue", "start_to_close_timeout", "heartbeat_timeout", "retry_policy"):
@@ -427,6 +427,31 @@ def test_each_scheduled_activity_is_traced_once_and_not_in_replay(
     caplog.clear()
     running(lambda: config).activate(_after_the_first().events)
     assert [record.dispatch["routing_key"] for record in _traces(caplog)] == ["sonnet"]  # type: ignore[attr-defined]
+
+
+@workflow.defn
+class ByHand:
+    """Resolves the options of its calls itself."""
+
+    @workflow.run
+    async def run(self) -> None:
+        config = routes()
+        for key in ("opus", "sonnet"):
+            found = config.worker_config.resolve_dispatch(
+                "generate", key, config.queue_options, is_traced=True
+            )
+            await workflow.execute_activity(generate, arg=Job(key), **found.to_execute_kwargs())
+
+
+def test_options_that_the_code_resolves_are_not_traced_again_in_replay(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "penstock.dispatch")
+    found = Replayer(workflows=[ByHand]).replay(
+        {"workflow_type": "ByHand", "events": _after_the_first().events}
+    )
+    assert found.failure is None
+    assert ["routing_key=sonnet" in record.getMessage() for record in _traces(caplog)] == [True]
 
 
 def test_nothing_is_traced_for_a_query_or_unless_it_is_asked_for(

@@ -853,6 +853,15 @@ class _Logger(logging.LoggerAdapter[logging.Logger]):
 logger = _Logger(logging.getLogger("penstock.workflow"), {})
 
 
+def _is_news(_: logging.LogRecord) -> bool:
+    """Code that resolves its options itself traces them once, too: not when it is replayed."""
+    runtime = maybe_current()
+    return runtime is None or not runtime.is_silent
+
+
+logging.getLogger("penstock.dispatch").addFilter(_is_news)
+
+
 # ── for those who know what they do ─────────────────────────────────────────────────────────────────────────
 
 
