@@ -55,7 +55,8 @@ class Supervisor:
                 signal.signal(each, handler)
 
     def _start(self) -> None:
-        self._child = subprocess.Popen(self._command)
+        """Ctrl-C reaches all of a terminal's processes: the child gets it from here, and only once."""
+        self._child = subprocess.Popen(self._command, start_new_session=True)
 
     def _changed(self, before: Stamps, now: Stamps) -> None:
         """Let the process end as if it was told to, and start another."""

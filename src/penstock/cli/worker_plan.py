@@ -179,7 +179,7 @@ class Plan:
         where_they_run = f", in {_counted(self.slots, 'process')}" if self.in_processes else ""
         say(
             f"{'Queues' if several else 'Queue'} {', '.join(self.queues)}{order};"
-            f" up to {self.slots} tasks at once{each}{where_they_run}."
+            f" up to {_counted(self.slots, 'task')} at once{each}{where_they_run}."
             f" Ctrl-C stops taking tasks and gives those that run {self.grace_s:g} seconds; once more ends at once."
         )
 

@@ -12,6 +12,8 @@ from penstock.sdk.worker.trouble import log
 from penstock.sdk.worker.worker import Worker
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ONE_WISH_SECONDS = 0.2
+"""Signals so soon after each other are one wish: a terminal and a supervisor may send the same one."""
 
 
 def run_worker(*workers: Worker | Callable[[], Awaitable[Worker]]) -> signal.Signals | None:
@@ -28,16 +30,19 @@ async def run_until_signalled(*workers: Worker) -> signal.Signals | None:
     """Run workers in this loop until Ctrl-C or SIGTERM; the second one, if that ended them at once."""
     loop = asyncio.get_running_loop()
     running = [asyncio.ensure_future(worker.run()) for worker in workers]
-    asked, hurried = False, None
+    asked_at: float | None = None
+    hurried: signal.Signals | None = None
 
     def stop(number: signal.Signals) -> None:
-        nonlocal asked, hurried
-        if asked:
+        nonlocal asked_at, hurried
+        if asked_at is not None:
+            if loop.time() - asked_at < ONE_WISH_SECONDS:
+                return
             hurried = number
             for each in running:
                 each.cancel()
             return
-        asked = True
+        asked_at = loop.time()
         log.info("Shutting down; once more to end at once")
         for worker in workers:
             worker.begin_shutdown()
