@@ -142,6 +142,19 @@ async def test_a_token_that_was_spent_is_there_again_when_its_time_has_passed() 
     assert await waiting == 5
 
 
+async def test_a_task_that_came_late_is_started_only_if_a_token_is_free() -> None:
+    clock = Clock()
+    pace = Pace(15, clock)
+    assert await pace.take(1) == 1
+    assert [pace.spend_now(), pace.spend_now()] == [True, False]
+    pace.settle(1, 1)
+    clock.now_ns += NANO // 15
+    assert not pace.spend_now(), "a token pays for a bit more than a fifteenth, rounded up"
+    clock.now_ns += 1
+    assert pace.spend_now()
+    assert Pace(None).spend_now()
+
+
 @pytest.mark.parametrize("polls", [2, 5])
 async def test_all_polls_of_a_worker_share_its_tokens(polls: int) -> None:
     pace = Pace(30, Clock())

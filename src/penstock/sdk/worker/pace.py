@@ -32,6 +32,15 @@ class Pace:
             self._bucket.settle(taken, spent, self._clock())
             self._settled.set()
 
+    def spend_now(self) -> bool:
+        """Take and spend a token if there is one: for a task that came though nobody asked any more."""
+        if self._bucket is None:
+            return True
+        now_ns = self._clock()
+        taken = self._bucket.take(1, now_ns)
+        self._bucket.settle(taken, taken, now_ns)
+        return taken > 0
+
     async def _wait(self, until_ns: int | None) -> None:
         """Until a token may be there: by the clock, or because another poll gave one back."""
         self._settled.clear()

@@ -215,7 +215,10 @@ class Rounds:
         if self._closed or not self._slots.take_now():
             return False
         if self._claims is None or self._claims.take_now():
-            return True
+            if self._pace.spend_now():
+                return True
+            self._give_back(1)
+            return False
         self._slots.give_back()
         return False
 
