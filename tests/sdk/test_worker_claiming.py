@@ -13,6 +13,7 @@ import pytest
 from penstock.sdk import activity
 from penstock.sdk.client import Client
 from penstock.sdk.failures import ActivityFailureError
+from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.worker import Worker
 from penstock.sdk.worker.claiming import Claiming
 from tests.acceptance.cluster import Cluster
@@ -301,6 +302,43 @@ async def test_what_expired_while_it_was_claimed_is_not_run(client: Client) -> N
         await first.result()
     assert "schedule to start" in str(caught.value.cause)
     assert len(gates.ran) == 1
+
+
+async def test_what_began_while_it_was_good_goes_on_and_is_not_begun_again_afterwards(client: Client) -> None:
+    """Scenarios 51 and 52."""
+    begun, opened = asyncio.Event(), asyncio.Event()
+
+    @activity.defn
+    async def outlive(fails: bool) -> str:
+        begun.set()
+        await opened.wait()
+        if fails:
+            raise ValueError("the original error")
+        return "done"
+
+    good_for = timedelta(seconds=1)
+    async with Worker(client, task_queue=QUEUE, activities=[outlive]):
+        good_until = datetime.now(UTC) + good_for
+        handles = [
+            await client.start_activity(
+                outlive,
+                fails,
+                id=f"g-{fails}",
+                task_queue=QUEUE,
+                start_to_close_timeout=SHORT,
+                good_until=good_until,
+                retry_policy=RetryPolicy(initial_interval=timedelta(seconds=1)),
+            )
+            for fails in (False, True)
+        ]
+        await begun.wait()
+        while datetime.now(UTC) < good_until:
+            await asyncio.sleep(0.05)  # until it is good no more
+        opened.set()
+        assert await handles[0].result() == "done"
+        with pytest.raises(ActivityFailureError) as caught:
+            await handles[1].result()
+    assert "the original error" in str(caught.value.cause)
 
 
 def test_numbers_that_cannot_be_are_refused_where_the_worker_is_made() -> None:

@@ -12,6 +12,7 @@ from penstock.core.history.commands import ScheduleActivity
 from penstock.core.history.events import EventType
 from penstock.core.history.payloads import activity_payload, started
 from penstock.core.model import Activity, ActivityId, Blob, Event, Host, Instance, Run, RunId, Standing
+from penstock.core.scheduling.retries import GOOD_UNTIL
 from penstock.core.timers import earliest
 from penstock.engine.addressing import Address, find
 from penstock.engine.house import House
@@ -169,7 +170,11 @@ def _expiring(command: ScheduleActivity, good_until_ms: int | None, due_ms: int)
         return command
     limits = command.timeouts
     start_by = earliest(limits.schedule_to_start_ms, max(0, good_until_ms - due_ms))
-    return replace(command, timeouts=replace(limits, schedule_to_start_ms=start_by))
+    return replace(
+        command,
+        timeouts=replace(limits, schedule_to_start_ms=start_by),
+        extra={**command.extra, GOOD_UNTIL: good_until_ms},
+    )
 
 
 def _made_id(prefix: str, request: Start, run_id: RunId) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -9,6 +10,8 @@ from penstock.core.model import Activity, ActivityStatus
 from penstock.core.rates import NANO, NANO_PER_MS
 from penstock.core.timers import earliest
 
+GOOD_UNTIL = "good_until_ms"
+"""What an activity carries that must begin by a moment, its retries, too."""
 JITTER_MAX_NS = NANO
 WORKFLOW_TASK_BACKOFF_MS = (1_000, 60_000)
 BLOCKED_BACKOFF_MS = (10_000, 60_000)
@@ -56,7 +59,7 @@ def after_failure(
         return GiveUp()
     pause_ms = policy.pause_ms(activity.attempt) if asked_ms is None else asked_ms
     at_ms = now_ms + pause_ms
-    last_ms = _close_by_at_ms(activity)
+    last_ms = earliest(_close_by_at_ms(activity), _good_until_ms(activity))
     if last_ms is not None and at_ms >= last_ms:
         return GiveUp()
     return TryAgain(at_ms, pause_ms)
@@ -98,6 +101,7 @@ def waiting_deadline_at_ms(activity: Activity, available_at_ms: int) -> int | No
     start_by = activity.timeouts.schedule_to_start_ms
     return earliest(
         None if start_by is None else available_at_ms + start_by,
+        _good_until_ms(activity),
         _close_by_at_ms(activity),
     )
 
@@ -121,8 +125,9 @@ def expired_clock(activity: Activity, available_at_ms: int, now_ms: int) -> str 
     if close_by is not None and close_by <= now_ms:
         return "schedule_to_close"
     if activity.status is ActivityStatus.PENDING:
-        start_by = limits.schedule_to_start_ms
-        return "schedule_to_start" if start_by is not None and available_at_ms + start_by <= now_ms else None
+        limit = limits.schedule_to_start_ms
+        start_by = earliest(None if limit is None else available_at_ms + limit, _good_until_ms(activity))
+        return "schedule_to_start" if start_by is not None and start_by <= now_ms else None
     started = activity.started_at_ms or now_ms
     heard = max(started, activity.heartbeat_at_ms or 0)
     if limits.heartbeat_ms is not None and heard + limits.heartbeat_ms <= now_ms:
@@ -130,6 +135,12 @@ def expired_clock(activity: Activity, available_at_ms: int, now_ms: int) -> str 
     if limits.start_to_close_ms is not None and started + limits.start_to_close_ms <= now_ms:
         return "start_to_close"
     return None
+
+
+def _good_until_ms(activity: Activity) -> int | None:
+    """The moment after which no attempt at it begins, if it has one."""
+    found = json.loads(activity.extra).get(GOOD_UNTIL) if GOOD_UNTIL in activity.extra else None
+    return found if isinstance(found, int) else None
 
 
 def _close_by_at_ms(activity: Activity) -> int | None:
