@@ -258,7 +258,8 @@ async def test_a_server_that_does_not_answer_in_time_is_told_of() -> None:
 def test_a_worker_takes_what_it_is_not_told_from_its_configuration() -> None:
     config = dispatch_from(TREE | {"queue_options": {"gpu": {"max_task_queue_activities_per_second": 10}}})
     client = _Unused(lambda: config)
-    told = Worker(client, task_queue="gpu", activities=[where])._options  # type: ignore[arg-type]
+    made = Worker(client, task_queue="gpu", activities=[where])  # type: ignore[arg-type]
+    told = made._options_of("gpu")
     assert told.auto_heartbeat is True
     assert told.task_timeout == 10 * SECOND
     assert told.max_task_queue_activities_per_second == 10

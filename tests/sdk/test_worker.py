@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.dispatch import dispatch_from
 from penstock.sdk import activity, workflow
 from penstock.sdk.client import Client
 from penstock.sdk.failures import ActivityError, ApplicationError, ServerRefused, WorkflowFailureError
@@ -318,6 +319,29 @@ class TestRoom:
             rate = (await scene.line(QUEUE))["rate"]
         assert (rate["limit"], rate["source"], rate["burst_seconds"]) == (7, "worker", 0.25)
         assert (rate["worker_caps"]["limit"], rate["worker_caps"]["tighter"]) == (3, "workers")
+
+    async def test_a_worker_of_several_queues_conveys_to_each_the_cap_that_is_configured_for_it(
+        self, scene: Cluster, client: Client
+    ) -> None:
+        config = dispatch_from(
+            {
+                "worker_config": {"default_task_queue": "elsewhere"},
+                "queue_options": {
+                    "narrow": {"max_task_queue_activities_per_second": 5},
+                    "wide": {"max_task_queue_activities_per_second": 50},
+                    "open": {},
+                },
+                "queue_rate_burst_seconds": 0.5,
+            }
+        )
+        queues = ["narrow", "wide", "open"]
+        async with Worker(client, task_queues=queues, activities=[greet], dispatch=config):
+            rates = [(await scene.line(queue))["rate"] for queue in queues]
+        assert [(rate["limit"], rate["burst_seconds"]) for rate in rates] == [
+            (5, 0.5),
+            (50, 0.5),
+            (None, None),
+        ]
 
 
 class TestLocalActivities:

@@ -7,6 +7,7 @@ import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -81,7 +82,7 @@ class Worker:
         With `task_queues` it serves several: their activities share its places, and the first queue goes first.
         """
         self.task_queues = _queues(task_queue, task_queues)
-        self.task_queue = task_queue = self.task_queues[0]
+        self.task_queue = self.task_queues[0]
         self.build_id = None if build_id is None else _name("build_id", build_id)
         self.identity = _name("identity", identity or f"{process.identity()}-{secrets.token_hex(4)}")
         self._registry = Registry(workflows, activities)
@@ -96,9 +97,7 @@ class Worker:
             max_cached_workflows=max_cached_workflows,
             sticky_queue_schedule_to_start_timeout=sticky_queue_schedule_to_start_timeout,
             max_activities_per_second=max_activities_per_second,
-            max_task_queue_activities_per_second=_queue_cap(
-                max_task_queue_activities_per_second, config, task_queue
-            ),
+            max_task_queue_activities_per_second=max_task_queue_activities_per_second,
             queue_rate_burst_seconds=_burst_seconds(queue_rate_burst_seconds, config),
             default_heartbeat_throttle_interval=default_heartbeat_throttle_interval,
             max_heartbeat_throttle_interval=max_heartbeat_throttle_interval,
@@ -187,7 +186,7 @@ class Worker:
             Service(
                 self._client,
                 self._registry,
-                self._options,
+                self._options_of(queue),
                 task_queue=queue,
                 worker_id=f"{self.identity}/{queue}" if several else self.identity,
                 build_id=self.build_id,
@@ -200,6 +199,13 @@ class Worker:
             )
             for rank, queue in enumerate(self.task_queues)
         ]
+
+    def _options_of(self, queue: str) -> WorkerOptions:
+        """The same for all its queues, but for the rate cap, which the configuration says queue by queue."""
+        given = self._options.max_task_queue_activities_per_second
+        return replace(
+            self._options, max_task_queue_activities_per_second=_queue_cap(given, self._dispatch(), queue)
+        )
 
     def begin_shutdown(self) -> None:
         """Ask it to shut down, without waiting for it. From the loop that it runs in."""
