@@ -246,7 +246,10 @@ def test_tasks_of_three_queues_run_in_child_processes_and_a_dead_child_costs_onl
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     log = tmp_path / "log"
-    args = ("--processes=2", "--max-claim-batch=2", "--max-claim-per-worker=10", "--name", "w1")
+    args = [
+        *("--processes=2", "--max-claim-batch=2", "--max-claim-per-worker=10", "--name", "w1"),
+        *("--max-tasks-per-child=1", "--max-memory-per-child-mb=500"),
+    ]
     with worker(place, environment, "myapp.instance:app", *args, log=log) as process:
         sibling = sent(sender, "stripe", "wait_for", str(pipe))
         assert printed(process) == "began"
@@ -255,6 +258,10 @@ def test_tasks_of_three_queues_run_in_child_processes_and_a_dead_child_costs_onl
                 sent(sender, "reports", "die", how).result_sync(timeout=LATER)
             assert getattr(caught.value.cause, "type", None) == "WORKER_CRASHED"
             assert words in str(caught.value)
+        again = RetryPolicy(maximum_attempts=2, initial_interval=timedelta(milliseconds=10))
+        mark = str(tmp_path / "mark")
+        handle = sent(sender, "reports", "die_once", mark, retry_policy=again)
+        assert handle.result_sync(timeout=LATER) == "alive"
         with pytest.raises(TaskTimedOut):
             limit = timedelta(seconds=1)
             sent(sender, "email", "hang", start_to_close_timeout=limit).result_sync(timeout=LATER)
@@ -267,6 +274,7 @@ def test_tasks_of_three_queues_run_in_child_processes_and_a_dead_child_costs_onl
         names = {each["worker_id"] for each in told(sender, "workers")["workers"]}
         assert told_to_end(process) == 0
     assert process.pid not in pids
+    assert len(pids) == 3
     assert limits["limits"]["max_active_leases_per_queue"]["value"] == 3
     assert whole["max_active_leases"]["value"] == 15
     assert names == {"w1/stripe", "w1/email", "w1/reports"}
@@ -314,20 +322,6 @@ def test_a_task_that_does_not_end_with_its_worker_is_killed_and_tried_again_by_i
         handle.result_sync(timeout=LATER)
     assert getattr(caught.value.cause, "type", None) == "WORKER_CRASHED"
     assert "ended_by_force" in (tmp_path / "log").read_text()
-
-
-def test_children_are_replaced_after_so_many_tasks(
-    place: Path, environment: dict[str, str], sender: Penstock, tmp_path: Path
-) -> None:
-    args = ("-m", "myapp.instance:app", "--processes=1", "--max-tasks-per-child=1", "--queues=stripe,reports")
-    with worker(place, environment, *args, log=tmp_path / "log") as process:
-        pids = [sent(sender, "stripe", "pid").result_sync(timeout=LATER) for _ in range(2)]
-        mark = str(tmp_path / "mark")
-        again = RetryPolicy(maximum_attempts=2, initial_interval=timedelta(milliseconds=10))
-        handle = sent(sender, "reports", "die_once", mark, retry_policy=again)
-        assert handle.result_sync(timeout=LATER) == "alive"
-        assert told_to_end(process, signal.SIGINT) == 0
-    assert len(set(pids)) == 2
 
 
 def test_the_three_boot_commands_route_real_work(

@@ -253,13 +253,14 @@ class Running:
         return watched
 
     async def _settle_caps(self, client: Client) -> None:
-        plan = self._plan
-        if plan.app.config is None:
-            return
         from penstock.sdk.tasks.caps import Caps
         from penstock.sdk.worker.trouble import log
 
-        log.info("%s", plan.concurrency_line())
+        plan = self._plan
+        if plan.in_processes or plan.app.config is not None:
+            log.info("%s", plan.concurrency_line())
+        if plan.app.config is None:
+            return
         for each in _unused(plan.app):
             log.info("%s", each)
         caps = Caps(client, plan.app.name, plan.app.config)

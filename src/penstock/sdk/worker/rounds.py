@@ -21,6 +21,7 @@ from penstock.sdk.worker.trouble import asked_s, is_fatal, is_passing
 Json = dict[str, Any]
 KIND = "activity"
 TASKS_MAX = 100
+REST_SECONDS = 0.1
 
 
 class Ask(Protocol):
@@ -91,7 +92,7 @@ class Rounds:
             if len(self._lines) > 1:
                 started = await self._pass(tokens)
             if not started:
-                started = await self._wait(tokens)
+                started = await self._patiently(tokens)
         finally:
             self._pace.settle(tokens, started)
             self._give_back(tokens - started)
@@ -119,6 +120,15 @@ class Rounds:
             for task in await self._asked(line, min(self._batch, places - started), waits=False):
                 line.start(task)
                 started += 1
+        return started
+
+    async def _patiently(self, places: int) -> int:
+        """Wait, and rest a moment if a server that is about to end does not let us wait."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        started = await self._wait(places)
+        if not started and loop.time() - began < REST_SECONDS:
+            await asyncio.sleep(REST_SECONDS)
         return started
 
     async def _wait(self, places: int) -> int:
