@@ -64,6 +64,8 @@ class Rounds:
         self._pace = pace or Pace(None)
         self._late: set[asyncio.Task[object]] = set()
         self._closed = False
+        self._started = 0
+        """Tasks of this round, each in one of its places."""
 
     @property
     def has_room(self) -> bool:
@@ -87,15 +89,20 @@ class Rounds:
             self._slots.give_back(places - fitting)
             places = fitting
         tokens = await self._tokens(places)
-        started = 0
+        self._started = 0
         try:
             if len(self._lines) > 1:
-                started = await self._pass(tokens)
-            if not started:
-                started = await self._patiently(tokens)
+                await self._pass(tokens)
+            if not self._started:
+                await self._patiently(tokens)
         finally:
-            self._pace.settle(tokens, started)
-            self._give_back(tokens - started)
+            self._pace.settle(tokens, self._started)
+            self._give_back(tokens - self._started)
+
+    def _start(self, line: Line, task: Json) -> None:
+        """Start a task in one of the places of this round."""
+        line.start(task)
+        self._started += 1
 
     async def _tokens(self, places: int) -> int:
         try:
@@ -111,27 +118,24 @@ class Rounds:
         if self._claims is not None:
             self._claims.give_back(places)
 
-    async def _pass(self, places: int) -> int:
-        """Ask each queue once, the first one first; how many tasks were started."""
-        started = 0
+    async def _pass(self, places: int) -> None:
+        """Ask each queue once, the first one first."""
         for line in self._lines:
-            if started >= places:
+            left = places - self._started
+            if not left:
                 break
-            for task in await self._asked(line, min(self._batch, places - started), waits=False):
-                line.start(task)
-                started += 1
-        return started
+            for task in await self._asked(line, min(self._batch, left), waits=False):
+                self._start(line, task)
 
-    async def _patiently(self, places: int) -> int:
+    async def _patiently(self, places: int) -> None:
         """Wait, and rest a moment if a server that is about to end does not let us wait."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        started = await self._wait(places)
-        if not started and loop.time() - began < REST_SECONDS:
+        await self._wait(places)
+        if not self._started and loop.time() - began < REST_SECONDS:
             await asyncio.sleep(REST_SECONDS)
-        return started
 
-    async def _wait(self, places: int) -> int:
+    async def _wait(self, places: int) -> None:
         """Wait until one queue has something. With several, each is asked for one task."""
         several = len(self._lines) > 1
         most = 1 if several else min(self._batch, places)
@@ -142,7 +146,7 @@ class Rounds:
         }
         if not asking:
             await asyncio.sleep(DRAINING_PAUSE_S)
-            return 0
+            return
         try:
             done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -151,15 +155,12 @@ class Rounds:
             raise
         for each in asking.keys() - done:
             each.cancel()
-        started = 0
         for each in sorted(done, key=lambda one: self._lines.index(asking[one])):
             for task in each.result():
-                if started < places:
-                    asking[each].start(task)
-                    started += 1
+                if self._started < places:
+                    self._start(asking[each], task)
                 else:
                     self._surplus(asking[each], [task])
-        return started
 
     async def _asked(self, line: Line, tasks_max: int, *, waits: bool) -> list[Json]:
         """The answer of one queue. A poll that is left is asked for once more: what it got may be on its way."""
