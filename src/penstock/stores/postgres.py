@@ -157,6 +157,7 @@ class PostgresStore:
         except (*_GONE, asyncpg.PostgresError) as error:
             raise unavailable(error) from error
         if not writable:
+            await self._readers.expire_connections()  # a session stays as it was told to be when it began
             raise Unavailable(
                 Reason.STORE_UNAVAILABLE,
                 "PostgreSQL takes no writes here: a standby, or read-only.",
