@@ -11,6 +11,7 @@ import pytest
 import redis as redis_client
 from hypothesis import settings
 
+from tests.support.effort import times
 from tests.support.servers import (
     Server,
     create_database,
@@ -20,10 +21,8 @@ from tests.support.servers import (
     redis_server,
 )
 
-# A busy machine is no reason to fail. `PENSTOCK_TEST_EXAMPLES=500` looks longer for what is wrong.
-settings.register_profile(
-    "house", deadline=None, max_examples=int(os.environ.get("PENSTOCK_TEST_EXAMPLES", "30"))
-)
+# A busy machine is no reason to fail.
+settings.register_profile("house", deadline=None, max_examples=times(30))
 settings.load_profile("house")
 
 

@@ -20,6 +20,7 @@ from penstock.core.scheduling.fairness import Lane
 from penstock.core.scheduling.gates import ScopeState, cooled, corrected, due
 from penstock.core.windows import NOTHING, Counts, Window
 from tests.core.queue_model import LEVEL
+from tests.support.effort import times
 
 START_MS = 1_790_000_000_000
 MINUTE_MS, SECOND_MS = 60_000, 1_000
@@ -61,6 +62,7 @@ LINES = (
     Line("prod", "email", ACTIVITY, "sendgrid"),
     Line("staging", "chat", ACTIVITY, "openai"),
 )
+
 SHARED = tuple(sorted({name for line in LINES for name in line.shared}))
 NAMES = (*SHARED, *(line.own for line in LINES))
 
@@ -403,7 +405,7 @@ def at_most(given_: int, allowed: int) -> bool:
     limits=limited(leases=numbers, dispatches=numbers, cost=prices),
     history=histories(forwards, nothing, ends, ends, reports, leases, rates, pauses, refusals),
 )
-@settings(max_examples=150)
+@settings(max_examples=times(60))
 def test_lines_that_share_scopes_give_exactly_what_counting_from_scratch_allows(
     limits: dict[str, ScopeRules], history: list[Step]
 ):
@@ -428,7 +430,7 @@ def test_groups_that_were_closed_open_exactly_as_counting_from_scratch_allows(
     limits=limited(dispatches=numbers),
     history=histories(to_and_fro, nothing, nothing, rates, slides),
 )
-@settings(max_examples=150)
+@settings(max_examples=times(60))
 def test_whatever_the_clock_does_and_however_windows_change_no_more_goes_than_counting_allows(
     limits: dict[str, ScopeRules], history: list[Step]
 ):
@@ -439,7 +441,7 @@ def test_whatever_the_clock_does_and_however_windows_change_no_more_goes_than_co
     limits=limited(leases=numbers, dispatches=numbers, cost=prices),
     history=histories(to_and_fro, nothing, ends, ends, leases, rates, pauses, refusals, slides),
 )
-@settings(max_examples=150)
+@settings(max_examples=times(60))
 def test_whatever_happens_no_more_goes_than_counting_allows(
     limits: dict[str, ScopeRules], history: list[Step]
 ):

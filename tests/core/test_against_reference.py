@@ -18,6 +18,7 @@ from tests.core.histories import (
 )
 from tests.core.queue_model import QueueModel
 from tests.core.reference import Reference
+from tests.support.effort import times
 
 
 def hand_out(core: QueueModel, room: int) -> list[tuple[int, str, int]]:
@@ -41,24 +42,24 @@ def agree(history: History) -> None:
 
 
 @given(history=histories(tasks, queue_limits, counting, aging, key_limits, key_limits, override))
-@settings(max_examples=140)
+@settings(max_examples=times(50))
 def test_tasks_go_in_the_defined_order_whatever_limits_come_and_go(history: History):
     agree(history)
 
 
 @given(history=histories(tasks_of_any_weight, queue_limits, counting, aging, override))
-@settings(max_examples=70)
+@settings(max_examples=times(25))
 def test_tasks_go_in_the_defined_order_while_every_task_brings_another_weight(history: History):
     agree(history)
 
 
 @given(history=histories(tasks_of_any_weight, queue_limits, counting, aging, override, fairness, fairness))
-@settings(max_examples=70)
+@settings(max_examples=times(25))
 def test_tasks_go_in_the_defined_order_while_fairness_is_switched_on_and_off(history: History):
     agree(history)
 
 
 @given(history=histories(tasks, queue_limits, counting, aging, key_limits, key_limits, fairness="off"))
-@settings(max_examples=70)
+@settings(max_examples=times(25))
 def test_tasks_go_in_order_of_arrival_where_keys_have_no_shares_whatever_limits_come_and_go(history: History):
     agree(history)

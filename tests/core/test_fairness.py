@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.core.scheduling.fairness import SCALE, Clockwork, Lane, Place, place, plan, stride
 from tests.core.queue_model import LEVEL, QueueModel
+from tests.support.effort import times
 
 weights = st.one_of(st.integers(1, 1_000_000), st.sampled_from([1, 10, 400, 1000, 2500, 20_000, 1_000_000]))
 weight_sets = st.lists(weights, min_size=2, max_size=12)
@@ -49,7 +50,7 @@ def test_no_stride_strays_from_the_exact_quotient_by_more_than_seven_millionths(
 
 
 @given(weight_set=weight_sets, turns=st.integers(0, 250), batch=batches, skip=st.integers(0, 60))
-@settings(max_examples=60)
+@settings(max_examples=times(30))
 def test_any_two_busy_keys_stay_within_one_task_each_of_their_ratio(
     weight_set: list[int], turns: int, batch: int, skip: int
 ):
@@ -66,7 +67,7 @@ def test_any_two_busy_keys_stay_within_one_task_each_of_their_ratio(
 
 
 @given(weight_set=weight_sets, turns=st.integers(1, 250), batch=batches)
-@settings(max_examples=60)
+@settings(max_examples=times(30))
 def test_no_key_strays_from_its_share_by_more_than_the_published_bound(
     weight_set: list[int], turns: int, batch: int
 ):
@@ -173,7 +174,7 @@ def test_a_claim_gives_all_that_waits_or_all_that_was_asked_for(
 
 
 @given(weight_set=weight_sets, late=weights, skip=st.integers(0, 200))
-@settings(max_examples=60)
+@settings(max_examples=times(30))
 def test_a_late_key_is_served_within_one_round(weight_set: list[int], late: int, skip: int):
     """Before its first dispatch at most the sum of (w_j / w_late, rounded down, + 1) others go."""
     queue = a_queue_of(weight_set, count=1000)
@@ -185,7 +186,7 @@ def test_a_late_key_is_served_within_one_round(weight_set: list[int], late: int,
 
 
 @given(weight_set=weight_sets, skip=st.integers(1, 200))
-@settings(max_examples=60)
+@settings(max_examples=times(30))
 def test_a_lone_newcomer_waits_only_for_keys_that_are_due_this_instant(weight_set: list[int], skip: int):
     queue = a_queue_of(weight_set, count=1000)
     queue.keys(skip)

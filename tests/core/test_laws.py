@@ -37,9 +37,10 @@ from tests.core.histories import (
     told,
 )
 from tests.core.queue_model import LEVEL, QueueModel
+from tests.support.effort import times
 
 T = TypeVar("T")
-LAW = settings(max_examples=30)
+LAW = settings(max_examples=times(30))
 
 # ── By definition ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.core.rates import MICRO, NANO_PER_MS, RATE_MAX_MICRO, Rate, available, open_at_ms, paid
 from tests.core.queue_model import per_second
+from tests.support.effort import times
 
 rates = st.builds(
     Rate,
@@ -31,6 +32,7 @@ moments = st.integers(10**9, 10**12)
 asks = st.lists(
     st.tuples(st.sampled_from([0, 0, 1, 7, 40, 100, 333, 1000, 5000]), st.integers(1, 60)), max_size=25
 )
+
 """How long after the one before somebody asks, and for how many."""
 
 
@@ -204,7 +206,7 @@ def test_a_rate_turned_up_never_gives_more_than_the_larger_one_allows(
         max_size=40,
     ),
 )
-@settings(max_examples=200)
+@settings(max_examples=times(80))
 def test_a_rate_that_goes_up_and_down_never_gives_more_than_one_task_above_the_largest(
     burst_ms: int, script: list[tuple[int, int, int]]
 ):

@@ -25,6 +25,7 @@ from penstock.core.windows import (
     used,
     written,
 )
+from tests.support.effort import times
 
 START_MS = 1_790_000_000_000
 """Twenty seconds into a calendar minute."""
@@ -38,6 +39,7 @@ steps = st.one_of(
     st.sampled_from([0, 0, 1, 499, 999, 1000, 1001, 19_999, 20_000, 59_000, 59_999, 60_000, 60_001, 61_000]),
     st.integers(0, 90_000),
 )
+
 asks = st.lists(st.tuples(steps, st.integers(0, 8)), max_size=40)
 """How long after the one before somebody asks, and for how many."""
 jumps = st.one_of(steps, steps.map(lambda ms: -ms), st.integers(-(10**9), -1))
@@ -259,7 +261,7 @@ def test_who_looked_at_the_clock_before_it_waited_does_not_date_back_what_others
         max_size=12,
     ),
 )
-@settings(max_examples=300)
+@settings(max_examples=times(100))
 def test_whoever_changes_to_a_sliding_window_is_strict_from_the_first_moment(
     most: int, start_ms: int, script: list[tuple[Window, int, int]]
 ):

@@ -34,10 +34,11 @@ from penstock.engine.updates import Asked
 from penstock.errors import Conflict, LeaseLost, NotFound
 from tests.engine import run_laws
 from tests.engine.scene import ACTIVITY, NOTHING, WORKFLOW, Scene, charge, tries
+from tests.support.effort import times
 
 IDS = ("order-1", "order-2", "order-3")
 ONE = Blob("AQ==")
-SEEDS = 60
+SEEDS = times(25)
 MOVES = 120
 
 

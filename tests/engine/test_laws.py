@@ -35,6 +35,7 @@ from penstock.engine.sweepers.overdue_runs import overdue_runs
 from penstock.engine.workflow_reports import WAITING_FOR_HISTORY
 from penstock.errors import PenstockError
 from tests.engine.scene import ACTIVITY, DONE, WORKFLOW, a_scene, charge, of, tries
+from tests.support.effort import times
 
 SCHEDULED = {"ActivityScheduled", "TimerScheduled"}
 STEP_ENDS = {
@@ -60,6 +61,7 @@ STEPS = st.lists(
     min_size=1,
     max_size=4,
 )
+
 ENDS = st.sampled_from([None] * 10 + [DONE, FailWorkflow("no stock")])
 
 
@@ -352,7 +354,7 @@ class Laws(RuleBasedStateMachine):
 
 
 Laws.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=times(30),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

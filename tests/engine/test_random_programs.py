@@ -69,6 +69,7 @@ from tests.engine.run_laws import Sight, World
 from tests.engine.scene import ACTIVITY, WORKFLOW, Scene, a_poll, a_start, of, tries
 from tests.support.builders import NOW_MS
 from tests.support.clock import ManualClock
+from tests.support.effort import times
 from tests.support.entropy import CountingEntropy
 
 pytestmark = [pytest.mark.filterwarnings("ignore:Generating overly large repr"), pytest.mark.timeout(400)]
@@ -439,7 +440,7 @@ class RandomPrograms(RuleBasedStateMachine):
 
 
 RandomPrograms.TestCase.settings = settings(
-    max_examples=40,
+    max_examples=times(25),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
@@ -471,5 +472,5 @@ class RandomProgramsInAFile(RandomPrograms):
         self.scene = self.do(self._enter())
 
 
-RandomProgramsInAFile.TestCase.settings = settings(RandomPrograms.TestCase.settings, max_examples=5)
+RandomProgramsInAFile.TestCase.settings = settings(RandomPrograms.TestCase.settings, max_examples=times(4))
 TestRandomProgramsInAFile = RandomProgramsInAFile.TestCase

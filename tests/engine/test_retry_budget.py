@@ -16,6 +16,7 @@ from penstock.engine.sweepers.overdue_activities import overdue_activities
 from penstock.errors import InvalidInput, Reason
 from tests.engine.scene import ACTIVITY, WORKFLOW, Scene, a_scene, charge, tries
 from tests.support.builders import NOW_MS
+from tests.support.effort import times
 
 pytestmark = pytest.mark.fault("F74")
 MOMENTS_MAX = 1_000
@@ -162,7 +163,7 @@ async def test_the_clock_that_closes_does_not_wait_for_a_place(scene: Scene):
     assert scene.activity(failed[-1]).status is ActivityStatus.TIMED_OUT
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=times(20), suppress_health_check=[HealthCheck.too_slow])
 @given(
     per_second=st.sampled_from([0.5, 1.0, 7.0, 50.0]),
     backoffs=st.lists(st.integers(0, 4), min_size=1, max_size=20),

@@ -17,6 +17,7 @@ from penstock.engine.dispatcher import Dispatcher
 from penstock.engine.polls import Leased
 from penstock.engine.sweepers.expired_leases import expired_leases
 from tests.engine.scene import ACTIVITY, WORKFLOW, Scene, a_poll, a_scene, of
+from tests.support.effort import times
 
 pytestmark = pytest.mark.fault("F66")
 PROCESS = {"host": "h1", "process_id": 7, "process_started_at": "2026-08-01T00:00:00Z"}
@@ -167,7 +168,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=times(30), suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, max_size=40))
 async def test_no_grant_or_permit_takes_a_worker_over_its_slots(steps: list[tuple[str, int, int]]):
     """Holds `worker-never-over-filled` after any steps: nothing is added to a worker that is full."""

@@ -46,6 +46,7 @@ from penstock.sdk.failures import (
 from penstock.wire.command_shapes import FailWorkflowCommand
 from penstock.wire.parsing import parse
 from penstock.wire.requests import ActivityFailure
+from tests.support.effort import times
 
 
 class CardDeclined(Exception):
@@ -490,7 +491,7 @@ anything = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=times(80))
 @given(st.dictionaries(FIELDS, anything, max_size=10))
 def test_whatever_a_history_says_of_a_failure_is_an_error_that_can_be_told_on(
     payload: dict[str, Any],

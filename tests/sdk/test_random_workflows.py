@@ -20,6 +20,7 @@ from tests.sdk.behaviours.model import ModelServer, carry_out
 from tests.sdk.behaviours.programs import Interpreter, Program, give, refuse, signals_in
 from tests.sdk.behaviours.retracing import Retracer
 from tests.sdk.serving import connected, new_namespace, serving
+from tests.support.effort import times
 
 RETRACER = Retracer([Interpreter])
 VALUES = st.integers(0, 99)
@@ -72,7 +73,7 @@ def dying(seed: int, often: float) -> Callable[[], bool]:
     return lambda: dice.random() < often
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=times(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(programs(timed=True), st.integers(0, 10**6), st.sampled_from([0.1, 0.5, 0.9]), st.booleans())
 def test_a_worker_that_forgets_or_dies_changes_nothing_in_the_history(
     program: Program, seed: int, often: float, cancels: bool
@@ -90,7 +91,7 @@ def _ended(server: ModelServer) -> Any:
     return json.dumps(told, sort_keys=True)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=times(20), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(programs(timed=True), st.integers(0, 10**6))
 def test_every_beginning_of_a_history_leads_to_what_came_next(program: Program, seed: int) -> None:
     done = carry_out(ModelServer(program, seed))

@@ -151,6 +151,24 @@ def test_an_update_whose_result_cannot_be_sent_is_answered_with_that():
     assert "cannot be sent" in answered.commands[0]["message"]
 
 
+@workflow.defn
+class LateEar:
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.execute_activity("act", start_to_close_timeout=timedelta(seconds=9))
+        workflow.set_update_handler("double", lambda number: 2 * number)
+        await workflow.wait_condition(lambda: False)
+
+
+@pytest.mark.parametrize(("name", "answer"), [("double", "complete_update"), ("halve", "fail_update")])
+def test_an_update_that_comes_with_what_lets_the_code_set_its_handler_is_told_to_it(name, answer):
+    act = {"activity_type": "act", "sequence": 1}
+    story = Story().decided(("ActivityScheduled", act)).then("ActivityCompleted", **act)
+    story.then("UpdateAccepted", update_id="u-1", update_name=name, arguments=arguments(21))
+    kept, replayed = kept_and_replayed(LateEar, (1,), story)
+    assert types(kept) == types(replayed) == [answer]
+
+
 @pytest.mark.parametrize("name", ["dice", "task"])
 def test_a_query_changes_nothing_not_even_the_dice(name):
     run = a_run(Adds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 from penstock.ports.store import Store
 from penstock.stores.memory import MemoryStore
 from penstock.wakeups.local import LocalWakeups
+from tests.stores.lending import Lent
 from tests.support.builders import NOW_MS
 from tests.support.clock import ManualClock
+from tests.support.servers import Server, drop_database
 
 
 @pytest.fixture
@@ -25,14 +28,36 @@ def wakeups() -> LocalWakeups:
     return LocalWakeups()
 
 
+@pytest.fixture(scope="session")
+async def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with today's schema and nothing else in it, to be copied."""
+    path = tmp_path_factory.mktemp("migrated") / "penstock.db"
+    await (await open_store(path, ManualClock(NOW_MS), LocalWakeups())).close()
+    return path
+
+
+@pytest.fixture(scope="session")
+async def lent(postgres: Server) -> AsyncIterator[Lent]:
+    lent = await Lent.made_on(postgres)
+    yield lent
+    await drop_database(postgres, lent.url)
+
+
+@pytest.fixture
+async def lent_url(lent: Lent) -> AsyncIterator[str]:
+    """A database with today's schema and nothing else in it, which others had before and will have after."""
+    yield lent.url
+    await lent.empty()
+
+
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path | None:
-    """Where the store keeps its rows: nowhere, in a file, or in a database of the test's own."""
+def address(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Path) -> str | Path | None:
+    """Where the store keeps its rows: nowhere, in a file, or in a database that is empty."""
     match request.param:
         case "sqlite":
-            return tmp_path / "penstock.db"
+            return Path(shutil.copy(migrated_file, tmp_path))
         case "postgres":
-            url: str = request.getfixturevalue("postgres_url")
+            url: str = request.getfixturevalue("lent_url")
             return url
         case _:
             return None

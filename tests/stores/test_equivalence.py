@@ -41,6 +41,7 @@ from tests.stores.working import (
 )
 from tests.support.builders import NOW_MS, a_task, released
 from tests.support.clock import ManualClock
+from tests.support.effort import times
 
 KEYS = ("", "a", "B", "ä", "z" * 64, "tenant-1", "tenant-10", "tenant-2")
 TYPES = ("Charge", "Ship", "Pack")
@@ -69,6 +70,7 @@ DECLARED = Declaration(
     overrides={"refunds": {"activity": {Field.QUEUE_LEASES: 10, Field.NAMESPACE_DISPATCHES: 60}}},
     scopes={group_scope("default", "bank"): ScopeDeclared(leases=15, window=Window.SLIDING)},
 )
+
 FAR_MS = 10**15
 WEIGHTS = (1, 400, 1000, 1000, 2500, 1_000_000)
 FITS = (
@@ -326,7 +328,7 @@ class LimitedPlayer(RuledPlayer):
         await take_effect(tx, lines, replace(before, declaration=DECLARED))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(times(3)))
 async def test_the_same_history_gives_the_same_order_as_in_the_model(
     store: Store, clock: ManualClock, seed: int
 ):
@@ -338,7 +340,7 @@ async def test_the_same_history_gives_the_same_order_as_in_the_model(
     assert await candidate.state() == await model.state()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(times(4)))
 async def test_the_same_history_under_changing_settings_gives_the_same_order_as_in_the_model(
     store: Store, clock: ManualClock, seed: int
 ):
@@ -353,7 +355,7 @@ async def test_the_same_history_under_changing_settings_gives_the_same_order_as_
     assert {key: state.running for key, state in keys.items() if state.running} == await candidate.counted()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(times(3)))
 async def test_the_same_history_under_shared_limits_gives_the_same_order_and_counts_as_in_the_model(
     store: Store, clock: ManualClock, seed: int
 ):

@@ -49,4 +49,18 @@ async def test_a_read_sees_nothing_that_was_committed_after_it_began(store: Stor
         return [before.workflow_id, after.workflow_id]
 
     assert await store.read(names) == ["one", "one"]
-    assert (await store.read(lambda tx: tx.runs.get(RunId("r1")))).workflow_id == "another"  # type: ignore[union-attr]
+    renamed = await store.read(lambda tx: tx.runs.get(RunId("r1")))
+    assert renamed is not None
+    assert renamed.workflow_id == "another"
+
+
+@pytest.mark.parametrize("address", ["postgres"], indirect=True)
+async def test_a_read_does_not_wait_for_a_row_that_another_holds(store: Store, address: str):
+    await record(store, lambda tx: tx.runs.insert(a_run("r1", workflow_id="one")))
+    holder = await asyncpg.connect(address)
+    async with holder.transaction():
+        await holder.execute("SELECT * FROM runs FOR UPDATE")
+        found = await asyncio.wait_for(store.read(lambda tx: tx.runs.lock(RunId("r1"))), 10)
+    await holder.close()
+    assert found is not None
+    assert found.workflow_id == "one"

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.cradle import Forked, can_fork, cradle
+
 TOKENS = {
     "DW_WORKER_TOKEN": "worker-secret",
     "DW_OPERATOR_TOKEN": "operator-secret",
@@ -39,7 +41,7 @@ class LiveServer:
     environment: Mapping[str, str]
     port: int
     log: Path
-    process: subprocess.Popen[bytes] | None = field(default=None)
+    process: subprocess.Popen[bytes] | Forked | None = field(default=None)
 
     @property
     def url(self) -> str:
@@ -51,10 +53,13 @@ class LiveServer:
         return self.process.pid
 
     def start(self, *, wait: bool = True) -> LiveServer:
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command, env=dict(self.environment), stdout=log, stderr=log, cwd=self.log.parent
-            )
+        if can_fork(self.command, self.environment):
+            self.process = cradle().bear(self.command, self.environment, self.log.parent, self.log)
+        else:
+            with self.log.open("ab") as log:
+                self.process = subprocess.Popen(
+                    self.command, env=dict(self.environment), stdout=log, stderr=log, cwd=self.log.parent
+                )
         if wait:
             self.wait_until_ready()
         return self
@@ -124,9 +129,9 @@ def server(
 def migrate(folder: Path, database_url: str) -> None:
     """Run `penstock db migrate`, as an operator does before starting servers on PostgreSQL."""
     environment = os.environ | {"DW_DATABASE_URL": database_url, "DW_AUTH_DRIVER": "none"}
-    subprocess.run(
-        (*PENSTOCK, "db", "migrate"), env=environment, cwd=folder, check=True, capture_output=True, timeout=60
-    )
+    command, log = (*PENSTOCK, "db", "migrate"), folder / "migrate.log"
+    migrating = LiveServer(command, environment, 0, log).start(wait=False)
+    assert migrating.exited(60) == 0, log.read_text()
 
 
 @contextlib.contextmanager

@@ -8,7 +8,9 @@ Where none can be started these functions raise: a test that needs a server neve
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
+import functools
 import itertools
 import os
 import random
@@ -196,11 +198,11 @@ class CrashablePostgres:
         self._process.stop(signal.SIGINT)
 
     def _initialise(self, account: Account) -> None:
-        initdb = str(self._binaries.beside("initdb"))
-        cluster = ["-D", str(self._data), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
-        made = account.run([initdb, *cluster, "--no-locale", "--no-sync", "--no-instructions"])
-        if made.returncode != 0:
-            raise ServerDidNotStart(f"initdb of {self._binaries} failed:\n{made.stderr}")
+        """Copy a cluster that this process has made before: that takes a tenth of the time."""
+        fresh = _fresh_cluster(str(self._binaries), self._binaries.beside("initdb"))
+        copied = account.run(["cp", "-a", f"{fresh}/.", self._data])
+        if copied.returncode != 0:
+            raise ServerDidNotStart(f"a cluster could not be copied:\n{copied.stderr}")
 
     def _is_ready(self) -> bool:
         try:
@@ -209,6 +211,20 @@ class CrashablePostgres:
             return False
         # A killed predecessor leaves its own file behind, so the first line must name the present process.
         return bool(lines) and lines[0] == str(self._process.pid) and lines[-1].strip() == "ready"
+
+
+@functools.cache
+def _fresh_cluster(named: str, initdb: Path) -> Path:
+    """A cluster in which nothing was ever done; it is gone when this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-", dir=_parent()))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    account = Account.for_servers(folder)
+    data = account.own(folder / "data")
+    cluster = ["-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
+    made = account.run([initdb, *cluster, "--no-locale", "--no-sync", "--no-instructions"])
+    if made.returncode != 0:
+        raise ServerDidNotStart(f"initdb of {named} failed:\n{made.stderr}")
+    return data
 
 
 async def create_database(server: Server, *, template: str | None = None) -> str:
@@ -318,13 +334,16 @@ class _Process:
 @contextlib.contextmanager
 def _workshop() -> Iterator[tuple[Path, Account]]:
     """A short temporary folder and the account that will run a server in it."""
-    # /tmp even when TMPDIR says otherwise: that may be a place which the unprivileged account cannot enter.
-    parent = "/tmp" if os.access("/tmp", os.W_OK | os.X_OK) else None
-    folder = Path(tempfile.mkdtemp(prefix="penstock-", dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix="penstock-", dir=_parent()))
     try:
         yield folder, Account.for_servers(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _parent() -> str | None:
+    """/tmp even when TMPDIR says otherwise: that may be a place which the unprivileged account cannot enter."""
+    return "/tmp" if os.access("/tmp", os.W_OK | os.X_OK) else None
 
 
 def _free_port() -> int:

@@ -163,35 +163,47 @@ async def result(
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + wait_ms / 1000
     while True:
-        view = await describe(house, namespace, workflow_id, run_id)
-        named = view.run.run_id
-
-        async def look(named: RunId = named) -> tuple[Run, bool]:
-            seen = (await describe(house, namespace, workflow_id, named)).run
-            return seen, not seen.is_open
-
+        named = (await describe(house, namespace, workflow_id, run_id)).run
         left_ms = max(0, int((ends_at - loop.time()) * 1000))
-        run, closed = await until(house, run_bell(named), look, left_ms, draining)
+        run, closed = await _end_of(house, named, left_ms, draining)
         if not closed:
             return Result(run)
-        current = (await describe(house, namespace, workflow_id)).run
-        if run_id is not None or current.run_id == run.run_id:
-            failed = run.status is not RunStatus.COMPLETED
-            return Result(run, await closing_failure(house, run.run_id) if failed else None)
+        if run_id is not None or await _is_last(house, run):
+            return await _ended(house, run)
 
 
 async def activity_result(
     house: House, namespace: str, activity_id: str, wait_ms: int, draining: asyncio.Event
 ) -> Result:
     """How a standalone activity ended; with a wait, held until it has, or the wait is over."""
-    named = (await describe(house, namespace, activity_id, host=Host.ACTIVITY)).run.run_id
+    named = (await describe(house, namespace, activity_id, host=Host.ACTIVITY)).run
+    run, closed = await _end_of(house, named, wait_ms, draining)
+    return await _ended(house, run) if closed else Result(run)
 
-    async def look() -> tuple[Run, bool]:
-        seen = (await describe(house, namespace, activity_id, named, Host.ACTIVITY)).run
+
+async def _end_of(house: House, run: Run, wait_ms: int, draining: asyncio.Event) -> tuple[Run, bool]:
+    """A run once it is closed, or as it is when the wait is over."""
+
+    async def operation(tx: Tx) -> tuple[Run, bool]:
+        seen = await tx.runs.get(run.run_id)
+        if seen is None:
+            raise no_run(run.workflow_id, run.run_id)
         return seen, not seen.is_open
 
-    run, closed = await until(house, run_bell(named), look, wait_ms, draining)
-    failed = closed and run.status is not RunStatus.COMPLETED
+    async def look() -> tuple[Run, bool]:
+        return await house.store.read(operation)
+
+    return await until(house, run_bell(run.run_id), look, wait_ms, draining)
+
+
+async def _is_last(house: House, run: Run) -> bool:
+    """Whether no other run goes on where a closed one ended."""
+    current = (await describe(house, run.namespace, run.workflow_id)).run
+    return current.run_id == run.run_id
+
+
+async def _ended(house: House, run: Run) -> Result:
+    failed = run.status is not RunStatus.COMPLETED
     return Result(run, await closing_failure(house, run.run_id) if failed else None)
 
 

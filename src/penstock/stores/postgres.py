@@ -22,7 +22,7 @@ from penstock.ports.store import Line, Operation, Tx
 from penstock.ports.wakeups import Bell, Wakeups
 from penstock.stores.driving import Job, Moment, OnMoment, ReadOnlySession, ordered_writes, undisturbed
 from penstock.stores.migrating import Migration, migrations, outdated, pending
-from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
+from penstock.stores.sql.catalogue import Dialect, Statement, catalogue, reading_catalogue
 from penstock.stores.sql.known import Known
 from penstock.stores.sql.session import Ask, Rows, Session
 from penstock.stores.sql.turns import Turns
@@ -86,6 +86,7 @@ class PostgresStore:
         self.journals = journals
         self._wakeups = wakeups
         self._statements = catalogue(Dialect.POSTGRES)
+        self._reading = reading_catalogue(Dialect.POSTGRES)
         self._known = Known()
         lines = [
             _GroupLine(
@@ -141,7 +142,7 @@ class PostgresStore:
         """All statements of a read see the same moment: a run that is succeeded in between is not shown as the last."""
         try:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                session = ReadOnlySession(self._statements, await connection.fetchval(NOW_MS))
+                session = ReadOnlySession(self._reading, await connection.fetchval(NOW_MS))
                 operation_ = cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation)
                 coroutine = operation_(SqlTx(session, self._known))
                 return cast("T", await _drive_alone(connection, coroutine))
@@ -156,6 +157,7 @@ class PostgresStore:
         except (*_GONE, asyncpg.PostgresError) as error:
             raise unavailable(error) from error
         if not writable:
+            await self._readers.expire_connections()  # a session stays as it was told to be when it began
             raise Unavailable(
                 Reason.STORE_UNAVAILABLE,
                 "PostgreSQL takes no writes here: a standby, or read-only.",

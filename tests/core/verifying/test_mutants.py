@@ -10,6 +10,7 @@ from penstock.core.verifying.check import check
 from penstock.core.verifying.clock import Gaps, Reading
 from penstock.core.verifying.findings import Law
 from tests.core.verifying.little_server import LittleServer, Mutant
+from tests.support.effort import times
 
 SEEDS = range(6)
 STEPS = 900
@@ -22,7 +23,7 @@ def found(server: LittleServer) -> Counter[Law]:
 
 @pytest.mark.parametrize("window", ["minute", "sliding"])
 @pytest.mark.parametrize("soft", [False, True], ids=["hard", "soft"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(times(4)))
 def test_a_server_that_keeps_its_promises_is_clean(seed: int, soft: bool, window: str) -> None:
     server = LittleServer(seed, soft=soft, window=window).run(STEPS).rest()
     book, _ = check(server.journal, server.seen, Reading(gaps=Gaps.FOUND))

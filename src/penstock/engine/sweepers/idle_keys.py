@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.core.model import QueueId
 from penstock.engine.house import House
-from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.engine.sweepers.sweeper import SLOW_BEAT_S, Sweeper
 from penstock.ports.store import Tx
 
 KEYS_AT_ONCE = 16
@@ -16,7 +16,7 @@ _KeysOfQueue = tuple[QueueId, tuple[str, ...]]
 
 
 def idle_keys(house: House) -> Sweeper[_KeysOfQueue]:
-    return Sweeper("idle_keys", house, _find, _mend)
+    return Sweeper("idle_keys", house, _find, _mend, beat_s=SLOW_BEAT_S)
 
 
 async def _find(house: House, limit: int) -> Sequence[_KeysOfQueue]:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from penstock.core.model import QueueId
 from penstock.engine.house import House
-from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.engine.sweepers.sweeper import SLOW_BEAT_S, Sweeper
 from penstock.ports.store import Tx
 
 
 def idle_lanes(house: House) -> Sweeper[tuple[QueueId, int, str]]:
-    return Sweeper("idle_lanes", house, _find, _mend)
+    return Sweeper("idle_lanes", house, _find, _mend, beat_s=SLOW_BEAT_S)
 
 
 async def _find(house: House, limit: int) -> Sequence[tuple[QueueId, int, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.core.timers import MINUTE_MS
 from penstock.engine.house import House
-from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.engine.sweepers.sweeper import SLOW_BEAT_S, Sweeper
 from penstock.ports.store import Tx
 
 METERS_KEPT_MINUTES = 60
@@ -16,7 +16,7 @@ SETTLEMENTS_KEPT_MS = 10 * MINUTE_MS
 
 
 def old_records(house: House) -> Sweeper[int]:
-    return Sweeper("old_records", house, _find, _mend)
+    return Sweeper("old_records", house, _find, _mend, beat_s=SLOW_BEAT_S)
 
 
 async def _find(house: House, limit: int) -> Sequence[int]:

@@ -17,6 +17,8 @@ from penstock.ports.wakeups import Bell
 K = TypeVar("K", bound=Hashable)
 BATCH = 256
 BEAT_S = 0.5
+SLOW_BEAT_S = 3.0
+"""Of duties that nobody waits for: they only take away what is not needed any more."""
 STUCK_S_MAX = 60.0
 STUCK_MAX = 10 * BATCH
 log = structlog.get_logger("penstock.sweeper")
@@ -41,6 +43,7 @@ class Sweeper(Generic[K]):
         next_due_ms: Callable[[House], Awaitable[int | None]] | None = None,
         bell: Bell | None = None,
         patient: bool = False,
+        beat_s: float | None = None,
     ) -> None:
         self.name = name
         self._house = house
@@ -48,6 +51,7 @@ class Sweeper(Generic[K]):
         self._mend = mend
         self._next_due_ms = next_due_ms
         self._bell = bell
+        self._beat_s = beat_s
         self._patient = patient
         """Whether it takes nothing back right after a standstill: workers are heard first."""
         self._listening = False
@@ -115,12 +119,12 @@ class Sweeper(Generic[K]):
 
     async def _rest(self) -> None:
         """Until the next beat, or until what is known to be due next."""
-        pause = BEAT_S
+        beat = pause = BEAT_S if self._beat_s is None else self._beat_s
         if self._next_due_ms is not None:
             left_ms = await self._until_next_ms()
-            pause = BEAT_S if left_ms is None else min(BEAT_S, max(0.0, left_ms / 1000))
+            pause = beat if left_ms is None else min(beat, max(0.0, left_ms / 1000))
         if self._stuck:
-            pause = BEAT_S
+            pause = beat
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause + 0.001):
                 await self._changed.wait()

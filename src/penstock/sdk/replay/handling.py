@@ -49,7 +49,8 @@ class Handlers:
         self.signals: dict[str | None, Handler] = dict(definition.signals)
         self.queries: dict[str | None, Handler] = dict(definition.queries)
         self.updates: dict[str | None, Handler] = dict(definition.updates)
-        self._unheard: list[Event] = []
+        self._unheard: dict[str, list[Event]] = {"signal": [], "update": []}
+        """What came for a handler that is not there, or not yet."""
         self._at_work: set[asyncio.Task[Any]] = set()
         self._error: BaseException | None = None
         runtime.handlers = self
@@ -70,16 +71,24 @@ class Handlers:
             self._update(event)
 
     def set_handler(self, kind: str, name: str | None, handler: Handler | None) -> None:
-        """Replace a handler while the run goes on; signals that waited for one are told to it."""
+        """Replace a handler while the run goes on; what waited for one is told to it."""
         table = {"signal": self.signals, "query": self.queries, "update": self.updates}[kind]
         if handler is None:
             table.pop(name, None)
             return
         table[name] = handler
-        if kind == "signal":
-            waiting, self._unheard = self._unheard, []
-            for event in waiting:
-                self._signal(event)
+        waiting, self._unheard[kind] = self._unheard.get(kind, []), []
+        for event in waiting:
+            self.hear(event)
+
+    def refuse_unheard(self) -> None:
+        """The code has gone on with all that is new, and has no handler for some updates: nobody waits longer."""
+        waiting, self._unheard["update"] = self._unheard["update"], []
+        for event in waiting:
+            name = str(event.payload.get("update_name"))
+            missing = _unknown("update", name, self.updates)
+            error = ApplicationError(missing, type="UpdateNotFound", non_retryable=True)
+            self._fail_update(str(event.payload.get("update_id")), name, error)
 
     def _signal(self, event: Event) -> None:
         name = str(event.payload.get("signal_name"))
@@ -87,7 +96,7 @@ class Handlers:
             return
         handler = _for(self.signals, name)
         if handler is None:
-            self._unheard.append(event)
+            self._unheard["signal"].append(event)
             return
         try:
             arguments = self._arguments(handler, name, event.payload.get("arguments"))
@@ -113,10 +122,7 @@ class Handlers:
         name, update_id = str(event.payload.get("update_name")), str(event.payload.get("update_id"))
         handler = _for(self.updates, name)
         if handler is None:
-            missing = ApplicationError(
-                _unknown("update", name, self.updates), type="UpdateNotFound", non_retryable=True
-            )
-            self._fail_update(update_id, name, missing)
+            self._unheard["update"].append(event)
             return
         try:
             arguments = self._arguments(handler, name, event.payload.get("arguments"))

@@ -242,9 +242,11 @@ class WorkflowRun:
         if inputs:
             runtime.set_now(inputs[-1].at)
         runtime.info.history_length = self.seen if through is None else through
+        assert self._handlers is not None
         with self._running(is_replaying=is_replaying):
             self._apply(inputs)
             runtime.run()
+            self._handlers.refuse_unheard()
         if is_replaying:
             runtime.local.clear()
         self._look_at_end()

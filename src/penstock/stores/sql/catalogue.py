@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -70,6 +70,9 @@ class Dialect(StrEnum):
     POSTGRES = "postgres"
 
 
+_LOCKS = re.compile(r"\s+FOR (?:UPDATE|SHARE)(?: OF \w+)?(?: SKIP LOCKED)?")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Statement:
     name: str
@@ -104,9 +107,20 @@ def catalogue(dialect: Dialect) -> Mapping[str, Statement]:
     return statements
 
 
+@cache
+def reading_catalogue(dialect: Dialect) -> Mapping[str, Statement]:
+    """The statements as an operation asks them that only reads: it locks nothing and waits for nobody."""
+    return {
+        name: replace(each, sql=_LOCKS.sub("", each.sql), locks=False)
+        for name, each in catalogue(dialect).items()
+    }
+
+
 def dialect_of(statements: Mapping[str, Statement]) -> Dialect:
     """Whose words some statements are in."""
-    return next(dialect for dialect in Dialect if catalogue(dialect) is statements)
+    return next(
+        dialect for dialect in Dialect if statements in (catalogue(dialect), reading_catalogue(dialect))
+    )
 
 
 def columns(named: str) -> str:
