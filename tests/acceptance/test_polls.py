@@ -166,7 +166,7 @@ async def test_a_poller_that_hangs_up_gets_no_task(scene: Cluster) -> None:
 async def test_a_poller_that_hangs_up_in_the_moment_of_the_start_loses_nothing(scene: Cluster) -> None:
     leaver, stayer = await scene.worker("leaver"), await scene.worker("stayer")
     for number in range(8):
-        asked = {"server": scene.first, "poll_request_id": f"poll-{number}"}
+        asked: dict[str, Any] = {"server": scene.first, "poll_request_id": f"poll-{number}"}
         poll = asyncio.create_task(leaver.poll(timeout=40, **asked))
         await open_polls(scene, 1)
         start = asyncio.create_task(scene.start(f"order-{number}", server=scene.last))
@@ -176,7 +176,9 @@ async def test_a_poller_that_hangs_up_in_the_moment_of_the_start_loses_nothing(s
         await asyncio.gather(poll, return_exceptions=True)
         (await start).expect(201)
         holder, reply = stayer, (await stayer.poll(timeout=3)).expect(200)
-        if reply["task"] is None:  # the answer was on its way when the poller hung up: it can ask for it again
+        if (
+            reply["task"] is None
+        ):  # the answer was on its way when the poller hung up: it can ask for it again
             holder, reply = leaver, (await leaver.poll(timeout=40, **asked)).expect(200)
         assert reply["task"]["workflow_id"] == f"order-{number}"
         (await holder.finish(reply["task"])).expect(200)
