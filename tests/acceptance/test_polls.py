@@ -166,7 +166,7 @@ async def test_a_poller_that_hangs_up_gets_no_task(scene: Cluster) -> None:
 async def test_a_poller_that_hangs_up_in_the_moment_of_the_start_loses_nothing(scene: Cluster) -> None:
     leaver, stayer = await scene.worker("leaver"), await scene.worker("stayer")
     for number in range(8):
-        asked: dict[str, Any] = {"server": scene.first, "poll_request_id": f"poll-{number}"}
+        asked: Json = {"server": scene.first, "poll_request_id": f"poll-{number}"}
         poll = asyncio.create_task(leaver.poll(timeout=40, **asked))
         await open_polls(scene, 1)
         start = asyncio.create_task(scene.start(f"order-{number}", server=scene.last))
