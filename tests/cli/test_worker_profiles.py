@@ -278,3 +278,41 @@ def test_c12_a_misspelt_queue_is_told_by_the_real_program_with_the_server_down(p
     ran = subprocess.run(asked, cwd=place, capture_output=True, text=True, check=False, timeout=60)
     assert ran.returncode == 2
     assert ran.stderr.splitlines()[-1] == "  Did you mean: 'anthropic-queue'?"
+
+
+@pytest.fixture
+def homeless(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A place with a configuration, where nobody has said which app is meant."""
+    monkeypatch.chdir(place)
+    monkeypatch.delenv("PENSTOCK_APP", raising=False)
+    return run
+
+
+def test_without_an_app_a_misspelt_queue_is_told_first(homeless: Run) -> None:
+    said = homeless("worker", "--config", "pipelines.toml", "--task-queue", "antrhopic-queue")
+    assert said.exit_code == 2
+    assert "Did you mean: 'anthropic-queue'?" in said.stderr
+    assert "MODULE:APP" not in said.stderr
+
+
+def test_without_an_app_the_plan_shows_what_the_file_says(homeless: Run) -> None:
+    said = homeless("worker", "--config", "pipelines.toml", "--profile", "gpu", "--check", "--json")
+    assert said.exit_code == 0
+    assert json.loads(said.stdout)["profile_values"]["max_concurrent_activities"] == 4
+    assert "No app was named" in said.stderr
+
+
+def test_without_an_app_nothing_runs(homeless: Run) -> None:
+    said = homeless("worker", "--config", "pipelines.toml")
+    assert said.exit_code == 2
+    assert "Missing argument 'MODULE:APP'" in said.stderr
+
+
+def test_what_is_odd_about_the_file_is_told_when_a_worker_begins(homeless: Run) -> None:
+    said = homeless("worker", "--config", "pipelines.toml", "--check")
+    assert said.stderr.count("has no queue_options") == 4
+
+
+def test_a_file_may_be_checked_by_its_name_alone(homeless: Run) -> None:
+    assert homeless("config", "check", "pipelines.toml").exit_code == 0
+    assert homeless("config", "check", "pipelines.toml", "--strict").exit_code == 2

@@ -34,25 +34,33 @@ _CONFIG = click.option(
     metavar="FILE",
     help="TOML file of a server, or of dispatch: one with the table [penstock], [temporal] or [tool.penstock].",
 )
+_NAMED = click.argument("named", type=click.Path(path_type=Path), nargs=-1, metavar="[FILE]...")
 _ROOT, _SET, _STRICT = source_options()
 
 
-@noun("config", example="penstock config check --config penstock.toml")
+@noun("config", example="penstock config check penstock.toml")
 def config() -> None:
     """Check and show the configuration of a server, or of dispatch."""
 
 
-@config.verb("check", example="penstock config check --config dispatch.toml --strict", reach=Reach.HERE)
+@config.verb("check", example="penstock config check dispatch.toml --strict", reach=Reach.HERE)
+@_NAMED
 @_CONFIG
 @_ROOT
 @_SET
 @_STRICT
 @click.pass_obj
 def check(
-    session: Session, files: tuple[Path, ...], root: str | None, overrides: tuple[str, ...], strict: bool
+    session: Session,
+    /,
+    named: tuple[Path, ...],
+    files: tuple[Path, ...],
+    root: str | None,
+    overrides: tuple[str, ...],
+    strict: bool,
 ) -> None:
     """Check a configuration and name every problem; exit code 78 for a server's, 2 for that of dispatch."""
-    of_server, of_dispatch = _sorted_files(files, root, overrides, strict)
+    of_server, of_dispatch = _sorted_files((*named, *files), root, overrides, strict)
     answer: dict[str, Any] = {"valid": True, "warnings": []}
     if of_dispatch is not None:
         try:
@@ -73,7 +81,8 @@ def check(
         show_json(json.dumps(answer, ensure_ascii=False))
 
 
-@config.verb("show", example="penstock config show --effective --config dispatch.toml", reach=Reach.HERE)
+@config.verb("show", example="penstock config show --effective dispatch.toml", reach=Reach.HERE)
+@_NAMED
 @_CONFIG
 @_ROOT
 @_SET
@@ -86,6 +95,8 @@ def check(
 @click.pass_obj
 def show(
     session: Session,
+    /,
+    named: tuple[Path, ...],
     files: tuple[Path, ...],
     root: str | None,
     overrides: tuple[str, ...],
@@ -95,7 +106,7 @@ def show(
     """Show every setting in force and where it comes from; secrets are masked."""
     from penstock.settings import describe
 
-    of_server, of_dispatch = _sorted_files(files, root, overrides)
+    of_server, of_dispatch = _sorted_files((*named, *files), root, overrides)
     if of_dispatch is not None:
         if of_server is not None or queue is not None:
             raise click.UsageError(

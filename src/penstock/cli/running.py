@@ -8,16 +8,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from penstock.cli.dispatching import dispatch_options, found_files
+from penstock.cli.dispatching import dispatch_options, found_files, tell_warnings
 from penstock.cli.exits import Ended, Exit, Interrupted, Refused, say
 from penstock.cli.grammar import Noun, verb
 from penstock.cli.session import Session, show_json
 from penstock.cli.specialising import Sources, Specialised, choose, specialise, warn_of
-from penstock.cli.worker_plan import GRACE_SECONDS, Flags, Plan, Running
+from penstock.cli.worker_plan import GRACE_SECONDS, Flags, Plan, Running, draw_facts
 
 if TYPE_CHECKING:
     from penstock.sdk.app import Penstock
@@ -136,14 +136,17 @@ def run_app(
 ) -> None:
     """Run workers for the tasks, workflows and activities of an app; `worker MODULE:APP` does the same."""
     named = _named(path, module)
-    if reload and not check:
+    if reload and not check and named:
         from penstock.cli.reloading import run_reloading
 
         raise click.exceptions.Exit(run_reloading(Path.cwd()))
     wanted = _wanted(queues, listed)
     sources = Sources(files, root, overrides, strict)
     special = _specialised(sources, wanted, profile, scope)
-    app = _load(named)
+    if check and not named and special is not None:
+        _show_without_app(session, special)
+        return
+    app = _load(named or _missing())
     plan = _plan(app, wanted, Flags(grace_s=grace, **numbers), special)
     if check:
         _show(session, plan)
@@ -161,15 +164,23 @@ def run_app(
 
 
 def _named(path: str | None, module: str | None) -> str:
-    """The app that is meant: as an argument, as a flag, or by the environment."""
+    """The app that is meant: as an argument, as a flag, or by the environment; empty where none is."""
     if path is not None and module is not None and path != module:
         raise click.UsageError(f"{path} and --module {module} cannot both be meant.")
-    named = path or module or os.environ.get(APP_VARIABLE, "").strip()
-    if not named:
-        raise click.UsageError(
-            f"Missing argument 'MODULE:APP'. {APP_VARIABLE} in the environment names it, too."
-        )
-    return named
+    return path or module or os.environ.get(APP_VARIABLE, "").strip()
+
+
+def _missing() -> NoReturn:
+    raise click.UsageError(f"Missing argument 'MODULE:APP'. {APP_VARIABLE} in the environment names it, too.")
+
+
+def _show_without_app(session: Session, special: Specialised) -> None:
+    """What can be said of a worker whose app is not known."""
+    if session.json:
+        show_json(json.dumps(special.facts()))
+    else:
+        draw_facts(special.facts())
+    say("No app was named, so what the scope leaves of it was not checked.")
 
 
 def _wanted(queues: Sequence[str], listed: str | None) -> list[str]:
@@ -190,7 +201,9 @@ def _specialised(
         return None
     if len(queues) > 1:
         raise click.UsageError("With a dispatch configuration a worker serves one queue: name one.")
-    return specialise(sources, queues[0] if queues else None, profile, scope)
+    special = specialise(sources, queues[0] if queues else None, profile, scope)
+    tell_warnings(special.config)
+    return special
 
 
 def _plan(app: Penstock, wanted: Sequence[str], flags: Flags, special: Specialised | None) -> Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -96,6 +97,18 @@ class Specialised:
             each.name: getattr(self.profile, each.name)
             for each in fields(self.profile)
             if each.name not in left_out
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """What is known of the worker, as data."""
+        return {
+            "task_queue": self.task_queue,
+            "profile": self.profile.name,
+            "scope": self.scope.name,
+            "fingerprint": self.config.fingerprint,
+            "queue_cap_per_second": self.queue_cap,
+            "profile_values": {name: _told(value) for name, value in self.profile_values().items()},
+            "routes": self.routes(),
         }
 
     def worker_options(self, chosen: Chosen) -> dict[str, Any]:
@@ -212,3 +225,7 @@ def _tried(step: Callable[[], Found], errors: list[DispatchConfigError]) -> Foun
     except DispatchConfigError as error:
         errors.append(error)
         return None
+
+
+def _told(value: Any) -> Any:
+    return str(value) if isinstance(value, timedelta) else value

@@ -139,28 +139,16 @@ class Plan:
         }
         if self.specialised is None or self.chosen is None:
             return said
-        what, selection = self.specialised, self.chosen.selection
-        return said | {
-            "task_queue": what.task_queue,
-            "profile": what.profile.name,
-            "scope": what.scope.name,
-            "fingerprint": what.config.fingerprint,
-            "queue_cap_per_second": what.queue_cap,
-            "profile_values": {name: _told(value) for name, value in what.profile_values().items()},
+        selection = self.chosen.selection
+        registered = {
             "registered_workflows": list(selection.workflows),
             "registered_activities": list(selection.activities),
-            "routes": what.routes(),
         }
+        return said | self.specialised.facts() | registered
 
     def draw(self) -> None:
         """The plan for a person to read."""
-        said = self.facts()
-        profile = said.pop("profile_values", {})
-        screen = Screen()
-        screen.facts([(name.replace("_", " ").capitalize(), plain(value)) for name, value in said.items()])
-        if profile:
-            screen.heading(f"Profile {said['profile']}")
-            screen.facts([(name, plain(value)) for name, value in profile.items()])
+        draw_facts(self.facts())
 
     def greet(self) -> None:
         app, where = self.app, self.app.connection
@@ -196,6 +184,16 @@ class Plan:
             f"Profile {what.profile.name}, scope {what.scope.name} ({', '.join(registered)}),"
             f" queue {what.task_queue} ({cap}), fingerprint {what.config.fingerprint[:12]}."
         )
+
+
+def draw_facts(said: dict[str, Any]) -> None:
+    """What is known of a worker, for a person to read."""
+    profile = said.pop("profile_values", {})
+    screen = Screen()
+    screen.facts([(name.replace("_", " ").capitalize(), plain(value)) for name, value in said.items()])
+    if profile:
+        screen.heading(f"Profile {said['profile']}")
+        screen.facts([(name, plain(value)) for name, value in profile.items()])
 
 
 class Running:
@@ -300,10 +298,6 @@ def _unused(app: Penstock) -> list[str]:
     if config is not None and config.recovery is not None:
         found.append("RecoveryConfig: not used, leases find what the dead leave behind")
     return found
-
-
-def _told(value: Any) -> Any:
-    return str(value) if isinstance(value, timedelta) else value
 
 
 def _counted(number: int, noun: str) -> str:
