@@ -308,6 +308,22 @@ async def test_an_update_may_start_its_workflow_and_twice_is_once(
     assert (await scene.event_types("w")).count("UpdateAccepted") == 1
 
 
+async def test_the_start_of_an_update_tells_its_workflow_or_why_there_is_none(client: Client) -> None:
+    start: WithStartWorkflowOperation[Any] = WithStartWorkflowOperation("greeter", id="w", task_queue="q")
+    waiting = asyncio.create_task(start.workflow_handle())
+    await client.start_update_with_start_workflow("add", 2, start_workflow_operation=start)
+    assert (await waiting).id == (await start.workflow_handle()).id == "w"
+    with pytest.raises(RuntimeError, match="for one call"):
+        await client.start_update_with_start_workflow("add", 2, start_workflow_operation=start)
+    refused: WithStartWorkflowOperation[Any] = WithStartWorkflowOperation(
+        "greeter", id="w", task_queue="q", id_conflict_policy=WorkflowIDConflictPolicy.FAIL
+    )
+    with pytest.raises(WorkflowAlreadyStartedError):
+        await client.start_update_with_start_workflow("add", 2, start_workflow_operation=refused)
+    with pytest.raises(WorkflowAlreadyStartedError):
+        await refused.workflow_handle()
+
+
 # Ending, and histories
 
 

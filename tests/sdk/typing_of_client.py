@@ -90,6 +90,7 @@ async def talking(handle: WorkflowHandle[str]) -> None:
 async def updates_with_a_start(client: Client) -> None:
     start = WithStartWorkflowOperation(Order.run, 1, id="w", task_queue="q")
     assert_type(start, WithStartWorkflowOperation[str])
+    assert_type(await start.workflow_handle(), WorkflowHandle[str])
     assert_type(
         await client.execute_update_with_start_workflow(Order.change, 5, start_workflow_operation=start),
         bytes,

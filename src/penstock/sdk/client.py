@@ -500,14 +500,21 @@ class Client:
         return await handle.execute_update(update, arg, args=args, id=id, result_type=result_type)
 
     async def _start_with(self, operation: WithStartWorkflowOperation[Any]) -> WorkflowHandle[Any]:
-        started = await self._reach.outbound.start_workflow(budgeted(operation.input, self.dispatch()))
-        return WorkflowHandle(
+        operation.use()
+        try:
+            started = await self._reach.outbound.start_workflow(budgeted(operation.input, self.dispatch()))
+        except Exception as error:
+            operation.told(error)
+            raise
+        handle: WorkflowHandle[Any] = WorkflowHandle(
             self._reach,
             started.id,
             first_execution_run_id=started.run_id,
             is_new=started.is_new,
             result_type=operation.result_type,
         )
+        operation.told(handle)
+        return handle
 
     # Finding runs, and acting on many
 

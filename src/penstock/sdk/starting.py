@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import (
+    TYPE_CHECKING,
     Any,
     Concatenate,
     Generic,
@@ -26,6 +28,9 @@ from penstock.sdk.naming import UNSET, Called, activity_named, signal_named, wor
 from penstock.sdk.outbound import StartActivityInput, StartWorkflowInput, WorkflowIDConflictPolicy, new_id
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from penstock.sdk.handles import WorkflowHandle
 
 SelfT = TypeVar("SelfT")
 ArgT = TypeVar("ArgT")
@@ -154,6 +159,32 @@ class WithStartWorkflowOperation(Generic[OwnT]):
         options.setdefault("id_conflict_policy", WorkflowIDConflictPolicy.USE_EXISTING)
         self.input = workflow_start(self.called, arg, args, options)
         self.result_type = result_type or self.called.result_type
+        self._started: asyncio.Future[WorkflowHandle[Any]] | None = None
+        self._is_used = False
+
+    async def workflow_handle(self) -> WorkflowHandle[OwnT]:
+        """The workflow that the update goes to, once it is started; raises what the start has raised."""
+        return await asyncio.shield(self._start())
+
+    def use(self) -> None:
+        """It is for one call, whose outcome it tells."""
+        if self._is_used:
+            raise RuntimeError("A WithStartWorkflowOperation is for one call: make another one.")
+        self._is_used = True
+
+    def told(self, outcome: WorkflowHandle[Any] | BaseException) -> None:
+        """The start went through, or did not."""
+        started = self._start()
+        if isinstance(outcome, BaseException):
+            started.set_exception(outcome)
+            started.exception()  # whoever made the call has it already
+        else:
+            started.set_result(outcome)
+
+    def _start(self) -> asyncio.Future[WorkflowHandle[Any]]:
+        if self._started is None:
+            self._started = asyncio.get_running_loop().create_future()
+        return self._started
 
 
 class ActivityStart(Generic[OwnT]):
