@@ -275,6 +275,8 @@ def test_two_root_tables_need_a_word_which_is_meant(tmp_path: Path) -> None:
         (b'[penstock]\nx = "\n', "x.toml:2: is not valid TOML"),
         (b"[penstock]\nx = '\xff'\n", "x.toml:2: is not UTF-8 text"),
         (b"penstock = 3\n[temporal]\nworker_config = 3\n", "temporal.worker_config"),
+        (b"temporal = 3\n", "temporal"),
+        (b"[[penstock]]\nx = 1\n", "penstock"),
         (None, "cannot be read: No such file"),
     ],
 )
@@ -320,3 +322,18 @@ def test_the_fingerprint_changes_with_the_values_in_force_and_not_with_their_spe
     assert one.fingerprint == same.fingerprint
     assert one.fingerprint != other.fingerprint
     assert len(one.fingerprint) == 64
+
+
+def test_the_default_scope_may_stand_for_a_tag(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text('[penstock.worker_scopes]\ndefault_scope = "runner-gpu"\n')
+    assert load_dispatch(file, environ={}).scope().tags == ("gpu",)
+
+
+def test_an_attempt_that_does_not_fit_into_the_workflow_is_told_also_of_the_built_in_budget(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text('[penstock.queue_options.default]\nstart_to_close_timeout = "2:00:00"\n')
+    [warning] = load_dispatch(file, environ={}).warnings
+    assert "above the workflow_execution_timeout of 1:00:00" in warning.message

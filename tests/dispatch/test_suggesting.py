@@ -46,9 +46,11 @@ def test_the_name_that_was_meant_is_found(word: str, meant: list[str]) -> None:
 
 
 def test_a_swap_of_neighbours_is_one_slip() -> None:
-    assert edits("antrhopic", "anthropic") == 1
-    assert edits("abc", "abc") == 0
-    assert edits("", "abc") == 3
+    assert edits("antrhopic", "anthropic", most=3) == 1
+    assert edits("abc", "abc", most=3) == 0
+    assert edits("", "abc", most=3) == 3
+    assert edits("", "abcd", most=3) is None
+    assert edits("abcdef", "uvwxyz", most=3) is None
 
 
 def test_nothing_known_is_nothing_to_suggest() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from penstock.dispatch.config import DispatchConfig
@@ -12,7 +12,9 @@ from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.problems import hint_towards
 from penstock.dispatch.reading import Reader
 from penstock.dispatch.resolving import Standing
+from penstock.dispatch.scopes import by_tag
 
+HINTS_MAX = 50
 _ROUTES: Path = ("worker_config", "activity_queues")
 _PROFILES: Path = ("worker_runtime_profiles", "profiles")
 
@@ -38,7 +40,7 @@ def _defaults(config: DispatchConfig, reader: Reader) -> None:
         (("worker_runtime_profiles", "default_profile"), profiles.default_profile, profiles.profiles),
         (("worker_scopes", "default_scope"), scopes.default_scope, scopes.scopes),
     ):
-        if wanted not in known:
+        if wanted not in known and not (known is scopes.scopes and by_tag(wanted, scopes.scopes)):
             names = sorted(known)
             reader.refuse(path, f"{wanted!r} is unknown; known: {names!r}", hint_towards(wanted, names))
 
@@ -94,19 +96,31 @@ def undeclared(config: DispatchConfig) -> Iterator[tuple[Path, str, str]]:
     home = config.worker_config.default_task_queue
     declared = {home, *config.queue_options}
     routed = {home}
+    towards = _Hints()
     for activity, route in config.worker_config.activity_queues.items():
         for place, queue in route.targets():
             routed.add(queue)
             if queue and queue not in declared:
                 message = f"task queue {queue!r} has no queue_options; activities there use the baseline"
-                yield (*_ROUTES, activity, *place), message, hint_towards(queue, declared)
+                yield (*_ROUTES, activity, *place), message, towards(queue, declared)
     for queue in config.queue_options:
         if queue not in routed:
             yield (
                 ("queue_options", queue),
                 f"nothing routes to task queue {queue!r}; these options never apply",
-                hint_towards(queue, routed - {home}),
+                towards(queue, routed - {home}),
             )
+
+
+class _Hints:
+    """Suggestions for the first names only: where most are unknown, another thing is wrong than their spelling."""
+
+    def __init__(self) -> None:
+        self._left = HINTS_MAX
+
+    def __call__(self, word: str, known: Iterable[str]) -> str:
+        self._left -= 1
+        return hint_towards(word, known) if self._left >= 0 else ""
 
 
 def oddities(config: DispatchConfig, reader: Reader) -> Iterator[tuple[Path, str, str]]:
@@ -134,15 +148,14 @@ def _of_profile(name: str, profile: Profile) -> Iterator[tuple[Path, str, str]]:
 
 
 def _of_budgets(config: DispatchConfig, reader: Reader) -> Iterator[tuple[Path, str, str]]:
-    """Timeouts that do not fit into one another. The workflow's counts only where the configuration gives it."""
+    """Timeouts that do not fit into one another. Attempts are added up only where the workflow's is given."""
     wc = config.worker_config
     whole = wc.workflow_execution_timeout
-    if ("worker_config", "workflow_execution_timeout") not in reader.origins:
-        whole = None
+    is_given = ("worker_config", "workflow_execution_timeout") in reader.origins
     if whole is not None and wc.run_timeout is not None and wc.run_timeout > whole:
         yield ("worker_config", "run_timeout"), f"{wc.run_timeout} is above workflow_execution_timeout", ""
     for standing in _layers(config):
-        yield from _of_layer(standing, wc.baseline(), whole)
+        yield from _of_layer(standing, wc.baseline(), whole, is_given)
 
 
 def _layers(config: DispatchConfig) -> Iterator[Standing]:
@@ -166,7 +179,7 @@ def _over(below: RetryOverlay | None, above: RetryOverlay | None) -> RetryOverla
 
 
 def _of_layer(
-    standing: Standing, baseline: Layer, whole: timedelta | None
+    standing: Standing, baseline: Layer, whole: timedelta | None, is_given: bool
 ) -> Iterator[tuple[Path, str, str]]:
     layer, is_base = standing.layer, standing.label == "baseline"
     name = "default_activity_start_to_close_timeout" if is_base else "start_to_close_timeout"
@@ -193,7 +206,7 @@ def _of_layer(
             f"{in_all} is above the workflow_execution_timeout of {whole}, and is cut to it",
             "",
         )
-    elif layer.start_to_close_timeout is not None:
+    elif layer.start_to_close_timeout is not None and is_given:
         yield from _of_attempts(layer, baseline, attempt, whole, path)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import date, time, timedelta
 from math import isfinite
 from typing import Any, Protocol
+from unicodedata import category
 
 from penstock.dispatch.durations import parse_duration
 from penstock.dispatch.options import UNLIMITED
@@ -57,10 +58,11 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A whole number of at least `least` that other programs can hold, and perhaps the word `unlimited`."""
+    """A whole number within bounds that other programs can hold, and perhaps the word `unlimited`."""
 
     least: int
     or_unlimited: bool = False
+    most: int = FOR_EVER
     is_textual = False
 
     def read(self, value: object) -> object:
@@ -71,12 +73,14 @@ class Whole:
             raise ValueError(f"{_shown(value)} is not a whole number{instead}")
         if value < self.least:
             raise ValueError(f"{value} must be {self.least} or more{instead and ', or ' + repr(UNLIMITED)}")
-        if value > FOR_EVER:
-            raise ValueError(f"{value} must be at most {FOR_EVER}{instead}")
+        if value > self.most:
+            raise ValueError(f"{value} must be at most {self.most}{instead}")
         return value
 
     def schema(self) -> dict[str, Any]:
-        number = {"type": "integer", "minimum": self.least}
+        number: dict[str, Any] = {"type": "integer", "minimum": self.least}
+        if self.most != FOR_EVER:
+            number["maximum"] = self.most
         return {"anyOf": [number, {"const": UNLIMITED}]} if self.or_unlimited else number
 
 
@@ -160,7 +164,7 @@ class QueueName:
             raise ValueError(
                 f"a task queue's name has at most {QUEUE_NAME_MAX} characters, this one {len(value)}"
             )
-        if any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
+        if any(category(letter) == "Cc" for letter in value):
             raise ValueError(f"{value!r} has control characters")
         if value.startswith(RESERVED_PREFIX):
             raise ValueError(f"{value!r}: names that begin with {RESERVED_PREFIX!r} are reserved")

@@ -32,6 +32,9 @@ class _Scan:
     at: int = 0
     lines: dict[Path, int] = field(default_factory=dict)
     counted: dict[Path, int] = field(default_factory=dict)
+    line: int = 1
+    line_at: int = 0
+    """Up to where lines were counted."""
 
     def document(self) -> None:
         table: Path = ()
@@ -102,9 +105,10 @@ class _Scan:
         return False
 
     def _note(self, path: Path) -> None:
-        line = self.text.count("\n", 0, self.at) + 1
+        self.line += self.text.count("\n", self.line_at, self.at)
+        self.line_at = self.at
         for depth in range(1, len(path) + 1):
-            self.lines.setdefault(path[:depth], line)
+            self.lines.setdefault(path[:depth], self.line)
 
 
 def _steps(key: str) -> Path:

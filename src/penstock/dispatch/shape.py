@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from penstock.dispatch.bounds import POLLS_MAX, RATE_MAX, SLOTS_MAX
 from penstock.dispatch.kinds import Duration, Flag, Ignored, Kind, Names, Number, QueueName, Text, Whole
 
 
@@ -147,7 +148,7 @@ _QUEUE = Table(
         _perhaps("retry_policy_config", _OVERLAY, "What differs from the baseline's retry policy."),
         _perhaps(
             "max_task_queue_activities_per_second",
-            Number(above=0),
+            Number(above=0, most=RATE_MAX),
             "Most activities per second that the queue hands out, to all its workers together.",
         ),
     )
@@ -160,13 +161,29 @@ _PROFILE = Table(
             Text(words=("explicit",), reserved=("resource_based",)),
             "How slots are found; only explicit numbers for now.",
         ),
-        Key("max_cached_workflows", Whole(0), "Workflow states kept in memory; 0 replays on each task."),
-        Key("max_concurrent_workflow_tasks", Whole(1), "Slots for workflow tasks."),
-        Key("max_concurrent_activities", Whole(0), "Slots for activities; 0 never polls for any."),
-        Key("max_concurrent_local_activities", Whole(0), "Slots for local activities; 0 refuses them."),
-        Key("max_concurrent_workflow_task_polls", Whole(1), "Open polls for workflow tasks."),
-        Key("max_concurrent_activity_task_polls", Whole(0), "Open polls for activities."),
-        Key("max_activities_per_second", Number(above=0), "Most activities per second of this process."),
+        Key(
+            "max_cached_workflows",
+            Whole(0, most=SLOTS_MAX),
+            "Workflow states kept in memory; 0 replays on each task.",
+        ),
+        Key("max_concurrent_workflow_tasks", Whole(1, most=SLOTS_MAX), "Slots for workflow tasks."),
+        Key(
+            "max_concurrent_activities",
+            Whole(0, most=SLOTS_MAX),
+            "Slots for activities; 0 never polls for any.",
+        ),
+        Key(
+            "max_concurrent_local_activities",
+            Whole(0, most=SLOTS_MAX),
+            "Slots for local activities; 0 refuses them.",
+        ),
+        Key("max_concurrent_workflow_task_polls", Whole(1, most=POLLS_MAX), "Open polls for workflow tasks."),
+        Key("max_concurrent_activity_task_polls", Whole(0, most=POLLS_MAX), "Open polls for activities."),
+        Key(
+            "max_activities_per_second",
+            Number(above=0, most=RATE_MAX),
+            "Most activities per second of this process.",
+        ),
         Key(
             "sticky_queue_schedule_to_start_timeout",
             Duration(),

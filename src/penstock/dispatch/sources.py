@@ -173,7 +173,9 @@ def _root_of(document: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
     if len(present) > 1:
         tables = " and ".join(f"[{'.'.join(steps)}]" for steps in present)
         raise Unreadable(Problem("", f"has {tables}", "say which is meant with --root", origin=name))
-    return present[0] if present else None
+    if present:
+        return present[0]
+    return next((steps for steps in ROOTS if _below(document, steps) is not None), None)
 
 
 def _below(document: object, steps: tuple[str, ...]) -> object:

@@ -19,7 +19,13 @@ def nearest(word: str, names: Iterable[str]) -> list[str]:
 
 
 def _few_edits_away(word: str, known: list[str]) -> list[str]:
-    distances = [(edits(word, name.casefold()), name) for name in known]
+    distances = [
+        (distance, name)
+        for name in known
+        if (distance := edits(word, name.casefold(), most=_MOST)) is not None
+    ]
+    if not distances:
+        return []
     fewest, closest = min(distances)
     longest = max(len(word), len(closest))
     if fewest > max(1, min(_MOST, longest // 3)):
@@ -37,8 +43,13 @@ def _tokens(name: str) -> set[str]:
     return set(_BETWEEN_TOKENS.split(name)) - {""}
 
 
-def edits(one: str, other: str) -> int:
-    """How many letters to add, drop, change or swap with their neighbour turn one word into the other."""
+def edits(one: str, other: str, *, most: int) -> int | None:
+    """How many letters to add, drop, change or swap with their neighbour turn one word into the other.
+
+    None if these are more than `most`; that is found soon, so that many names can be looked through.
+    """
+    if abs(len(one) - len(other)) > most:
+        return None
     before: list[int] = []
     last = list(range(len(other) + 1))
     for row, letter in enumerate(one, start=1):
@@ -48,5 +59,7 @@ def edits(one: str, other: str) -> int:
             if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == wanted:
                 fewest = min(fewest, before[column - 2] + 1)
             line.append(fewest)
+        if min(line) > most and (row < 2 or min(last) > most):
+            return None
         before, last = last, line
-    return last[-1]
+    return last[-1] if last[-1] <= most else None

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
+from penstock.dispatch.bounds import POLLS_MAX, RATE_MAX, SLOTS_MAX
 from penstock.sdk.activities.processes import StartMethod
 from penstock.sdk.worker.claiming import Claiming
 
-SLOTS_MAX = 1_000_000
-RATE_MAX = 1_000_000
 BURST_SECONDS_MAX = 3_600
-_POLLS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +56,7 @@ class WorkerOptions:
 
 def _check(name: str, value: object) -> None:
     if name.endswith("_polls"):
-        _whole(name, value, 0, _POLLS_MAX)
+        _whole(name, value, 0, POLLS_MAX)
     elif name == "max_cached_workflows":
         _whole(name, value, 0, SLOTS_MAX)
     elif name.endswith("_per_second"):

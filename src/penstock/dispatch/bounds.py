@@ -1,0 +1,7 @@
+"""The most that a worker may be told, in a file as well as in code."""
+
+from __future__ import annotations
+
+SLOTS_MAX = 1_000_000
+POLLS_MAX = 1_000
+RATE_MAX = 1_000_000
