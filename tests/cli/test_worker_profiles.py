@@ -316,3 +316,9 @@ def test_what_is_odd_about_the_file_is_told_when_a_worker_begins(homeless: Run) 
 def test_a_file_may_be_checked_by_its_name_alone(homeless: Run) -> None:
     assert homeless("config", "check", "pipelines.toml").exit_code == 0
     assert homeless("config", "check", "pipelines.toml", "--strict").exit_code == 2
+
+
+def test_a_scope_that_is_nearly_one_of_the_known_is_told_beside_other_mistakes(at_home: Run) -> None:
+    told = refused(at_home, "--task-queue", "zzz", "--scope", "runner-lm")
+    assert "task queue 'zzz' is not declared" in told
+    assert "Did you mean: 'runner-llm'?" in told

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from penstock.dispatch.bounds import POLLS_MAX, RATE_MAX, SLOTS_MAX
+from penstock.dispatch.bounds import POLLS_MAX, RATE_LEAST, RATE_MAX, SLOTS_MAX
 from penstock.dispatch.kinds import Duration, Flag, Ignored, Kind, Names, Number, QueueName, Text, Whole
 
 
@@ -148,7 +148,7 @@ _QUEUE = Table(
         _perhaps("retry_policy_config", _OVERLAY, "What differs from the baseline's retry policy."),
         _perhaps(
             "max_task_queue_activities_per_second",
-            Number(above=0, most=RATE_MAX),
+            Number(above=0, least=RATE_LEAST, most=RATE_MAX),
             "Most activities per second that the queue hands out, to all its workers together.",
         ),
     )
@@ -181,7 +181,7 @@ _PROFILE = Table(
         Key("max_concurrent_activity_task_polls", Whole(0, most=POLLS_MAX), "Open polls for activities."),
         Key(
             "max_activities_per_second",
-            Number(above=0, most=RATE_MAX),
+            Number(above=0, least=RATE_LEAST, most=RATE_MAX),
             "Most activities per second of this process.",
         ),
         Key(
