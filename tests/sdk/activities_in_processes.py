@@ -168,3 +168,34 @@ def sleep_on(said: str) -> None:
         time.sleep(600)
     except CancelledError:
         time.sleep(600)
+
+
+@activity.defn(runs_in="process")
+def lose_stdout(how: str) -> str:
+    match how:
+        case "closed":
+            sys.stdout.close()
+        case "none":
+            sys.stdout = None
+        case "nobody reads":
+            reading, writing = os.pipe()
+            os.close(reading)
+            sys.stdout = os.fdopen(writing, "w")
+            print(how)
+    return how
+
+
+@activity.defn(runs_in="process")
+def fork(how: str) -> int:
+    """What is forked leaves the function in its own way; its exit code is told."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    activity.heartbeat("forked")
+    match how:
+        case "raises":
+            sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
+            raise ValueError("forked")
+        case "exits":
+            sys.exit(7)
+    return -1

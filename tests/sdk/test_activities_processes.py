@@ -94,6 +94,24 @@ async def test_sys_exit_is_a_failure_and_the_process_lives_on():
         assert value(await runner.run(a_task("own_pid"))) == before
 
 
+async def test_a_function_that_loses_its_stdout_has_its_result_all_the_same():
+    async with a_runner(these.lose_stdout, these.own_pid, process_slots=1) as runner:
+        before = value(await runner.run(a_task("own_pid")))
+        for how in ("closed", "none", "nobody reads"):
+            assert value(await runner.run(a_task("lose_stdout", how))) == how
+        assert value(await runner.run(a_task("own_pid"))) == before
+
+
+async def test_what_a_function_forks_never_answers_for_it_and_the_process_lives_on():
+    server = HearingServer()
+    async with a_runner(these.fork, these.own_pid, server=server, process_slots=1) as runner:
+        before = value(await runner.run(a_task("own_pid")))
+        for how, code in (("returns", 0), ("raises", 1), ("exits", 7)):
+            assert value(await runner.run(a_task("fork", how))) == code
+        assert value(await runner.run(a_task("own_pid"))) == before
+    assert not server.told
+
+
 async def test_a_process_that_is_killed_from_outside_hurts_nobody_else():
     server = HearingServer()
     async with a_runner(these.spin, server=server) as runner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
@@ -9,6 +10,7 @@ import queue
 import signal
 import sys
 import threading
+import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -47,6 +49,8 @@ class Preparation:
 class Answer:
     """How the function ended: a result, or a failure."""
 
+    number: int
+    """Of the job that it is about."""
     result: dict[str, str] | None
     failure: dict[str, Any] | None
     cancelled: bool
@@ -68,6 +72,7 @@ def main(connection: Connection, converter: DataConverter, level: int) -> None:
 class Child:
     def __init__(self, connection: Connection, converter: DataConverter) -> None:
         self._connection, self._converter = connection, converter
+        self._pid = os.getpid()
         self._sending = threading.RLock()
         self._jobs: queue.SimpleQueue[tuple[Job, ActivityContext] | Preparation | None] = queue.SimpleQueue()
         self._contexts: dict[int, ActivityContext] = {}
@@ -102,19 +107,25 @@ class Child:
             self.send("began", job.number)
             answer = self._answer(job, context)
             self._contexts.pop(job.number, None)
-            sys.stdout.flush()
-            sys.stderr.flush()
+            _flush()
             self.send("done", answer)
 
+    @property
+    def is_itself(self) -> bool:
+        """Whether this is the process that was started, and not one that a function has forked from it."""
+        return os.getpid() == self._pid
+
     def send(self, word: str, value: Any) -> None:
-        with self._sending:
-            self._connection.send((word, value))
+        """Tell the worker. What was forked from this process has nothing to tell it."""
+        if self.is_itself:
+            with self._sending:
+                self._connection.send((word, value))
 
     def _context(self, job: Job) -> ActivityContext:
         what = f'the heartbeat of activity "{job.info.activity_type}"'
 
         def heartbeat(details: tuple[Any, ...]) -> None:
-            self.send("beat", self._converter.encode_arguments(details, what))
+            self.send("beat", (job.number, self._converter.encode_arguments(details, what)))
 
         return ActivityContext(job.info, heartbeat, interruption=Interruption())
 
@@ -127,12 +138,29 @@ class Child:
         token = CURRENT.set(context)
         try:
             result = self._result(job, context)
-            return Answer(result, None, cancelled=False, cost=context.cost, memory_bytes=memory_bytes())
+            self._end_if_forked(None)
+            return Answer(job.number, result, None, False, context.cost, memory_bytes())
         except BaseException as error:
+            self._end_if_forked(error)
             failure = failure_told(error, self._converter)
-            return Answer(None, failure, is_cancelled_exception(error), context.cost, memory_bytes())
+            return Answer(
+                job.number, None, failure, is_cancelled_exception(error), context.cost, memory_bytes()
+            )
         finally:
             CURRENT.reset(token)
+
+    def _end_if_forked(self, error: BaseException | None) -> None:
+        """A process that the function has forked ends where the function ends: the answer is its parent's to give."""
+        if self.is_itself:
+            return
+        code = 0 if error is None else 1
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        elif error is not None:
+            with contextlib.suppress(Exception):
+                traceback.print_exception(error)
+        _flush()
+        os._exit(code & 0xFF)
 
     def _result(self, job: Job, context: ActivityContext) -> dict[str, str]:
         definition = self._definition(job.target)
@@ -161,6 +189,13 @@ class Child:
         return self._definitions[target]
 
 
+def _flush() -> None:
+    """What was printed is on its way before the answer; a function may have closed or replaced what it prints to."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
 def _prepare(asked: Preparation) -> None:
     """What cannot be imported is told by the first job that needs it."""
     for module in asked.modules:
@@ -179,6 +214,10 @@ class _Forwarding(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         context = CURRENT.get()
+        if not self._child.is_itself:
+            if logging.lastResort is not None:
+                logging.lastResort.handle(record)
+            return
         try:
             plain = _portable(record)
             if context is None:

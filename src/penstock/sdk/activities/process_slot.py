@@ -208,14 +208,21 @@ class ProcessSlot:
         except (EOFError, OSError):
             self._listening = False
             return
+        except Exception:
+            logging.getLogger(__name__).exception(
+                "A process for activities says what cannot be read: it is ended"
+            )
+            self._listening = False
+            self.kill()
+            return
         match word:
-            case "began" if self._asked is not None:
+            case "began" if self._asked is not None and self._asked.job.number == value:
                 self._asked.began = True
-            case "beat" if self._asked is not None:
-                self._asked.beat(value)
+            case "beat" if self._asked is not None and self._asked.job.number == value[0]:
+                self._asked.beat(value[1])
             case "log":
                 _log(value)
-            case "done":
+            case "done" if self._asked is not None and self._asked.job.number == value.number:
                 self._served += 1
                 self._ended(value)
                 if self._has_served_enough(value):
