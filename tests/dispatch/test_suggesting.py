@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.dispatch.suggesting import edits, nearest
 
@@ -55,3 +57,10 @@ def test_a_swap_of_neighbours_is_one_slip() -> None:
 
 def test_nothing_known_is_nothing_to_suggest() -> None:
     assert nearest("gpu", []) == []
+
+
+@given(st.text("ab-", max_size=7), st.text("ab-", max_size=7))
+def test_what_words_have_in_common_does_not_change_how_far_apart_they_are(one: str, other: str) -> None:
+    apart = edits(one, other, most=9)
+    assert apart == edits(f"ba{one}ab", f"ba{other}ab", most=9)
+    assert edits(one, other, most=2) == (apart if apart is not None and apart <= 2 else None)

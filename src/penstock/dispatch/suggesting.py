@@ -50,6 +50,7 @@ def edits(one: str, other: str, *, most: int) -> int | None:
     """
     if abs(len(one) - len(other)) > most:
         return None
+    one, other = _without_what_is_alike(one, other)
     before: list[int] = []
     last = list(range(len(other) + 1))
     for row, letter in enumerate(one, start=1):
@@ -59,7 +60,17 @@ def edits(one: str, other: str, *, most: int) -> int | None:
             if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == wanted:
                 fewest = min(fewest, before[column - 2] + 1)
             line.append(fewest)
-        if min(line) > most and (row < 2 or min(last) > most):
+        if min(line) > most and min(last) > most:
             return None
         before, last = last, line
     return last[-1] if last[-1] <= most else None
+
+
+def _without_what_is_alike(one: str, other: str) -> tuple[str, str]:
+    """Both words without their common beginning and their common end."""
+    shorter = min(len(one), len(other))
+    begin = next((at for at in range(shorter) if one[at] != other[at]), shorter)
+    one, other = one[begin:], other[begin:]
+    shorter -= begin
+    end = next((at for at in range(shorter) if one[-1 - at] != other[-1 - at]), shorter)
+    return one[: len(one) - end], other[: len(other) - end]
