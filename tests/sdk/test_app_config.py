@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,13 @@ def test_every_configuration_of_the_seed_is_taken(said: dict[str, Any]) -> None:
         ({"cluster_wide_cap": 0}, "bad_cap", "not 0"),
         ({"cluster_wide_cap": -1}, "bad_cap", "not -1"),
         ({"cluster_wide_cap": True}, "bad_cap", "not True"),
-        ({"prefetch_buffer": -1}, "bad_prefetch", "prefetch_buffer is 0 or more, not -1"),
+        ({"cluster_wide_cap": 10**30}, "bad_cap", "cluster_wide_cap is 1 to 2147483647, not 1000"),
+        ({"prefetch_buffer": -1}, "bad_prefetch", "prefetch_buffer is 0 to 1000000, not -1"),
+        (
+            {"prefetch_buffer": 2 * 10**9, "claim_lease_ms": 5000},
+            "bad_prefetch",
+            "0 to 1000000, not 2000000000",
+        ),
         ({"prefetch_buffer": 4}, "bad_lease", "such as claim_lease_ms=5000"),
         ({"prefetch_buffer": 0, "claim_lease_ms": 5000}, "bad_lease", "nothing is claimed ahead"),
         ({"prefetch_buffer": 4, "claim_lease_ms": 0}, "bad_lease", "claim_lease_ms is 100 to 600000, not 0"),
@@ -69,6 +76,19 @@ def test_every_configuration_of_the_seed_is_taken(said: dict[str, Any]) -> None:
             "bad_queue_mode",
             "'low' 2 times",
         ),
+        (
+            {"queue_mode": QueueMode.CUSTOM, "custom_queues": 5},
+            "bad_queue_mode",
+            "a list of CustomQueueConfig",
+        ),
+        (
+            {"queue_mode": QueueMode.CUSTOM, "custom_queues": LOW},
+            "bad_queue_mode",
+            "a list of CustomQueueConfig",
+        ),
+        ({"queue_mode": QueueMode.CUSTOM, "custom_queues": "low"}, "bad_queue_mode", "not 'low'"),
+        ({"queue_mode": QueueMode.CUSTOM, "custom_queues": {"a": LOW}}, "bad_queue_mode", "not {'a': "),
+        ({"queue_mode": QueueMode.CUSTOM, "custom_queues": ["low"]}, "bad_queue_mode", "not 'low'"),
         ({"queue_mode": "priority"}, "bad_queue_mode", "QueueMode.DEFAULT or QueueMode.CUSTOM"),
         ({"cluster_cap": 5}, "unknown_keyword", "did you mean 'cluster_wide_cap'?"),
         ({"broker": "postgresql://db"}, "bad_value", "broker is PostgresConfig(database_url=…)"),
@@ -110,7 +130,10 @@ def test_several_mistakes_are_told_together() -> None:
         ({"priority": 101}, "priority is 1 to 100, not 101"),
         ({"priority": 1.5}, "priority is a whole number, not 1.5"),
         ({"max_concurrency": -1}, "max_concurrency is 0 or more, not -1"),
+        ({"max_concurrency": 2**31}, "max_concurrency is 0 to 2147483647, not 2147483648"),
         ({"name": ""}, "A queue has a name"),
+        ({"name": "."}, "not '.'"),
+        ({"name": ".."}, "not '..'"),
         ({"name": "q" * 200}, "1 to 64 letters"),
         ({"name": "a\nb"}, "not 'a\\nb'"),
         ({"concurrency": 5}, "did you mean 'max_concurrency'?"),
@@ -135,6 +158,16 @@ def test_queues_are_served_by_priority_and_then_as_they_are_written() -> None:
     also = CustomQueueConfig(name="also_first", priority=1)
     made = AppConfig(queue_mode=QueueMode.CUSTOM, custom_queues=[LOW, API, also])
     assert [each.name for each in made.queues] == ["api_calls", "also_first", "low"]
+
+
+def test_queues_may_come_from_anything_with_an_order_and_do_not_change_afterwards() -> None:
+    written = [LOW, API]
+    made = AppConfig(queue_mode=QueueMode.CUSTOM, custom_queues=written)
+    written.append(LOW)
+    one_by_one: Any = (each for each in (LOW, API))
+    assert AppConfig(queue_mode=QueueMode.CUSTOM, custom_queues=one_by_one) == made
+    assert made.custom_queues == (LOW, API)
+    assert hash(made) == hash(replace(made))
 
 
 @pytest.mark.parametrize(("said", "most"), [({}, 8), ({"prefetch_buffer": 4, "claim_lease_ms": 5000}, 12)])
@@ -202,6 +235,8 @@ def test_what_the_configuration_says_is_not_said_again_beside_it() -> None:
         Penstock("shop", config=AppConfig(), queue="mail")
     with pytest.raises(TypeError, match="config is an AppConfig"):
         Penstock("shop", config={"queue_mode": "default"})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"is text, .* not AppConfig: write config=AppConfig"):
+        Penstock(AppConfig())  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="takes keywords only"):
         AppConfig(QueueMode.DEFAULT)  # type: ignore[call-arg]
 

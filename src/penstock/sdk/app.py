@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from penstock.core.models.app import AppConfig
+from penstock.core.models.checking import is_a
 from penstock.sdk.activities.definition import ActivityDefinition, Mark, RunsIn, checked_tags
 from penstock.sdk.activities.routing import RoutingKey
 from penstock.sdk.client import Client
@@ -79,6 +80,11 @@ class Penstock:
         ssl: tls.SSLContext | bool = True,
         insecure: bool | None = None,
     ) -> None:
+        if not is_a(name, str):
+            hint = ": write config=AppConfig(…)" if isinstance(name, AppConfig) else ""
+            raise TypeError(
+                f"The name of an app is text, such as Penstock('shop'), not {type(name).__name__}{hint}"
+            )
         if not name or not name.isprintable():
             raise ValueError(f"An app has a name, such as Penstock('shop'), not {name!r}")
         for what, given in (("queues", queues), ("include", include)):

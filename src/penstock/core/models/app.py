@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from penstock.core.models.broker import PostgresConfig
-from penstock.core.models.checking import Checked, Problems, is_a, problem, whole
+from penstock.core.models.checking import NUMBER_MAX, Checked, Problems, is_a, problem, whole
 from penstock.core.models.queues import CustomQueueConfig, QueueMode
 from penstock.core.models.recovery import RecoveryConfig
 
@@ -15,6 +15,7 @@ DEFAULT_QUEUE = "default"
 LEASE_LEAST_MS, LEASE_MOST_MS = 100, 600_000
 """What a server takes for the lease of a claim."""
 RENEW_AGE_MS = 180_000
+PREFETCH_MOST = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,11 @@ class AppConfig(Checked):
     max_claim_renew_age_ms: int | None = None
     """What was claimed ahead so long ago and did not start is handed back; None: after three minutes."""
     recovery: RecoveryConfig | None = None
+
+    def __post_init__(self) -> None:
+        if _is_listing(self.custom_queues):
+            object.__setattr__(self, "custom_queues", tuple(self.custom_queues or ()))
+        super().__post_init__()
 
     def problems(self) -> Problems:
         yield from self._of_types()
@@ -88,6 +94,10 @@ class AppConfig(Checked):
                     "Leave them out, or say queue_mode=QueueMode.CUSTOM",
                 )
             return
+        if self.custom_queues is not None and not isinstance(self.custom_queues, tuple):
+            told = f"custom_queues is a list of CustomQueueConfig(…), not {self.custom_queues!r}"
+            yield problem("bad_queue_mode", "custom_queues", told)
+            return
         if not self.custom_queues:
             yield problem(
                 "bad_queue_mode",
@@ -123,6 +133,8 @@ class AppConfig(Checked):
                 "cluster_wide_cap",
                 f"cluster_wide_cap is 1 or more, or None for no cap; not {cap!r}",
             )
+        elif cap is not None:
+            yield from whole("bad_cap", "cluster_wide_cap", cap, 1, NUMBER_MAX)
         if cap is not None and is_a(self.prefetch_buffer, int) and self.prefetch_buffer > 0:
             yield problem(
                 "bad_cap",
@@ -133,7 +145,7 @@ class AppConfig(Checked):
 
     def _of_claims(self) -> Problems:
         ahead, lease = self.prefetch_buffer, self.claim_lease_ms
-        unfit = list(whole("bad_prefetch", "prefetch_buffer", ahead, 0))
+        unfit = list(whole("bad_prefetch", "prefetch_buffer", ahead, 0, PREFETCH_MOST))
         yield from unfit
         if lease is not None:
             yield from whole("bad_lease", "claim_lease_ms", lease, LEASE_LEAST_MS, LEASE_MOST_MS)
@@ -165,3 +177,8 @@ class AppConfig(Checked):
                 "max_claim_renew_age_ms",
                 f"max_claim_renew_age_ms is at least claim_lease_ms ({lease}), not {age}",
             )
+
+
+def _is_listing(value: object) -> bool:
+    """Whether it has an order and can be gone through; what is kept of it is a tuple, which nobody changes later."""
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | Set)

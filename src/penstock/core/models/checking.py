@@ -56,7 +56,7 @@ def whole(kind: str, field: str, value: object, least: int, most: int = NUMBER_M
     if not isinstance(value, int) or not is_a(value, int):
         yield problem(kind, field, f"{field} is a whole number, not {value!r}")
     elif not least <= value <= most:
-        wanted = f"{least} or more" if most == NUMBER_MAX else f"{least} to {most}"
+        wanted = f"{least} or more" if most == NUMBER_MAX and value < least else f"{least} to {most}"
         yield problem(kind, field, f"{field} is {wanted}, not {value}")
 
 

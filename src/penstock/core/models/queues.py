@@ -32,7 +32,7 @@ class CustomQueueConfig(Checked):
     def problems(self) -> Problems:
         if not is_a(self.name, str) or not self.name:
             yield problem("bad_queue", "name", f"A queue has a name, not {self.name!r}")
-        elif len(self.name) > NAME_MAX or not _NAME.fullmatch(self.name):
+        elif len(self.name) > NAME_MAX or not _NAME.fullmatch(self.name) or self.name in (".", ".."):
             yield problem(
                 "bad_queue",
                 "name",

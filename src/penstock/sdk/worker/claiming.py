@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.core.models.app import LEASE_LEAST_MS, LEASE_MOST_MS, RENEW_AGE_MS
-
-_MOST = 1_000_000
+from penstock.core.models.app import LEASE_LEAST_MS, LEASE_MOST_MS, PREFETCH_MOST, RENEW_AGE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +24,7 @@ class Claiming:
 
     def __post_init__(self) -> None:
         for name in ("batch_max", "most", "prefetch"):
-            _whole(name, getattr(self, name), 0, _MOST)
+            _whole(name, getattr(self, name), 0, PREFETCH_MOST)
         _whole("renew_age_ms", self.renew_age_ms, 1, 2**31)
         if self.lease_ms is not None:
             _whole("lease_ms", self.lease_ms, LEASE_LEAST_MS, LEASE_MOST_MS)
