@@ -116,6 +116,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for name, text in files.items():
         (folder / "shop" / f"{name}.py").write_text(textwrap.dedent(text))
+    (folder / "parcel").mkdir()
+    (folder / "parcel" / "__init__.py").write_text(textwrap.dedent(OWN_URL))
     return folder
 
 
@@ -264,6 +266,13 @@ def test_there_are_many_ways_to_name_an_app(at_home: Run, form: tuple[str, ...])
     assert json.loads(said.stdout)["app"] == "shop", said.output
 
 
+@pytest.mark.parametrize("named", ["parcel", "parcel:app", "parcel/__init__.py"])
+def test_a_package_that_holds_an_app_may_be_named_by_itself(at_home: Run, named: str) -> None:
+    said = at_home("worker", named, "--check", "--json")
+    assert json.loads(said.stdout)["app"] == "lost", said.output
+    assert "parcel.__init__" not in sys.modules
+
+
 def test_tasks_in_processes_and_workflows_run_there_too(
     place: Path, environment: dict[str, str], sender: Penstock
 ) -> None:
@@ -346,6 +355,8 @@ def test_being_told_again_ends_it_at_once(
         (["shop.instance:app", "--processes=0"], "0 is not in the range"),
         (["shop.instance:app", "--processes=x"], "'x' is not a valid integer range"),
         (["shop.instance:app", "--max-claim-batch=-1"], "-1 is not in the range"),
+        (["shop.instance:app", "--shutdown-timeout=nan"], "nan is not a number of seconds"),
+        (["shop.instance:app", "--shutdown-timeout=inf"], "inf is not in the range"),
         (["shop.instance:app", "--loglevel=LOUD"], "'LOUD' is not one of"),
         (["shop.instance:app", "--processes=2", "--concurrency=3"], "cannot both be meant"),
         (["shop.instance:app", "--queues", "slow,"], "the name of a queue is empty"),

@@ -20,6 +20,8 @@ from penstock import (
     QueueMode,
     RecoveryConfig,
 )
+from penstock.core.models.queues import CAP_MOST
+from penstock.core.policies import RUNNING_LIMIT_MAX
 
 BROKER = PostgresConfig(database_url="postgresql+psycopg://user:secret@db/tasks")
 LOW = CustomQueueConfig(name="low", priority=100, max_concurrency=2)
@@ -58,7 +60,7 @@ def test_every_configuration_of_the_seed_is_taken(said: dict[str, Any]) -> None:
         ({"cluster_wide_cap": 0}, "bad_cap", "not 0"),
         ({"cluster_wide_cap": -1}, "bad_cap", "not -1"),
         ({"cluster_wide_cap": True}, "bad_cap", "not True"),
-        ({"cluster_wide_cap": 10**30}, "bad_cap", "cluster_wide_cap is 1 to 2147483647, not 1000"),
+        ({"cluster_wide_cap": 10**30}, "bad_cap", "cluster_wide_cap is 1 to 1000000, not 1000"),
         ({"prefetch_buffer": -1}, "bad_prefetch", "prefetch_buffer is 0 to 1000000, not -1"),
         (
             {"prefetch_buffer": 2 * 10**9, "claim_lease_ms": 5000},
@@ -92,6 +94,11 @@ def test_every_configuration_of_the_seed_is_taken(said: dict[str, Any]) -> None:
         ({"queue_mode": "priority"}, "bad_queue_mode", "QueueMode.DEFAULT or QueueMode.CUSTOM"),
         ({"cluster_cap": 5}, "unknown_keyword", "did you mean 'cluster_wide_cap'?"),
         ({"broker": "postgresql://db"}, "bad_value", "broker is PostgresConfig(database_url=…)"),
+        (
+            {"prefetch_buffer": 1, "claim_lease_ms": 500, "max_claim_renew_age_ms": 2**31},
+            "bad_lease",
+            "max_claim_renew_age_ms is 1 to 2147483647, not 2147483648",
+        ),
         (
             {"prefetch_buffer": 1, "claim_lease_ms": 500, "max_claim_renew_age_ms": 100},
             "bad_lease",
@@ -129,8 +136,8 @@ def test_several_mistakes_are_told_together() -> None:
         ({"priority": 0}, "priority is 1 to 100, not 0"),
         ({"priority": 101}, "priority is 1 to 100, not 101"),
         ({"priority": 1.5}, "priority is a whole number, not 1.5"),
-        ({"max_concurrency": -1}, "max_concurrency is 0 or more, not -1"),
-        ({"max_concurrency": 2**31}, "max_concurrency is 0 to 2147483647, not 2147483648"),
+        ({"max_concurrency": -1}, "max_concurrency is 0 to 1000000, not -1"),
+        ({"max_concurrency": 2**31}, "max_concurrency is 0 to 1000000, not 2147483648"),
         ({"name": ""}, "A queue has a name"),
         ({"name": "."}, "not '.'"),
         ({"name": ".."}, "not '..'"),
@@ -143,6 +150,11 @@ def test_a_queue_that_cannot_be_is_refused(said: dict[str, Any], told: str) -> N
     with pytest.raises(ConfigurationError, match=r".") as caught:
         CustomQueueConfig(**{"name": "mail"} | said)
     assert told in str(caught.value)
+
+
+def test_a_cap_goes_as_far_as_the_server_takes_it() -> None:
+    assert CAP_MOST == RUNNING_LIMIT_MAX
+    assert AppConfig(cluster_wide_cap=CAP_MOST).cluster_wide_cap == CAP_MOST
 
 
 def test_a_queue_says_little_and_means_the_seeds_defaults() -> None:

@@ -84,7 +84,8 @@ def module_of_file(text: str) -> str:
         raise NotFound(f"{shown(text)!r} cannot be imported: {inside.stem!r} is no name in Python.")
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
-    return ".".join(inside.with_suffix("").parts)
+    parts = inside.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
 def _is_dotted(file: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -42,7 +43,19 @@ class WorkerNoun(Noun):
 def _begins_a_run(word: str, ctx: click.Context) -> bool:
     if word.startswith("-"):
         return word not in ctx.help_option_names
-    return any(each in word for each in ":./") or Path(f"{word}.py").is_file()
+    if any(each in word for each in ":./"):
+        return True
+    return Path(f"{word}.py").is_file() or Path(word, "__init__.py").is_file()
+
+
+class _Seconds(click.FloatRange):
+    """A number between bounds. What is no number is within none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value} is not a number of seconds.", param, ctx)
+        return found
 
 
 @verb("run", example="penstock worker run myapp.instance:app --processes 8")
@@ -109,7 +122,7 @@ def _begins_a_run(word: str, ctx: click.Context) -> bool:
     "--shutdown-timeout",
     "--graceful-shutdown-timeout",
     "grace",
-    type=click.FloatRange(0, 86_400),
+    type=_Seconds(0, 86_400),
     metavar="SECONDS",
     help=f"How long what runs may go on after Ctrl-C or SIGTERM ({GRACE_SECONDS:g}, or what the profile says).",
 )

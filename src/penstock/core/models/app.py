@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from penstock.core.models.broker import PostgresConfig
-from penstock.core.models.checking import NUMBER_MAX, Checked, Problems, is_a, problem, whole
-from penstock.core.models.queues import CustomQueueConfig, QueueMode
+from penstock.core.models.checking import Checked, Problems, is_a, problem, whole
+from penstock.core.models.queues import CAP_MOST, CustomQueueConfig, QueueMode
 from penstock.core.models.recovery import RecoveryConfig
 
 DEFAULT_QUEUE = "default"
@@ -134,7 +134,7 @@ class AppConfig(Checked):
                 f"cluster_wide_cap is 1 or more, or None for no cap; not {cap!r}",
             )
         elif cap is not None:
-            yield from whole("bad_cap", "cluster_wide_cap", cap, 1, NUMBER_MAX)
+            yield from whole("bad_cap", "cluster_wide_cap", cap, 1, CAP_MOST)
         if cap is not None and is_a(self.prefetch_buffer, int) and self.prefetch_buffer > 0:
             yield problem(
                 "bad_cap",

@@ -10,6 +10,8 @@ from penstock.core.models.checking import Checked, Problems, is_a, problem, whol
 
 PRIORITY_MOST = 100
 NAME_MAX = 64
+CAP_MOST = 1_000_000
+"""What a server takes for a cap."""
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
@@ -41,4 +43,4 @@ class CustomQueueConfig(Checked):
         whose = f"queue {self.name!r}: "
         yield from whole("bad_queue", f"{whose}priority", self.priority, 1, PRIORITY_MOST)
         if self.max_concurrency is not None:
-            yield from whole("bad_cap", f"{whose}max_concurrency", self.max_concurrency, 0)
+            yield from whole("bad_cap", f"{whose}max_concurrency", self.max_concurrency, 0, CAP_MOST)
