@@ -16,6 +16,12 @@ from penstock.sdk.failures import ActivityFailureError
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.worker import Worker
 from penstock.sdk.worker.claiming import Claiming
+from penstock.sdk.worker.held import Held
+from penstock.sdk.worker.metrics import Unheard
+from penstock.sdk.worker.polling import Surroundings
+from penstock.sdk.worker.rounds import Line, Rounds
+from penstock.sdk.worker.slots import Slots
+from penstock.sdk.worker.trouble import Trouble
 from tests.acceptance.cluster import Cluster
 from tests.sdk.serving import connected, new_namespace, serving
 from tests.support.sdk import Watched
@@ -118,6 +124,15 @@ def served(client: Client, gates: Gates, *queues: str, places: int, **options: A
 
 def soft(prefetch: int, lease_ms: int = 5000, **more: int) -> Claiming:
     return Claiming(prefetch=prefetch, lease_ms=lease_ms, **more)
+
+
+async def cap(client: Client, queue: str, most: int) -> None:
+    await client.transport.control(
+        "PATCH",
+        f"/task-queues/{queue}/limits",
+        {"max_active_leases_per_queue": most, "task_queue_type": "activity"},
+        idempotent=True,
+    )
 
 
 async def test_a_small_batch_fills_all_places_without_any_news(client: Client) -> None:
@@ -269,12 +284,7 @@ async def test_a_busy_worker_that_moves_keeps_what_it_claimed_by_renewing_it(cli
 
 async def test_no_more_run_than_the_cap_says_also_with_what_was_claimed_ahead(client: Client) -> None:
     """Scenario 5: two workers with room for eight, and a cap of three."""
-    await client.transport.control(
-        "PATCH",
-        f"/task-queues/{QUEUE}/limits",
-        {"max_active_leases_per_queue": 3, "task_queue_type": "activity"},
-        idempotent=True,
-    )
+    await cap(client, QUEUE, 3)
     gates = Gates()
     handles = await send(client, 10)
     async with (
@@ -286,6 +296,109 @@ async def test_no_more_run_than_the_cap_says_also_with_what_was_claimed_ahead(cl
         for each in handles:
             await each.result()
     assert gates.peak == 3
+
+
+@pytest.mark.parametrize("claiming", [soft(4, 600_000), soft(1, 600_000), soft(4, 600_000, most=1)])
+async def test_queues_at_their_caps_leave_room_for_those_that_are_not(
+    client: Client, claiming: Claiming
+) -> None:
+    gates = Gates()
+    for queue in ("first", "second"):
+        await cap(client, queue, 1)
+        await send(client, 6, queue)
+    async with served(client, gates, "first", "second", "last", places=4, claiming=claiming):
+        await gates.until(lambda: len(gates.running) == 2)
+        await send(client, 4, "last")
+        await gates.until(lambda: sum(name.startswith("last") for name in gates.running) == 2)
+        gates.open()
+        await gates.until(lambda: len(gates.ran) == 16)
+    assert gates.peak == 4
+    assert len(set(gates.ran)) == 16
+
+
+async def test_a_queue_whose_cap_is_raised_fills_all_places_again(client: Client) -> None:
+    gates = Gates()
+    await cap(client, "first", 1)
+    await send(client, 8, "first")
+    async with served(client, gates, "first", "last", places=6, claiming=soft(2, 600_000)):
+        await gates.until(lambda: len(gates.running) == 1)
+        await send(client, 1, "last")
+        await gates.until(lambda: len(gates.running) == 2)
+        await cap(client, "first", 100)
+        await gates.until(lambda: len(gates.running) == 6)
+        gates.open()
+        await gates.until(lambda: len(gates.ran) == 9)
+
+
+def test_of_a_queue_that_is_refused_one_claim_waits_until_its_tasks_start_at_once_again() -> None:
+    held = Held(total=8, spare=1)
+    assert held.room("a", rests=False) == 8
+    held.refused("a")
+    held.entered("a")
+    assert (held.keeps("a"), held.room("a", rests=True)) == (1, 0)
+    held.refused("b")
+    assert (held.keeps("b"), held.room("b", rests=True), held.room("b", rests=False)) == (0, 0, 1)
+    held.left("a")
+    assert held.news.is_set()
+    rooms = []
+    for _ in range(4):
+        rooms.append(held.room("a", rests=False))
+        held.news.clear()
+        held.started_at_once("a")
+        assert held.news.is_set() or rooms[-1] == 8
+    assert rooms == [1, 2, 4, 8]
+
+
+def test_one_queue_for_itself_may_have_everything_whatever_is_refused() -> None:
+    held = Held(total=8, spare=None)
+    held.refused("a")
+    held.entered("a")
+    assert (held.keeps("a"), held.room("a", rests=True)) == (8, 8)
+
+
+class Asked:
+    """Two queues of a round: one that is empty, and one that may have no room."""
+
+    def __init__(self) -> None:
+        self.free, self.started = 0, asyncio.Event()
+        self.asked: list[str] = []
+        self.waits = asyncio.Event()
+        around = Surroundings(self._nothing, Trouble("A test"), Unheard())
+        self.lines = [
+            Line("left out", self.ask_for("left out"), self.start, self._nothing, around, lambda: self.free),
+            Line("empty", self.ask_for("empty"), self.start, self._nothing, around),
+        ]
+
+    async def _nothing(self, *_: Any) -> None:
+        pass
+
+    def start(self, task: Any) -> None:
+        self.free = 0
+        self.started.set()
+
+    def ask_for(self, queue: str) -> Any:
+        async def ask(tasks_max: int, poll_id: str, *, waits: bool) -> list[Any]:
+            self.asked.append(f"{queue}{' and waits' * waits}")
+            if waits:
+                self.waits.set()
+                await asyncio.Event().wait()
+            return [{}] * (queue == "left out")
+
+        return ask
+
+
+async def test_a_queue_without_room_is_asked_as_soon_as_there_is_some_and_not_before() -> None:
+    asked, news = Asked(), asyncio.Event()
+    running = asyncio.ensure_future(Rounds(asked.lines, Slots(2), news=news).run())
+    async with asyncio.timeout(30):
+        await asked.waits.wait()
+        assert asked.asked == ["empty", "empty and waits"]
+        asked.free = 1
+        news.set()
+        await asked.started.wait()
+    running.cancel()
+    assert asked.asked[2] == "left out"
+    assert "left out and waits" not in asked.asked
 
 
 async def test_what_expired_while_it_was_claimed_is_not_run(client: Client) -> None:

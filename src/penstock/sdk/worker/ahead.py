@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.worker.held import Held
 from penstock.sdk.worker.leases import renewing
 from penstock.sdk.worker.slots import Slots
 from penstock.sdk.worker.trouble import asked_s, is_lost, is_passing, log
@@ -45,17 +46,24 @@ class _Waiting:
     since: float
     turn: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """True: a place is there for it. False: it is to be handed back."""
+    refused: bool = False
+    """Whether it was kept from starting before."""
 
 
 class Ahead:
     """Places for tasks that run, and the claims that wait for one.
 
     A claim is renewed while this worker moves. Once nothing has started for as long as a claim lasts, what waits is
-    handed back for others, and nothing is claimed until a place is free again.
+    handed back for others, and nothing is claimed until a place is free again. What a queue at its cap has too many
+    waiting is handed back at once if there are other queues, which could use the places for claims.
     """
 
-    def __init__(self, places: int, claims: Slots, *, lease_s: float, age_s: float) -> None:
+    def __init__(
+        self, places: int, claims: Slots, *, lease_s: float, age_s: float, spare: int | None = None
+    ) -> None:
+        """`spare` is how many claims may wait for queues at their caps; None: it is one queue."""
         self._free = places
+        self._held = Held(claims.total, spare)
         self._claims, self._lease_s, self._age_s = claims, lease_s, age_s
         self._waiting: list[_Waiting] = []
         self._rests: dict[str, float] = {}
@@ -72,8 +80,22 @@ class Ahead:
     def waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def news(self) -> asyncio.Event:
+        """Set when a queue may be asked again that had no room."""
+        return self._held.news
+
+    def room(self, queue: str) -> int:
+        """How many more tasks of a queue may be claimed."""
+        rests = self._rests.get(queue, 0.0) > asyncio.get_running_loop().time()
+        return self._held.room(queue, rests=rests)
+
+    def expect(self, queue: str) -> None:
+        """A task of this queue is about to be taken."""
+        self._held.entered(queue)
+
     async def take(self, task: Json, with_: Dealings) -> Claimed:
-        """Wait for a place and start the task; a started one has its place until `leave`."""
+        """Wait for a place and start the task, which was expected; a started one has its place until `leave`."""
         waiting = self._enter(with_)
         try:
             async with renewing(task, lambda: with_.renew(task)) as keeper:
@@ -81,12 +103,17 @@ class Ahead:
         finally:
             self._forget(waiting)
             self._claims.give_back()
+            self._held.left(with_.queue)
         return how
 
-    def leave(self) -> None:
-        """A task has ended."""
+    def leave(self, queue: str) -> None:
+        """A task has ended, and with it perhaps what kept others of its queue from starting."""
         self._free += 1
         self._moved()
+        if self._held.is_counting:
+            self._rests.pop(queue, None)
+            self._pauses.pop(queue, None)
+            self._held.look_again(queue)
         self._next()
 
     def close(self) -> None:
@@ -105,13 +132,15 @@ class Ahead:
                 return Claimed.LOST
             if not waiting.turn.result():
                 return Claimed.HAND_BACK
-            how = await self._try(task, with_)
+            how = await self._try(task, waiting, with_)
             if how is not None:
                 return how
             waiting.turn = asyncio.get_running_loop().create_future()
             self._wait(waiting)
+            if waiting.refused:
+                self._thin(waiting.queue)
 
-    async def _try(self, task: Json, with_: Dealings) -> Claimed | None:
+    async def _try(self, task: Json, waiting: _Waiting, with_: Dealings) -> Claimed | None:
         """Ask for the permit, in a place that was given. None: not now."""
         how: Claimed | None = None
         try:
@@ -120,7 +149,10 @@ class Ahead:
                 task["lease_expires_at"] = answer.get("lease_expires_at")
                 how = Claimed.HAND_BACK if self._closing else Claimed.STARTED
             else:
+                waiting.refused = True
+                self._held.refused(with_.queue)
                 self._rest(with_.queue, answer.get("retry_after_seconds"))
+                self._thin(with_.queue)
         except (ServerRefused, Unreachable) as error:
             if is_passing(error):
                 self._rest(with_.queue, asked_s(error) or None)
@@ -134,6 +166,8 @@ class Ahead:
         if how is Claimed.STARTED:
             self._pauses.pop(with_.queue, None)
             self._moved()
+            if not waiting.refused:
+                self._held.started_at_once(with_.queue)
         else:
             self._next()
         return how
@@ -165,6 +199,12 @@ class Ahead:
         if not waiting.turn.done():
             waiting.turn.set_result(False)
 
+    def _thin(self, queue: str) -> None:
+        """Of a queue that is refused, keep the oldest that may wait here."""
+        theirs = sorted((each for each in self._waiting if each.queue == queue), key=lambda each: each.order)
+        for each in theirs[self._held.keeps(queue) :]:
+            self._turn_away(each)
+
     def _next(self) -> None:
         """Give free places to those whose turn it is."""
         if self._free:
@@ -186,7 +226,11 @@ class Ahead:
         pause_s = grown if hint_s is None else min(HINT_MOST_S, max(REST_FIRST_S, hint_s))
         loop = asyncio.get_running_loop()
         self._rests[queue] = loop.time() + pause_s
-        loop.call_later(pause_s + 0.001, self._next)
+        loop.call_later(pause_s + 0.001, self._rested, queue)
+
+    def _rested(self, queue: str) -> None:
+        self._held.look_again(queue)
+        self._next()
 
     # Whether it moves
 

@@ -34,6 +34,7 @@ class Room:
                 self._claims,
                 lease_s=claiming.lease_ms / 1000,
                 age_s=claiming.renew_age_ms / 1000,
+                spare=min(claiming.prefetch, self._claims.total - 1) if queues > 1 else None,
             )
         self.goes_round = queues > 1 or not claiming.is_plain
         """Whether its queues are asked in turn, for the same places."""
@@ -84,4 +85,5 @@ class Room:
             batch_max=self._batch,
             claims=self._claims,
             pace=Pace(self._options.max_activities_per_second),
+            news=None if self.ahead is None else self.ahead.news,
         )

@@ -21,6 +21,12 @@ from penstock.sdk.worker.trouble import asked_s, is_fatal, is_passing
 Json = dict[str, Any]
 KIND = "activity"
 TASKS_MAX = 100
+
+
+def _unbounded() -> int:
+    return TASKS_MAX
+
+
 REST_SECONDS = 0.1
 
 
@@ -39,6 +45,8 @@ class Line:
     start: Callable[[Json], None]
     hand_back: Callable[[Json], Awaitable[object]]
     around: Surroundings
+    room: Callable[[], int] = _unbounded
+    """How many more of its tasks this worker may hold; 0: it is left out."""
     rests_until: float = 0.0
     """It has nothing for this worker before then."""
 
@@ -58,7 +66,10 @@ class Rounds:
         batch_max: int = 0,
         claims: Slots | None = None,
         pace: Pace | None = None,
+        news: asyncio.Event | None = None,
     ) -> None:
+        """`news` is set when a queue that was left out has room again."""
+        self._news = news or asyncio.Event()
         self._lines, self._slots, self._claims = lines, slots, claims
         self._batch = min(TASKS_MAX, batch_max or TASKS_MAX)
         self._pace = pace or Pace(None)
@@ -90,6 +101,7 @@ class Rounds:
             places = fitting
         tokens = await self._tokens(places)
         self._started = 0
+        self._news.clear()
         try:
             if len(self._lines) > 1:
                 await self._pass(tokens)
@@ -124,7 +136,8 @@ class Rounds:
             left = places - self._started
             if not left:
                 break
-            for task in await self._asked(line, min(self._batch, left), waits=False):
+            most = min(self._batch, left, line.room())
+            for task in await self._asked(line, most, waits=False) if most else ():
                 self._start(line, task)
 
     async def _patiently(self, places: int) -> None:
@@ -132,7 +145,7 @@ class Rounds:
         loop = asyncio.get_running_loop()
         began = loop.time()
         await self._wait(places)
-        if not self._started and loop.time() - began < REST_SECONDS:
+        if not self._started and not self._news.is_set() and loop.time() - began < REST_SECONDS:
             await asyncio.sleep(REST_SECONDS)
 
     async def _wait(self, places: int) -> None:
@@ -142,20 +155,15 @@ class Rounds:
         asking = {
             asyncio.ensure_future(self._asked(line, most, waits=True)): line
             for line in self._lines
-            if not several or line.rests_until <= asyncio.get_running_loop().time()
+            if not several or (line.rests_until <= asyncio.get_running_loop().time() and line.room())
         }
-        if not asking:
-            await asyncio.sleep(DRAINING_PAUSE_S)
-            return
+        news = asyncio.ensure_future(self._news.wait())
         try:
-            done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            for each in asking:
-                each.cancel()
-            raise
-        for each in asking.keys() - done:
-            each.cancel()
-        for each in sorted(done, key=lambda one: self._lines.index(asking[one])):
+            done = await _first({*asking, news}, None if asking else DRAINING_PAUSE_S)
+        finally:
+            for one in (*asking, news):
+                one.cancel()
+        for each in sorted(asking.keys() & done, key=lambda one: self._lines.index(asking[one])):
             for task in each.result():
                 if self._started < places:
                     self._start(asking[each], task)
@@ -232,6 +240,11 @@ class Rounds:
             return False
         self._slots.give_back()
         return False
+
+
+async def _first(awaited: set[asyncio.Future[Any]], seconds: float | None) -> set[asyncio.Future[Any]]:
+    done, _ = await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    return done
 
 
 async def _done(work: Callable[[], Awaitable[object]]) -> object:

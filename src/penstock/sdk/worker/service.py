@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from penstock.sdk.activities.info import WorkerFacts
@@ -113,9 +114,9 @@ class Service:
             "query": Crew("query", self._query_slots, self._questions.query, metrics),
         }
         around = Surroundings(self._register, self._trouble, metrics)
-        self._line = Line(
-            task_queue, self._ask, self._crews["activity"].start, self._activities.hand_back, around
-        )
+        self._line = Line(task_queue, self._ask, self._start_activity, self._activities.hand_back, around)
+        if self._room.ahead is not None:
+            self._line.room = partial(self._room.ahead.room, task_queue)
         self._room.join(self._line, self._crews["activity"])
         self._dealings = Dealings(task_queue, rank, plane.start, lambda task: plane.beat(task, {}))
         said = introduction(plane, registry, options, has_codecs=bool(converter.codecs))
@@ -158,7 +159,12 @@ class Service:
                 try:
                     return await self._activities.handle(task)
                 finally:
-                    ahead.leave()
+                    ahead.leave(self._dealings.queue)
+
+    def _start_activity(self, task: Json) -> None:
+        if self._room.ahead is not None:
+            self._room.ahead.expect(self._dealings.queue)
+        self._crews["activity"].start(task)
 
     async def _activity_task(self, task: Json) -> str:
         try:
