@@ -100,3 +100,23 @@ async def test_watching_finds_the_change_by_itself_or_when_it_is_told(file: Path
     with pytest.raises(asyncio.CancelledError):
         await watching
     assert _timeout(watched.current) == timedelta(seconds=7)
+
+
+def test_a_file_that_nobody_can_read_or_a_listener_that_fails_does_not_end_the_watch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "dispatch.toml"
+    file.write_text('[penstock.worker_config]\ndefault_task_queue = "one"\n')
+    watched = WatchedDispatch(file)
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("boom")
+
+    watched.on_change(fails)
+    file.write_text(f"penstock{'.a' * 600} = 1\n")
+    assert not watched.reload()
+    assert "stays in force" in caplog.text
+    file.write_text('[penstock.worker_config]\ndefault_task_queue = "two"\n')
+    assert watched.reload()
+    assert watched.current.worker_config.default_task_queue == "two"
+    assert "failed over a new one" in caplog.text

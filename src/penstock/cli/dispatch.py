@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.dispatching import dispatch_options, load_for_command, tell_warnings
+from penstock.cli.dispatching import (
+    DispatchMisconfigured,
+    dispatch_options,
+    load_for_command,
+    refuse_as_json,
+    tell_warnings,
+)
 from penstock.cli.exits import Exit, Refused, Unreachable, say
 from penstock.cli.grammar import noun
 from penstock.cli.screen import Cell, Screen, name, plain, status
@@ -52,7 +58,11 @@ def explain_activity(
     """Show how a call would be dispatched: each value, where it comes from, and the layers that lost."""
     from penstock.dispatch.explaining import explain
 
-    config = load_for_command(files, root, overrides, strict=strict)
+    try:
+        config = load_for_command(files, root, overrides, strict=strict)
+    except DispatchMisconfigured as refused:
+        refuse_as_json(session, refused.error)
+        raise
     explanation = explain(config, activity, routing_key)
     pollers = _pollers(session, explanation.served_queue)
     if session.json:

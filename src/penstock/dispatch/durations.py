@@ -7,6 +7,7 @@ from datetime import date, time, timedelta
 from fractions import Fraction
 from math import isfinite
 
+LETTERS_MAX = 100
 FORMS = "write H:MM:SS, ISO 8601 like PT10M, or units like 90s and 1h30m"
 _CLOCK = re.compile(r"(?:(\d+) ?(?:d|day|days),? +)?(\d+):([0-5]\d):([0-5]\d)(?:\.(\d+))?", re.ASCII)
 _ISO = re.compile(
@@ -46,6 +47,8 @@ def _parsed(value: object) -> timedelta:
 
 
 def _from_text(text: str) -> timedelta:
+    if len(text) > LETTERS_MAX:
+        raise ValueError(f"{text[:20]!r}… is not a duration; {FORMS}")
     if found := _CLOCK.fullmatch(text):
         days, hours, minutes, seconds, rest = found.groups(default="0")
         return _sum("0", days, hours, minutes, seconds, rest)

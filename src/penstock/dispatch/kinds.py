@@ -14,6 +14,8 @@ from penstock.dispatch.retry import FOR_EVER
 
 QUEUE_NAME_MAX = 200
 RESERVED_PREFIX = "__penstock"
+LONGEST = timedelta(days=3650)
+"""No server takes a longer one."""
 _ZERO = timedelta(0)
 
 
@@ -46,8 +48,8 @@ class Duration:
             duration = -duration
         if duration < _ZERO or (duration == _ZERO and not self.or_zero):
             raise ValueError(f"{value!r} must be {'0 or above' if self.or_zero else 'above 0'}")
-        if self.most is not None and duration > self.most:
-            raise ValueError(f"{value!r} must be at most {self.most}")
+        if duration > (self.most or LONGEST):
+            raise ValueError(f"{value!r} must be at most {self.most or LONGEST}")
         return duration
 
     def schema(self) -> dict[str, Any]:

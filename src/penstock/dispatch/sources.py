@@ -27,6 +27,10 @@ _ROOT_HEADER = re.compile(
 _BYTES_MAX = 4_194_304
 
 
+DEPTH_MAX = 40
+"""Nothing here stands deeper; what does is not meant for us, or meant badly."""
+
+
 class Unreadable(ValueError):
     """A source that cannot be read at all."""
 
@@ -50,13 +54,14 @@ def read_file(path: str | os.PathLike[str], root: str | None) -> Source:
     text = _text(name)
     try:
         document = tomli.loads(text)
+        lines = lines_of(text)
     except tomli.TOMLDecodeError as error:
         where = f"{name}:{error.lineno}"
         raise Unreadable(Problem("", f"is not valid TOML: {error.msg}", origin=where)) from None
     except (ValueError, RecursionError):
-        raise Unreadable(
-            Problem("", "a number is too long or a value nested too deep", origin=name)
-        ) from None
+        raise _too_deep(name) from None
+    if any(len(where) > DEPTH_MAX for where in lines):
+        raise _too_deep(name)
     steps = tuple(root.split(".")) if root is not None else _root_of(document, name)
     if steps is None:
         return Source()
@@ -66,11 +71,13 @@ def read_file(path: str | os.PathLike[str], root: str | None) -> Source:
     if not isinstance(tree, dict):
         raise Unreadable(Problem(".".join(steps), "is not a table", origin=name))
     depth = len(steps)
-    origins = {
-        where[depth:]: f"{name}:{line}" for where, line in lines_of(text).items() if where[:depth] == steps
-    }
+    origins = {where[depth:]: f"{name}:{line}" for where, line in lines.items() if where[:depth] == steps}
     origins.pop((), None)
     return Source(tree, origins, steps)
+
+
+def _too_deep(name: str) -> Unreadable:
+    return Unreadable(Problem("", "a number is too long or a value nested too deep", origin=name))
 
 
 def has_root(path: str | os.PathLike[str]) -> bool:
@@ -280,7 +287,7 @@ def _key_ends(override: str) -> int:
 
 def _path_of(override: str, root: tuple[str, ...] | None) -> Path | None:
     key = override[: _key_ends(override)].strip()
-    if key == override.strip() or not key:
+    if key == override.strip() or not key or "\n" in key:
         return None
     try:
         value: object = tomli.loads(f"{key} = 0")

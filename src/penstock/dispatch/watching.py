@@ -95,6 +95,9 @@ class WatchedDispatch:
                 "; ".join(map(str, error.problems)),
             )
             return False
+        except Exception:
+            logger.exception("dispatch configuration cannot be read, %s stays in force", old.fingerprint[:12])
+            return False
         if new.fingerprint == old.fingerprint:
             return False
         self._current = new
@@ -107,7 +110,10 @@ class WatchedDispatch:
         for warning in new.warnings:
             logger.warning("%s", warning)
         for listener in list(self._listeners):
-            listener(old, new)
+            try:
+                listener(old, new)
+            except Exception:
+                logger.exception("somebody who waits for dispatch configurations failed over a new one")
         return True
 
     def _load(self) -> DispatchConfig:
