@@ -195,6 +195,15 @@ def test_c14_to_c17_a_zero_is_a_zero(at_home: Run) -> None:
     assert "the 4 activity slots stay idle" in said.stderr
 
 
+@pytest.mark.parametrize("flag", ["--processes", "--concurrency"])
+def test_a_profile_without_activity_slots_is_given_no_number_of_them(at_home: Run, flag: str) -> None:
+    said = at_home(
+        "worker", "--config", "pipelines.toml", "--profile", "router", "--scope", "full", "--check", flag, "2"
+    )
+    assert said.exit_code == 2
+    assert f"{flag} cannot be meant: the profile 'router' has no activity slots" in said.stderr
+
+
 def test_c18_the_gpu_worker_is_what_its_three_words_say(at_home: Run) -> None:
     plan = checked(
         at_home, "--task-queue", "img-gen-gpu-queue", "--profile", "gpu", "--scope", "runner-img-gen"

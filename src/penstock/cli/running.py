@@ -224,11 +224,24 @@ def _plan(app: Penstock, wanted: Sequence[str], flags: Flags, special: Specialis
         raise click.UsageError("--processes and --concurrency cannot both be meant.")
     if special is None:
         return Plan(app, _queues(app, wanted), flags)
+    _check_places(special, flags)
     chosen = choose(special, app)
     warn_of(chosen)
     for each in chosen.notes:
         say(each)
     return Plan(app, [special.task_queue], flags, special, chosen)
+
+
+def _check_places(special: Specialised, flags: Flags) -> None:
+    """A profile that runs no activities has no use for a number of them."""
+    if special.profile.max_concurrent_activities:
+        return
+    for name, given in (("--processes", flags.processes), ("--concurrency", flags.concurrency)):
+        if given is not None:
+            raise click.UsageError(
+                f"{name} cannot be meant: the profile {special.profile.name!r} has no activity slots"
+                " (max_concurrent_activities = 0)."
+            )
 
 
 def _queues(app: Penstock, named: Sequence[str]) -> Sequence[str]:
