@@ -199,3 +199,16 @@ def fork(how: str) -> int:
         case "exits":
             sys.exit(7)
     return -1
+
+
+@activity.defn(runs_in="process")
+def leave_behind(path: str, dies: bool) -> int:
+    """Forks a process that lives until something is in the pipe."""
+    pipe = os.open(path, os.O_RDONLY)
+    if os.fork() == 0:
+        os.read(pipe, 1)
+        os._exit(0)
+    os.close(pipe)
+    if dies:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()

@@ -112,6 +112,23 @@ async def test_what_a_function_forks_never_answers_for_it_and_the_process_lives_
     assert not server.told
 
 
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="nothing tells there of the process itself")
+async def test_the_end_of_a_process_is_seen_while_what_it_forked_lives_on(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    pipe = os.open(path, os.O_RDWR)
+    try:
+        async with a_runner(these.leave_behind, these.own_pid, process_slots=1) as runner:
+            died = failure(await runner.run(a_task("leave_behind", str(path), True)))
+            first = value(await runner.run(a_task("leave_behind", str(path), False)))
+            assert value(await runner.run(a_task("own_pid"))) == first
+    finally:
+        os.write(pipe, b"..")
+        os.close(pipe)
+    assert died["type"] == "WORKER_CRASHED"
+    assert is_gone(first)
+
+
 async def test_a_process_that_is_killed_from_outside_hurts_nobody_else():
     server = HearingServer()
     async with a_runner(these.spin, server=server) as runner:

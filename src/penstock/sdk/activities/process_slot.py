@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import socket
 import threading
@@ -76,6 +77,8 @@ class ProcessSlot:
         self._bell, self._ringer = socket.socketpair()
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
+        self._watched: int | None = None
+        """Tells of the end of the process itself; the system has no such thing everywhere."""
         self._listening = False
         self._reaping = threading.Lock()
         self._asked: _Asked | None = None
@@ -144,10 +147,14 @@ class ProcessSlot:
     def _awaited(self) -> list[Any]:
         found: list[Any] = [self._bell]
         if self._process is not None:
-            found.append(self._process.sentinel)
+            found.append(self._sign_of_end(self._process))
             if self._listening:
                 found.append(self._connection)
         return found
+
+    def _sign_of_end(self, process: BaseProcess) -> int:
+        """What can be waited for. A sentinel is handed on to whatever the process forks, and stays while that lives."""
+        return process.sentinel if self._watched is None else self._watched
 
     def _take_orders(self) -> None:
         self._bell.recv(4096)
@@ -192,6 +199,7 @@ class ProcessSlot:
             raise
         finally:
             theirs.close()
+        self._watched = _watch_over(process)
         self._process, self._connection, self._listening, self._served = process, ours, True, 0
         if self._preparation is not None:
             self._say("prepare", self._preparation)
@@ -269,7 +277,7 @@ class ProcessSlot:
         if self._process is None:
             return
         self._say("end", None)
-        self._process.join(LINGER_S)
+        wait([self._sign_of_end(self._process)], LINGER_S)
         self.kill()
         while self._listening and self._connection is not None and self._connection.poll(0):
             self._hear()
@@ -283,9 +291,20 @@ class ProcessSlot:
             code = self._process.exitcode
             self._process.close()
             self._connection.close()
-            self._process = self._connection = None
+            if self._watched is not None:
+                os.close(self._watched)
+            self._process = self._connection = self._watched = None
             self._listening = False
         return code
+
+
+def _watch_over(process: BaseProcess) -> int | None:
+    if process.pid is None or not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(process.pid)
+    except OSError:
+        return None
 
 
 def _log(told: dict[str, Any]) -> None:
