@@ -9,6 +9,7 @@ import pytest
 
 from penstock.dispatch import DispatchConfigError, load_dispatch
 from penstock.dispatch.effective import rows
+from penstock.dispatch.sources import has_root
 from tests.dispatch.tables import PIPELINES
 
 
@@ -103,3 +104,21 @@ def test_flags_win_over_the_environment_and_values_are_read_as_what_is_wanted() 
 def test_a_flag_that_is_no_path_and_value_is_refused(override: str) -> None:
     with pytest.raises(DispatchConfigError):
         load_dispatch(PIPELINES, environ={}, overrides=[override])
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        ('[tool.poetry.dependencies]\npenstock = "^0.1"\n', False),
+        ("text = \"\"\"\n[penstock.worker_config]\n\"\"\"\n", False),
+        ('["tool"."penstock".worker_config]\n', True),
+        ("[temporal]\n", True),
+        ("[penstock.worker_config]\nbroken = \n", True),
+    ],
+)
+def test_a_file_is_of_dispatch_if_it_has_the_table_and_not_if_it_has_the_word(
+    tmp_path: Path, text: str, has: bool
+) -> None:
+    file = tmp_path / "pyproject.toml"
+    file.write_text(text)
+    assert has_root(file) is has

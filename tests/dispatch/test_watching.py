@@ -120,3 +120,15 @@ def test_a_file_that_nobody_can_read_or_a_listener_that_fails_does_not_end_the_w
     assert watched.reload()
     assert watched.current.worker_config.default_task_queue == "two"
     assert "failed over a new one" in caplog.text
+
+
+def test_a_file_that_is_empty_all_at_once_is_not_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "dispatch.toml"
+    file.write_text('[penstock.worker_config]\ndefault_task_queue = "one"\n')
+    watched = WatchedDispatch(file, environ={})
+    file.write_text("")
+    assert not watched.reload()
+    assert watched.current.worker_config.default_task_queue == "one"
+    assert "empty all at once" in caplog.text

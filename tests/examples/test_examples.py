@@ -35,7 +35,7 @@ TOLD = {
     "documents": [
         "careful: too many requests",
         "12. Chapter 12 is long. (careful)",
-        "quick: at most 4 at once, of 4",
+        "at once, of 4 that it bears",
         "careful: at most 2 at once, of 2",
     ],
     "app_tasks": [

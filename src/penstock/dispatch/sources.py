@@ -22,7 +22,7 @@ from penstock.dispatch.shape import ROOT, ListOf, Table, TableOf
 ROOTS: tuple[tuple[str, ...], ...] = (("penstock",), ("temporal",), ("tool", "penstock"))
 PREFIX = "PENSTOCK__"
 _ROOT_HEADER = re.compile(
-    r"^[ \t]*(?:\[\[?[ \t]*)?(?:penstock|temporal|tool[ \t]*\.[ \t]*penstock)[ \t]*[.\]=]", re.M
+    r"^[ \t]*\[\[?[ \t]*(?:penstock|temporal|tool[ \t]*\.[ \t]*penstock)[ \t]*[.\]]", re.M
 )
 _BYTES_MAX = 4_194_304
 
@@ -86,7 +86,11 @@ def has_root(path: str | os.PathLike[str]) -> bool:
         text = _text(os.fspath(path))
     except Unreadable:
         return False
-    return _ROOT_HEADER.search(text) is not None
+    try:
+        document = tomli.loads(text)
+    except (ValueError, RecursionError):
+        return _ROOT_HEADER.search(text) is not None
+    return any(_below(document, steps) is not None for steps in ROOTS)
 
 
 def from_environment(environ: Mapping[str, str], so_far: Mapping[str, Any]) -> tuple[Source, list[Problem]]:

@@ -100,6 +100,12 @@ class WatchedDispatch:
             return False
         if new.fingerprint == old.fingerprint:
             return False
+        if old.origins and not new.origins:
+            logger.error(
+                "dispatch configuration is empty all at once, %s stays in force: start anew if that is meant",
+                old.fingerprint[:12],
+            )
+            return False
         self._current = new
         logger.info(
             "dispatch configuration %s replaces %s: %s",
