@@ -69,28 +69,26 @@ def _show_workers(found: Row | None, console: Console) -> None:
 def _workers(rows: Sequence[Row]) -> Table:
     table = _table(
         "Worker programs: start to first task, and left alone after it",
-        "worker",
-        "tasks run in",
+        "worker, where tasks run",
         "first task ms",
+        "its CPU ms",
         "CPU %",
         "server CPU %",
         "PSS MiB",
         "RSS MiB",
         "processes",
         "load",
-        caption="first task: from the start of the command to the first line of a task that waited; CPU: of one core, "
-        "all processes of the worker, or of its servers; PSS, RSS: summed over all processes of the worker",
+        caption="first task: from the start of the command to the first line of a task that waited; its CPU: what all "
+        "processes of the worker used until then; CPU: of one core, while idle; server: its servers and databases; "
+        "PSS, RSS: summed over all processes of the worker",
     )
     for row in rows:
-        names = ("first_task_ms", "cpu_percent", "server_cpu_percent", "pss_mib", "rss_mib")
-        shown = (_spread(row[name]) for name in names)
-        table.add_row(
-            row["worker"],
-            row["kind"],
-            *shown,
-            _number(row["processes"]["median"]),
-            f"{row['load']['median']:.1f}",
-        )
+        names = ("first_task_ms", "first_task_cpu_ms", "cpu_percent")
+        rest = ("server_cpu_percent", "pss_mib", "rss_mib")
+        shown = [_spread(row[name]) for name in names] + [f"{row[name]['median']:.1f}" for name in rest]
+        load = f"{row['load']['median']:.1f}"
+        processes = _number(row["processes"]["median"])
+        table.add_row(f"{row['worker']}; {row['kind']}", *shown, processes, load)
     return table
 
 
@@ -100,13 +98,21 @@ def _worker_ratios(rows: Sequence[Row]) -> Table:
         "ours / peer",
         "tasks run in",
         "first task",
+        "its CPU",
         "CPU",
         "server CPU",
         "PSS",
         "RSS",
     )
     for row in rows:
-        names = ("first_task_ms", "cpu_percent", "server_cpu_percent", "pss_mib", "rss_mib")
+        names = (
+            "first_task_ms",
+            "first_task_cpu_ms",
+            "cpu_percent",
+            "server_cpu_percent",
+            "pss_mib",
+            "rss_mib",
+        )
         table.add_row(f"{row['ours']} / {row['peer']}", row["kind"], *(_ratio(row[name]) for name in names))
     return table
 

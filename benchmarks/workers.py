@@ -35,8 +35,8 @@ FIRST_TASK_SECONDS_MAX = 60.0
 LOOK_SECONDS = 0.005
 SETTLE_SECONDS_MAX = 3.0
 """What a worker does once, after its first task, is not what it does all the time."""
-MEASURES = ("first_task_ms", "cpu_percent", "server_cpu_percent", "pss_mib", "rss_mib", "processes")
-COMPARED = ("first_task_ms", "cpu_percent", "server_cpu_percent", "pss_mib", "rss_mib")
+COMPARED = ("first_task_ms", "first_task_cpu_ms", "cpu_percent", "server_cpu_percent", "pss_mib", "rss_mib")
+MEASURES = (*COMPARED, "processes")
 _numbers = itertools.count(1)
 
 
@@ -45,6 +45,8 @@ class Reading:
     """One worker, once. CPU is that of one core; memory and processes are those of the whole tree."""
 
     first_task_ms: float
+    first_task_cpu_ms: float
+    """What it used until then: this depends least on the neighbours."""
     cpu_percent: float
     server_cpu_percent: float
     pss_mib: float
@@ -124,8 +126,9 @@ def _reading(system: System, command: Command, place: Place, home: Path, idle_se
         )
         stack.callback(_clear, worker)
         first = _first_mark(worker, noted, home / "log")
+        used = cpu_seconds_of_trees((worker.pid,))
         time.sleep(min(SETTLE_SECONDS_MAX, idle_seconds))
-        return _at_rest(worker, place, (first - began) * 1000, idle_seconds)
+        return _at_rest(worker, place, ((first - began) * 1000, used * 1000), idle_seconds)
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -159,7 +162,7 @@ def _first_mark(worker: subprocess.Popen[bytes], noted: Path, log: Path) -> floa
 
 
 def _at_rest(
-    worker: subprocess.Popen[bytes], place: Place, first_task_ms: float, idle_seconds: float
+    worker: subprocess.Popen[bytes], place: Place, first_task: tuple[float, float], idle_seconds: float
 ) -> Reading:
     def spent() -> tuple[float, float, float]:
         return time.monotonic(), cpu_seconds_of_trees((worker.pid,)), cpu_seconds_of_trees(place.pids)
@@ -169,7 +172,8 @@ def _at_rest(
     seconds, own, servers = (after - earlier for after, earlier in zip(spent(), before, strict=True))
     held = memory(worker.pid)
     return Reading(
-        first_task_ms=first_task_ms,
+        first_task_ms=first_task[0],
+        first_task_cpu_ms=first_task[1],
         cpu_percent=own / seconds * 100,
         server_cpu_percent=servers / seconds * 100,
         pss_mib=held.pss,

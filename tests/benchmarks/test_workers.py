@@ -25,7 +25,7 @@ sys.stdin.read()
 
 
 def reading(first_task_ms: float, cpu: float = 1.0) -> Reading:
-    return Reading(first_task_ms, cpu, 0.0, pss_mib=30.0, rss_mib=40.0, processes=1, load=0.5)
+    return Reading(first_task_ms, 90.0, cpu, 0.0, pss_mib=30.0, rss_mib=40.0, processes=1, load=0.5)
 
 
 FOUND = {
