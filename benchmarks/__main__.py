@@ -27,12 +27,13 @@ from benchmarks.scaling import Scaling
 from benchmarks.sdk import Sdk
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.stands import Ground, StoreName
+from benchmarks.workers import Workers
 from benchmarks.workflows import Workflows
 from benchmarks.workloads import WORKLOADS, Campaign
 
 SCALING, LIMITS, DISPATCH_RATES, ACCURACY = "scaling", "limits", "dispatch-rates", "accuracy"
-ADMISSION, WORKFLOWS, SDK, RESOLVING = "admission", "workflows", "sdk", "resolving"
-PARTS = (LIMITS, SCALING, DISPATCH_RATES, ADMISSION, WORKFLOWS, ACCURACY, SDK, RESOLVING)
+ADMISSION, WORKFLOWS, SDK, WORKERS, RESOLVING = "admission", "workflows", "sdk", "workers", "resolving"
+PARTS = (LIMITS, SCALING, DISPATCH_RATES, ADMISSION, WORKFLOWS, ACCURACY, SDK, WORKERS, RESOLVING)
 NAMES = (*StoreName, *(each.name for each in WORKLOADS), *PARTS)
 LATEST = Path(__file__).parent / "results" / "latest.json"
 
@@ -82,6 +83,7 @@ def measure(sizes: Sizes, only: frozenset[str]) -> dict[str, Any]:
             "workflows": None,
             "accuracy": [],
             "sdk": None,
+            "workers": None,
             "resolving": [],
         }
         ground = Ground(folder, stack.enter_context(crew()), postgres)
@@ -100,6 +102,9 @@ def measure(sizes: Sizes, only: frozenset[str]) -> dict[str, Any]:
         if SDK in parts:
             chosen = stores if sizes is FULL else stores[:1]
             report["sdk"] = Sdk(ground, sizes, _say, peers=sizes is FULL).run(chosen)
+        if WORKERS in parts:
+            chosen = stores if sizes is FULL else stores[:1]
+            report["workers"] = Workers(ground, sizes, _say, peers=sizes is FULL).run(chosen)
         if RESOLVING in parts:
             report["resolving"] = resolving(_say)
     return report | {"seconds": round(time.monotonic() - began)}

@@ -40,6 +40,7 @@ def show(report: Row, console: Console) -> None:
         console.print(_shares(report["accuracy"]))
         console.print(_crowds(report["accuracy"]))
     _show_sdk(report["sdk"], console)
+    _show_workers(report["workers"], console)
     if report["resolving"]:
         console.print(_resolving(report["resolving"]))
 
@@ -53,6 +54,67 @@ def _show_sdk(found: Row | None, console: Console) -> None:
     console.print(_sdk_cpu(found["figures"]))
     if found["ratios"]:
         console.print(_sdk_ratios(found["ratios"]))
+
+
+def _show_workers(found: Row | None, console: Console) -> None:
+    if found is None:
+        return
+    for system in found["systems"]:
+        console.print(f"{system['name']}: {system['settings']}", markup=False)
+    console.print(_workers(found["figures"]))
+    if found["ratios"]:
+        console.print(_worker_ratios(found["ratios"]))
+
+
+def _workers(rows: Sequence[Row]) -> Table:
+    table = _table(
+        "Worker programs: start to first task, and left alone after it",
+        "worker, where tasks run",
+        "first task ms",
+        "its CPU ms",
+        "CPU %",
+        "server CPU %",
+        "PSS MiB",
+        "RSS MiB",
+        "processes",
+        "load",
+        caption="first task: from the start of the command to the first line of a task that waited; its CPU: what all "
+        "processes of the worker used until then; CPU: of one core, while idle; server: its servers and databases; "
+        "PSS, RSS: summed over all processes of the worker",
+    )
+    for row in rows:
+        names = ("first_task_ms", "first_task_cpu_ms", "cpu_percent")
+        rest = ("server_cpu_percent", "pss_mib", "rss_mib")
+        shown = [_spread(row[name]) for name in names] + [f"{row[name]['median']:.1f}" for name in rest]
+        load = f"{row['load']['median']:.1f}"
+        processes = _number(row["processes"]["median"])
+        table.add_row(f"{row['worker']}; {row['kind']}", *shown, processes, load)
+    return table
+
+
+def _worker_ratios(rows: Sequence[Row]) -> Table:
+    table = _table(
+        "Our workers to those of a peer, by medians; lower is better",
+        "ours / peer",
+        "tasks run in",
+        "first task",
+        "its CPU",
+        "CPU",
+        "server CPU",
+        "PSS",
+        "RSS",
+    )
+    for row in rows:
+        names = (
+            "first_task_ms",
+            "first_task_cpu_ms",
+            "cpu_percent",
+            "server_cpu_percent",
+            "pss_mib",
+            "rss_mib",
+        )
+        table.add_row(f"{row['ours']} / {row['peer']}", row["kind"], *(_ratio(row[name]) for name in names))
+    return table
 
 
 def _resolving(rows: Sequence[Row]) -> Table:

@@ -74,6 +74,8 @@ class Sizes:
     """Closed runs among which some are looked for: few and many."""
     listed_asked: int
     listed_counted: int
+    worker_idle_seconds: float
+    """How long a worker program is left alone."""
     sdk: SdkSizes
 
 
@@ -110,6 +112,7 @@ FULL = Sizes(
     listed=(10_000, 1_000_000),
     listed_asked=50,
     listed_counted=2,
+    worker_idle_seconds=10.0,
     sdk=SdkSizes(
         workflows=600,
         workflows_of_peers=300,
@@ -157,6 +160,7 @@ QUICK = Sizes(
     listed=(200, 400),
     listed_asked=2,
     listed_counted=1,
+    worker_idle_seconds=0.1,
     sdk=SdkSizes(
         workflows=4,
         workflows_of_peers=4,

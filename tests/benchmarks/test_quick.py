@@ -119,3 +119,18 @@ def test_the_report_says_where_it_was_measured_and_prints_a_table(run):
     )
     for title in titles:
         assert title in printed
+
+
+def test_workers_are_started_and_left_alone_in_one_process_and_with_children(run):
+    report, printed = run
+    rows = report["workers"]["figures"]
+    assert {(row["worker"], row["kind"]) for row in rows} == {
+        ("penstock, sqlite", "one process"),
+        ("penstock, sqlite", "2 child processes"),
+    }
+    for row in rows:
+        assert set(row["first_task_ms"]) == set(row["cpu_percent"]) == SPREAD
+        assert 0 < row["pss_mib"]["median"] <= row["rss_mib"]["median"]
+        assert row["processes"]["median"] >= (3 if row["kind"] == "2 child processes" else 1)
+    assert report["workers"]["ratios"] == []
+    assert "Worker programs" in printed
