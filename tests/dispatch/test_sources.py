@@ -110,7 +110,7 @@ def test_a_flag_that_is_no_path_and_value_is_refused(override: str) -> None:
     ("text", "has"),
     [
         ('[tool.poetry.dependencies]\npenstock = "^0.1"\n', False),
-        ("text = \"\"\"\n[penstock.worker_config]\n\"\"\"\n", False),
+        ('text = """\n[penstock.worker_config]\n"""\n', False),
         ('["tool"."penstock".worker_config]\n', True),
         ("[temporal]\n", True),
         ("[penstock.worker_config]\nbroken = \n", True),
