@@ -139,15 +139,19 @@ async def test_a_change_that_waited_for_a_claim_counts_what_it_granted(
 async def test_a_queue_that_was_made_while_limits_change_goes_by_the_new_ones(
     stores: list[PostgresStore], database: Database
 ):
-    """The change has not seen the new queue, so the first claim there waits until it is over."""
+    """The change has not seen the new queue, so whoever makes it waits until the change is over."""
     one, two = stores
     await a_busy_queue(one, leases=1, ready=0)
+
+    async def make_and_claim() -> list[Task]:
+        fresh = await a_queue(two, name="fresh")
+        await enqueue(two, *(a_task(fresh, f"f{n}-1") for n in range(5)))
+        return await claim(two, fresh.queue_id, 5)
+
     async with database.holding("tasks WHERE state = 'leased'"):
         change = asyncio.create_task(limit(one, SHOP, max_running=2))
         await database.until_waiting(1)
-        fresh = await a_queue(two, name="fresh")
-        await enqueue(two, *(a_task(fresh, f"f{n}-1") for n in range(5)))
-        claimed = asyncio.create_task(claim(two, fresh.queue_id, 5))
+        claimed = asyncio.create_task(make_and_claim())
         await database.until_waiting(2)
     await change
     assert len(await claimed) == 1
