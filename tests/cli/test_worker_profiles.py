@@ -331,3 +331,10 @@ def test_a_scope_that_is_nearly_one_of_the_known_is_told_beside_other_mistakes(a
     told = refused(at_home, "--task-queue", "zzz", "--scope", "runner-lm")
     assert "task queue 'zzz' is not declared" in told
     assert "Did you mean: 'runner-llm'?" in told
+
+
+@pytest.mark.parametrize("check", [(), ("--check",)])
+def test_c10_without_an_app_a_misspelt_scope_is_told_too(homeless: Run, check: tuple[str, ...]) -> None:
+    said = homeless("worker", "--config", "pipelines.toml", "--scope", "runner-lm", *check)
+    assert said.exit_code == 2
+    assert "Did you mean: 'runner-llm'?" in said.stderr

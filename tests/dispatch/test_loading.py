@@ -103,7 +103,12 @@ def test_what_is_right_loads_without_a_word(given: dict[str, Any]) -> None:
         ),
         pytest.param(
             home(schedule_to_close_timeout="0:05:00"),
-            [("penstock.queue_options.home.start_to_close_timeout", "above the schedule_to_close_timeout")],
+            [
+                (
+                    "penstock.worker_config.default_activity_start_to_close_timeout",
+                    "above the schedule_to_close_timeout",
+                )
+            ],
             id="an attempt longer than all attempts",
         ),
         pytest.param(
@@ -337,3 +342,41 @@ def test_an_attempt_that_does_not_fit_into_the_workflow_is_told_also_of_the_buil
     file.write_text('[penstock.queue_options.default]\nstart_to_close_timeout = "2:00:00"\n')
     [warning] = load_dispatch(file, environ={}).warnings
     assert "above the workflow_execution_timeout of 1:00:00" in warning.message
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "words"),
+    [
+        (
+            '[penstock.queue_options.llm]\nheartbeat_timeout = "0:01:00"\n'
+            '[penstock.worker_config.activity_queues.act.handle_options.quick]\nstart_to_close_timeout = "0:00:30"\n',
+            "queue_options.llm.heartbeat_timeout",
+            "above the start_to_close_timeout of 0:00:30",
+        ),
+        (
+            '[penstock.worker_config]\ndefault_activity_heartbeat_timeout = "0:05:00"\n'
+            '[penstock.queue_options.llm]\nstart_to_close_timeout = "0:01:00"\n',
+            "worker_config.default_activity_heartbeat_timeout",
+            "above the start_to_close_timeout of 0:01:00",
+        ),
+        (
+            '[penstock.queue_options.llm]\nschedule_to_close_timeout = "0:20:00"\n'
+            '[penstock.worker_config.activity_queues.act.handle_options.slow]\nstart_to_close_timeout = "0:30:00"\n',
+            "handle_options.slow.start_to_close_timeout",
+            "above the schedule_to_close_timeout of 0:20:00",
+        ),
+        (
+            '[penstock.worker_config]\nworkflow_execution_timeout = "1:00:00"\n'
+            "[penstock.queue_options.llm.retry_policy_config]\nmaximum_attempts = 20\n",
+            "worker_config.default_activity_start_to_close_timeout",
+            "20 attempts of 0:10:00 do not fit",
+        ),
+    ],
+)
+def test_timeouts_are_compared_as_they_meet_in_a_call(
+    tmp_path: Path, text: str, where: str, words: str
+) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(f'{text}[penstock.worker_config.activity_queues.act]\ndefault = "llm"\n')
+    found = [warning for warning in load_dispatch(file, environ={}).warnings if words in warning.message]
+    assert [warning.path.endswith(where) for warning in found] == [True]

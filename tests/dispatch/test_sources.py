@@ -44,10 +44,58 @@ def test_a_later_file_wins_and_may_take_back_what_an_earlier_one_said(tmp_path: 
     assert sources["worker_config.workflow_execution_timeout"] == "built-in"
 
 
-def test_what_always_has_a_value_cannot_be_unset(tmp_path: Path) -> None:
-    file = _file(tmp_path, "x.toml", '[penstock.worker_config]\ndefault_task_queue = "unset"\n')
-    with pytest.raises(DispatchConfigError, match="cannot be unset"):
-        load_dispatch(file, environ={})
+def test_what_always_has_a_value_goes_back_to_the_built_in_one(tmp_path: Path) -> None:
+    ours = _file(
+        tmp_path,
+        "ours.toml",
+        """
+        [penstock.worker_config]
+        default_task_queue = "mine"
+        [penstock.worker_runtime_profiles.profiles.balanced]
+        max_concurrent_activities = 7
+        [penstock.queue_options.mine.retry_policy_config]
+        maximum_attempts = 9
+        """,
+    )
+    theirs = _file(
+        tmp_path,
+        "theirs.toml",
+        """
+        [penstock.worker_config]
+        default_task_queue = "unset"
+        [penstock.worker_runtime_profiles.profiles.balanced]
+        max_concurrent_activities = "unset"
+        [penstock.queue_options.mine.retry_policy_config]
+        maximum_attempts = "unset"
+        """,
+    )
+    config = load_dispatch([ours, theirs], environ={})
+    assert config.worker_config.default_task_queue == "default"
+    assert config.profile("balanced").max_concurrent_activities == 100
+    assert config.worker_config.resolve_dispatch("a").retry_policy.maximum_attempts == 3
+
+
+def test_the_environment_knows_queues_that_have_their_names_without_a_file(tmp_path: Path) -> None:
+    file = _file(
+        tmp_path,
+        "x.toml",
+        """
+        [penstock.worker_config.activity_queues.act]
+        default = "llm"
+        by_pattern = [{match = "claude-*", queue = "by-pattern"}]
+        """,
+    )
+    environ = {
+        "PENSTOCK__QUEUE_OPTIONS__DEFAULT__HEARTBEAT_TIMEOUT": "0:00:30",
+        "PENSTOCK__QUEUE_OPTIONS__BY_PATTERN__HEARTBEAT_TIMEOUT": "0:00:40",
+    }
+    options = load_dispatch(file, environ=environ).queue_options
+    assert {
+        name: str(each.heartbeat_timeout) for name, each in options.items() if each.heartbeat_timeout
+    } == {
+        "default": "0:00:30",
+        "by-pattern": "0:00:40",
+    }
 
 
 @pytest.mark.parametrize(

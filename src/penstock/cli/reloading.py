@@ -15,6 +15,7 @@ from penstock.cli.exits import say
 
 LOOK_SECONDS = 0.3
 ENDINGS = (".py", ".toml")
+ENDS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _NOT_CODE = {"node_modules", "__pycache__", "site-packages", "build", "dist"}
 FILES_MAX = 20_000
 
@@ -36,7 +37,7 @@ class Supervisor:
         self._told_to_end = False
 
     def run(self) -> int:
-        before = {each: signal.signal(each, self._heard) for each in (signal.SIGINT, signal.SIGTERM)}
+        before = {each: signal.signal(each, self._heard) for each in ENDS}
         try:
             seen = stamps(self._place)
             self._start()
@@ -76,7 +77,8 @@ class Supervisor:
     def _heard(self, number: int, _frame: FrameType | None) -> None:
         self._told_to_end = True
         if self._child is not None and self._child.poll() is None:
-            self._child.send_signal(number)
+            # a terminal that is closed hangs up: workers take that for another wish
+            self._child.send_signal(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
 
 
 def stamps(place: Path) -> Stamps:

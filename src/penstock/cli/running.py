@@ -17,7 +17,15 @@ from penstock.cli.dispatching import dispatch_options, found_files, tell_warning
 from penstock.cli.exits import Ended, Exit, Interrupted, Refused, say
 from penstock.cli.grammar import Noun, verb
 from penstock.cli.session import Session, show_json
-from penstock.cli.specialising import Sources, Specialised, choose, specialise, warn_of
+from penstock.cli.specialising import (
+    Findings,
+    Sources,
+    Specialised,
+    choose,
+    doubts_about,
+    specialise,
+    warn_of,
+)
 from penstock.cli.worker_plan import GRACE_SECONDS, Flags, Plan, Running, draw_facts
 
 if TYPE_CHECKING:
@@ -156,10 +164,10 @@ def run_app(
     wanted = _wanted(queues, listed)
     sources = Sources(files, root, overrides, strict)
     special = _specialised(sources, wanted, profile, scope)
-    if check and not named and special is not None:
+    if check and not named and special is not None and not doubts_about(special.config, special.scope):
         _show_without_app(session, special)
         return
-    app = _load(named or _missing())
+    app = _load(named or _missing(special))
     plan = _plan(app, wanted, Flags(grace_s=grace, **numbers), special)
     if check:
         _show(session, plan)
@@ -183,7 +191,10 @@ def _named(path: str | None, module: str | None) -> str:
     return path or module or os.environ.get(APP_VARIABLE, "").strip()
 
 
-def _missing() -> NoReturn:
+def _missing(special: Specialised | None) -> NoReturn:
+    """Nobody says which app; a scope that is doubtful without one is told instead."""
+    if special is not None and (doubts := doubts_about(special.config, special.scope)):
+        raise Findings(doubts)
     raise click.UsageError(f"Missing argument 'MODULE:APP'. {APP_VARIABLE} in the environment names it, too.")
 
 

@@ -147,11 +147,11 @@ def specialise(
     found_profile = _tried(lambda: config.profile(profile), errors)
     found_scope = _tried(lambda: config.scope(scope), errors)
     if found_profile is None or found_scope is None or errors:
-        raise Findings([*errors, *_doubts(config, found_scope)])
+        raise Findings([*errors, *doubts_about(config, found_scope)])
     return Specialised(config, sources, queue, found_profile, found_scope)
 
 
-def _doubts(config: DispatchConfig, scope: Scope | None) -> list[DispatchConfigError]:
+def doubts_about(config: DispatchConfig, scope: Scope | None) -> list[DispatchConfigError]:
     """A scope that may stand for a tag, and is spelt nearly like a known one: told along with what is wrong anyway."""
     from penstock.dispatch.problems import WorkerScopeUnknownError, unknown
     from penstock.dispatch.suggesting import nearest

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from typing import Any
 
 from penstock.dispatch.config import DispatchConfig
 from penstock.dispatch.models import Profile
-from penstock.dispatch.options import Layer, RetryOverlay
 from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.problems import hint_towards
 from penstock.dispatch.reading import Reader
-from penstock.dispatch.resolving import Standing
 from penstock.dispatch.scopes import by_tag
 
 HINTS_MAX = 50
+_Said = dict[str, tuple[Any, Path]]
 _ROUTES: Path = ("worker_config", "activity_queues")
 _PROFILES: Path = ("worker_runtime_profiles", "profiles")
 
@@ -49,7 +49,9 @@ def _pauses(config: DispatchConfig, reader: Reader) -> None:
     """Refuse every merged policy whose longest pause is shorter than its first."""
     refused: set[tuple[Path, Path]] = set()
     for activity, key in _calls(config):
-        first, longest, attempts = _retry_of(config, activity, key)
+        said = _said(config, activity, key)
+        first, longest = said["retry.initial_interval"], said["retry.maximum_interval"]
+        attempts = said["retry.maximum_attempts"][0]
         if not isinstance(longest[0], timedelta) or attempts == 1 or longest[0] >= first[0]:
             continue
         if (first[1], longest[1]) not in refused:
@@ -63,16 +65,13 @@ def _pauses(config: DispatchConfig, reader: Reader) -> None:
             )
 
 
-def _retry_of(
-    config: DispatchConfig, activity: str, key: str | None
-) -> tuple[tuple[timedelta, Path], tuple[object, Path], object]:
-    said: dict[str, tuple[object, Path]] = {}
+def _said(config: DispatchConfig, activity: str, key: str | None) -> _Said:
+    """The last word on each scalar of a call, and where it stands."""
+    said: _Said = {}
     for standing in config.worker_config.stack(activity, key, config.queue_options):
         for name, value in standing.scalars().items():
-            if name.startswith("retry."):
-                said[name] = (value, standing.path_of(name))
-    first = said["retry.initial_interval"]
-    return first, said["retry.maximum_interval"], said["retry.maximum_attempts"][0]  # type: ignore[return-value]
+            said[name] = (value, standing.path_of(name))
+    return said
 
 
 def _calls(config: DispatchConfig) -> Iterator[tuple[str, str | None]]:
@@ -85,7 +84,7 @@ def _calls(config: DispatchConfig) -> Iterator[tuple[str, str | None]]:
         patterns += [pattern.match for pattern in route.handle_options_by_pattern]
         for key in (None, *keys, *patterns):
             handle = route.options_for(key)
-            pair = route.queue_for(key)[0], handle and handle[0].retry_policy_config
+            pair = route.queue_for(key)[0], handle and handle[0]
             if pair not in seen:
                 seen.add(pair)
                 yield activity, key
@@ -154,70 +153,38 @@ def _of_budgets(config: DispatchConfig, reader: Reader) -> Iterator[tuple[Path, 
     is_given = ("worker_config", "workflow_execution_timeout") in reader.origins
     if whole is not None and wc.run_timeout is not None and wc.run_timeout > whole:
         yield ("worker_config", "run_timeout"), f"{wc.run_timeout} is above workflow_execution_timeout", ""
-    for standing in _layers(config):
-        yield from _of_layer(standing, wc.baseline(), whole, is_given)
+    told: set[tuple[Path, str]] = set()
+    for activity, key in _calls(config):
+        said = _said(config, activity, key)
+        found = [*_of_timeouts(said)]
+        if whole is not None:
+            found += _of_whole(said, whole, is_given)
+        for path, message in found:
+            if (path, message) not in told:
+                told.add((path, message))
+                yield path, message, ""
 
 
-def _layers(config: DispatchConfig) -> Iterator[Standing]:
-    wc = config.worker_config
-    yield Standing("baseline", "", wc.baseline(), ("worker_config",))
-    for queue, options in config.queue_options.items():
-        yield Standing("queue_options", "", options.as_layer(), ("queue_options", queue))
-    for activity, route in wc.activity_queues.items():
-        for key, handle in route.handle_options.items():
-            path = (*_ROUTES, activity, "handle_options", key)
-            queue_options = config.queue_options.get(route.queue_for(key)[0])
-            retry = _over(
-                queue_options.retry_policy_config if queue_options else None, handle.retry_policy_config
-            )
-            yield Standing("handle_options", "", Layer(handle.start_to_close_timeout, retry=retry), path)
-
-
-def _over(below: RetryOverlay | None, above: RetryOverlay | None) -> RetryOverlay:
-    attempts = [each.maximum_attempts for each in (below, above) if each and each.maximum_attempts]
-    return RetryOverlay(maximum_attempts=attempts[-1] if attempts else None)
-
-
-def _of_layer(
-    standing: Standing, baseline: Layer, whole: timedelta | None, is_given: bool
-) -> Iterator[tuple[Path, str, str]]:
-    layer, is_base = standing.layer, standing.label == "baseline"
-    name = "default_activity_start_to_close_timeout" if is_base else "start_to_close_timeout"
-    beat_name = "default_activity_heartbeat_timeout" if is_base else "heartbeat_timeout"
-    attempt = layer.start_to_close_timeout or baseline.start_to_close_timeout
-    assert attempt is not None
-    path = (*standing.path, name)
-    if layer.heartbeat_timeout is not None and layer.heartbeat_timeout > attempt:
-        yield (
-            (*standing.path, beat_name),
-            f"{layer.heartbeat_timeout} is above the start_to_close_timeout of {attempt}, and is cut to it",
-            "",
-        )
-    in_all = layer.schedule_to_close_timeout
+def _of_timeouts(said: _Said) -> Iterator[tuple[Path, str]]:
+    attempt, path = said["start_to_close_timeout"]
+    beat, beat_path = said.get("heartbeat_timeout", (None, ()))
+    if beat is not None and beat > attempt:
+        yield beat_path, f"{beat} is above the start_to_close_timeout of {attempt}, and is cut to it"
+    in_all, _ = said.get("schedule_to_close_timeout", (None, ()))
     if in_all is not None and attempt > in_all:
-        yield path, f"{attempt} is above the schedule_to_close_timeout of {in_all}, and is cut to it", ""
-    if whole is None:
-        return
-    if layer.start_to_close_timeout is not None and attempt > whole:
-        yield path, f"{attempt} is above the workflow_execution_timeout of {whole}, and is cut to it", ""
+        yield path, f"{attempt} is above the schedule_to_close_timeout of {in_all}, and is cut to it"
+
+
+def _of_whole(said: _Said, whole: timedelta, is_given: bool) -> Iterator[tuple[Path, str]]:
+    attempt, path = said["start_to_close_timeout"]
+    in_all, in_all_path = said.get("schedule_to_close_timeout", (None, ()))
+    attempts, _ = said["retry.maximum_attempts"]
+    if attempt > whole:
+        yield path, f"{attempt} is above the workflow_execution_timeout of {whole}, and is cut to it"
     elif in_all is not None and in_all > whole:
-        yield (
-            (*standing.path, "schedule_to_close_timeout"),
-            f"{in_all} is above the workflow_execution_timeout of {whole}, and is cut to it",
-            "",
-        )
-    elif layer.start_to_close_timeout is not None and is_given:
-        yield from _of_attempts(layer, baseline, attempt, whole, path)
-
-
-def _of_attempts(
-    layer: Layer, baseline: Layer, attempt: timedelta, whole: timedelta, path: Path
-) -> Iterator[tuple[Path, str, str]]:
-    assert baseline.retry is not None
-    attempts = (layer.retry and layer.retry.maximum_attempts) or baseline.retry.maximum_attempts
-    if isinstance(attempts, int) and attempt * attempts > whole:
+        yield in_all_path, f"{in_all} is above the workflow_execution_timeout of {whole}, and is cut to it"
+    elif is_given and isinstance(attempts, int) and attempt * attempts > whole:
         yield (
             path,
             f"{attempts} attempts of {attempt} do not fit into the workflow_execution_timeout of {whole}",
-            "",
         )

@@ -58,7 +58,7 @@ class Reader:
 
     def _key(self, key: Key, held: object, path: Path, found: dict[str, Any]) -> None:
         if held == UNSET:
-            self._unset(key, path, found)
+            self._unset(key, found)
         elif isinstance(key.holds, Table):
             found[key.name] = self.table(key.holds, held, path)
         elif isinstance(key.holds, TableOf):
@@ -68,11 +68,10 @@ class Reader:
         else:
             self._value(key.holds, held, path, found, key.name)
 
-    def _unset(self, key: Key, path: Path, found: dict[str, Any]) -> None:
+    def _unset(self, key: Key, found: dict[str, Any]) -> None:
+        """What was said before is taken back: there is none, or the built-in one where there always is one."""
         if key.can_be_unset:
             found[key.name] = None
-        elif not key.is_required and not isinstance(key.holds, Table | TableOf | ListOf):
-            self.refuse(path, "cannot be unset: it always has a value", "leave it out for the built-in one")
 
     def _named(self, shape: TableOf, value: object, path: Path) -> dict[str, Any]:
         if not isinstance(value, dict):

@@ -21,6 +21,8 @@ from penstock.dispatch.shape import ROOT, ListOf, Table, TableOf
 
 ROOTS: tuple[tuple[str, ...], ...] = (("penstock",), ("temporal",), ("tool", "penstock"))
 PREFIX = "PENSTOCK__"
+HOMES = ("default", "temporal_task_queue")
+"""What the default queue is called where nobody says."""
 _ROOT_HEADER = re.compile(
     r"^[ \t]*\[\[?[ \t]*(?:penstock|temporal|tool[ \t]*\.[ \t]*penstock)[ \t]*[.\]]", re.M
 )
@@ -260,15 +262,19 @@ def _names_for(shape: TableOf, here: object, root: Mapping[str, Any]) -> list[st
 
 
 def _queues_in(root: Mapping[str, Any]) -> set[str]:
+    """The queues that files name, or that have a name without it."""
     config = root.get("worker_config")
-    if not isinstance(config, dict):
-        return set()
-    queues = [config.get("default_task_queue"), config.get("task_queue")]
+    config = config if isinstance(config, dict) else {}
+    homes = [config.get("default_task_queue"), config.get("task_queue")]
+    queues: list[object] = homes if any(homes) else list(HOMES)
     routes = config.get("activity_queues")
     for route in routes.values() if isinstance(routes, dict) else ():
         if isinstance(route, dict):
             handles = route.get("by_handle")
             queues += [route.get("default"), *(handles.values() if isinstance(handles, dict) else ())]
+            patterns = route.get("by_pattern")
+            each = [one for one in patterns if isinstance(one, dict)] if isinstance(patterns, list) else []
+            queues += [one.get("queue") for one in each]
     return {queue for queue in queues if isinstance(queue, str)}
 
 
