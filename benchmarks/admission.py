@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import uvloop
@@ -106,9 +107,11 @@ class Admission:
     ) -> None:
         for limits in switched:
             await lines.limit(limits)
-            await self._section(lines, replace(settings[0], limits=limits), max(1, self._dispatches(1) // 4))
+            await self._section(
+                lines, dataclasses.replace(settings[0], limits=limits), max(1, self._dispatches(1) // 4)
+            )
             for setting in settings:
-                setting = replace(setting, limits=limits)
+                setting = dataclasses.replace(setting, limits=limits)
                 section = await self._section(lines, setting, self._dispatches(setting.batch))
                 self._sections[setting].append(section)
 
@@ -160,7 +163,7 @@ class Admission:
 
     def _compared(self, store: StoreName, setting: Setting, target: float | None) -> Iterator[dict[str, Any]]:
         """Rates and CPU beside those without limits, round by round."""
-        without = self._by_part(replace(setting, limits=Limits.NONE))
+        without = self._by_part(dataclasses.replace(setting, limits=Limits.NONE))
         for name, tooks in self._by_part(setting).items():
             pairs = list(zip(tooks, without[name], strict=True))
             yield {

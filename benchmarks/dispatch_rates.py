@@ -7,10 +7,11 @@ hundred dispatches are interleaved over all cases; between them as many tasks ar
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import uvloop
@@ -149,7 +150,7 @@ class DispatchRates:
             on, off = (Setting(self._switched, fair, batch) for fair in (True, False))
             name = f"fairness on to off, {shared:,} keys, backlog {self._switched.backlog:,}"
             yield from self._compared(store, name, on, off, TARGET)
-            plain = Setting(replace(self._switched, switched=False), True, batch)
+            plain = Setting(dataclasses.replace(self._switched, switched=False), True, batch)
             name = f"fairness on, never set, to off, {shared:,} keys, backlog {self._switched.backlog:,}"
             yield from self._compared(store, name, plain, off, TARGET)
             for backlog in sizes.rate_backlogs[1:]:

@@ -6,10 +6,11 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import uvloop
+from msgspec.structs import replace
 
 from benchmarks.limited_lines import Limits, declaration, start_one
 from benchmarks.processes import load_average

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from penstock.core.model import Queue, QueueId, TaskKind
 from penstock.core.policies import KeyState, Knob, Order, Policy, Setting

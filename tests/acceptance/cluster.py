@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
@@ -77,7 +78,7 @@ class Cluster:
 
     def at(self, namespace: str | None) -> Cluster:
         """The same cluster, asked within a namespace."""
-        return replace(self, namespace=namespace)
+        return dataclasses.replace(self, namespace=namespace)
 
     async def ask(
         self,

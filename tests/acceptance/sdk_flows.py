@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -181,4 +182,4 @@ async def flowing(cluster: Cluster, *, idle: bool = False) -> AsyncIterator[Flow
 
 def on_a_queue_of_its_own(flows: Flows) -> Flows:
     """The same, on a queue where no worker waits yet."""
-    return replace(flows, task_queue=flows.name("queue"))
+    return dataclasses.replace(flows, task_queue=flows.name("queue"))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Generator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,7 +77,7 @@ async def test_a_history_that_tells_of_another_workflow_does_not_replay(flows: F
     replayer = Replayer(workflows=flows.workflows)
     check(replayer, past)
     with pytest.raises(AssertionError, match=f"cut after event {index + 1}: "):
-        check(replayer, replace(past, events=events))
+        check(replayer, dataclasses.replace(past, events=events))
 
 
 async def test_members_that_are_retried_keep_their_place(flows: Flows) -> None:

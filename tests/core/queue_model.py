@@ -5,11 +5,14 @@ Lanes, clocks and keys are handed in, decided on, and kept as `settle` says; mar
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from penstock.core.model import Queue, QueueId, TaskKind
 from penstock.core.policies import KeySettings, KeyState, Knob, Order, Rules, Setting, changed
@@ -176,7 +179,7 @@ class QueueModel:
             self._mark(Place.STALE, lambda lane: lane.place >= Place.WAITING)
 
     def _count_leases(self) -> None:
-        self.leases = {seq: replace(lease, counted=True) for seq, lease in self.leases.items()}
+        self.leases = {seq: dataclasses.replace(lease, counted=True) for seq, lease in self.leases.items()}
         running = Counter(lease.key for lease in self.leases.values())
         for key in {*self.keys_rows, *running}:
             self.keys_rows[key] = replace(self.keys_rows.get(key, KeyState(key)), running=running[key])

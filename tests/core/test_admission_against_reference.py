@@ -7,11 +7,12 @@ has not ended. Every question is answered by counting all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.core.admission import LineLimits, ScopeRules, queue_scope
 from penstock.core.model import Queue, QueueId, TaskKind

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.scheduling.dispatch import HoldReason, PollStatus
 from penstock.engine.dispatcher import POLLS_PER_CLAIM, Dispatcher, PollAnswer

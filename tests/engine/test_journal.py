@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.engine import activity_reports, journal
 from penstock.engine.sweepers.old_records import HOUR_MS, old_records
@@ -18,7 +19,7 @@ from tests.engine.scene import ACTIVITY, Scene, of
 def keeping(scene: Scene) -> Scene:
     """The same scene with a journal."""
     store = MemoryStore(scene.clock, scene.wakeups, journals=True)
-    return replace(scene, house=replace(scene.house, store=store))
+    return dataclasses.replace(scene, house=replace(scene.house, store=store))
 
 
 async def tell(scene: Scene, *events: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from durable_workflow.history_bundle_verify import verify_bundle
+from msgspec.structs import replace
 
 from penstock.core.history import lineage
 from penstock.core.history.lineage import Lineage
@@ -29,7 +30,7 @@ async def a_house(days: int = 30, archive: Path | None = None) -> Scene:
     await namespaces.update(scene.house, "default", None, days)
     if archive is None:
         return scene
-    return replace(scene, house=replace(scene.house, archive=DirectoryArchive(archive)))
+    return dataclasses.replace(scene, house=replace(scene.house, archive=DirectoryArchive(archive)))
 
 
 async def a_closed_run(scene: Scene, workflow_id: str = "order-1") -> Run:
@@ -229,7 +230,7 @@ async def test_nothing_is_deleted_while_the_archive_cannot_be_written(tmp_path: 
 async def test_a_namespace_cannot_write_beside_its_folder(tmp_path: Path) -> None:
     scene = await a_house()
     bundle = await exporting.of_run(scene.house, await a_closed_run(scene))
-    sly = replace(bundle, run=replace(bundle.run, namespace=".."))
+    sly = dataclasses.replace(bundle, run=replace(bundle.run, namespace=".."))
     root = tmp_path / "archive"
     await DirectoryArchive(root).put(sly, exporting.pages(scene.house, bundle.run))
     assert [each.name for each in tmp_path.iterdir()] == ["archive"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.model import Host, RunStatus, Standing, TaskState, Wish
 from penstock.engine import closing, cohorts, starts

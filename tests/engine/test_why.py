@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.explaining.expectation import TURNS
 from penstock.core.explaining.values import Act, Kind
@@ -189,7 +190,7 @@ class TestLimits:
                 return False
 
         scene = a_scene()
-        scene = replace(scene, house=replace(scene.house, coordination=Gone()))
+        scene = dataclasses.replace(scene, house=replace(scene.house, coordination=Gone()))
         await scene.register()
         await enqueue(scene, "charge-1")
         assert (await why(scene)).binding is None, "what is not limited needs nobody's agreement"

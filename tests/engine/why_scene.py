@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from penstock.core.explaining.values import Act, Constraint, Explanation, Kind, Remedy
 from penstock.core.model import Blob, Standing, Task, TaskState, Wish

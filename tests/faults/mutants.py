@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core import policies, windows
 from penstock.core.model import Queue, QueueId, Task, TaskKind, TaskState

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_a_clean_record_has_no_findings() -> None:
 
 
 def _events(found: Found, *events: FoundEvent) -> None:
-    found.runs[0] = replace(found.runs[0], events=events)
+    found.runs[0] = dataclasses.replace(found.runs[0], events=events)
 
 
 def _lose_an_acknowledged_start(record: Record, found: Found) -> None:
@@ -64,11 +64,11 @@ def _lose_an_acknowledged_start(record: Record, found: Found) -> None:
 
 
 def _start_twice(record: Record, found: Found) -> None:
-    found.runs.append(replace(found.runs[0], run_id="r7"))
+    found.runs.append(dataclasses.replace(found.runs[0], run_id="r7"))
 
 
 def _invent_a_run(record: Record, found: Found) -> None:
-    found.runs.append(replace(found.runs[1], id="nobody-asked"))
+    found.runs.append(dataclasses.replace(found.runs[1], id="nobody-asked"))
 
 
 def _answer_a_repeated_start_with_another_run(record: Record, found: Found) -> None:
@@ -76,7 +76,7 @@ def _answer_a_repeated_start_with_another_run(record: Record, found: Found) -> N
 
 
 def _leave_a_run_open(record: Record, found: Found) -> None:
-    found.runs[0] = replace(found.runs[0], status="waiting")
+    found.runs[0] = dataclasses.replace(found.runs[0], status="waiting")
 
 
 def _lose_an_event(record: Record, found: Found) -> None:
@@ -84,12 +84,17 @@ def _lose_an_event(record: Record, found: Found) -> None:
 
 
 def _number_an_event_twice(record: Record, found: Found) -> None:
-    _events(found, *(replace(event, sequence=min(event.sequence, 5)) for event in found.runs[0].events))
+    _events(
+        found,
+        *(dataclasses.replace(event, sequence=min(event.sequence, 5)) for event in found.runs[0].events),
+    )
 
 
 def _complete_an_activity_twice(record: Record, found: Found) -> None:
     *events, last = found.runs[0].events
-    _events(found, *events, FoundEvent(6, "ActivityCompleted", 1, "1.x"), replace(last, sequence=7))
+    _events(
+        found, *events, FoundEvent(6, "ActivityCompleted", 1, "1.x"), dataclasses.replace(last, sequence=7)
+    )
 
 
 def _close_a_run_twice(record: Record, found: Found) -> None:
@@ -121,15 +126,15 @@ def _know_a_report_before_it_was_sent(record: Record, found: Found) -> None:
 
 
 def _lease_with_an_old_attempt(record: Record, found: Found) -> None:
-    record.leases[1] = replace(record.leases[1], attempt=1, token="1b")
+    record.leases[1] = dataclasses.replace(record.leases[1], attempt=1, token="1b")
 
 
 def _lease_to_two_workers_at_once(record: Record, found: Found) -> None:
-    record.leases[1] = replace(record.leases[1], seen_at_ms=3000)
+    record.leases[1] = dataclasses.replace(record.leases[1], seen_at_ms=3000)
 
 
 def _lease_the_next_task_of_a_run_too_early(record: Record, found: Found) -> None:
-    record.leases[3] = replace(record.leases[3], seen_at_ms=3180)
+    record.leases[3] = dataclasses.replace(record.leases[3], seen_at_ms=3180)
 
 
 def _fail_inside(record: Record, found: Found) -> None:

@@ -30,6 +30,7 @@ CORE_MAY_IMPORT = (
         "unicodedata",
         "zlib",
     ),
+    "msgspec",  # values that are cheap to make and to change
     "datetime",  # calendar arithmetic in core.timers, which is handed its instants
     *("penstock.core", "penstock.errors"),
 )

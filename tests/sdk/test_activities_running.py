@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
@@ -760,7 +761,7 @@ async def test_interceptors_stand_around_activities_the_first_outermost():
 # Local activities
 
 
-LOCAL = replace(DEFAULT_INFO, activity_type="charge", is_local=True)
+LOCAL = dataclasses.replace(DEFAULT_INFO, activity_type="charge", is_local=True)
 
 
 async def test_a_local_activity_runs_without_telling_anybody():
@@ -806,7 +807,7 @@ async def test_a_local_activity_has_a_deadline_of_its_own():
         await asyncio.Event().wait()
 
     limit = timedelta(seconds=5)
-    info = replace(LOCAL, start_to_close_timeout=limit, deadline=BEGIN + limit)
+    info = dataclasses.replace(LOCAL, start_to_close_timeout=limit, deadline=BEGIN + limit)
     async with a_runner(work, clock=clock) as runner:
         running = asyncio.create_task(runner.run_local("work", None, info))
         await clock.advance(5)

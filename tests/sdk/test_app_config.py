@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +179,7 @@ def test_queues_may_come_from_anything_with_an_order_and_do_not_change_afterward
     one_by_one: Any = (each for each in (LOW, API))
     assert AppConfig(queue_mode=QueueMode.CUSTOM, custom_queues=one_by_one) == made
     assert made.custom_queues == (LOW, API)
-    assert hash(made) == hash(replace(made))
+    assert hash(made) == hash(dataclasses.replace(made))
 
 
 @pytest.mark.parametrize(("said", "most"), [({}, 8), ({"prefetch_buffer": 4, "claim_lease_ms": 5000}, 12)])

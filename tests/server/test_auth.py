@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import hmac
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,7 +55,7 @@ def evidence(headers: dict[str, str] | None = None, **changes: Any) -> Evidence:
     start = Evidence(
         "POST", "/api/workflows", "", {"host": "127.0.0.1:8080", **(headers or {})}, b"{}", NOW_MS
     )
-    return replace(start, **changes)
+    return dataclasses.replace(start, **changes)
 
 
 def bearer(token: str) -> Evidence:
@@ -213,7 +213,7 @@ class TestUrls:
     async def test_a_credential_in_the_url_is_refused_even_if_the_request_is_authentic(
         self, query: str
     ) -> None:
-        request = replace(bearer("worker-secret"), raw_query=query)
+        request = dataclasses.replace(bearer("worker-secret"), raw_query=query)
         error = await refusal(policy(**ROLE_SECRETS), request)
         assert isinstance(error, InvalidInput)
         assert error.reason is Reason.TOKEN_IN_URL
@@ -221,7 +221,7 @@ class TestUrls:
 
     @pytest.mark.parametrize("query", ["", "namespace=token", "next_page_token=abc", "page_size=5&tokens=1"])
     async def test_other_parameters_pass(self, query: str) -> None:
-        request = replace(bearer("worker-secret"), raw_query=query)
+        request = dataclasses.replace(bearer("worker-secret"), raw_query=query)
         assert (await ask(policy(**ROLE_SECRETS), request)).role is Role.WORKER
 
 
@@ -246,7 +246,7 @@ SIGNED = policy(
     operator_secret=KEYS["operator"],
     admin_secret=KEYS["admin"],
 )
-BY_BODY = replace(SIGNED, signature_profile=SignatureProfile.BODY)
+BY_BODY = dataclasses.replace(SIGNED, signature_profile=SignatureProfile.BODY)
 
 
 def body_signature(key: str, body: bytes) -> str:
@@ -266,9 +266,9 @@ class TestBodySignatures:
         )
         request = evidence({"x-signature": body_signature("shared-key", b"{}")})
         assert (await ask(alone, request)).acts_as == frozenset(Role)
-        beside = replace(BY_BODY, shared_secret="shared-key")
+        beside = dataclasses.replace(BY_BODY, shared_secret="shared-key")
         assert (await ask(beside, request)).acts_as == frozenset({Role.ADMIN})
-        without = replace(beside, backward_compatible=False)
+        without = dataclasses.replace(beside, backward_compatible=False)
         assert (await refusal(without, request)).reason is Reason.UNAUTHORIZED
 
     @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def signed(
         body=request.body,
     )
     value = signing.sign(covered, secret=secret or KEYS[key_id], key_id=key_id, created=created, nonce=nonce)
-    return replace(request, headers={**headers, signing.HEADER: value})
+    return dataclasses.replace(request, headers={**headers, signing.HEADER: value})
 
 
 ORIGINAL = evidence(
@@ -322,17 +322,21 @@ ORIGINAL = evidence(
 
 
 def with_header(request: Evidence, name: str, value: str) -> Evidence:
-    return replace(request, headers={**request.headers, name: value})
+    return dataclasses.replace(request, headers={**request.headers, name: value})
 
 
 line = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=20)
 path = line.map(lambda text: "/api/" + text.translate(str.maketrans("", "", "/\\#%.")))
 
 moves = st.one_of(
-    st.sampled_from(["GET", "PUT", "DELETE", "post"]).map(lambda to: replace(ORIGINAL, method=to)),
-    path.map(lambda to: replace(ORIGINAL, raw_path=to)),
-    line.filter(lambda text: "token" not in text.lower()).map(lambda to: replace(ORIGINAL, raw_query=to)),
-    st.binary(max_size=30).map(lambda to: replace(ORIGINAL, body=to)),
+    st.sampled_from(["GET", "PUT", "DELETE", "post"]).map(
+        lambda to: dataclasses.replace(ORIGINAL, method=to)
+    ),
+    path.map(lambda to: dataclasses.replace(ORIGINAL, raw_path=to)),
+    line.filter(lambda text: "token" not in text.lower()).map(
+        lambda to: dataclasses.replace(ORIGINAL, raw_query=to)
+    ),
+    st.binary(max_size=30).map(lambda to: dataclasses.replace(ORIGINAL, body=to)),
     *(
         line.map(lambda to, name=name: with_header(ORIGINAL, name, to))  # type: ignore[misc]
         for name in ("x-namespace", "host", "content-type", "content-encoding")
@@ -385,15 +389,15 @@ class TestRequestSignatures:
         request = evidence(raw_path="/api/a", raw_query="b")
         header = signed(request).headers[signing.HEADER]
         for moved in (
-            replace(request, raw_path="/api/ab", raw_query=""),
-            replace(request, raw_path="/api/a\nb", raw_query=""),
-            replace(request, raw_path="/api/a", raw_query="b\n"),
+            dataclasses.replace(request, raw_path="/api/ab", raw_query=""),
+            dataclasses.replace(request, raw_path="/api/a\nb", raw_query=""),
+            dataclasses.replace(request, raw_path="/api/a", raw_query="b\n"),
         ):
             error = await refusal(SIGNED, with_header(moved, signing.HEADER, header))
             assert error.reason is Reason.SIGNATURE_INVALID
 
     async def test_a_signature_under_one_key_is_not_one_under_another_even_with_equal_secrets(self) -> None:
-        twins = replace(SIGNED, admin_secret=KEYS["operator"])
+        twins = dataclasses.replace(SIGNED, admin_secret=KEYS["operator"])
         request = signed(ORIGINAL)
         forged = request.headers[signing.HEADER].replace("keyid=operator", "keyid=admin")
         error = await refusal(twins, with_header(request, signing.HEADER, forged))
@@ -410,7 +414,7 @@ class TestRequestSignatures:
             assert error.reason is Reason.SIGNATURE_INVALID
 
     async def test_a_key_that_is_not_configured_is_as_invalid_as_a_wrong_one(self) -> None:
-        no_admin = replace(SIGNED, admin_secret=None)
+        no_admin = dataclasses.replace(SIGNED, admin_secret=None)
         error = await refusal(no_admin, signed(ORIGINAL, key_id="admin"))
         wrong = await refusal(SIGNED, signed(ORIGINAL, secret="wrong-key"))
         assert error.reason is wrong.reason is Reason.SIGNATURE_INVALID
@@ -445,7 +449,7 @@ class TestRequestSignatures:
             request = signed(ORIGINAL, created=NOW_S + away_s)
             await authenticator(SIGNED, nonces).authenticate(request, "127.0.0.1")
             expires_at_ms = nonces.seen["operator", NONCE]
-            error = await refusal(SIGNED, replace(request, now_ms=expires_at_ms))
+            error = await refusal(SIGNED, dataclasses.replace(request, now_ms=expires_at_ms))
             assert error.reason is Reason.SIGNATURE_STALE
 
     async def test_the_same_nonce_under_two_keys_is_two_nonces(self) -> None:
@@ -505,7 +509,7 @@ class TestRequestSignatures:
         ],
     )
     async def test_a_path_with_two_readings_is_refused_even_if_signed(self, raw_path: str) -> None:
-        error = await refusal(SIGNED, signed(replace(ORIGINAL, raw_path=raw_path)))
+        error = await refusal(SIGNED, signed(dataclasses.replace(ORIGINAL, raw_path=raw_path)))
         assert error.reason is Reason.MALFORMED_REQUEST
 
     def test_the_signing_side_refuses_what_the_server_would_not_read(self) -> None:
@@ -513,7 +517,7 @@ class TestRequestSignatures:
             with pytest.raises(ValueError):
                 signed(ORIGINAL, **fields)
         with pytest.raises(ValueError):
-            signed(replace(ORIGINAL, raw_path="/a\nb"))
+            signed(dataclasses.replace(ORIGINAL, raw_path="/a\nb"))
 
     @pytest.mark.parametrize("window_ms", [0, -1, 300_001])
     def test_a_window_of_no_or_too_much_time_is_refused_at_start(self, window_ms: int) -> None:

@@ -6,12 +6,12 @@ import gzip
 import itertools
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from durable_workflow.history_bundle_verify import verify_bundle_json
+from msgspec.structs import replace
 
 from penstock import assembly
 from penstock.core.model import RecordedEvent, RunId

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from penstock.core.model import Activity, ActivityId, ActivityStatus, ActivityTimeouts, RetryPolicy, RunId
 from penstock.ports.store import Store, Tx

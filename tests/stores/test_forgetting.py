@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from penstock.core.model import QueueId, Standing, TaskKind, Worker, WorkerStatus
 from penstock.core.scheduling.fairness import Clockwork, Lane

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.model import ChildState, Queue, RunId, RunStatus, TaskState, UpdateStatus
 from penstock.core.policies import PolicyChange

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.admission import NO_LIMITS
 from penstock.core.conveying import RateConflict, WorkerRate
@@ -83,7 +83,7 @@ async def key_names(store: Store, queue_id: QueueId, limit: int = 100) -> list[s
 
 
 def asked(key: str, **values: int | None) -> KeySettings:
-    return replace(KeySettings(key, author="ann", at_ms=NOW_MS, reason="because"), **values)  # type: ignore[arg-type]
+    return replace(KeySettings(key, author="ann", at_ms=NOW_MS, reason="because"), **values)
 
 
 def spend(tx: Tx, queue: Queue, running: Mapping[str, int]) -> None:
@@ -298,7 +298,7 @@ async def test_a_key_that_owes_again_since_it_was_found_is_not_forgotten(store: 
 
 def a_change(version: int, setting: str, key: str | None = None, **values: str | None) -> PolicyChange:
     plain = PolicyChange(version, NOW_MS + version, "ann", setting, key, None, "1", None)
-    return replace(plain, **values)  # type: ignore[arg-type]
+    return replace(plain, **values)
 
 
 async def test_the_log_tells_the_newest_change_first_and_its_parts_in_order(store: Store):

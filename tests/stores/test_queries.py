@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.core.model import Blob, QueryState, QueryTask, RunId
 from penstock.core.scheduling.dispatch import Fit
@@ -28,7 +29,7 @@ def a_query(query_id: str = "q1", **changes: object) -> QueryTask:
         created_at_ms=NOW_MS,
         expires_at_ms=LATER_MS,
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 async def lease_next(store: Store, fit: Fit = ANY, worker: str = "w1") -> str | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.model import Queue, TaskKind, TaskState
 from penstock.core.policies import Knob, Policy, Setting

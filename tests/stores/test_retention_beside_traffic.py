@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.core.model import Run, RunId
 from penstock.engine import closing, namespaces, retention, starts

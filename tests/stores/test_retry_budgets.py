@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.model import QueueId, Task, TaskState
 from penstock.core.rates import NANO, Rate

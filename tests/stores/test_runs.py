@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.model import Blob, Host, Instance, Run, RunId, RunStatus
 from penstock.ports.store import PageStart, RunFilter, Store, Tx

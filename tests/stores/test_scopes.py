@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.admission import Declaration, Field, ScopeDeclared, cluster_scope, namespace_scope
 from penstock.core.model import Queue, Task, TaskState
@@ -43,7 +43,7 @@ async def grant(store: Store, queue: Queue, task_id: str, scopes: str = "", **ch
     """A lease of a new task, counted by these scopes or by none."""
     await enqueue(store, a_task(queue, task_id, key=str(changes.get("key", ""))))
     (task,) = await claim(store, queue.queue_id, 1)
-    granted = replace(task, scopes=scopes, **changes)  # type: ignore[arg-type]
+    granted = replace(task, scopes=scopes, **changes)
     await record(store, lambda tx: tx.tasks.save(granted, TaskState.LEASED))
     return granted
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.model import Queue, Task, TaskKind, TaskState
 from penstock.core.scheduling.slots import Held

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.model import Queue, RunId, Task, TaskId, TaskKind, TaskState
 from penstock.core.scheduling.dispatch import Fit

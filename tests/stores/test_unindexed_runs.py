@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import astuple
 from pathlib import Path
 
 import asyncpg
 import pytest
+from msgspec.structs import astuple
 
 from penstock.core.model import Host, Run
 from penstock.engine.house import House
@@ -36,8 +36,8 @@ OLD = (
 
 
 def _insert(mark: str) -> str:
-    columns = ", ".join(Run.__dataclass_fields__)
-    marks = ", ".join(mark.format(n) for n in range(1, len(Run.__dataclass_fields__) + 1))
+    columns = ", ".join(Run.__struct_fields__)
+    marks = ", ".join(mark.format(n) for n in range(1, len(Run.__struct_fields__) + 1))
     return f"INSERT INTO runs ({columns}) VALUES ({marks})"
 
 

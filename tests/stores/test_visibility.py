@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.model import Host, Run, RunId, RunStatus
 from penstock.core.visibility.binding import bind

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from penstock.core.admission import Admission, ScopeRow
 from penstock.core.model import Queue, QueueId, Task, TaskKind

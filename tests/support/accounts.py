@@ -6,12 +6,13 @@ exists: no account is made and no permission outside our own temporary folder is
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pwd
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -82,7 +83,7 @@ class Account:
         for part in binaries.parts:
             shutil.copytree(part, copies / part.relative_to(binaries.anchor), symlinks=True)
         server = copies / binaries.server.relative_to(binaries.anchor)
-        copied = replace(
+        copied = dataclasses.replace(
             binaries,
             server=server,
             source=f"{binaries.source}, copied",

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from penstock.core.policies import PAUSED, Knob, Policy
 from penstock.core.windows import Window
@@ -39,8 +41,7 @@ Section = Mapping[Field, int | str | None]
 """What is said of one kind of task. A null says: as the default of the kind, whatever wider keys say."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeDeclared:
+class ScopeDeclared(Struct, frozen=True):
     """Limits declared for a scope as a whole: a budget group, or the cluster."""
 
     leases: int | None = None
@@ -50,8 +51,7 @@ class ScopeDeclared:
     window: Window | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(Struct, frozen=True):
     """The limits of a configuration, whole. Names of kinds are `workflow` and `activity`."""
 
     defaults: Mapping[str, Section] = field(default_factory=dict)
@@ -73,8 +73,7 @@ class Declaration:
 NOTHING_DECLARED = Declaration()
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(Struct, frozen=True):
     """A declared value, and where it comes from."""
 
     value: int | str
@@ -141,8 +140,7 @@ def _of_kind(name: str, kind: str | None) -> str:
     return name if kind is None else f"{name}/{kind}"
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeRules:
+class ScopeRules(Struct, frozen=True):
     """The limits of a scope as a line sees them, with where each comes from. Zero closes."""
 
     name: str
@@ -166,8 +164,7 @@ class ScopeRules:
         return self.paused or any(each is not None for each in (self.leases, self.dispatches, self.cost))
 
 
-@dataclass(frozen=True, slots=True)
-class LineLimits:
+class LineLimits(Struct, frozen=True):
     """All limits of one line besides those that only its own settings know."""
 
     leases: int | None = None
@@ -184,8 +181,7 @@ class LineLimits:
     """Most per million seconds, whatever is set for the line."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeRow:
+class ScopeRow(Struct, frozen=True):
     """A scope that operators set something for, or that counts because a declaration limits it."""
 
     scope_id: int
@@ -193,8 +189,7 @@ class ScopeRow:
     policy: Policy
 
 
-@dataclass(frozen=True)
-class Admission:
+class Admission(Struct, frozen=True, dict=True):
     """All limits of a moment: one declaration, and the scopes with what operators set. Changes make a new one."""
 
     version: int = 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from penstock.core.model import Worker
 
@@ -19,8 +20,7 @@ _FITS: Mapping[str, tuple[type, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Contracts:
+class Contracts(Struct, frozen=True):
     """The contracts of all workers that know a type; where one of them says nothing, everything is allowed."""
 
     of_workers: Sequence[Mapping[str, Any]]

@@ -6,8 +6,9 @@ nothing; and what was said lapses when nobody has said it for a while.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 HOLDS_DEFAULT_MS = 300_000
 """How long a word holds after it was last said."""
@@ -27,8 +28,7 @@ class RateSource(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class RateConflict:
+class RateConflict(Struct, frozen=True):
     """Live workers want different rates of one queue, so that it follows now the one, now the other."""
 
     worker_id: str
@@ -42,8 +42,7 @@ class RateConflict:
     """When it was seen last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(Struct, frozen=True):
     """What a worker conveys: so many activities per million seconds, saved up for so long at most."""
 
     micro: int
@@ -52,8 +51,7 @@ class Word:
     """None: no opinion."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRate:
+class WorkerRate(Struct, frozen=True):
     """The limit that a worker conveyed last."""
 
     micro: int
@@ -73,8 +71,7 @@ class WorkerRate:
         return None if seen is None or now_ms - seen.at_ms > CONFLICT_SHOWN_MS else seen
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(Struct, frozen=True):
     """What is to be written down, and what is to be told."""
 
     rate: WorkerRate

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from penstock.core import windows
 from penstock.core.admission import (
@@ -68,8 +70,7 @@ def group_parts(namespace: str, group: str) -> Parts:
     return {part: group_scope(namespace, group, part.kind) for part in parts}
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """One limit in its layers: what somebody set beats what is declared."""
 
     knob: Knob
@@ -79,8 +80,7 @@ class Limit:
     live: Setting | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True):
     """How much of a limit is used; None where nobody counts."""
 
     most: int | None = None
@@ -91,8 +91,7 @@ class Counted:
         return None if self.most is None or self.used is None else max(0, self.most - self.used)
 
 
-@dataclass(frozen=True, slots=True)
-class Cooling:
+class Cooling(Struct, frozen=True):
     """After a refusal upstream: closed until a moment, then opening step by step."""
 
     until_ms: int
@@ -100,8 +99,7 @@ class Cooling:
     is_closed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LimitsView:
+class LimitsView(Struct, frozen=True):
     """The limits of one line or scope, with what they count and who holds it."""
 
     scope: str
@@ -121,8 +119,7 @@ class LimitsView:
         return replace(self, holders=holders, workflows=workflows)
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeUse:
+class ScopeUse(Struct, frozen=True):
     """A scope as one line goes by it: for another one something else may be declared."""
 
     rules: ScopeRules

@@ -10,8 +10,10 @@ its stream were read, or until the run that read it is deleted; before that, nob
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core import payload_codec
 from penstock.core.history import waits
@@ -29,8 +31,7 @@ _KEY: Final = "message-stream:"
 """With this begin the keys of conditions that are met by the next message of a stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class MessageStream:
+class MessageStream(Struct, frozen=True):
     """What is known of one stream: how far it was written, and how far the code has read it."""
 
     namespace: str
@@ -48,8 +49,7 @@ class MessageStream:
         return self.last_position - self.through_position
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     namespace: str
     workflow_id: str
     stream: str
@@ -63,8 +63,7 @@ class Message:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(Struct, frozen=True):
     """How far the code of a workflow has read one of the streams that it is sent."""
 
     stream_name: str

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, NewType
+
+from msgspec import Struct
 
 from penstock.core.admission import NO_LIMITS, LineLimits
 from penstock.core.conveying import WorkerRate
@@ -103,16 +104,14 @@ def run_of(identifier: str) -> RunId:
     return RunId(identifier.rpartition("-")[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """What happened, before it has a place in a history."""
 
     type: str
     payload: Json
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedEvent:
+class RecordedEvent(Struct, frozen=True):
     """One line of a history; `payload` is JSON text, passed on unread."""
 
     run_id: RunId
@@ -127,8 +126,7 @@ class RecordedEvent:
         return f"{self.run_id}-{self.sequence}"
 
 
-@dataclass(frozen=True, slots=True)
-class Namespace:
+class Namespace(Struct, frozen=True):
     name: str
     description: str | None
     retention_days: int
@@ -140,8 +138,7 @@ class Namespace:
     """Whether its task queues share by fairness key, unless a queue says otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """Where a task stands in its queue: its priority level, and whose work it is."""
 
     level: int = LEVEL_DEFAULT
@@ -151,8 +148,7 @@ class Standing:
     """What it is estimated to cost a budget that counts more than dispatches."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """What a command says of the standing of its task; what it leaves out is inherited, field by field.
 
     Except the cost, which is each task's own.
@@ -172,8 +168,7 @@ class Wish:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """One execution. Columns that change are the ones `Runs.save` writes."""
 
     run_id: RunId
@@ -238,8 +233,7 @@ class Run:
         return Standing(self.level, self.key, self.weight_milli)
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(Struct, frozen=True):
     """A workflow id in its namespace, with the run that it names now."""
 
     namespace: str
@@ -248,8 +242,7 @@ class Instance:
     run_count: int
 
 
-@dataclass(frozen=True)
-class Queue:
+class Queue(Struct, frozen=True, dict=True):
     """The line of one kind of task under one name; the row whose lock a claim holds."""
 
     queue_id: QueueId
@@ -297,8 +290,7 @@ class Queue:
         return bool(limits.scopes) or self.rules.running_limit is not None or limits.dispatches is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """One unit that a worker can lease. A retry is the same task with a higher attempt."""
 
     task_id: TaskId
@@ -346,10 +338,10 @@ class Task:
     reserved_until_ms: int | None = None
     seq: int = 0
     """The place in line, given by the store on first insert: first come, first served inside a key."""
-    ended_lease: str | None = field(default=None, compare=False)
+    ended_lease: str | None = None
     """The lease that ended with this change, how, and what it did cost. They are told, not kept."""
-    ended_how: str | None = field(default=None, compare=False)
-    ended_cost: int | None = field(default=None, compare=False)
+    ended_how: str | None = None
+    ended_cost: int | None = None
 
     @property
     def is_live(self) -> bool:
@@ -360,8 +352,7 @@ class Task:
         return self.reserved_until_ms is not None and self.reserved_until_ms > now_ms
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True):
     """How often and how soon an activity is tried again."""
 
     max_attempts: int = 1
@@ -378,8 +369,7 @@ class RetryPolicy:
         return pauses[min(attempt - 1, len(pauses) - 1)] * unit_ms if pauses else 0
 
 
-@dataclass(frozen=True, slots=True)
-class ActivityTimeouts:
+class ActivityTimeouts(Struct, frozen=True):
     """The four clocks of an activity, in milliseconds; None means that the clock is not set."""
 
     schedule_to_start_ms: int | None = None
@@ -388,8 +378,7 @@ class ActivityTimeouts:
     heartbeat_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(Struct, frozen=True):
     """One scheduled function call of a run, over all its attempts."""
 
     activity_id: ActivityId
@@ -429,8 +418,7 @@ class ChildState(StrEnum):
     """Given up by a selection: how it ends is of no concern any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
+class Child(Struct, frozen=True):
     """A workflow that a run started and waits for."""
 
     parent_run_id: RunId
@@ -458,8 +446,7 @@ class LetterKind(StrEnum):
     """What became of a signal or a cancel request that a run sent to another."""
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
+class Letter(Struct, frozen=True):
     """What one run tells another: recorded with its cause, delivered once."""
 
     letter_id: str
@@ -478,8 +465,7 @@ class UpdateStatus(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(Struct, frozen=True):
     """A change that a caller asked of a run, and what became of it."""
 
     update_id: str
@@ -498,8 +484,7 @@ class Update:
     closed_at_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RetainedRequest:
+class RetainedRequest(Struct, frozen=True):
     """A request that was accepted under its caller's id: sent again, it gets the same receipt."""
 
     namespace: str
@@ -520,8 +505,7 @@ class TimerState(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
-class Timer:
+class Timer(Struct, frozen=True):
     timer_id: TimerId
     run_id: RunId
     step: int
@@ -531,8 +515,7 @@ class Timer:
     state: TimerState = TimerState.OPEN
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
+class Worker(Struct, frozen=True):
     """A registered process: what it can run, how much at once, and when it was last heard."""
 
     namespace: str
@@ -569,8 +552,7 @@ class Worker:
         return workflow_type in self.workflow_types if self.workflow_types else self.workflow_slots > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Cohort:
+class Cohort(Struct, frozen=True):
     """The workers of one build on a queue, and what the operator wants of them."""
 
     namespace: str
@@ -600,8 +582,7 @@ class QueryState(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class QueryTask:
+class QueryTask(Struct, frozen=True):
     """A question to a run's replayed state. It never enters a history and lives as long as its caller waits."""
 
     query_id: str
@@ -623,8 +604,7 @@ class QueryTask:
     kind: QueryKind = QueryKind.QUERY
 
 
-@dataclass(frozen=True, slots=True)
-class QueueStats:
+class QueueStats(Struct, frozen=True):
     """Exact counts of one line, read from the same rows that dispatch decides on."""
 
     ready: int = 0
@@ -633,4 +613,4 @@ class QueueStats:
     expired: int = 0
     added_last_minute: int = 0
     dispatched_last_minute: int = 0
-    oldest: Task | None = field(default=None)
+    oldest: Task | None = None

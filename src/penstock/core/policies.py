@@ -7,8 +7,10 @@ the dispatch decision looks at.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from penstock.core.conveying import RateSource, WorkerRate, effective
 from penstock.core.rates import BURST_DEFAULT_MS, Rate
@@ -57,8 +59,7 @@ PAUSED = "on"
 """What a pause is set to; whoever resumes unsets it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """A value with its story. Rates are in millionths per second, times in milliseconds, words as they are."""
 
     value: int | str
@@ -69,8 +70,7 @@ class Setting:
     """When it stops to hold by itself; None: when somebody unsets it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """Every setting of one line, or of one scope of admission."""
 
     version: int = 0
@@ -114,8 +114,7 @@ class Policy:
 NO_POLICY = Policy()
 
 
-@dataclass(frozen=True, slots=True)
-class KeySettings:
+class KeySettings(Struct, frozen=True):
     """What an operator asked for one key; None leaves it to the line's default."""
 
     key: str
@@ -136,8 +135,7 @@ class KeySettings:
         return self.weight_milli is None and not self.is_limited
 
 
-@dataclass(frozen=True, slots=True)
-class KeyState:
+class KeyState(Struct, frozen=True):
     """One key of a line: what the operator asked for it, what it has paid, and what it runs."""
 
     key: str
@@ -149,8 +147,7 @@ class KeyState:
     running: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyChange:
+class PolicyChange(Struct, frozen=True):
     """One line of the log: who changed what, from what to what, and why."""
 
     version: int
@@ -168,16 +165,14 @@ class Order(StrEnum):
     ARRIVAL = "arrival"
 
 
-@dataclass(frozen=True, slots=True)
-class Aging:
+class Aging(Struct, frozen=True):
     """While a task of a lower level has waited this long, every n-th dispatch is for such a level."""
 
     wait_ms: int
     every: int
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """What the dispatch decision looks at."""
 
     order: Order = Order.FAIR

@@ -6,7 +6,7 @@ row that it limits, so no restart and no second server gives a fresh burst.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 NANO = 1_000_000_000
 NANO_PER_MS = 1_000_000
@@ -16,8 +16,7 @@ RATE_MAX_MICRO = 1_000_000 * MICRO
 BURST_MAX_MS = 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(Struct, frozen=True):
     """So many dispatches per million seconds; what was not used waits for up to the burst. Zero closes."""
 
     micro: int

@@ -7,9 +7,11 @@ a writer may ask that it does not become too much.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.history.bounds import exceeded
 from penstock.core.model import Blob, Json, RunId
@@ -35,8 +37,7 @@ class Origin(StrEnum):
     CLIENT = "client"
 
 
-@dataclass(frozen=True, slots=True)
-class WorkflowStream:
+class WorkflowStream(Struct, frozen=True):
     run_id: RunId
     name: str
     opened_at_ms: int
@@ -69,8 +70,7 @@ class WorkflowStream:
         return self.closed_at_ms + self.retention_s * 1000
 
 
-@dataclass(frozen=True, slots=True)
-class StreamItem:
+class StreamItem(Struct, frozen=True):
     run_id: RunId
     stream: str
     offset: int
@@ -89,8 +89,7 @@ class StreamItem:
         return len(self.payload or "")
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """An item that somebody wants to add."""
 
     payload: Blob | None = None
@@ -100,8 +99,7 @@ class Draft:
     content_type: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(Struct, frozen=True):
     """Items to be added, and how many may be pending after that."""
 
     drafts: Sequence[Draft]
@@ -114,23 +112,20 @@ class Append:
         return [each.idempotency_key for each in self.drafts if each.idempotency_key is not None]
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(Struct, frozen=True):
     error_reason: str | None = None
     """None: it ends as it should."""
     retention_s: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Directive:
+class Directive(Struct, frozen=True):
     """What workflow code does with one of its streams."""
 
     stream: str
     act: Append | Close
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True):
     stream: WorkflowStream
     items: tuple[StreamItem, ...]
     """Those that are new."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from penstock.core.model import RunStatus
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRuns:
+class OpenRuns(Struct, frozen=True):
     """The open workflows of a namespace, or as many of them as were looked at."""
 
     by_status: Mapping[RunStatus, int]
@@ -24,8 +24,7 @@ class OpenRuns:
         return sum(self.by_status.values())
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedRuns:
+class ClosedRuns(Struct, frozen=True):
     """The runs of a namespace that were closed last, or as many of them as were looked at."""
 
     by_status: Mapping[RunStatus, int]
@@ -36,8 +35,7 @@ class ClosedRuns:
         return sum(self.by_status.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Failing:
+class Failing(Struct, frozen=True):
     """Open runs of one type whose workflow task failed again and again."""
 
     workflow_type: str
@@ -45,8 +43,7 @@ class Failing:
     runs: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cleared:
+class Cleared(Struct, frozen=True):
     """How many rows of a run that is gone were deleted."""
 
     events: int = 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from penstock.core import journal
 from penstock.core.history.applying import closed
@@ -54,8 +56,7 @@ from penstock.errors import Conflict, LeaseLost, NotFound, PenstockError, Reason
 from penstock.ports.store import Tx
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """How an attempt failed, in the worker's words."""
 
     message: str
@@ -76,8 +77,7 @@ class Failure:
         return *(each for each in (self.type, self.cls) if each), *clocks
 
 
-@dataclass(frozen=True, slots=True)
-class ActivityReceipt:
+class ActivityReceipt(Struct, frozen=True):
     task: Task
     run: Run
     activity: Activity
@@ -166,8 +166,7 @@ async def _refused_upstream(
     return ActivityReceipt(resting, run, held.activity, "throttled", resting.task_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True):
     """Whether the worker may go on, and until when it holds the task."""
 
     task: Task
@@ -295,8 +294,7 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
     return await house.store.transact(operation, key=run_of(task_id))
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     task: Task
     run: Run
     activity: Activity

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from penstock.core.model import Host, Run, RunId
 from penstock.engine.house import House
@@ -15,8 +16,7 @@ T = TypeVar("T")
 TRIES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     namespace: str
     workflow_id: str
     run_id: RunId | None = None

@@ -7,7 +7,9 @@ them a new stamp: so the next grant goes by the new limits, on every server, and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from penstock.core.admission import Admission, Declaration, LineLimits, ScopeRow, namespace_of
 from penstock.core.model import Queue
@@ -20,8 +22,7 @@ from penstock.ports.store import Line, Tx
 from penstock.ports.wakeups import queue_bell, scope_bell
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeAsk:
+class ScopeAsk(Struct, frozen=True):
     """One change of a scope's limits, made whole or not at all."""
 
     settings: Mapping[Knob, Ask] = field(default_factory=dict)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.model import Run
 from penstock.engine import exporting
@@ -19,8 +21,7 @@ class ArchiveOutcome(StrEnum):
     NOT_NEEDED = "archive_not_needed"
 
 
-@dataclass(frozen=True, slots=True)
-class Archived:
+class Archived(Struct, frozen=True):
     run: Run
     outcome: ArchiveOutcome
 

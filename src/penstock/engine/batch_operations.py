@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.model import Blob, Run
 from penstock.core.visibility.filters import OPEN
@@ -54,14 +57,12 @@ class Batch:
         return replace(self.wanted, only=OPEN)
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     run: Run
     error: PenstockError
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What became of the runs of one call, and where the next one goes on."""
 
     matched: int
@@ -73,8 +74,7 @@ class Outcome:
     """Those of the runs acted on whose code was asked to end them; they are open yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(Struct, frozen=True):
     count: Count
     sample: Sequence[Run]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.history import lineage, waits
 from penstock.core.history.applying import closed
@@ -42,8 +44,7 @@ class End(StrEnum):
     TERMINATE = "terminate"
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     request: EventType
     event: EventType
     status: RunStatus
@@ -55,8 +56,7 @@ _ENDINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """What became of a request to end a run: it has closed, or its code was asked to end it."""
 
     run: Run

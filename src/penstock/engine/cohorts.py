@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.core.model import Cohort, WorkerStatus
 from penstock.core.scheduling.cohorts import ACTIVE, DRAINING, CohortView, cohort_views

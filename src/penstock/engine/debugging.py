@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.history import bounds
 from penstock.core.history.bundle import FAILURES, failure
@@ -42,8 +44,7 @@ class Severity(StrEnum):
     INFO = "info"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Something that an operator should know, with the word by which programs know it."""
 
     severity: Severity
@@ -51,8 +52,7 @@ class Finding:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Inside:
+class Inside(Struct, frozen=True):
     """A run at one moment, its queue and why it waits."""
 
     located: Located
@@ -119,8 +119,7 @@ async def look(house: House, namespace: str, workflow_id: str, run_id: str | Non
     return replace(seen, findings=findings(house, seen))
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(Struct, frozen=True):
     located: Located
     now_ms: int
     tasks: Sequence[Task]

@@ -9,8 +9,10 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.model import (
     Blob,
@@ -39,8 +41,7 @@ _LINES = {QueryKind.QUERY: "queries", QueryKind.UPDATE_VALIDATION: "validations"
 _ANSWERED = (QueryState.ANSWERED, QueryState.FAILED)
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(Struct, frozen=True):
     """A question, and how its caller is refused."""
 
     kind: QueryKind
@@ -55,15 +56,13 @@ class Asking:
     """The lock between servers cannot be had."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeasedQuery:
+class LeasedQuery(Struct, frozen=True):
     query: QueryTask
     run: Run
     events: Sequence[RecordedEvent]
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(Struct, frozen=True):
     """By which reasons an answer is refused that comes from the wrong worker, or at the wrong time."""
 
     kind: QueryKind

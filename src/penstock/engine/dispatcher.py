@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
+from msgspec import Struct
 
 from penstock.core.conveying import Word
 from penstock.core.model import Queue, QueueId, TaskKind
@@ -36,8 +37,7 @@ REMEMBERED_MAX = 10_000
 log = structlog.get_logger("penstock.dispatcher")
 
 
-@dataclass(frozen=True, slots=True)
-class PollAnswer:
+class PollAnswer(Struct, frozen=True):
     """What a poll is told in the end."""
 
     leased: tuple[Leased, ...]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.admission import LEASES_MAX
 from penstock.core.explaining import runs
@@ -53,8 +55,7 @@ MOST = 2**62
 _ANY_FIT = Fit((), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(Struct, frozen=True):
     """What was asked about, and why it waits; of a run also why each of its open activities does."""
 
     run: Run
@@ -125,8 +126,7 @@ async def task(house: House, namespace: str, named: str) -> Explained:
     return await house.store.read(operation)
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True):
     """What is read once for all tasks of a line."""
 
     queue: Queue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from penstock.core.history.bounds import Bounds
 from penstock.engine.answer_pace import AnswerPace
@@ -16,8 +16,7 @@ from penstock.ports.wakeups import Wakeups
 from penstock.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class House:
+class House(Struct, frozen=True):
     store: Store
     wakeups: Wakeups
     entropy: Entropy

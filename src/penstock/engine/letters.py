@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from penstock.core.history import lineage
 from penstock.core.history.applying import Request

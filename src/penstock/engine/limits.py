@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core import limits
 from penstock.core.admission import LEASES_MAX
@@ -17,8 +19,7 @@ from penstock.ports.store import Tx
 HOLDERS_SHOWN = 100
 
 
-@dataclass(frozen=True, slots=True)
-class LineView:
+class LineView(Struct, frozen=True):
     """A line's own limits, and those of the scopes that it belongs to."""
 
     queue: Queue
@@ -26,8 +27,7 @@ class LineView:
     scopes: Sequence[ScopeUse]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupView:
+class GroupView(Struct, frozen=True):
     """A budget group, and the lines that belong to it."""
 
     group: str

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from penstock.core.model import Host, Instance, Run, RunId
 from penstock.engine.addressing import no_instance, no_run
 from penstock.ports.store import Tx
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(Struct, frozen=True):
     run: Run
     instance: Instance
 

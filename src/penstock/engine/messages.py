@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.history import bounds
 from penstock.core.messages import (
@@ -26,8 +28,7 @@ from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
 
 
-@dataclass(frozen=True, slots=True)
-class Sending:
+class Sending(Struct, frozen=True):
     address: Address
     stream: str
     message_id: str
@@ -38,8 +39,7 @@ class Sending:
         return hashlib.sha256(self.input.encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     run: Run
     position: int
     repeated: bool = False

@@ -6,7 +6,8 @@ permit is taken here, under the same locks and by the same gates as a grant, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core import journal
 from penstock.core.model import Activity, Queue, Run, Task, TaskId, run_of
@@ -21,8 +22,7 @@ from penstock.engine.polls import begun, counting, keep, running_on
 from penstock.ports.store import Line, Tx
 
 
-@dataclass(frozen=True, slots=True)
-class Permit:
+class Permit(Struct, frozen=True):
     """A started task, or why it may not start yet."""
 
     task: Task

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from penstock.core.model import Queue, QueueId, TaskKind
 from penstock.core.policies import (
@@ -37,8 +39,7 @@ class Unset:
 UNSET = Unset()
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """A new value for a setting, or only a new reason (`value` None), or back to the default (`UNSET`)."""
 
     value: int | str | Unset | None
@@ -47,8 +48,7 @@ class Ask:
     """When it stops to hold by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyAsk:
+class KeyAsk(Struct, frozen=True):
     """What changes for one key; None leaves it as it is."""
 
     weight_milli: int | Unset | None = None
@@ -57,8 +57,7 @@ class KeyAsk:
     paused: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyAsk:
+class PolicyAsk(Struct, frozen=True):
     """One change of a line's settings, made whole or not at all."""
 
     settings: Mapping[Knob, Ask] = field(default_factory=dict)
@@ -69,8 +68,7 @@ class PolicyAsk:
     if_version: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyView:
+class PolicyView(Struct, frozen=True):
     """A line's settings, with the first of its keys that have some."""
 
     queue: Queue

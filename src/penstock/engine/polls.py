@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core import journal
 from penstock.core.model import (
@@ -44,8 +46,7 @@ HISTORY_PAGE_DEFAULT = 500
 TASKS_PER_POLL_MAX = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Poll:
+class Poll(Struct, frozen=True):
     """One open request for tasks."""
 
     namespace: str
@@ -64,8 +65,7 @@ class Poll:
     """How long tasks are leased that are handed out ahead of time; None: they are to be run at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leased:
+class Leased(Struct, frozen=True):
     """A task in a worker's hands, with what it needs to do it."""
 
     task: Task
@@ -76,8 +76,7 @@ class Leased:
     """Up to which event the worker knows the history, because it keeps the run in memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What a claim says to one poll: tasks, or a hold, or a refusal; and what its worker fits now."""
 
     leased: tuple[Leased, ...] = ()
@@ -180,8 +179,7 @@ def _at_its_slots(again_in_ms: int | None) -> Verdict:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
+class _Outcome(Struct, frozen=True):
     """What a claim came to: the tasks of each poll, why the others wait, and whether to look again at once."""
 
     shares: Sequence[Sequence[Leased]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from penstock.core.model import ChildState, Letter, LetterKind, Run, RunId
 from penstock.engine import errands, letters

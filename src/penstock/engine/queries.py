@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from penstock.core.model import Blob, QueryKind, QueryState, QueryTask, Run, RunId, Worker
 from penstock.engine import desk
@@ -28,8 +29,7 @@ _HOLDING = Holding(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     namespace: str
     workflow_id: str
     name: str
@@ -38,8 +38,7 @@ class Question:
     """None: the current run."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueryAnswer:
+class QueryAnswer(Struct, frozen=True):
     run: Run
     outcome: dict[str, Any]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from penstock.core.admission import LEASES_MAX
 from penstock.core.model import Queue, QueueStats, Run, Task, TaskKind, Worker
@@ -38,8 +40,7 @@ _STOPPED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class KeyView:
+class KeyView(Struct, frozen=True):
     """A busy lane with what is known of its key."""
 
     part: LaneBacklog
@@ -50,8 +51,7 @@ class KeyView:
     """None where nobody counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class LineView:
+class LineView(Struct, frozen=True):
     """What waits in a queue's tasks of one kind: by level, and the keys with the most of it."""
 
     queue: Queue
@@ -62,8 +62,7 @@ class LineView:
         return next(each for each in self.levels if each.level == number)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueView:
+class QueueView(Struct, frozen=True):
     """One named queue: both kinds of tasks, and the workers registered for it."""
 
     name: str

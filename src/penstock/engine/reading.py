@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from penstock.core.history.events import CLOSING
 from penstock.core.model import (
@@ -30,8 +31,7 @@ from penstock.ports.store import PageStart, RunFilter, Tx
 from penstock.ports.wakeups import run_bell
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
+class RunView(Struct, frozen=True):
     """A run, its place among the runs of its workflow id, and its workflow task in flight."""
 
     run: Run
@@ -68,8 +68,7 @@ async def describe(
     return await house.store.read(operation)
 
 
-@dataclass(frozen=True, slots=True)
-class RunsPage:
+class RunsPage(Struct, frozen=True):
     runs: Sequence[Run]
     run_count: int
     """How many there have been, also those that are not kept any more."""
@@ -90,8 +89,7 @@ async def runs_of(
     return await house.store.read(operation)
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryPage:
+class HistoryPage(Struct, frozen=True):
     run: Run
     events: Sequence[RecordedEvent]
     more: bool
@@ -143,8 +141,7 @@ async def history_back(
     return await house.store.read(operation)
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """How a run ended, if it has."""
 
     run: Run
@@ -219,8 +216,7 @@ async def task_history(house: House, run_id: RunId, after: int, limit: int) -> H
     return await house.store.read(operation)
 
 
-@dataclass(frozen=True, slots=True)
-class StandaloneView:
+class StandaloneView(Struct, frozen=True):
     run: Run
     activity: Activity
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.core.history import recording, waits
 from penstock.core.history.events import EventType

@@ -7,11 +7,13 @@ database was changed by hand.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.history import waits
 from penstock.core.model import Run, RunId, Task, TaskState
@@ -31,14 +33,12 @@ class RepairOutcome(StrEnum):
     NOT_NEEDED = "repair_not_needed"
 
 
-@dataclass(frozen=True, slots=True)
-class Repaired:
+class Repaired(Struct, frozen=True):
     run: Run
     outcome: RepairOutcome
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(Struct, frozen=True):
     """What could be repaired in a namespace; of each kind at most as many as were asked for."""
 
     now_ms: int
@@ -50,8 +50,7 @@ class Candidates:
     more_runs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     id: str
     message: str
 

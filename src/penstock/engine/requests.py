@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core import contracts, payload_codec
 from penstock.core.contracts import Contracts
@@ -18,8 +20,7 @@ from penstock.errors import Conflict, InvalidInput, NotFound, PenstockError, Rea
 from penstock.ports.store import Tx
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """What a caller says to a run."""
 
     kind: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from penstock.core.model import QueueId, Worker
 from penstock.core.scheduling.cohorts import check_may_poll, is_stale
@@ -12,8 +13,7 @@ from penstock.errors import PenstockError
 from penstock.ports.store import Tx
 
 
-@dataclass(frozen=True, slots=True)
-class Reserved:
+class Reserved(Struct, frozen=True):
     """The workers for which ready tasks of a line are reserved."""
 
     until: Mapping[str, int] = field(default_factory=dict)

@@ -8,9 +8,10 @@ goes on with it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from penstock.core.history import lineage
 from penstock.core.model import ChildState, Run, RunId
@@ -39,8 +40,7 @@ class Obstacle(StrEnum):
     OLDER_RUNS = "older_runs_remain"
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(Struct, frozen=True):
     """What became of one run: it is deleted, or there is an obstacle."""
 
     run_id: RunId
@@ -48,8 +48,7 @@ class Pruned:
     cleared: Cleared = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Expired:
+class Expired(Struct, frozen=True):
     """What a namespace keeps no longer; at most as many runs as were asked for."""
 
     retention_days: int

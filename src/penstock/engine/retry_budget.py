@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from penstock.core.model import Task, TaskKind, TaskState
 from penstock.core.scheduling.retries import waiting_deadline_at_ms

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.model import Queue, QueueId
 from penstock.core.policies import KeyState, Order, Rules
@@ -24,8 +26,7 @@ LANES_BEYOND_ROOM = 64
 """Where keys can be blocked, so many more lanes are read: some of them may turn out to be."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
+class Sight(Struct, frozen=True):
     """A snapshot, and whether it is partial: more lanes are to be placed than one claim places.
 
     Then no more is granted than was placed, so that those who are placed next still have their first turn in

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.history import bounds
 from penstock.core.history.events import CODEC, EventType
@@ -25,8 +27,7 @@ from penstock.ports.store import Tx
 RETRY_AFTER_S = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(Struct, frozen=True):
     address: Address
     name: str
     arguments: Blob
@@ -37,8 +38,7 @@ class Signal:
         return Request("signal", self.name, self.arguments, self.request_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """The receipt of something that a run was told."""
 
     run: Run

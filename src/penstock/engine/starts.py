@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from penstock.core.history import waits
 from penstock.core.history.applying import dispatched, schedule
@@ -38,8 +40,7 @@ class StartOutcome(StrEnum):
     RETURNED_EXISTING_ACTIVE = "returned_existing_active"
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """What a caller asks to be started."""
 
     namespace: str
@@ -62,8 +63,7 @@ class Start:
     """Until when it must have started, or else has expired."""
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True):
     run: Run
     outcome: StartOutcome
     deduplicated: bool = False

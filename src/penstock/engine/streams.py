@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from penstock.core import streams
 from penstock.core.model import Json, Run, RunId
@@ -23,15 +24,13 @@ ITEMS_AT_ONCE: Final = 1_000
 """So many items of a stream are deleted in one transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     run: Run
     stream: WorkflowStream
     appended: Appended | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     run: Run
     stream: WorkflowStream
     items: Sequence[StreamItem]
@@ -144,8 +143,7 @@ async def describe(
     return await house.store.read(operation)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """Which items a reader wants next."""
 
     namespace: str

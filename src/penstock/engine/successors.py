@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.history import lineage
 from penstock.core.history.events import EventType
@@ -16,8 +18,7 @@ from penstock.engine.recording import append, hold_back, is_concurrent, line_up,
 from penstock.ports.store import Tx
 
 
-@dataclass(frozen=True, slots=True)
-class TakenAlong:
+class TakenAlong(Struct, frozen=True):
     """What a run hands on to its successor."""
 
     events: Sequence[Event] = ()

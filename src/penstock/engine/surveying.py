@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from penstock.core.model import QueueStats, TaskKind, Worker
 from penstock.core.upkeep import ClosedRuns, Failing, OpenRuns
@@ -16,8 +17,7 @@ COUNTED_MAX: Final = 10_000
 OVERDUE_MAX: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(Struct, frozen=True):
     now_ms: int
     open_runs: OpenRuns
     closed_runs: ClosedRuns
@@ -28,8 +28,7 @@ class Numbers:
     workers: Sequence[Worker]
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(Struct, frozen=True):
     now_ms: int
     failing: Sequence[Failing]
     truncated: bool

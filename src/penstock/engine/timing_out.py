@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from penstock.core.model import ActivityId
 from penstock.engine import activity_reports
@@ -12,8 +13,7 @@ from penstock.errors import PenstockError
 from penstock.ports.store import Tx
 
 
-@dataclass(frozen=True, slots=True)
-class TimedOut:
+class TimedOut(Struct, frozen=True):
     """What became of one activity."""
 
     activity_id: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.core.history.divergence import may_fit
 from penstock.core.model import RunId, TaskState, Worker

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.history import bounds
 from penstock.core.history.payloads import update_accepted
@@ -26,8 +28,7 @@ from penstock.ports.store import Tx
 from penstock.ports.wakeups import run_bell
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     address: Address
     name: str
     arguments: Blob
@@ -38,8 +39,7 @@ class Asked:
         return Request("update", self.name, self.arguments, self.request_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     run: Run
     update: Update
     retained: bool = False

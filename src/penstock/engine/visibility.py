@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from penstock.core.visibility.binding import bind
 from penstock.core.visibility.fields import BUCKET_WORDS
@@ -24,8 +25,7 @@ COUNT_PORTIONS_MAX = 50
 """So many portions are counted for one answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """What a caller looks for in a namespace; all that is said must hold."""
 
     namespace: str
@@ -83,8 +83,7 @@ async def page(house: House, wanted: Wanted, after: PageStart | None, limit: int
     return await house.store.read(operation)
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(Struct, frozen=True):
     """How many runs of each status there are; at least so many, when it was given up."""
 
     by_status: Mapping[str, int]

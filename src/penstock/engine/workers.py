@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.conveying import Word
 from penstock.core.model import Cohort, TaskId, Worker, WorkerStatus
@@ -18,8 +20,7 @@ from penstock.ports.store import Tx
 from penstock.ports.wakeups import queue_bell
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(Struct, frozen=True):
     """What a worker says about itself."""
 
     namespace: str
@@ -173,8 +174,7 @@ async def heartbeat(
     return worker
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True):
     """A worker that is gone, and how much of its work waits for others again."""
 
     worker_id: str
@@ -225,8 +225,7 @@ async def describe(house: House, namespace: str, worker_id: str) -> Worker:
     return await house.store.read(operation)
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
+class Fleet(Struct, frozen=True):
     workers: Sequence[Worker]
     now_ms: int
 

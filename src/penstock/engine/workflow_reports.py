@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core import journal
 from penstock.core.history import divergence, waits
@@ -64,8 +66,7 @@ class TaskOutcome(StrEnum):
     """It would have ended the run over a signal that the code has not heard."""
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """What a report brought about; the same report sent again gets the same receipt."""
 
     task: Task

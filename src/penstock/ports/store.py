@@ -18,9 +18,10 @@ rows of its own, which nobody locks for longer than the end of a transaction.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
 
 from penstock.core.admission import Admission, Declaration
 from penstock.core.conveying import WorkerRate
@@ -96,8 +97,7 @@ class Namespaces(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class RunFilter:
+class RunFilter(Struct, frozen=True):
     """What a list of runs is narrowed by; None narrows nothing."""
 
     namespace: str

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from penstock.core.model import Run, RunId
 from penstock.core.visibility.filters import Filter
 
 
-@dataclass(frozen=True, slots=True)
-class PageStart:
+class PageStart(Struct, frozen=True):
     """The last row seen: newest first, so the page goes on below it."""
 
     started_at_ms: int
     run_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(Struct, frozen=True):
     """Which workflow runs of a namespace are looked for."""
 
     namespace: str
     wanted: Filter
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """The runs of a page, and where the next one begins; None when there are no more.
 
     A page may be short, even empty, before the end: so much was looked at and no more.
@@ -37,8 +35,7 @@ class Found:
     after: PageStart | None
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """How many runs of each status a portion held, and where the next portion begins."""
 
     by_status: Mapping[str, int]

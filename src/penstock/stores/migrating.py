@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
+
+from msgspec import Struct
 
 from penstock.errors import Reason, StoreRefused
 from penstock.stores.sql.catalogue import Dialect
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(Struct, frozen=True):
     number: int
     name: str
     sql: str

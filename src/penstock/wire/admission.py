@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from penstock.core.admission import Field, default_source
 from penstock.core.model import Queue, QueueStats, Task, TaskKind, Worker
@@ -13,8 +14,7 @@ from penstock.core.timers import iso, iso_or_none
 from penstock.wire.rendering import active_workers
 
 
-@dataclass(frozen=True, slots=True)
-class LineState:
+class LineState(Struct, frozen=True):
     """What is known of a queue's tasks of one kind."""
 
     queue: Queue

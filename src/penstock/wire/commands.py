@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core.history.commands import (
     CancelExternal,

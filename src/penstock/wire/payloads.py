@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from penstock.core import payload_codec
 from penstock.core.payload_codec import DEPTH_MAX, Unencodable, decode, unframe
@@ -16,8 +17,7 @@ _BLOB_PREFIX: Final = "wwHioz3/VYAiN"
 _EXTERNAL_KEYS: Final = ("external_storage", "external_payload")
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(Struct, frozen=True):
     """An encoded value that the server carries without looking inside."""
 
     codec: str

@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 HEADER: Final = "x-penstock-signature"
 _VERSION: Final = "penstock-signature-v1"
@@ -23,8 +24,7 @@ _HEADER_SHAPE: Final = re.compile(
 _NOT_IN_A_LINE: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
-@dataclass(frozen=True, slots=True)
-class SignedRequest:
+class SignedRequest(Struct, frozen=True):
     """The parts of a request that a signature covers, exactly as they travel.
 
     `raw_path` and `raw_query` are not decoded. `host`, `namespace`, `content_type` and `content_encoding`
@@ -41,8 +41,7 @@ class SignedRequest:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SignatureHeader:
+class SignatureHeader(Struct, frozen=True):
     """The header, taken apart: which key, when (Unix seconds), a word used once, and the proof."""
 
     key_id: str

@@ -7,8 +7,9 @@ ends leave room for twice their usual spread; and what comes meanwhile and goes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import sqrt
+
+from msgspec import Struct
 
 from penstock.core import windows
 from penstock.core.explaining.values import Constraint, Expectation, Kind, Position
@@ -30,8 +31,7 @@ FLOWING = (Kind.LEASES, Kind.KEY_RUNNING, Kind.SATURATED)
 TURNS = (Kind.PRIORITY, Kind.FAIRNESS_TURN, Kind.ARRIVAL_TURN, Kind.BEHIND_OWN_KEY)
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """Dispatches of this calendar minute and of the one before."""
 
     now: int = 0
@@ -45,8 +45,7 @@ class Seen:
 UNSEEN = Seen()
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """How fast a line went of late."""
 
     line: Seen = UNSEEN
@@ -59,8 +58,7 @@ class Pace:
 NO_PACE = Pace()
 
 
-@dataclass(frozen=True, slots=True)
-class _Bounds:
+class _Bounds(Struct, frozen=True):
     """Dispatches per millisecond: at least, at most."""
 
     low: float
@@ -139,8 +137,7 @@ def _share_left(pace: Pace) -> float:
     return max(0.0, 1 - higher / line) if line else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Limited:
+class _Limited(Struct, frozen=True):
     """A line with what its windows count."""
 
     queue: Queue

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from penstock.core.admission import queue_scope
 from penstock.core.explaining import limits, serving
@@ -28,8 +30,7 @@ from penstock.core.rates import MICRO
 from penstock.core.scheduling.gates import Gate, ScopeState, gates
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(Struct, frozen=True):
     """A task and all that decides when it goes, read at one moment."""
 
     subject: str

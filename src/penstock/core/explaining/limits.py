@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.core.admission import queue_scope
 from penstock.core.explaining.values import Act, Constraint, Kind, Remedy

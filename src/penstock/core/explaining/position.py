@@ -7,7 +7,9 @@ so on, whoever's tags are less go first. With k tasks of its own key before it, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.explaining.values import Act, Constraint, Kind, Position, Remedy
 from penstock.core.explaining.words import counted
@@ -18,8 +20,7 @@ from penstock.core.scheduling.fairness import Clockwork, Lane, stride
 KEYS_SHOWN = 10
 
 
-@dataclass(frozen=True, slots=True)
-class LevelSight:
+class LevelSight(Struct, frozen=True):
     """What may go at one level, and what went there of late."""
 
     level: int
@@ -32,8 +33,7 @@ class LevelSight:
     is_exact: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """What stands around a task of a line that shares by key."""
 
     own: Lane

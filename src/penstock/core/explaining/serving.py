@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from penstock.core.explaining.values import Act, Constraint, Kind, Remedy
 from penstock.core.explaining.words import counted, span
@@ -12,8 +13,7 @@ from penstock.core.scheduling.cohorts import DRAINING, is_stale
 from penstock.core.scheduling.dispatch import fit
 
 
-@dataclass(frozen=True, slots=True)
-class Crew:
+class Crew(Struct, frozen=True):
     """The workers of a queue, with what they run of one line."""
 
     workers: Sequence[Worker]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class Kind(StrEnum):
@@ -58,8 +59,7 @@ class Act(StrEnum):
     SIGNAL = "signal"
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
+class Remedy(Struct, frozen=True):
     """One way to remove a constraint; any of several is enough."""
 
     act: Act
@@ -77,8 +77,7 @@ class Remedy:
     """Whose leases must end, where it matters."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """Who holds a lease that a limit counts."""
 
     task_id: str
@@ -89,8 +88,7 @@ class Holder:
     until_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(Struct, frozen=True):
     """One thing in the way."""
 
     kind: Kind
@@ -107,8 +105,7 @@ class Constraint:
     holders: tuple[Holder, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Struct, frozen=True):
     """What goes before a ready task, as things stand."""
 
     level: int
@@ -134,8 +131,7 @@ class Position:
         return self.ahead_of_levels + self.ahead_of_others + self.ahead_of_own
 
 
-@dataclass(frozen=True, slots=True)
-class Expectation:
+class Expectation(Struct, frozen=True):
     """When it starts, as a range; or why nobody can say."""
 
     from_ms: int | None = None
@@ -146,8 +142,7 @@ class Expectation:
 NOTHING_EXPECTED = Expectation(unknown_because="Nothing is waited for.")
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """The whole answer. Nothing binds: the next poll of a worker that fits takes it."""
 
     sentence: str

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core import payload_codec
 from penstock.core.history import clocks, groups, lineage, waits
@@ -71,14 +74,12 @@ from penstock.core.timers import earliest, iso
 from penstock.errors import Conflict, Reason
 
 
-@dataclass(frozen=True, slots=True)
-class NewChild:
+class NewChild(Struct, frozen=True):
     child: Child
     run: Run
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """What a step asks of another run: a signal, or its end."""
 
     step: int
@@ -91,8 +92,7 @@ class Request:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Advance:
+class Advance(Struct, frozen=True):
     """What a workflow task brought about: the run as it is now, and what is new around it."""
 
     run: Run

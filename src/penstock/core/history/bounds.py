@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from penstock.core.history.commands import (
     Command,
@@ -36,8 +37,7 @@ SEARCH_ATTRIBUTE_BYTES_MAX = 40_960
 EXTERNAL_REQUESTS_MAX = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     open_activities_max: int
     open_timers_max: int
     events_max: int
@@ -46,8 +46,7 @@ class Bounds:
     unseen_signals_max: int = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class Pressure:
+class Pressure(Struct, frozen=True):
     """How near a run is to one of its bounds."""
 
     limit_kind: str

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from penstock.core.model import ActivityTimeouts, Blob, ClosePolicy, Json, RetryPolicy, Wish
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleActivity:
+class ScheduleActivity(Struct, frozen=True):
     activity_type: str
     task_queue: str | None
     """None: the queue of the run."""
@@ -25,8 +24,7 @@ class ScheduleActivity:
     """Where its options come from: the configuration's fingerprint, and the layer of each value."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordLocalActivity:
+class RecordLocalActivity(Struct, frozen=True):
     """An activity that the worker ran by itself, inside the workflow task, and how it ended."""
 
     activity_type: str
@@ -39,8 +37,7 @@ class RecordLocalActivity:
     extra: Json = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class StartTimer:
+class StartTimer(Struct, frozen=True):
     delay_s: int
     extra: Json = field(default_factory=dict)
     delay_ms: int | None = None
@@ -51,8 +48,7 @@ class StartTimer:
         return self.delay_s * 1000 if self.delay_ms is None else self.delay_ms
 
 
-@dataclass(frozen=True, slots=True)
-class StartChild:
+class StartChild(Struct, frozen=True):
     workflow_type: str
     task_queue: str | None
     """None: the queue of the parent."""
@@ -67,57 +63,49 @@ class StartChild:
     wish: Wish = field(default_factory=Wish)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSideEffect:
+class RecordSideEffect(Struct, frozen=True):
     result: Blob
     stream: Json | None = None
     """What it adds to, or says of, a stream that the run writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordVersionMarker:
+class RecordVersionMarker(Struct, frozen=True):
     change_id: str
     version: int
     min_supported: int
     max_supported: int
 
 
-@dataclass(frozen=True, slots=True)
-class UpsertSearchAttributes:
+class UpsertSearchAttributes(Struct, frozen=True):
     attributes: Json
     """None as a value deletes."""
 
 
-@dataclass(frozen=True, slots=True)
-class UpsertMemo:
+class UpsertMemo(Struct, frozen=True):
     entries: Json
     blob: Blob
     """The same, as the worker encoded it: replay compares it."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenConditionWait:
+class OpenConditionWait(Struct, frozen=True):
     key: str | None = None
     fingerprint: str | None = None
     timeout_s: int | None = None
     extra: Json = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class CompleteUpdate:
+class CompleteUpdate(Struct, frozen=True):
     update_id: str
     result: Blob
 
 
-@dataclass(frozen=True, slots=True)
-class FailUpdate:
+class FailUpdate(Struct, frozen=True):
     update_id: str
     message: str
     extra: Json = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class CancelSelectionOperation:
+class CancelSelectionOperation(Struct, frozen=True):
     """Give up one member of a selection; the seven fields are repeated in the event."""
 
     group_id: str
@@ -125,15 +113,13 @@ class CancelSelectionOperation:
     echoed: Json
 
 
-@dataclass(frozen=True, slots=True)
-class CancelStep:
+class CancelStep(Struct, frozen=True):
     """Of a concurrent run: give up a step, whatever runs there."""
 
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class SignalExternal:
+class SignalExternal(Struct, frozen=True):
     """Of a concurrent run: tell another workflow something."""
 
     workflow_id: str
@@ -143,8 +129,7 @@ class SignalExternal:
     """None: whichever run is current."""
 
 
-@dataclass(frozen=True, slots=True)
-class CancelExternal:
+class CancelExternal(Struct, frozen=True):
     """Of a concurrent run: ask another workflow to end."""
 
     workflow_id: str
@@ -152,27 +137,23 @@ class CancelExternal:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CancelWorkflow:
+class CancelWorkflow(Struct, frozen=True):
     """Of a concurrent run: its code was asked to end, and does."""
 
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CompleteWorkflow:
+class CompleteWorkflow(Struct, frozen=True):
     result: Blob
 
 
-@dataclass(frozen=True, slots=True)
-class FailWorkflow:
+class FailWorkflow(Struct, frozen=True):
     message: str
     extra: Json = field(default_factory=dict)
     """Exception type, class and the like, as the worker sent them."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContinueAsNew:
+class ContinueAsNew(Struct, frozen=True):
     arguments: Blob
     workflow_type: str | None = None
     """None: the same as now."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from penstock.core.model import RecordedEvent, Run, Worker
 from penstock.core.timers import iso
@@ -20,8 +21,7 @@ _SAID = re.compile(
 CHARS_MAX = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
+class Divergence(Struct, frozen=True):
     step: int | None
     recorded: tuple[str, ...]
     """Types of the events that the history has at that step."""

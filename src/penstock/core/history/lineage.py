@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.history import waits
 from penstock.core.model import Blob, ClosePolicy, RetryPolicy, Run, RunId, RunStatus
@@ -13,8 +15,7 @@ from penstock.core.timers import earliest
 NO_RETRY = RetryPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class Lineage:
+class Lineage(Struct, frozen=True):
     parent_run_id: RunId | None = None
     parent_workflow_id: str | None = None
     parent_step: int | None = None
@@ -74,8 +75,7 @@ def _policy(said: dict[str, Any]) -> RetryPolicy:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Successor:
+class Successor(Struct, frozen=True):
     """The run that goes on where another one ended, and when."""
 
     run: Run

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.history import groups, waits
 from penstock.core.history.events import ENDED, SUCCEEDED, WAKES_ALWAYS, EventType
@@ -21,8 +23,7 @@ _HEARD = (EventType.SIGNAL_RECEIVED, EventType.UPDATE_APPLIED)
 _ANSWERS = (EventType.EXTERNAL_REQUEST_DELIVERED, EventType.EXTERNAL_REQUEST_FAILED)
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     run: Run
     lines: tuple[RecordedEvent, ...]
     wakes: bool

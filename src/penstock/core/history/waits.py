@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
-@dataclass(frozen=True, slots=True)
-class ConditionWait:
+
+class ConditionWait(Struct, frozen=True):
     """The condition that the code waits for. Only the code can tell whether it holds."""
 
     id: str
@@ -33,8 +34,7 @@ class ConditionWait:
         return (self.key or "", self.fingerprint or "") == (key or "", fingerprint or "")
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """One of the things of which the code awaits the first: a step, or a group of steps."""
 
     key: str | int
@@ -49,8 +49,7 @@ class Member:
     cancelled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     id: str
     base: int
     size: int
@@ -70,8 +69,7 @@ class Selection:
         return opened >= self.size and all(each.cancelled or not each.left for each in self.members.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
+class Waits(Struct, frozen=True):
     condition: ConditionWait | None = None
     groups: Mapping[str, int] = field(default_factory=dict)
     """How many members of each open group have not ended."""
@@ -107,7 +105,7 @@ class Waits:
         return replace(self, selections=tuple(sorted(kept, key=lambda each: each.base)), selected=True)
 
 
-_OF_MEMBER = attrgetter(*Member.__dataclass_fields__)
+_OF_MEMBER = attrgetter(*Member.__struct_fields__)
 NOTHING = Waits()
 FRESH = '{"hushed":true}'
 """Of a run whose code has not looked at anything yet."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from penstock.core.scheduling.fairness import Lane
 from penstock.core.timers import MINUTE_MS
 
 
-@dataclass(frozen=True, slots=True)
-class LevelBacklog:
+class LevelBacklog(Struct, frozen=True):
     """The busy lanes of one level together."""
 
     level: int
@@ -25,8 +24,7 @@ class LevelBacklog:
     """Since when its oldest task waits."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaneBacklog:
+class LaneBacklog(Struct, frozen=True):
     """One busy lane."""
 
     lane: Lane
@@ -35,8 +33,7 @@ class LaneBacklog:
     oldest_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
+class Backlog(Struct, frozen=True):
     levels: tuple[LevelBacklog, ...] = ()
     lanes: tuple[LaneBacklog, ...] = ()
     """Those with the most tasks."""

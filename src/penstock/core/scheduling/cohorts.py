@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from penstock.core.model import Cohort, Worker, WorkerStatus
 from penstock.errors import Conflict, NotFound, Reason
@@ -67,8 +68,7 @@ def check_may_poll(
     return worker
 
 
-@dataclass(frozen=True, slots=True)
-class CohortView:
+class CohortView(Struct, frozen=True):
     """One build on a queue as an operator sees it."""
 
     build_id: str | None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from penstock.core import rates, windows
 from penstock.core.model import Queue, Worker
@@ -55,8 +57,7 @@ class PollStatus(StrEnum):
     DRAINING = "draining"
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(Struct, frozen=True):
     """No task now: why, and when it is worth looking again (None: on the next wakeup)."""
 
     reason: HoldReason
@@ -76,8 +77,7 @@ _STATUSES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """Which tasks a worker can take: its types (none named: all) and its build."""
 
     types: tuple[str, ...]
@@ -96,8 +96,7 @@ def own_fit(worker: Worker, types: tuple[str, ...]) -> Fit:
     return replace(fit(worker, types), keepers=(worker.worker_id,))
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
+class Blocked(Struct, frozen=True):
     """The busy lanes that were not read because their keys may not go."""
 
     next_open_ms: int | None = None
@@ -105,8 +104,7 @@ class Blocked:
     any_held: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSnapshot:
+class QueueSnapshot(Struct, frozen=True):
     """What a claim may decide on, read under the queue's lock."""
 
     queue: Queue
@@ -127,8 +125,7 @@ class QueueSnapshot:
     """What the scopes of the line count, under their locks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grants:
+class Grants(Struct, frozen=True):
     """How many tasks to take from which lane, in order."""
 
     order: tuple[Slot, ...]
@@ -241,8 +238,7 @@ class StopReason(StrEnum):
     RUNNING = "running"
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     reason: StopReason
     open_at_ms: int | None = None
     """When tokens come; None: when something else changes."""
@@ -310,8 +306,7 @@ def _hold(snapshot: QueueSnapshot, position: _Position, order: Sequence[Slot]) -
     return Hold(HoldReason.EMPTY)
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Struct, frozen=True):
     """What to record once the tasks were really taken."""
 
     order: tuple[Slot, ...]
@@ -385,8 +380,7 @@ def _spent(order: Sequence[Slot]) -> dict[str, int]:
     return spent
 
 
-@dataclass(frozen=True, slots=True)
-class _Position:
+class _Position(Struct, frozen=True):
     """A snapshot with its new lanes placed, and what each key may still be given."""
 
     snapshot: QueueSnapshot

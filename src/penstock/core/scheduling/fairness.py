@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 SCALE = 1 << 36
 WEIGHT_MIN_MILLI = 1
@@ -46,8 +48,7 @@ class Place(IntEnum):
     """Its key is paused, closed, or runs as much as it may."""
 
 
-@dataclass(frozen=True, slots=True)
-class Clockwork:
+class Clockwork(Struct, frozen=True):
     """A level's virtual time, and how many keys were placed since it last moved."""
 
     level: int
@@ -55,8 +56,7 @@ class Clockwork:
     placed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(Struct, frozen=True):
     """One key of one level with its waiting tasks, as the claim sees it."""
 
     level: int
@@ -120,8 +120,7 @@ def _reweighted(lane: Lane, virtual: int) -> int:
     return virtual + (lane.tag - virtual) * stride(lane.effective_milli) // stride(lane.weight_milli)
 
 
-@dataclass(frozen=True, slots=True)
-class Starving:
+class Starving(Struct, frozen=True):
     """A level with tasks that have waited too long: since when the oldest, and how many there are."""
 
     level: int
@@ -129,8 +128,7 @@ class Starving:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """What the plan must keep to beside the order."""
 
     left: Mapping[str, int] = field(default_factory=dict)
@@ -146,8 +144,7 @@ class Bounds:
 FREE = Bounds()
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The next dispatches in order, and the state that follows from them."""
 
     order: tuple[Slot, ...]
@@ -285,8 +282,7 @@ class _Planner:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(Struct, frozen=True):
     """A task in the order in which tasks came."""
 
     level: int

@@ -7,8 +7,11 @@ to "why does it wait" list them all: one function, so that they never disagree.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core import rates, windows
 from penstock.core.admission import LineLimits, ScopeRules, queue_scope
@@ -31,8 +34,7 @@ class GateKind(StrEnum):
     COST = "cost_per_minute"
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """One limit as it stands: how much of it is used, how many more may go, and when it may open."""
 
     kind: GateKind
@@ -51,8 +53,7 @@ class Gate:
         return self.left <= 0
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeState:
+class ScopeState(Struct, frozen=True):
     """What a scope counts, read under its lock: leases by what was granted and what has ended since."""
 
     scope_id: int

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.model import Run, RunStatus, Task, TaskKind, TaskState
 from penstock.core.timers import iso, iso_or_none
@@ -16,8 +18,7 @@ HANDED_BACK = "handed_back"
 """How a lease ended whose task was not done: it waits again, and no attempt is charged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """Who reports on which lease, and what the report amounts to."""
 
     owner: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from zlib import crc32
+
+from msgspec import Struct
 
 from penstock.core.model import Activity, ActivityStatus
 from penstock.core.rates import NANO, NANO_PER_MS
@@ -17,8 +18,7 @@ WORKFLOW_TASK_BACKOFF_MS = (1_000, 60_000)
 BLOCKED_BACKOFF_MS = (10_000, 60_000)
 
 
-@dataclass(frozen=True, slots=True)
-class TryAgain:
+class TryAgain(Struct, frozen=True):
     at_ms: int
     backoff_ms: int
 
@@ -27,8 +27,7 @@ class TryAgain:
         return -(-self.backoff_ms // 1000)
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Struct, frozen=True):
     """No attempt is left, or the failure is not one that another attempt would cure."""
 
 
@@ -65,8 +64,7 @@ def after_failure(
     return TryAgain(at_ms, pause_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPlace:
+class RetryPlace(Struct, frozen=True):
     """A part of a line's time that one retry has for itself, given by the line's retry budget."""
 
     from_ns: int

@@ -7,13 +7,13 @@ ahead may hold as much again, and runs no more than it said. `worker-never-over-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from penstock.core.model import TaskKind, Worker
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """What a worker holds of one kind of task."""
 
     running: int = 0
@@ -28,8 +28,7 @@ def free_slots(worker: Worker, kind: TaskKind, held: Held, *, ahead: bool = Fals
     return max(0, worker.slots(kind) - (held.ahead if ahead else held.running))
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(Struct, frozen=True):
     """What the polls of one claim may take together: what each asks for, and what its worker has slots for."""
 
     wanted: Sequence[int]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import structlog
+from msgspec import Struct
 
 from penstock.engine.house import House
 from penstock.errors import PenstockError
@@ -24,8 +24,7 @@ STUCK_MAX = 10 * BATCH
 log = structlog.get_logger("penstock.sweeper")
 
 
-@dataclass(frozen=True, slots=True)
-class _Stuck:
+class _Stuck(Struct, frozen=True):
     times: int
     until: float
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from penstock.core.model import QueueId, Task
 from penstock.core.scheduling.gates import ScopeState

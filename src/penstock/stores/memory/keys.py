@@ -5,7 +5,7 @@ A key has a row once somebody asks something for it, or once what it has paid or
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from penstock.core.model import QueueId
 from penstock.core.policies import KeySettings

@@ -7,7 +7,8 @@ claim, under the queue's lock. So putting a task in line never needs that lock.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.core.model import WEIGHT_DEFAULT_MILLI, QueueId
 from penstock.core.scheduling.fairness import ALL_LEVELS, Lane, Place, rank

@@ -5,9 +5,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from penstock.core.conveying import WorkerRate
 from penstock.core.model import QueueId

@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from penstock.core.explaining.position import LevelSight
 from penstock.core.model import Queue, QueueId, QueueStats, Task, TaskKind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from penstock.core.model import QueueId
 from penstock.core.rates import NANO_PER_MS, Rate

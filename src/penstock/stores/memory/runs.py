@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.core.model import Instance, Run, RunId
 from penstock.ports.store import PageStart, RunFilter

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from penstock.core.admission import Admission, Declaration, ScopeRow
 from penstock.core.model import Queue, QueueId, Task

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from penstock.core.model import Queue
 from penstock.stores.memory.tables import IN_FORCE, Tables

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.core.model import RunId
 from penstock.core.streams import StreamItem, WorkflowStream

@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from penstock.core.admission import Admission
 from penstock.core.messages import Message, MessageStream
 from penstock.core.model import (
@@ -47,16 +49,14 @@ IN_FORCE = "in force"
 """Where the one admission stands."""
 
 
-@dataclass(frozen=True, slots=True)
-class Meter:
+class Meter(Struct, frozen=True):
     """What one queue did in one calendar minute."""
 
     added: int = 0
     dispatched: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LaneMeter:
+class LaneMeter(Struct, frozen=True):
     """What one lane gave in the calendar minute of its last claim, and in the minute before that one."""
 
     minute: int = 0
@@ -70,8 +70,7 @@ class LaneMeter:
         return LaneMeter(minute, 0, self.dispatched if minute == self.minute + 1 else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRow:
+class KeyRow(Struct, frozen=True):
     """One key of a line over all levels: what was asked for it, what it has paid and what it runs."""
 
     settings: KeySettings

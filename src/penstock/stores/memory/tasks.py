@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from penstock.core import journal as lines
 from penstock.core.model import QueueId, RunId, Standing, Task, TaskId, TaskKind, TaskState

@@ -28,7 +28,7 @@ _CHANGING = attrgetter(
     "deadline_at_ms",
     "closed_at_ms",
 )
-_ALL = attrgetter(*Activity.__dataclass_fields__)
+_ALL = attrgetter(*Activity.__struct_fields__)
 _RETRY = msgspec.json.Decoder(RetryPolicy)
 _TIMEOUTS = msgspec.json.Decoder(ActivityTimeouts)
 

@@ -24,10 +24,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.scheduling.fairness import ALL_LEVELS, SCALE
 
@@ -73,8 +75,7 @@ class Dialect(StrEnum):
 _LOCKS = re.compile(r"\s+FOR (?:UPDATE|SHARE)(?: OF \w+)?(?: SKIP LOCKED)?")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Statement:
+class Statement(Struct, frozen=True):
     name: str
     sql: str
     takes: tuple[tuple[str, str], ...]

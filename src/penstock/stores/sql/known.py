@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from penstock.core.admission import Admission
 from penstock.core.model import Queue
@@ -11,8 +11,7 @@ QueueName = tuple[str, str, str]
 ADMISSIONS_MAX = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     queues: dict[QueueName, Queue] = field(default_factory=dict)
     """By namespace, name and kind; only who they are can be relied on."""
     scopes: dict[str, int] = field(default_factory=dict)

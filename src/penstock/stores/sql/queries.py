@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
 from typing import Any
+
+from msgspec.structs import astuple
 
 from penstock.core.model import QueryKind, QueryState, QueryTask
 from penstock.core.scheduling.dispatch import Fit

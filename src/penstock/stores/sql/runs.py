@@ -11,7 +11,7 @@ from penstock.ports.store import PageStart, RunFilter
 from penstock.stores.sql.run_entries import record_entries, replace_entries
 from penstock.stores.sql.session import Row, Session
 
-_ALL = attrgetter(*Run.__dataclass_fields__)
+_ALL = attrgetter(*Run.__struct_fields__)
 _CHANGING = attrgetter(
     "run_id",
     "status",

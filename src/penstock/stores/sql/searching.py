@@ -6,8 +6,9 @@ they name against the whole filter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from penstock.core.visibility.driving import By, Driver, Range
 from penstock.core.visibility.filters import (
@@ -37,8 +38,7 @@ _PLACES = {
 """The index of a range, and what its rows have in common."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """From which start on (included) to which (excluded) a statement looks, and at how many runs."""
 
     lower: tuple[int, str]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
 from typing import Any
+
+from msgspec.structs import astuple
 
 from penstock.core.model import RunId
 from penstock.core.streams import Origin, StreamItem, StreamStatus, WorkflowStream

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core import journal
 from penstock.core.model import QueueId, RunId, Standing, Task, TaskId, TaskKind, TaskState

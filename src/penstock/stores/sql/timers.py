@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
+
+from msgspec.structs import astuple
 
 from penstock.core.model import RunId, Timer, TimerState
 from penstock.stores.sql.session import Row, Session
