@@ -170,6 +170,8 @@ def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
     sql = _with_words(sql, _named_texts())
     locks = "{lock" in sql
     sql = sql.replace("{rows locking lanes}", _LOCKING_LANES if dialect is Dialect.POSTGRES else "{rows}")
+    if dialect is Dialect.SQLITE:
+        sql = _without_rows(sql, takes)
     sql = sql.replace("{rows}", _rows(takes, dialect))
     sql = _placeholders(sql, takes, dialect)
     sql = _functions(sql, dialect)
@@ -180,6 +182,36 @@ def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
 def _column(text: str) -> tuple[str, str]:
     name, kind = text.split()
     return name, kind
+
+
+_SINGLE_ROW = (
+    (re.compile(r"^(UPDATE (?:(?!FROM).)*?)\s+FROM \{rows\}\s+(WHERE .*)$", re.DOTALL), r"\1 \2"),
+    (re.compile(r"^(INSERT (?:(?!FROM).)*?)\s+FROM \{rows\}((?:\s+WHERE true.*)?)$", re.DOTALL), r"\1\2"),
+    (
+        re.compile(
+            r"^(SELECT (?:(?!FROM).)*?FROM) \{rows\}\s+JOIN (\w+ \w+) ON ((?:(?!JOIN|WHERE|FROM).)*)$",
+            re.DOTALL,
+        ),
+        r"\1 \2 WHERE \3",
+    ),
+)
+"""Shapes of statements that need no row `q` where there is but one: their values can stand in its place."""
+_PLAIN_INSERT = re.compile(
+    r"^(INSERT INTO \w+ \([^)]*\))\s+SELECT ((?:\?\d+|\d+)(?:, (?:\?\d+|\d+))*)"
+    r"(?:\s+WHERE true(?: ORDER BY (?:\?\d+|\d+)(?:, (?:\?\d+|\d+))*)?)?(\s+ON CONFLICT.*)?$",
+    re.DOTALL,
+)
+"""An insert that selects nothing but values."""
+
+
+def _without_rows(sql: str, takes: tuple[tuple[str, str], ...]) -> str:
+    """A statement of one row whose values stand where it would read them from `q`; others stay as they are."""
+    shape = next((each for each in _SINGLE_ROW if each[0].match(sql)), None)
+    if shape is None or not all(re.search(rf"\bq\.{name}\b", sql) for name, _ in takes):
+        return sql
+    places = {name: f"?{place}" for place, (name, _) in enumerate(takes, 1)} | {"n": "1"}
+    sql = re.sub(r"\bq\.(\w+)\b", lambda found: places[found[1]], shape[0].sub(shape[1], sql))
+    return _PLAIN_INSERT.sub(r"\1 VALUES (\2)\3", sql)
 
 
 def _rows(takes: tuple[tuple[str, str], ...], dialect: Dialect) -> str:
