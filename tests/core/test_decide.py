@@ -160,7 +160,7 @@ def test_an_activity_that_must_start_soon_has_its_deadline_from_the_beginning():
 def test_a_timer_fires_its_delay_from_now_and_its_event_says_when():
     step = after(StartTimer(90, {"timer_kind": "sleep"}))
     assert step.timers == (
-        Timer(step.timers[0].timer_id, a_run().run_id, 1, 90, NOW_MS + 90_000, '{"timer_kind": "sleep"}'),
+        Timer(step.timers[0].timer_id, a_run().run_id, 1, 90, NOW_MS + 90_000, '{"timer_kind":"sleep"}'),
     )
     assert step.events == (
         Event(

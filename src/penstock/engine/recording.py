@@ -6,11 +6,11 @@ computed from the history as it stood, so they must be appended to exactly that 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
+from penstock.core import json_text
 from penstock.core.history import recording, waits
 from penstock.core.history.events import EventType
 from penstock.core.history.payloads import CONDITION_TIMEOUT
@@ -311,4 +311,4 @@ def put_back(tx: Tx, task: Task, was: TaskState) -> None:
 
 
 def text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json_text.written(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core import payload_codec
+from penstock.core import json_text, payload_codec
 from penstock.core.history import clocks, groups, lineage, waits
 from penstock.core.history.bounds import MEMO_BYTES_MAX, SEARCH_ATTRIBUTE_BYTES_MAX, check_size
 from penstock.core.history.commands import (
@@ -245,7 +244,7 @@ def schedule(run: Run, command: ScheduleActivity, now_ms: int) -> Activity:
         arguments=command.arguments,
         retry=command.retry,
         timeouts=clocks.cut(command.timeouts, clocks.run_budget_ms(run)),
-        extra=json.dumps(dict(command.extra) | _own_weight(run, command)),
+        extra=json_text.written(dict(command.extra) | _own_weight(run, command)),
         scheduled_at_ms=now_ms,
     )
     return replace(activity, deadline_at_ms=waiting_deadline_at_ms(activity, now_ms))
@@ -312,7 +311,7 @@ def _timer(stage: Stage, delay_s: int, lasts_ms: int, extra: dict[str, Any]) -> 
         step=run.last_step,
         delay_s=delay_s,
         fire_at_ms=stage.now_ms + lasts_ms,
-        extra=json.dumps(extra),
+        extra=json_text.written(extra),
     )
     stage.timers.append(timer)
     return timer
@@ -329,7 +328,7 @@ def _start_child(stage: Stage, command: StartChild) -> None:
         run_id=child_run_id,
         workflow_type=command.workflow_type,
         policy=command.policy,
-        extra=json.dumps(command.extra),
+        extra=json_text.written(command.extra),
     )
     stage.children.append(NewChild(child, _child_run(run, command, child, stage.now_ms)))
     stage.waits = opened(stage.waits, dict(command.extra), child_run_id)
@@ -457,12 +456,12 @@ def _upsert_memo(stage: Stage, command: UpsertMemo) -> None:
 
 def _merged(before: str, changes: Json) -> dict[str, Any]:
     """The entries with what was said over them; None deletes."""
-    merged: dict[str, Any] = json.loads(before) | dict(changes)
+    merged: dict[str, Any] = json_text.read(before) | dict(changes)
     return {name: value for name, value in merged.items() if value is not None}
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json_text.written(value)
 
 
 def _envelope(blob: Blob) -> dict[str, str]:

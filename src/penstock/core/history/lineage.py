@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.core import json_text
 from penstock.core.history import waits
 from penstock.core.model import Blob, ClosePolicy, RetryPolicy, Run, RunId, RunStatus
 from penstock.core.timers import earliest
@@ -37,7 +37,7 @@ NONE = Lineage()
 def of(run: Run) -> Lineage:
     if run.lineage == "{}":
         return NONE
-    said = json.loads(run.lineage)
+    said = json_text.read(run.lineage)
     retry = said.pop("retry", None)
     policy = ClosePolicy(said.pop("parent_close_policy", ClosePolicy.ABANDON))
     return Lineage(**said, parent_close_policy=policy, retry=_policy(retry) if retry else NO_RETRY)
@@ -62,7 +62,7 @@ def text(lineage: Lineage) -> str:
         }
         if lineage.retry.backoff_ms:
             said["retry"]["backoff_ms"] = list(lineage.retry.backoff_ms)
-    return json.dumps(said, separators=(",", ":"))
+    return json_text.written(said)
 
 
 def _policy(said: dict[str, Any]) -> RetryPolicy:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from penstock.core import json_text
 from penstock.core.history import lineage
 from penstock.core.history.events import CODEC, EventType
 from penstock.core.history.waits import ConditionWait
@@ -43,7 +43,7 @@ def started(run: Run) -> Event:
     }
     for name, value in (("memo", run.memo), ("search_attributes", run.search_attributes)):
         if value != "{}":
-            payload[name] = json.loads(value)
+            payload[name] = json_text.read(value)
     payload |= _standing(run.standing)
     if origin.is_child:
         payload |= {
@@ -177,7 +177,7 @@ def _finer(timeouts: ActivityTimeouts) -> dict[str, int]:
 
 def extra(text: str) -> dict[str, Any]:
     """What a command carried besides, from its JSON text."""
-    return dict(json.loads(text)) if text != "{}" else {}
+    return dict(json_text.read(text)) if text != "{}" else {}
 
 
 def _seconds(value_ms: int | None) -> int | None:

@@ -6,13 +6,13 @@ of a condition that was met, a member of a selection that was cancelled) is left
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.core import json_text
 from penstock.core.history import groups, waits
 from penstock.core.history.events import ENDED, SUCCEEDED, WAKES_ALWAYS, EventType
 from penstock.core.history.payloads import CONDITION_TIMEOUT
@@ -213,4 +213,4 @@ def opened(waiting: Waits, extra: dict[str, Any], identity: str) -> Waits:
 
 
 def _text(event: Event) -> str:
-    return json.dumps(event.payload, ensure_ascii=False, separators=(",", ":"))
+    return json_text.written(event.payload)

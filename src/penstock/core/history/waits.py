@@ -5,7 +5,6 @@ The code of a concurrent run waits for whatever is open; of it is known that it 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
 from operator import attrgetter
@@ -13,6 +12,8 @@ from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
+
+from penstock.core import json_text
 
 
 class ConditionWait(Struct, frozen=True):
@@ -126,7 +127,7 @@ def parse(text: str) -> Waits:
     """What a text says; read once, since what is asked about a run is asked several times in a row."""
     if text == "{}":
         return NOTHING
-    said: dict[str, Any] = json.loads(text)
+    said: dict[str, Any] = json_text.read(text)
     condition = said.get("condition")
     return Waits(
         condition=ConditionWait(**condition) if condition else None,
@@ -173,7 +174,7 @@ def text(waits: Waits) -> str:
         said["external"] = list(waits.external)
     if waits.cached is not None:
         said["cached"] = list(waits.cached if waits.cached[2] else waits.cached[:2])
-    return json.dumps(said, separators=(",", ":"))
+    return json_text.written(said)
 
 
 def _listed(selection: Selection) -> list[Any]:

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import json
-
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.core import json_text
 from penstock.core.model import Run, RunStatus, Task, TaskKind, TaskState
 from penstock.core.timers import iso, iso_or_none
 from penstock.errors import Conflict, LeaseLost, NotFound, Reason
@@ -65,7 +64,7 @@ def newest_details(before: str | None, told: str | None, *, same_attempt: bool =
 
 
 def _sequence(details: str | None) -> int | None:
-    told = json.loads(details) if details is not None else None
+    told = json_text.read(details) if details is not None else None
     sequence = told.get("sequence") if isinstance(told, dict) else None
     return sequence if isinstance(sequence, int) else None
 

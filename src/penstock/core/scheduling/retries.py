@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from zlib import crc32
 
 from msgspec import Struct
 
+from penstock.core import json_text
 from penstock.core.model import Activity, ActivityStatus
 from penstock.core.rates import NANO, NANO_PER_MS
 from penstock.core.timers import earliest
@@ -137,7 +137,7 @@ def expired_clock(activity: Activity, available_at_ms: int, now_ms: int) -> str 
 
 def _good_until_ms(activity: Activity) -> int | None:
     """The moment after which no attempt at it begins, if it has one."""
-    found = json.loads(activity.extra).get(GOOD_UNTIL) if GOOD_UNTIL in activity.extra else None
+    found = json_text.read(activity.extra).get(GOOD_UNTIL) if GOOD_UNTIL in activity.extra else None
     return found if isinstance(found, int) else None
 
 

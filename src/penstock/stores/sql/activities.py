@@ -31,6 +31,7 @@ _CHANGING = attrgetter(
 _ALL = attrgetter(*Activity.__struct_fields__)
 _RETRY = msgspec.json.Decoder(RetryPolicy)
 _TIMEOUTS = msgspec.json.Decoder(ActivityTimeouts)
+_STATUSES = {each.value: each for each in ActivityStatus}
 
 
 class SqlActivities:
@@ -65,5 +66,5 @@ def _activity(row: Row) -> Activity:
     values: list[Any] = [*row[1:]]
     values[7] = _RETRY.decode(values[7])
     values[8] = _TIMEOUTS.decode(values[8])
-    values[11] = ActivityStatus(values[11])
+    values[11] = _STATUSES[values[11]]
     return Activity(*values)

@@ -37,6 +37,8 @@ _CHANGING = attrgetter(
     "blocked",
     "archived_at_ms",
 )
+_HOSTS = {each.value: each for each in Host}
+_STATUSES = {each.value: each for each in RunStatus}
 
 
 class SqlRuns:
@@ -131,6 +133,6 @@ def _first(rows: Sequence[Row]) -> Run | None:
 
 def run_from(row: Row) -> Run:
     values: list[Any] = [*row[1:]]
-    values[4] = Host(values[4])
-    values[21] = RunStatus(values[21])
+    values[4] = _HOSTS[values[4]]
+    values[21] = _STATUSES[values[21]]
     return Run(*values)

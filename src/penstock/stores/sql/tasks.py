@@ -63,6 +63,8 @@ _CHANGING = attrgetter(
 )
 SEPARATOR = "\x1f"
 """Stands in no name."""
+_KINDS = {each.value: each for each in TaskKind}
+_STATES = {each.value: each for each in TaskState}
 
 
 class SqlTasks:
@@ -192,6 +194,6 @@ def _first(rows: Sequence[Row]) -> Task | None:
 
 def task_of(row: Row) -> Task:
     values: list[Any] = [*row[1:]]
-    values[4] = TaskKind(values[4])
-    values[11] = TaskState(values[11])
+    values[4] = _KINDS[values[4]]
+    values[11] = _STATES[values[11]]
     return Task(*values)

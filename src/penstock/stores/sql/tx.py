@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from penstock.ports.wakeups import Bell
 from penstock.stores.sql.activities import SqlActivities
 from penstock.stores.sql.children import SqlChildren
@@ -11,6 +9,7 @@ from penstock.stores.sql.cohorts import SqlCohorts
 from penstock.stores.sql.histories import SqlHistories
 from penstock.stores.sql.journal import SqlJournal
 from penstock.stores.sql.known import Known
+from penstock.stores.sql.lazily import lazily
 from penstock.stores.sql.letters import SqlLetters
 from penstock.stores.sql.messages import SqlMessages
 from penstock.stores.sql.namespaces import SqlNamespaces
@@ -44,99 +43,99 @@ class SqlTx:
     def now_ms(self) -> int:
         return self.session.now_ms
 
-    @cached_property
+    @lazily
     def namespaces(self) -> SqlNamespaces:
         return SqlNamespaces(self.session)
 
-    @cached_property
+    @lazily
     def runs(self) -> SqlRuns:
         return SqlRuns(self.session)
 
-    @cached_property
+    @lazily
     def histories(self) -> SqlHistories:
         return SqlHistories(self.session)
 
-    @cached_property
+    @lazily
     def activities(self) -> SqlActivities:
         return SqlActivities(self.session)
 
-    @cached_property
+    @lazily
     def timers(self) -> SqlTimers:
         return SqlTimers(self.session)
 
-    @cached_property
+    @lazily
     def children(self) -> SqlChildren:
         return SqlChildren(self.session)
 
-    @cached_property
+    @lazily
     def letters(self) -> SqlLetters:
         return SqlLetters(self.session)
 
-    @cached_property
+    @lazily
     def updates(self) -> SqlUpdates:
         return SqlUpdates(self.session)
 
-    @cached_property
+    @lazily
     def requests(self) -> SqlRequests:
         return SqlRequests(self.session)
 
-    @cached_property
+    @lazily
     def messages(self) -> SqlMessages:
         return SqlMessages(self.session)
 
-    @cached_property
+    @lazily
     def streams(self) -> SqlStreams:
         return SqlStreams(self.session)
 
-    @cached_property
+    @lazily
     def tasks(self) -> SqlTasks:
         return SqlTasks(self.session)
 
-    @cached_property
+    @lazily
     def queues(self) -> SqlQueues:
         return SqlQueues(self.session, self._known)
 
-    @cached_property
+    @lazily
     def scopes(self) -> SqlScopes:
         return SqlScopes(self.session, self._known)
 
-    @cached_property
+    @lazily
     def journal(self) -> SqlJournal:
         return SqlJournal(self.session)
 
-    @cached_property
+    @lazily
     def policies(self) -> SqlPolicies:
         return SqlPolicies(self.session)
 
-    @cached_property
+    @lazily
     def retry_budgets(self) -> SqlRetryBudgets:
         return SqlRetryBudgets(self.session)
 
-    @cached_property
+    @lazily
     def workers(self) -> SqlWorkers:
         return SqlWorkers(self.session)
 
-    @cached_property
+    @lazily
     def cohorts(self) -> SqlCohorts:
         return SqlCohorts(self.session)
 
-    @cached_property
+    @lazily
     def queries(self) -> SqlQueries:
         return SqlQueries(self.session)
 
-    @cached_property
+    @lazily
     def nonces(self) -> SqlNonces:
         return SqlNonces(self.session)
 
-    @cached_property
+    @lazily
     def retention(self) -> SqlRetention:
         return SqlRetention(self.session)
 
-    @cached_property
+    @lazily
     def survey(self) -> SqlSurvey:
         return SqlSurvey(self.session)
 
-    @cached_property
+    @lazily
     def visibility(self) -> SqlVisibility:
         return SqlVisibility(self.session)
 

@@ -1,0 +1,28 @@
+"""Attributes that are made when they are first asked for, by one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
+
+T = TypeVar("T")
+Owner = TypeVar("Owner")
+
+
+class lazily(Generic[Owner, T]):  # noqa: N801 - it is used as a decorator
+    """A method whose result stays as an attribute; `functools.cached_property` without its lock."""
+
+    def __init__(self, make: Callable[[Owner], T]) -> None:
+        self._make = make
+        self._name = make.__name__
+        self.__doc__ = make.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: type[Any]) -> lazily[Owner, T]: ...
+    @overload
+    def __get__(self, owner: Owner, kind: type[Any]) -> T: ...
+    def __get__(self, owner: Owner | None, kind: type[Any]) -> lazily[Owner, T] | T:
+        if owner is None:
+            return self
+        made = owner.__dict__[self._name] = self._make(owner)
+        return made
