@@ -72,4 +72,4 @@ async def _find(house: House, namespace: str, workflow_id: str, run_id: str | No
     async def operation(tx: Tx) -> Run:
         return (await locate(tx, namespace, workflow_id, run_id)).run
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)

@@ -96,7 +96,7 @@ async def look(house: House, namespace: str, workflow_id: str, run_id: str | Non
         located = await locate(tx, namespace, workflow_id, run_id)
         return await _read(tx, located)
 
-    read = await house.store.read(operation)
+    read = await house.store.read(operation, long=True)
     run = read.located.run
     queue = await queues.describe(house, namespace, run.task_queue)
     why = None

@@ -79,7 +79,7 @@ async def workflow(house: House, namespace: str, workflow_id: str) -> Explained:
             )
         return await _Look(house, tx).of_run(run)
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 async def activity(house: House, namespace: str, activity_id: str) -> Explained:
@@ -93,7 +93,7 @@ async def activity(house: House, namespace: str, activity_id: str) -> Explained:
             )
         return await _Look(house, tx).of_activity(*found)
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 async def _activity(tx: Tx, namespace: str, activity_id: str) -> tuple[Run, Activity] | None:
@@ -123,7 +123,7 @@ async def task(house: House, namespace: str, named: str) -> Explained:
         doing = None if found.activity_id is None else await tx.activities.get(found.activity_id)
         return await _Look(house, tx).of_task(run, found, doing)
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 class _Line(Struct, frozen=True):

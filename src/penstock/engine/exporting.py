@@ -20,7 +20,7 @@ async def find(house: House, namespace: str, workflow_id: str, run_id: str | Non
     async def operation(tx: Tx) -> tuple[Located, int]:
         return await locate(tx, namespace, workflow_id, run_id), tx.now_ms
 
-    found, now_ms = await house.store.read(operation)
+    found, now_ms = await house.store.read(operation, long=True)
     run, instance = found.run, found.instance
     return Bundle(run, instance.run_id, instance.run_count, now_ms, await outline(house, run))
 
@@ -31,7 +31,7 @@ async def of_run(house: House, run: Run) -> Bundle:
     async def operation(tx: Tx) -> tuple[Instance | None, int]:
         return await tx.runs.instance(run.namespace, run.workflow_id), tx.now_ms
 
-    instance, now_ms = await house.store.read(operation)
+    instance, now_ms = await house.store.read(operation, long=True)
     named = instance or Instance(run.namespace, run.workflow_id, run.run_id, run.run_number)
     return Bundle(run, named.run_id, named.run_count, now_ms, await outline(house, run))
 
@@ -64,4 +64,4 @@ async def _page(house: House, run: Run, after: int) -> Sequence[RecordedEvent]:
         most = min(EVENTS_AT_ONCE, run.last_sequence - after)
         return await tx.histories.page(run.run_id, after, most)
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)

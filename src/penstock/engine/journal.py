@@ -24,4 +24,4 @@ async def page(house: House, after: int, limit: int) -> Sequence[tuple[int, str]
     async def operation(tx: Tx) -> Sequence[tuple[int, str]]:
         return await tx.journal.page(after, limit)
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)

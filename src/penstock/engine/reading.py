@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
+from penstock.core import json_text
 from penstock.core.history.events import CLOSING
 from penstock.core.model import (
     Activity,
     ActivityId,
     Host,
+    Instance,
     RecordedEvent,
     Run,
     RunId,
@@ -28,7 +29,7 @@ from penstock.engine.house import House
 from penstock.engine.waiting import until
 from penstock.errors import NotFound, Reason
 from penstock.ports.store import PageStart, RunFilter, Tx
-from penstock.ports.wakeups import run_bell
+from penstock.ports.wakeups import end_bell, run_bell
 
 
 class RunView(Struct, frozen=True):
@@ -51,14 +52,7 @@ async def describe(
     """The current run of a workflow id, or a named one."""
 
     async def operation(tx: Tx) -> RunView:
-        instance = await tx.runs.instance(namespace, workflow_id)
-        if instance is None:
-            raise _no_instance(workflow_id, host)
-        run = await tx.runs.get(RunId(run_id) if run_id is not None else instance.run_id)
-        if run is None or run.workflow_id != workflow_id or run.namespace != namespace:
-            raise no_run(workflow_id, run_id or instance.run_id)
-        if run.host is not host:
-            raise _no_instance(workflow_id, host)
+        instance, run = await _found(tx, namespace, workflow_id, run_id, host)
         newest = (
             await tx.tasks.get(task_id(run.run_id, run.last_task)) if run.is_open and run.last_task else None
         )
@@ -155,53 +149,39 @@ async def result(
     run_id: str | None,
     wait_ms: int,
     draining: asyncio.Event,
+    host: Host = Host.WORKFLOW,
 ) -> Result:
-    """How a workflow ended: the run that is named, or the last of those that continue each other."""
-    loop = asyncio.get_running_loop()
-    ends_at = loop.time() + wait_ms / 1000
-    while True:
-        named = (await describe(house, namespace, workflow_id, run_id)).run
-        left_ms = max(0, int((ends_at - loop.time()) * 1000))
-        run, closed = await _end_of(house, named, left_ms, draining)
-        if not closed:
-            return Result(run)
-        if run_id is not None or await _is_last(house, run):
-            return await _ended(house, run)
+    """How a workflow ended, or an activity that stands alone; with a wait, held until it has or the wait is over.
 
+    Of several runs that continue each other the last counts, unless one is named.
+    """
 
-async def activity_result(
-    house: House, namespace: str, activity_id: str, wait_ms: int, draining: asyncio.Event
-) -> Result:
-    """How a standalone activity ended; with a wait, held until it has, or the wait is over."""
-    named = (await describe(house, namespace, activity_id, host=Host.ACTIVITY)).run
-    run, closed = await _end_of(house, named, wait_ms, draining)
-    return await _ended(house, run) if closed else Result(run)
+    async def operation(tx: Tx) -> tuple[Result, bool]:
+        _, run = await _found(tx, namespace, workflow_id, run_id, host)
+        if run.is_open or run.status is RunStatus.COMPLETED:
+            return Result(run), not run.is_open
+        return Result(run, _told(await tx.histories.last_of_type(run.run_id, CLOSING))), True
 
-
-async def _end_of(house: House, run: Run, wait_ms: int, draining: asyncio.Event) -> tuple[Run, bool]:
-    """A run once it is closed, or as it is when the wait is over."""
-
-    async def operation(tx: Tx) -> tuple[Run, bool]:
-        seen = await tx.runs.get(run.run_id)
-        if seen is None:
-            raise no_run(run.workflow_id, run.run_id)
-        return seen, not seen.is_open
-
-    async def look() -> tuple[Run, bool]:
+    async def look() -> tuple[Result, bool]:
         return await house.store.read(operation)
 
-    return await until(house, run_bell(run.run_id), look, wait_ms, draining)
+    found, _ = await until(house, end_bell(namespace, workflow_id), look, wait_ms, draining)
+    return found
 
 
-async def _is_last(house: House, run: Run) -> bool:
-    """Whether no other run goes on where a closed one ended."""
-    current = (await describe(house, run.namespace, run.workflow_id)).run
-    return current.run_id == run.run_id
-
-
-async def _ended(house: House, run: Run) -> Result:
-    failed = run.status is not RunStatus.COMPLETED
-    return Result(run, await closing_failure(house, run.run_id) if failed else None)
+async def _found(
+    tx: Tx, namespace: str, workflow_id: str, run_id: str | None, host: Host
+) -> tuple[Instance, Run]:
+    """The run that is named, or the last one of the workflow id."""
+    instance = await tx.runs.instance(namespace, workflow_id)
+    if instance is None:
+        raise _no_instance(workflow_id, host)
+    run = await tx.runs.get(RunId(run_id) if run_id is not None else instance.run_id)
+    if run is None or run.workflow_id != workflow_id or run.namespace != namespace:
+        raise no_run(workflow_id, run_id or instance.run_id)
+    if run.host is not host:
+        raise _no_instance(workflow_id, host)
+    return instance, run
 
 
 async def task_history(house: House, run_id: RunId, after: int, limit: int) -> HistoryPage:
@@ -249,14 +229,8 @@ async def page_activities(
     return await house.store.read(operation)
 
 
-async def closing_failure(house: House, run_id: RunId) -> dict[str, Any] | None:
-    """What the event says that ended a run without a result."""
-
-    async def operation(tx: Tx) -> RecordedEvent | None:
-        return await tx.histories.last_of_type(run_id, CLOSING)
-
-    event = await house.store.read(operation)
-    return None if event is None else {"event_type": event.type} | json.loads(event.payload)
+def _told(event: RecordedEvent | None) -> dict[str, Any] | None:
+    return None if event is None else {"event_type": event.type} | json_text.read(event.payload)
 
 
 def _no_instance(workflow_id: str, host: Host) -> NotFound:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from penstock.core import json_text
 from penstock.core.history import recording, waits
-from penstock.core.history.events import EventType
+from penstock.core.history.events import CLOSING, EventType
 from penstock.core.history.payloads import CONDITION_TIMEOUT
 from penstock.core.model import (
     Activity,
@@ -27,7 +27,7 @@ from penstock.core.model import (
 )
 from penstock.core.scheduling.leases import freed
 from penstock.ports.store import Tx
-from penstock.ports.wakeups import queue_bell, run_bell
+from penstock.ports.wakeups import end_bell, queue_bell, run_bell
 
 TURNED_BACK_MAX = 10
 """So often a run that would end hears signals first; who sends them without a pause must not keep it open."""
@@ -46,9 +46,12 @@ def append_last(tx: Tx, run: Run, events: Sequence[Event]) -> Run:
 
 
 def _append(tx: Tx, recorded: recording.Recorded) -> Run:
+    run = recorded.run
     tx.histories.append(recorded.lines)
-    tx.wake(run_bell(recorded.run.run_id))
-    return recorded.run
+    tx.wake(run_bell(run.run_id))
+    if any(line.type in CLOSING for line in recorded.lines):
+        tx.wake(end_bell(run.namespace, run.workflow_id))
+    return run
 
 
 async def tell(tx: Tx, run: Run, events: Sequence[Event], *, update_id: str | None = None) -> Run:

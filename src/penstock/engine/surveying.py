@@ -53,7 +53,7 @@ async def numbers(house: House, namespace: str) -> Numbers:
             await tx.workers.list(namespace, None),
         )
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 async def trouble(house: House, namespace: str) -> Trouble:
@@ -63,7 +63,7 @@ async def trouble(house: House, namespace: str) -> Trouble:
         failing = await tx.survey.failing(namespace, COUNTED_MAX)
         return Trouble(tx.now_ms, failing, sum(each.runs for each in failing) >= COUNTED_MAX)
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 def _sum(one: QueueStats, other: QueueStats) -> QueueStats:

@@ -80,7 +80,7 @@ async def page(house: House, wanted: Wanted, after: PageStart | None, limit: int
     async def operation(tx: Tx) -> Found:
         return await tx.visibility.page(await _search(tx, wanted), after, limit, LOOKS_MAX)
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 class Count(Struct, frozen=True):
@@ -111,7 +111,7 @@ async def _tally(house: House, wanted: Wanted, after: PageStart | None) -> Tally
     async def operation(tx: Tx) -> Tally:
         return await tx.visibility.tally(await _search(tx, wanted), after, COUNT_PORTION)
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 async def _search(tx: Tx, wanted: Wanted) -> Search:

@@ -705,8 +705,11 @@ class Store(Protocol):
         """Run the operation and answer after its commit."""
         ...
 
-    async def read(self, operation: Operation[T]) -> T:
-        """Run an operation that records nothing; it sees only what is committed."""
+    async def read(self, operation: Operation[T], *, long: bool = False) -> T:
+        """Run an operation that records nothing; it sees only what is committed, and all of it at one moment.
+
+        `long`: it may look at much, and must keep no short one waiting.
+        """
         ...
 
     async def check(self) -> None:

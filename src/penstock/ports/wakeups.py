@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from hashlib import blake2b
 from typing import Protocol
 
 Bell = str
@@ -20,6 +21,11 @@ def scope_bell(scope_id: int) -> Bell:
 
 def run_bell(run_id: str) -> Bell:
     return f"run:{run_id}"
+
+
+def end_bell(namespace: str, workflow_id: str) -> Bell:
+    """A run of a workflow id has ended. Ids may be long and hold any character: a digest stands for them."""
+    return f"end:{blake2b(f'{namespace}/{workflow_id}'.encode(), digest_size=12).hexdigest()}"
 
 
 class Wakeups(Protocol):

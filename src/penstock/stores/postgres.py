@@ -12,7 +12,7 @@ import random
 import zlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import asyncpg
 import structlog
@@ -20,16 +20,28 @@ import structlog
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import Line, Operation, Tx
 from penstock.ports.wakeups import Bell, Wakeups
-from penstock.stores.driving import Job, Moment, OnMoment, ReadOnlySession, ordered_writes, undisturbed
+from penstock.stores.driving import Job, Moment, OnMoment, ordered_writes, undisturbed
 from penstock.stores.migrating import Migration, migrations, outdated, pending
+from penstock.stores.postgres_reading import Readers
+from penstock.stores.postgres_talk import (
+    GONE,
+    NOW_MS,
+    TRY_AGAIN,
+    Connection,
+    Waiting,
+    advance,
+    answer_all,
+    is_outage,
+    unavailable,
+    write,
+)
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue, reading_catalogue
 from penstock.stores.sql.known import Known
-from penstock.stores.sql.session import Ask, Rows, Session
+from penstock.stores.sql.session import Session
 from penstock.stores.sql.turns import Turns
 from penstock.stores.sql.tx import SqlTx
 
 T = TypeVar("T")
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 CHANNEL = "penstock_wakeups"
 GROUP_MAX = 128
 WAITING_MAX = 20_000
@@ -40,33 +52,12 @@ WORK_LINES = 2
 SHARDS = 16
 """Over so many rows the ends of a scope's leases are counted, so that connections seldom wait for each other."""
 NOTIFY_BYTES_MAX = 7000
-NOW_MS = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 MIGRATION_LOCK = zlib.crc32(b"penstock migrations")
 log = structlog.get_logger("penstock.store")
-
-_TRY_AGAIN = (
-    asyncpg.SerializationError,
-    asyncpg.DeadlockDetectedError,
-    asyncpg.LockNotAvailableError,
-)
-_GONE = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # what asyncpg says when the connection breaks in the middle of an exchange
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.TooManyConnectionsError,
-    OSError,
-)
 
 
 class _LeftTraces(Exception):
     """An operation was refused after it had reserved something: the group runs again without it."""
-
-
-_Waiting: TypeAlias = tuple[int, Coroutine[Any, Any, Any], tuple[Ask, ...]]
-"""An operation that waits for answers: its place in the group, itself, and what it asked."""
 
 
 class PostgresStore:
@@ -86,8 +77,8 @@ class PostgresStore:
         self.journals = journals
         self._wakeups = wakeups
         self._statements = catalogue(Dialect.POSTGRES)
-        self._reading = reading_catalogue(Dialect.POSTGRES)
         self._known = Known()
+        self._reads = Readers(readers, reading_catalogue(Dialect.POSTGRES), self._known)
         lines = [
             _GroupLine(
                 url, node, self._statements, self._known, wakeups, statement_timeout_ms, on_moment, journals
@@ -129,32 +120,14 @@ class PostgresStore:
     def _runner(self, key: str, line: Line) -> _GroupLine:
         return self._lines.get(line) or self._work[zlib.crc32(key.encode()) % WORK_LINES]
 
-    async def read(self, operation: Operation[T]) -> T:
-        try:
-            async with self._readers.acquire(timeout=10) as connection:
-                return await self._read_on(cast("Connection", connection), operation)
-        except (*_GONE, asyncpg.PostgresError) as error:
-            if isinstance(error, asyncpg.PostgresError) and not is_outage(error):
-                raise
-            raise unavailable(error) from error
-
-    async def _read_on(self, connection: Connection, operation: Operation[T]) -> T:
-        """All statements of a read see the same moment: a run that is succeeded in between is not shown as the last."""
-        try:
-            async with connection.transaction(isolation="repeatable_read", readonly=True):
-                session = ReadOnlySession(self._reading, await connection.fetchval(NOW_MS))
-                operation_ = cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation)
-                coroutine = operation_(SqlTx(session, self._known))
-                return cast("T", await _drive_alone(connection, coroutine))
-        except TimeoutError:
-            connection.terminate()  # it is silent: do not wait for it again when it goes back to the pool
-            raise
+    async def read(self, operation: Operation[T], *, long: bool = False) -> T:
+        return cast("T", await self._reads.read(operation, long=long))
 
     async def check(self) -> None:
         try:
             async with self._readers.acquire(timeout=3) as connection:
                 writable = await _is_writable(cast("Connection", connection))
-        except (*_GONE, asyncpg.PostgresError) as error:
+        except (*GONE, asyncpg.PostgresError) as error:
             raise unavailable(error) from error
         if not writable:
             await self._readers.expire_connections()  # a session stays as it was told to be when it began
@@ -279,7 +252,7 @@ class _GroupLine:
                 jobs = [job for job in jobs if not (job.error is not None and job.acted)]
             except TimeoutError as error:  # a database that is silent is not asked again while callers wait
                 raise unavailable(error) from error
-            except (*_TRY_AGAIN, *_GONE) as error:
+            except (*TRY_AGAIN, *GONE) as error:
                 failures += 1
                 if failures == TRIES:
                     raise unavailable(error) from error
@@ -302,14 +275,14 @@ class _GroupLine:
             if any(job.error is not None and job.acted for job in jobs):
                 raise _LeftTraces
             for statement, rows in ordered_writes(sessions):
-                await _write(connection, statement, turns.written(statement, rows))
+                await write(connection, statement, turns.written(statement, rows))
             await self._notify(connection, [bell for session in sessions for bell in session.bells])
             self._on_moment(Moment.BEFORE_COMMIT)
             committing = True
             await connection.execute("COMMIT")
             self._on_moment(Moment.AFTER_COMMIT)
         except BaseException as error:
-            if committing and isinstance(error, _GONE):
+            if committing and isinstance(error, GONE):
                 self._hang_up()
                 raise Unavailable(
                     Reason.OUTCOME_UNKNOWN,
@@ -328,16 +301,16 @@ class _GroupLine:
     ) -> list[Session]:
         """Advance all operations in lock-step, merging equal questions, until each has ended."""
         sessions: dict[int, Session] = {}
-        waiting: list[_Waiting] = []
+        waiting: list[Waiting] = []
         for index, job in enumerate(jobs):
             session = sessions[index] = Session(
                 self._statements, now_ms, self._shard, journals=self._journals
             )
-            _advance(jobs, index, job.operation(SqlTx(session, self._known)), None, waiting)
+            advance(jobs, index, job.operation(SqlTx(session, self._known)), None, waiting)
         locked: dict[tuple[Statement, tuple[Any, ...]], int] = {}
         while waiting:
-            going: list[_Waiting] = []
-            later: list[_Waiting] = []
+            going: list[Waiting] = []
+            later: list[Waiting] = []
             for each in waiting:
                 index, _, asks = each
                 if self._must_stand_back(jobs[index], each, locked, turns):
@@ -346,7 +319,7 @@ class _GroupLine:
                     (going if turns.may_go(index, asks) else later).append(each)
             assert going or not later, "whoever has a scope goes on"
             asked = [ask for _, _, asks in going for ask in turns.asked(asks)]
-            rows = await _answer_all(connection, asked)
+            rows = await answer_all(connection, asked)
             waiting, place = later, 0
             for index, coroutine, asks in going:
                 answers = rows[place : place + len(asks)]
@@ -357,7 +330,7 @@ class _GroupLine:
                     continue
                 before = len(waiting)
                 shown = [turns.seen(ask, each) for ask, each in zip(asks, answers, strict=True)]
-                _advance(jobs, index, coroutine, shown, waiting)
+                advance(jobs, index, coroutine, shown, waiting)
                 turns.moved(index, sessions[index], ended=len(waiting) == before)
                 if jobs[index].error is not None and turns.was_shown(index):
                     jobs[index].acted = True
@@ -368,7 +341,7 @@ class _GroupLine:
 
     @staticmethod
     def _must_stand_back(
-        job: Job, waiting: _Waiting, locked: dict[tuple[Statement, tuple[Any, ...]], int], turns: Turns
+        job: Job, waiting: Waiting, locked: dict[tuple[Statement, tuple[Any, ...]], int], turns: Turns
     ) -> bool:
         """Row locks do not part operations of one transaction: whoever asks second waits for the next group."""
         index, coroutine, asks = waiting
@@ -416,41 +389,6 @@ def _stand_back(job: Job, coroutine: Coroutine[Any, Any, Any]) -> None:
     job.stands_back = True
 
 
-def _advance(
-    jobs: Sequence[Job],
-    index: int,
-    coroutine: Coroutine[Any, Any, Any],
-    answers: Sequence[Rows] | None,
-    waiting: list[_Waiting],
-) -> None:
-    """Let one operation go on to its next question, its result or its refusal."""
-    try:
-        asks = coroutine.send(answers)
-    except StopIteration as end:
-        jobs[index].result = end.value
-    except Exception as error:
-        jobs[index].error = error
-    else:
-        waiting.append((index, coroutine, _expect(asks)))
-
-
-def _expect(asks: Any) -> tuple[Ask, ...]:
-    if not isinstance(asks, tuple):
-        raise RuntimeError(f"an operation awaited {asks!r}; it may await only the store")
-    return asks
-
-
-async def _drive_alone(connection: Connection, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    try:
-        asks = coroutine.send(None)
-        while True:
-            asks = coroutine.send(await _answer_all(connection, _expect(asks)))
-    except StopIteration as end:
-        return end.value
-    finally:
-        coroutine.close()
-
-
 async def _keep_as_is(_connection: object) -> None:
     """Readers change no setting, hold no lock and listen to nothing: there is nothing to reset after them."""
 
@@ -462,44 +400,6 @@ async def _is_writable(connection: Connection) -> bool:
     except TimeoutError:
         connection.terminate()
         raise
-
-
-async def _answer_all(connection: Connection, asks: Sequence[Ask]) -> list[Rows]:
-    """Ask each distinct statement once, and hand each asker its own rows."""
-    places: dict[Statement, list[int]] = {}
-    for place, ask in enumerate(asks):
-        places.setdefault(ask.statement, []).append(place)
-    answers: list[Rows] = [()] * len(asks)
-    for statement in sorted(places, key=lambda each: each.rank):
-        askers = places[statement]
-        if statement.alone:
-            for place in askers:
-                answers[place] = cast("Rows", await connection.fetch(statement.sql, *asks[place].values))
-            continue
-        rows = await connection.fetch(statement.sql, *_columns([asks[place].values for place in askers]))
-        if not statement.answers:
-            continue
-        if len(askers) == 1:
-            answers[askers[0]] = cast("Rows", rows)
-            continue
-        shares: list[list[asyncpg.Record]] = [[] for _ in askers]
-        for row in rows:
-            shares[row[0] - 1].append(row)
-        for place, share in zip(askers, shares, strict=True):
-            answers[place] = cast("Rows", share)
-    return answers
-
-
-async def _write(connection: Connection, statement: Statement, rows: list[tuple[Any, ...]]) -> None:
-    if statement.alone:
-        for row in rows:
-            await connection.execute(statement.sql, *row)
-    else:
-        await connection.execute(statement.sql, *_columns(rows))
-
-
-def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _payloads(node: str, bells: Iterable[Bell]) -> Iterable[str]:
@@ -531,27 +431,6 @@ def _server_settings(statement_timeout_ms: int) -> dict[str, str]:
 def _patience_s(statement_timeout_ms: int) -> float:
     """How long we wait for an answer: a little longer than the database itself would work on it."""
     return statement_timeout_ms / 1000 + 5
-
-
-_OUTAGES = frozenset({"08", "25", "28", "3D", "53", "55", "57", "58"})
-"""Classes of SQLSTATE that speak of the server's state, not of our statement: try later, on another connection."""
-
-
-def is_outage(error: asyncpg.PostgresError) -> bool:
-    return str(getattr(error, "sqlstate", None) or "")[:2] in _OUTAGES
-
-
-def unavailable(error: BaseException) -> Unavailable:
-    if isinstance(error, asyncpg.DiskFullError):
-        return Unavailable(
-            Reason.STORAGE_FULL, "PostgreSQL's disk is full; nothing was changed.", outcome="none"
-        )
-    return Unavailable(
-        Reason.STORE_UNAVAILABLE,
-        f"PostgreSQL cannot be used now ({type(error).__name__}). Nothing was changed; try again shortly.",
-        outcome="none",
-        retryable=True,
-    )
 
 
 async def migrate(url: str) -> list[int]:
@@ -602,5 +481,5 @@ async def _missing(connection: Connection) -> Sequence[Migration]:
 async def _connect_once(url: str) -> Connection:
     try:
         return await asyncpg.connect(url, timeout=10)
-    except (*_GONE, asyncpg.PostgresError) as error:
+    except (*GONE, asyncpg.PostgresError) as error:
         raise unavailable(error) from error

@@ -116,7 +116,7 @@ class SqliteStore:
         self._jobs.put(Job(cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation), key, future))
         return await future
 
-    async def read(self, operation: Operation[T]) -> T:
+    async def read(self, operation: Operation[T], *, long: bool = False) -> T:
         typed = cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation)
         return await self._loop.run_in_executor(self._readers, self._read_one, typed)
 

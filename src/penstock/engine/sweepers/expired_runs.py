@@ -44,7 +44,7 @@ class _Duty:
                 return ()
             return found
 
-        return await house.store.read(operation)
+        return await house.store.read(operation, long=True)
 
     async def mend(self, house: House, run_id: RunId) -> bool:
         try:

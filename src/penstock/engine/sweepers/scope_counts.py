@@ -37,7 +37,7 @@ class _Round:
                 self._began_at_ms = tx.now_ms
             return await tx.scopes.names(self._after or "", limit)
 
-        found = await house.store.read(operation)
+        found = await house.store.read(operation, long=True)
         self._after = found[-1] if len(found) == limit else None
         return found
 

@@ -50,8 +50,14 @@ async def describe(call: Call) -> Answer:
 async def result(call: Call) -> Answer:
     """The result when there is one, or has come while the caller waited; the state when there is none yet."""
     query: ReadResult = call.query
-    found = await reading.activity_result(
-        call.house, call.namespace, _id(call), query.wait_seconds * 1000, call.dispatcher.draining
+    found = await reading.result(
+        call.house,
+        call.namespace,
+        _id(call),
+        None,
+        query.wait_seconds * 1000,
+        call.dispatcher.draining,
+        Host.ACTIVITY,
     )
     run = found.run
     return Answer(

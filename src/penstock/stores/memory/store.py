@@ -38,7 +38,7 @@ class MemoryStore:
             self._wakeups.ring(tuple(tx.bells))
         return result
 
-    async def read(self, operation: Operation[T]) -> T:
+    async def read(self, operation: Operation[T], *, long: bool = False) -> T:
         await self.check()
         return _run_to_end(operation(self._tx(writable=False)))
 

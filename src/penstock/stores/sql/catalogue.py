@@ -75,7 +75,9 @@ class Dialect(StrEnum):
 _LOCKS = re.compile(r"\s+FOR (?:UPDATE|SHARE)(?: OF \w+)?(?: SKIP LOCKED)?")
 
 
-class Statement(Struct, frozen=True):
+class Statement(Struct, frozen=True, eq=False):
+    """One text; equal to itself alone, for it is looked up often."""
+
     name: str
     sql: str
     takes: tuple[tuple[str, str], ...]

@@ -1,0 +1,127 @@
+"""Reads on PostgreSQL: those that come together see one moment together, and ask together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, cast
+
+import asyncpg
+
+from penstock.ports.store import Operation, Tx
+from penstock.stores.driving import Job, ReadOnlySession
+from penstock.stores.postgres_talk import (
+    GONE,
+    NOW_MS,
+    Connection,
+    Waiting,
+    advance,
+    answer_all,
+    is_outage,
+    unavailable,
+)
+from penstock.stores.sql.catalogue import Statement
+from penstock.stores.sql.known import Known
+from penstock.stores.sql.tx import SqlTx
+
+GROUP_MAX = 64
+GROUPS_AT_ONCE = 2
+"""Short reads use so many connections at most; the others of the pool are for long ones."""
+ACQUIRE_S_MAX = 10
+BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class Readers:
+    """Takes short reads in groups, as many as wait when a connection is free, and long ones each on its own."""
+
+    def __init__(
+        self, pool: asyncpg.Pool[asyncpg.Record], statements: Mapping[str, Statement], known: Known
+    ) -> None:
+        self._pool = pool
+        self._statements = statements
+        self._known = known
+        self._jobs: deque[Job] = deque()
+        self._groups: set[asyncio.Task[None]] = set()
+
+    async def read(self, operation: Operation[Any], *, long: bool) -> Any:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        job = Job(cast("Callable[[Tx], Coroutine[Any, Any, Any]]", operation), "", future)
+        if long:
+            await self._settle([job])
+            return await future
+        self._jobs.append(job)
+        if len(self._groups) < GROUPS_AT_ONCE:
+            group = asyncio.create_task(self._serve(), name="penstock-reads")
+            self._groups.add(group)
+            group.add_done_callback(self._groups.discard)
+        return await future
+
+    async def _serve(self) -> None:
+        while self._jobs:
+            group = [self._jobs.popleft() for _ in range(min(GROUP_MAX, len(self._jobs)))]
+            await self._settle([job for job in group if not job.future.done()])
+
+    async def _settle(self, jobs: list[Job]) -> None:
+        """Answer every caller; what a merged question failed on is asked again, each caller on its own."""
+        try:
+            async with self._pool.acquire(timeout=ACQUIRE_S_MAX) as connection:
+                await self._look(cast("Connection", connection), jobs)
+        except Exception as error:
+            await self._failed([job for job in jobs if not job.future.done()], error)
+
+    async def _failed(self, jobs: list[Job], error: Exception) -> None:
+        outage = isinstance(error, GONE) or (isinstance(error, asyncpg.PostgresError) and is_outage(error))
+        if not outage and len(jobs) > 1:
+            for job in jobs:
+                await self._settle([job])
+            return
+        for job in jobs:
+            job.error = unavailable(error) if outage else error
+            job.answer()
+
+    async def _look(self, connection: Connection, jobs: list[Job]) -> None:
+        """All statements of a group see the same moment: a run that is succeeded in between is not shown as the last.
+
+        Who has read all is answered at once, before the others and before the end of the transaction.
+        """
+        try:
+            await connection.execute(BEGIN)
+            await self._operate(connection, jobs, await connection.fetchval(NOW_MS))
+            await connection.execute("COMMIT")
+        except BaseException:
+            connection.terminate()  # it is silent or in the middle of something: it does not go back to the pool
+            raise
+
+    async def _operate(self, connection: Connection, jobs: list[Job], now_ms: int) -> None:
+        waiting: list[Waiting] = []
+        for index, job in enumerate(jobs):
+            job.begin_again()
+            session = ReadOnlySession(self._statements, now_ms)
+            self._advance(jobs, index, job.operation(SqlTx(session, self._known)), None, waiting)
+        while waiting:
+            going, waiting = waiting, []
+            try:
+                rows = await answer_all(connection, [ask for _, _, asks in going for ask in asks])
+            except BaseException:
+                for _, coroutine, _ in going:
+                    coroutine.close()
+                raise
+            place = 0
+            for index, coroutine, asks in going:
+                answers = rows[place : place + len(asks)]
+                place += len(asks)
+                self._advance(jobs, index, coroutine, answers, waiting)
+
+    @staticmethod
+    def _advance(
+        jobs: list[Job],
+        index: int,
+        coroutine: Coroutine[Any, Any, Any],
+        answers: Any,
+        waiting: list[Waiting],
+    ) -> None:
+        before = len(waiting)
+        advance(jobs, index, coroutine, answers, waiting)
+        if len(waiting) == before:
+            jobs[index].answer()
