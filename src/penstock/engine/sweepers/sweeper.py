@@ -117,13 +117,17 @@ class Sweeper(Generic[K]):
         return self._listening
 
     async def _rest(self) -> None:
-        """Until the next beat, or until what is known to be due next."""
-        beat = pause = BEAT_S if self._beat_s is None else self._beat_s
+        """Until the next beat, or until what is known to be due next.
+
+        Beats of all sweepers fall together, so that what they look for can be looked for together.
+        """
+        beat = BEAT_S if self._beat_s is None else self._beat_s
+        pause = beat - asyncio.get_running_loop().time() % beat if beat else 0.0
         if self._next_due_ms is not None:
             left_ms = await self._until_next_ms()
-            pause = beat if left_ms is None else min(beat, max(0.0, left_ms / 1000))
+            pause = pause if left_ms is None else min(pause, max(0.0, left_ms / 1000))
         if self._stuck:
-            pause = beat
+            pause = beat  # what is due cannot be mended: it must not be looked at all the time
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause + 0.001):
                 await self._changed.wait()
