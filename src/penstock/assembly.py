@@ -50,7 +50,7 @@ from penstock.server.metrics import Metrics
 from penstock.server.namespace_check import NamespaceCheck
 from penstock.server.protocol import BoundedProtocol
 from penstock.settings import CoordinationKind, LogFormat, LogPolicy, Settings, StoreKind
-from penstock.stores import archive, migrating, postgres, sqlite
+from penstock.stores import archive, migrating, postgres, postgres_talk, sqlite
 from penstock.stores.driving import OnMoment, undisturbed
 from penstock.stores.memory import MemoryStore
 from penstock.stores.sql.catalogue import Dialect
@@ -90,7 +90,7 @@ async def assembled(
         store = await _open_store(settings, clock, wakeups, node, on_moment)
         stack.push_async_callback(store.close)
         if _is_notified(settings):
-            listener = PostgresListener(_postgres_url(settings), postgres.CHANNEL, node, local)
+            listener = PostgresListener(_postgres_url(settings), postgres_talk.CHANNEL, node, local)
             listener.start()
             stack.push_async_callback(listener.close)
         house = House(

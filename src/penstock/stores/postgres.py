@@ -33,7 +33,7 @@ from penstock.stores.postgres_talk import (
     answer_all,
     is_outage,
     unavailable,
-    write,
+    write_all,
 )
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue, reading_catalogue
 from penstock.stores.sql.known import Known
@@ -42,7 +42,6 @@ from penstock.stores.sql.turns import Turns
 from penstock.stores.sql.tx import SqlTx
 
 T = TypeVar("T")
-CHANNEL = "penstock_wakeups"
 GROUP_MAX = 128
 WAITING_MAX = 20_000
 TRIES = 6
@@ -274,9 +273,8 @@ class _GroupLine:
             sessions = await self._operate(connection, jobs, now_ms, turns)
             if any(job.error is not None and job.acted for job in jobs):
                 raise _LeftTraces
-            for statement, rows in ordered_writes(sessions):
-                await write(connection, statement, turns.written(statement, rows))
-            await self._notify(connection, [bell for session in sessions for bell in session.bells])
+            writes = [(each, turns.written(each, rows)) for each, rows in ordered_writes(sessions)]
+            await write_all(connection, writes, self._notes(sessions))
             self._on_moment(Moment.BEFORE_COMMIT)
             committing = True
             await connection.execute("COMMIT")
@@ -354,12 +352,11 @@ class _GroupLine:
                 _stand_back(job, coroutine)
         return job.stands_back
 
-    async def _notify(self, connection: Connection, bells: Iterable[Bell]) -> None:
-        """Have the other servers look, unless the bells travel to them another way."""
+    def _notes(self, sessions: Sequence[Session]) -> Sequence[str]:
+        """What has the other servers look, unless the bells travel to them another way."""
         if self._node is None:
-            return
-        for payload in _payloads(self._node, dict.fromkeys(bells)):
-            await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, payload)
+            return ()
+        return list(_payloads(self._node, dict.fromkeys(bell for each in sessions for bell in each.bells)))
 
     async def _connected(self) -> Connection:
         if self._connection is None or self._connection.is_closed():

@@ -9,10 +9,13 @@ import asyncpg
 
 from penstock.errors import Reason, Unavailable
 from penstock.stores.driving import Job
+from penstock.stores.sql import merging
 from penstock.stores.sql.catalogue import Statement
 from penstock.stores.sql.session import Ask, Rows
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+CHANNEL = "penstock_wakeups"
+NOTIFY = "SELECT pg_notify($1, $2)"
 NOW_MS = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 TRY_AGAIN = (
@@ -86,8 +89,35 @@ async def answer_all(connection: Connection, asks: Sequence[Ask]) -> list[Rows]:
     return answers
 
 
-async def write(connection: Connection, statement: Statement, rows: list[tuple[Any, ...]]) -> None:
-    if statement.alone:
+async def write_all(connection: Connection, writes: merging.Writes, notes: Sequence[str]) -> None:
+    """Carry out all writes of a transaction, as many in one statement as can be, and tell the other servers."""
+    left = list(merging.batches(writes))
+    for batch in left[:-1] if notes else left:
+        await _write(connection, batch)
+    if not notes:
+        return
+    first, *others = notes
+    if left and _is_mergeable(left[-1]):
+        sql = merging.merged(tuple(statement for statement, _ in left[-1]), NOTIFY)
+        await connection.execute(sql, *merging.values_of(left[-1]), CHANNEL, first)
+    else:
+        for batch in left[-1:]:
+            await _write(connection, batch)
+        await connection.execute(NOTIFY, CHANNEL, first)
+    for note in others:
+        await connection.execute(NOTIFY, CHANNEL, note)
+
+
+def _is_mergeable(batch: merging.Writes) -> bool:
+    return merging.can_be_parts([statement for statement, _ in batch])
+
+
+async def _write(connection: Connection, batch: merging.Writes) -> None:
+    statement, rows = batch[0]
+    if len(batch) > 1:
+        sql = merging.merged(tuple(each for each, _ in batch))
+        await connection.execute(sql, *merging.values_of(batch))
+    elif statement.alone:
         for row in rows:
             await connection.execute(statement.sql, *row)
     else:

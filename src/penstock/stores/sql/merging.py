@@ -1,0 +1,78 @@
+"""Writes of one transaction that travel as one statement, where none of them touches what another one changes.
+
+Each keeps its own text, as a part of a `WITH` of which all parts are carried out. PostgreSQL carries such parts out
+from the last to the first: they are listed backwards, so that rows are locked in the order that every node keeps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from penstock.stores.sql.catalogue import Statement
+
+Rows = list[tuple[Any, ...]]
+Writes = list[tuple[Statement, Rows]]
+_CHANGES = re.compile(r"^(?:INSERT INTO|UPDATE|DELETE FROM)\s+(\w+)")
+_TOUCHES = re.compile(r"\b(?:INTO|UPDATE|FROM|JOIN|USING)\s+(\w+)")
+_PARAMETER = re.compile(r"\$(\d+)")
+
+
+def batches(writes: Iterable[tuple[Statement, Rows]]) -> Iterator[Writes]:
+    """Writes in their order, as many together as can be."""
+    batch: Writes = []
+    for statement, rows in writes:
+        if batch and not all(_are_apart(statement, other) for other, _ in batch):
+            yield batch
+            batch = []
+        batch.append((statement, rows))
+    if batch:
+        yield batch
+
+
+@lru_cache(maxsize=512)
+def merged(statements: tuple[Statement, ...], end: str = "SELECT 1") -> str:
+    """One text for several; what each takes stands behind what those before it take, and `end` takes what is left."""
+    parts, taken = [], 0
+    for number, statement in enumerate(statements):
+        parts.append(f"w{number} AS ({_moved(statement.sql, taken)})")
+        taken += len(statement.takes)
+    return f"WITH {', '.join(reversed(parts))} {_moved(end, taken)}"
+
+
+def values_of(writes: Sequence[tuple[Statement, Rows]]) -> list[list[Any]]:
+    """What a merged statement is given: the columns of each of its parts."""
+    return [list(column) for _, rows in writes for column in zip(*rows, strict=True)]
+
+
+def _moved(sql: str, by: int) -> str:
+    return _PARAMETER.sub(lambda found: f"${int(found[1]) + by}", sql)
+
+
+@lru_cache(maxsize=4096)
+def _are_apart(one: Statement, other: Statement) -> bool:
+    """Whether neither reads or changes what the other one changes, and both can be parts of one statement."""
+    return all(
+        _can_be_part(each) and _changed(each) not in _touched(beside)
+        for each, beside in ((one, other), (other, one))
+    )
+
+
+def can_be_parts(statements: Iterable[Statement]) -> bool:
+    """Whether each of them can be a part of a greater statement."""
+    return all(_can_be_part(each) for each in statements)
+
+
+def _can_be_part(statement: Statement) -> bool:
+    return not statement.alone and bool(statement.takes) and _CHANGES.match(statement.sql) is not None
+
+
+def _changed(statement: Statement) -> str:
+    found = _CHANGES.match(statement.sql)
+    return found[1] if found else ""
+
+
+def _touched(statement: Statement) -> frozenset[str]:
+    return frozenset(_TOUCHES.findall(statement.sql))
