@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 from pathlib import Path
@@ -11,6 +12,7 @@ import asyncpg
 import pytest
 
 from penstock.core.model import RunId
+from penstock.errors import Unavailable
 from penstock.ports.store import Store, Tx
 from tests.stores.working import record
 from tests.support.builders import a_run
@@ -62,5 +64,57 @@ async def test_a_read_does_not_wait_for_a_row_that_another_holds(store: Store, a
         await holder.execute("SELECT * FROM runs FOR UPDATE")
         found = await asyncio.wait_for(store.read(lambda tx: tx.runs.lock(RunId("r1"))), 10)
     await holder.close()
+    assert found is not None
+    assert found.workflow_id == "one"
+
+
+@pytest.mark.parametrize("address", ["memory", "sqlite", "postgres"], indirect=True)
+async def test_reads_that_come_together_get_each_its_own_answer(store: Store):
+    def start_all(tx: Tx) -> None:
+        for number in range(20):
+            tx.runs.insert(a_run(f"r{number}", workflow_id=f"w{number}"))
+
+    await record(store, start_all)
+
+    async def look(number: int) -> str:
+        async def operation(tx: Tx) -> str:
+            run = await tx.runs.get(RunId(f"r{number}"))
+            assert run is not None, f"r{number} is not there"
+            again = await tx.runs.get(RunId(f"r{(number + 1) % 20}"))
+            assert again is not None
+            return f"{run.workflow_id} {again.workflow_id}"
+
+        return await store.read(operation)
+
+    answers = await asyncio.gather(*(look(number) for number in range(21)), return_exceptions=True)
+    assert answers[:20] == [f"w{number} w{(number + 1) % 20}" for number in range(20)]
+    assert isinstance(answers[20], AssertionError)
+
+
+@pytest.mark.parametrize("address", ["postgres"], indirect=True)
+async def test_a_caller_who_goes_away_leaves_the_reads_beside_it_alone(store: Store):
+    await record(store, lambda tx: tx.runs.insert(a_run("r1", workflow_id="one")))
+    looks = [asyncio.create_task(store.read(lambda tx: tx.runs.get(RunId("r1")))) for _ in range(5)]
+    await asyncio.sleep(0)
+    looks[2].cancel()
+    found = await asyncio.gather(*looks, return_exceptions=True)
+    assert isinstance(found[2], asyncio.CancelledError)
+    assert [each.workflow_id for place, each in enumerate(found) if place != 2] == ["one"] * 4  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("address", ["postgres"], indirect=True)
+async def test_reads_go_on_after_all_connections_were_broken(store: Store, address: str):
+    await record(store, lambda tx: tx.runs.insert(a_run("r1", workflow_id="one")))
+    await store.read(lambda tx: tx.runs.get(RunId("r1")))
+    other = await asyncpg.connect(address)
+    await other.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE pid <> pg_backend_pid() AND datname = current_database()"
+    )
+    await other.close()
+    found = None
+    for _ in range(10):  # each broken connection may be met once
+        with contextlib.suppress(Unavailable):
+            found = await store.read(lambda tx: tx.runs.get(RunId("r1")))
     assert found is not None
     assert found.workflow_id == "one"

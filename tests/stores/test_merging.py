@@ -1,0 +1,66 @@
+"""Writes that travel as one statement: only those that are apart, each with its own values, in their order."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
+from penstock.stores.sql.merging import batches, can_be_parts, merged, values_of
+
+POSTGRES = catalogue(Dialect.POSTGRES)
+START = ("insert_run", "append_event", "insert_activity", "insert_task", "count_added", "join_lane")
+"""What the start of an activity writes, in the order of all nodes."""
+
+
+def statements(*names: str) -> list[Statement]:
+    return sorted((POSTGRES[name] for name in names), key=lambda each: each.rank)
+
+
+def names_of(batch: list[tuple[Statement, list[tuple[object, ...]]]]) -> list[str]:
+    return [statement.name for statement, _ in batch]
+
+
+def test_the_writes_of_a_start_are_one_statement():
+    [batch] = batches((each, [()]) for each in statements(*START))
+    assert sorted(names_of(batch)) == sorted(START)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("save_task", "insert_task"), ("join_lane", "leave_lane"), ("save_run", "insert_run")]
+)
+def test_what_changes_the_same_table_goes_one_after_the_other(one: str, other: str):
+    parts = list(batches((each, [()]) for each in statements(one, other)))
+    assert [len(part) for part in parts] == [1, 1]
+
+
+def test_a_statement_that_reads_what_another_changes_does_not_travel_with_it():
+    """A new lane takes its place from the clock of its level."""
+    parts = list(batches((each, [()]) for each in statements("join_lane", "save_clock")))
+    assert len(parts) == 2
+
+
+def test_a_statement_that_is_sent_alone_is_no_part_of_another():
+    alone = next(each for each in POSTGRES.values() if each.alone and not each.answers)
+    assert not can_be_parts([alone])
+    parts = list(batches([(POSTGRES["insert_run"], [()]), (alone, [()])]))
+    assert len(parts) == 2
+
+
+def test_every_part_takes_the_values_behind_those_of_the_parts_before_it():
+    parts = statements("append_event", "insert_activity")
+    sql = merged(tuple(parts), "SELECT pg_notify($1, $2)")
+    taken = sum(len(each.takes) for each in parts)
+    numbers = [int(each) for each in re.findall(r"\$(\d+)", sql)]
+    assert set(numbers) == set(range(1, taken + 3))
+    assert sql.endswith(f"SELECT pg_notify(${taken + 1}, ${taken + 2})")
+    rows = [(each, [tuple(range(len(each.takes)))]) for each in parts]
+    assert len(values_of(rows)) == taken
+
+
+def test_parts_are_listed_backwards_since_they_are_carried_out_from_the_last_to_the_first():
+    first, last = statements("append_event", "insert_activity")
+    sql = merged((first, last))
+    assert sql.index("w1 AS") < sql.index("w0 AS")
+    assert sql.index(f"w0 AS ({first.sql[:20]}") > 0
