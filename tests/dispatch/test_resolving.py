@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.dispatch import DispatchConfig, DispatchOptions, Layer, RetryOverlay, dispatch_from
+from penstock.dispatch import DispatchConfig, DispatchOptions, Layer, RetryOverlay, RetryPolicy, dispatch_from
 from tests.dispatch.tables import BASELINE, FULL, QA, R1, R2, made
 
 _ONLY_OPTIONS = {
@@ -280,6 +280,16 @@ def test_the_arguments_of_a_call_leave_out_what_is_unset(
     kwargs = config.resolve(activity, key).to_execute_kwargs()
     assert set(kwargs) == {"start_to_close_timeout", "retry_policy", *more}
     assert None not in kwargs.values()
+
+
+def test_the_arguments_of_a_call_are_plain_values_that_equal_those_of_the_options() -> None:
+    options = made(R1, QA).resolve("act_llm", "opus")
+    kwargs = options.to_execute_kwargs()
+    assert kwargs["retry_policy"] == options.retry_policy
+    assert hash(kwargs["retry_policy"]) == hash(options.retry_policy)
+    assert repr(kwargs["retry_policy"]) == repr(options.retry_policy)
+    assert type(kwargs["retry_policy"]) is RetryPolicy
+    assert pickle.loads(pickle.dumps(kwargs)) == kwargs == options.to_execute_kwargs()
 
 
 def test_an_overlay_that_repeats_the_baseline_is_still_the_source() -> None:

@@ -20,6 +20,7 @@ from penstock.dispatch.options import (
 from penstock.dispatch.retry import RetryPolicy
 
 OWN_QUEUE = "workflow's own queue"
+CALL_SITE = "call site"
 _RETRY_NAMES = tuple(f"retry.{name}" for name in RETRY_SCALARS)
 _timeouts: Callable[[Layer], tuple[Any, ...]] = attrgetter(*TIMEOUTS)
 _retry_scalars: Callable[[RetryOverlay], tuple[Any, ...]] = attrgetter(*RETRY_SCALARS)

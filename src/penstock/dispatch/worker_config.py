@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from penstock.dispatch.models import QueueOptions, RetryPolicyConfig, Route
 from penstock.dispatch.options import DispatchOptions, Layer
-from penstock.dispatch.resolving import OWN_QUEUE, Standing, merge
+from penstock.dispatch.resolving import CALL_SITE, OWN_QUEUE, Standing, merge
 from penstock.dispatch.tracing import emit
 
 
@@ -42,7 +42,7 @@ class WorkerConfig:
         options = self.resolve_layers(activity_name, routing_key, queue_options_by_queue)
         if is_traced:
             emit(activity_name, routing_key, options)
-        return options
+        return replace(options, routing_key=routing_key, was_traced=is_traced)
 
     def resolve_layers(
         self,
@@ -98,7 +98,7 @@ class WorkerConfig:
             at = ("worker_config", "activity_queues", activity_name, *place)
             standings.append(Standing(place[0], "handle_extra", handle.as_layer(), at))
         if call_site is not None:
-            standings.append(Standing("call site", "call site", call_site))
+            standings.append(Standing(CALL_SITE, CALL_SITE, call_site))
         return standings
 
     def baseline(self) -> Layer:

@@ -273,7 +273,7 @@ class ActivityStart(Generic[OwnT]):
             config = in_force(given.pop("dispatch"))()
         how = resolved(self._called.name, self._routing_key, given, self._called.defaults, config)
         queue = how.task_queue or (None if config is None else config.worker_config.default_task_queue)
-        given |= {"task_queue": queue, "retry_policy": how.retry_policy, "routing_key": self._routing_key}
+        given |= {"task_queue": queue, "retry_policy": how.retry_policy, "routing_key": how.routing_key}
         _check_queue("start of an activity", given)
         if how.trace is not None:
             how.trace()
