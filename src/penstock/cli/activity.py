@@ -12,7 +12,7 @@ from penstock.cli.grammar import noun
 from penstock.cli.hints import to_type
 from penstock.cli.inputs import Json, Seconds, arguments, given
 from penstock.cli.paging import LIST_PAGE_MAX, read_pages
-from penstock.cli.screen import Screen, data, name, nothing_yet, plain, status
+from penstock.cli.screen import Cell, Screen, data, name, nothing_yet, plain, status
 from penstock.cli.session import Session
 from penstock.cli.standing import standing_options
 from penstock.cli.waiting import interruptible, is_closed, wait_until_closed
@@ -207,7 +207,7 @@ def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
             [
                 name(row.get("activity_id")),
                 plain(row.get("activity_type")),
-                status(row.get("status")),
+                status("quarantined" if row.get("is_quarantined") else row.get("status")),
                 plain(row.get("task_queue")),
                 plain(row.get("attempt_count")),
                 screen.when(row.get("started_at")),
@@ -231,6 +231,7 @@ def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
             ("Task queue", plain(body.get("task_queue"))),
             ("Business key", plain(body.get("business_key"))),
             ("Attempts", plain(body.get("attempt_count"))),
+            *_deaths(body),
             ("Result", data(opened(body.get("result")))),
             ("Started", screen.when_exactly(body.get("started_at"))),
             ("Last heartbeat", screen.when_exactly(body.get("last_heartbeat_at"))),
@@ -239,3 +240,10 @@ def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
             ("Close deadline", screen.when_exactly(body.get("schedule_to_close_deadline_at"))),
         ]
     )
+
+
+def _deaths(body: dict[str, Any]) -> list[tuple[str, Cell]]:
+    """How many workers died running it, if any did, and whether that ended it."""
+    count = body.get("worker_deaths")
+    told = f"{count}, which ended it: it is quarantined" if body.get("is_quarantined") else count
+    return [("Worker deaths", plain(told))] if count else []

@@ -18,7 +18,7 @@ from penstock.sdk.client import Client
 from penstock.sdk.connecting import ConnectOptions
 from penstock.sdk.converting import DEFAULT, DataConverter
 from penstock.sdk.definitions import WorkflowDefinition
-from penstock.sdk.outbound import ClientInterceptor
+from penstock.sdk.outbound import ClientInterceptor, OnLostLease
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.tasks.clients import Clients
@@ -138,6 +138,7 @@ class Penstock:
         heartbeat_timeout: timedelta | None = None,
         priority: Priority | int | None = None,
         good_until: timedelta | datetime | None = None,
+        on_lost_lease: OnLostLease | None = None,
         runs_in: RunsIn | None = None,
         auto_heartbeat: bool | timedelta | None = None,
         routing_key: RoutingKey | None = None,
@@ -156,6 +157,7 @@ class Penstock:
         heartbeat_timeout: timedelta | None = None,
         priority: Priority | int | None = None,
         good_until: timedelta | datetime | None = None,
+        on_lost_lease: OnLostLease | None = None,
         runs_in: RunsIn | None = None,
         auto_heartbeat: bool | timedelta | None = None,
         routing_key: RoutingKey | None = None,
@@ -165,9 +167,11 @@ class Penstock:
         """Make a function a task: called, it runs as ever; `await add.send(1, 2)` has a worker run it.
 
         Without `retry` it is tried once; `retry=3` tries up to three times more. `timeout` is for one attempt. Not
-        begun by `good_until` (a moment, or so long after it may begin), it has expired. `runs_in="process"` is for
-        work that keeps a core busy. `tags` and `pack` are what scopes of workers select by; `routing_key` decides where
-        it goes when a workflow calls it, as that of `@activity.defn`.
+        begun by `good_until` (a moment, or so long after it may begin), it has expired. If its worker dies, it has
+        failed as `WORKER_CRASHED` and `retry` decides; `on_lost_lease="redeliver"` has it delivered again, for work
+        that may be done twice. `runs_in="process"` is for work that keeps a core busy. `tags` and `pack` are what
+        scopes of workers select by; `routing_key` decides where it goes when a workflow calls it, as that of
+        `@activity.defn`.
         """
         options = TaskOptions(queue=self.queue).said(
             {
@@ -177,6 +181,7 @@ class Penstock:
                 "heartbeat_timeout": heartbeat_timeout,
                 "priority": priority,
                 "good_until": good_until,
+                "on_lost_lease": on_lost_lease,
             }
         )
         marks = checked_tags(tags, "@app.task")

@@ -23,6 +23,7 @@ from penstock.sdk.transport import Transport, route
 
 Json = dict[str, Any]
 UpdateStage = Literal["accepted", "completed"]
+OnLostLease = Literal["redeliver", "fail"]
 
 BATCH_ITEMS_MAX: Final = 100
 BATCH_BYTES_MAX: Final = 1_500_000
@@ -138,6 +139,7 @@ class StartActivityInput:
     heartbeat_timeout: timedelta | None = None
     start_delay: timedelta | None = None
     good_until: datetime | None = None
+    on_lost_lease: OnLostLease | None = None
     retry_policy: RetryPolicy | None = None
     id_conflict_policy: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.FAIL
     priority: Priority | None = None
@@ -352,6 +354,7 @@ class Wire(OutboundInterceptor):
             routing_key=start.routing_key,
             dispatch=start.dispatch,
             good_until=None if start.good_until is None else start.good_until.astimezone(UTC).isoformat(),
+            on_lost_lease=start.on_lost_lease,
         )
         for name, time in times.items():
             body |= _said(

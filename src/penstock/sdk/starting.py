@@ -25,7 +25,13 @@ from typing import (
 from penstock.dispatch import DispatchConfig
 from penstock.sdk.dispatching import Dispatch, in_force, resolved
 from penstock.sdk.naming import UNSET, Called, activity_named, signal_named, workflow_named
-from penstock.sdk.outbound import StartActivityInput, StartWorkflowInput, WorkflowIDConflictPolicy, new_id
+from penstock.sdk.outbound import (
+    OnLostLease,
+    StartActivityInput,
+    StartWorkflowInput,
+    WorkflowIDConflictPolicy,
+    new_id,
+)
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
 
@@ -90,6 +96,8 @@ class ActivityOptions(TypedDict, total=False):
     """It rests so long before it may start; its clocks run from then on."""
     good_until: datetime
     """Not begun by then, it has expired."""
+    on_lost_lease: OnLostLease
+    """What it means that its worker died: `redeliver`, as if nothing had been (so if nothing is said), or `fail`."""
     retry_policy: RetryPolicy
     id_conflict_policy: WorkflowIDConflictPolicy
     priority: Priority
