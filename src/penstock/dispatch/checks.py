@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +13,6 @@ from penstock.dispatch.problems import hint_towards
 from penstock.dispatch.reading import Reader
 from penstock.dispatch.scopes import by_tag
 
-HINTS_MAX = 50
 _Said = dict[str, tuple[Any, Path]]
 _ROUTES: Path = ("worker_config", "activity_queues")
 _PROFILES: Path = ("worker_runtime_profiles", "profiles")
@@ -90,36 +89,25 @@ def _calls(config: DispatchConfig) -> Iterator[tuple[str, str | None]]:
                 yield activity, key
 
 
-def undeclared(config: DispatchConfig) -> Iterator[tuple[Path, str, str]]:
+def undeclared(config: DispatchConfig, reader: Reader) -> Iterator[tuple[Path, str, str]]:
     """Queues that are routed to without options, and options that no route leads to."""
     home = config.worker_config.default_task_queue
     declared = {home, *config.queue_options}
     routed = {home}
-    towards = _Hints()
+    suggest = reader.suggest
     for activity, route in config.worker_config.activity_queues.items():
         for place, queue in route.targets():
             routed.add(queue)
             if queue and queue not in declared:
                 message = f"task queue {queue!r} has no queue_options; activities there use the baseline"
-                yield (*_ROUTES, activity, *place), message, towards(queue, declared)
+                yield (*_ROUTES, activity, *place), message, hint_towards(queue, declared, suggest)
     for queue in config.queue_options:
         if queue not in routed:
             yield (
                 ("queue_options", queue),
                 f"nothing routes to task queue {queue!r}; these options never apply",
-                towards(queue, routed - {home}),
+                hint_towards(queue, routed - {home}, suggest),
             )
-
-
-class _Hints:
-    """Suggestions for the first names only: where most are unknown, another thing is wrong than their spelling."""
-
-    def __init__(self) -> None:
-        self._left = HINTS_MAX
-
-    def __call__(self, word: str, known: Iterable[str]) -> str:
-        self._left -= 1
-        return hint_towards(word, known) if self._left >= 0 else ""
 
 
 def oddities(config: DispatchConfig, reader: Reader) -> Iterator[tuple[Path, str, str]]:

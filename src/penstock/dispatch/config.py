@@ -17,6 +17,7 @@ from penstock.dispatch.problems import (
     unknown,
 )
 from penstock.dispatch.scopes import BUILT_IN, Scope, by_tag
+from penstock.dispatch.suggesting import Suggestions
 from penstock.dispatch.tracing import emit
 from penstock.dispatch.worker_config import WorkerConfig
 
@@ -155,12 +156,13 @@ class DispatchConfig:
 
     def unknown_activities(self, defined: Iterable[str]) -> list[Problem]:
         """A warning for each routed activity that the program does not define."""
-        names = sorted(defined)
+        names = set(defined)
+        suggest = Suggestions()
         return [
             Problem(
                 f"{self.root}.{shown_path(('worker_config', 'activity_queues', activity))}",
                 f"the program defines no activity {activity!r}",
-                hint_towards(activity, names),
+                hint_towards(activity, names, suggest),
                 self.origins.get(("worker_config", "activity_queues", activity), ""),
             )
             for activity in self.worker_config.activity_queues

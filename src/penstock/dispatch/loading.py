@@ -97,7 +97,7 @@ def _built(source: Source, problems: Sequence[Problem], strict: bool) -> Dispatc
     config = _config(found, home, reader)
     checks.errors(config, reader)
     warnings = _old_words(reader)
-    undeclared = [reader.problem(*each) for each in checks.undeclared(config)]
+    undeclared = [reader.problem(*each) for each in checks.undeclared(config, reader)]
     (reader.problems if strict or config.strict_queues else warnings).extend(undeclared)
     if reader.problems:
         raise DispatchConfigError(reader.problems)
