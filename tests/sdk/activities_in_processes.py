@@ -212,3 +212,14 @@ def leave_behind(path: str, dies: bool) -> int:
     if dies:
         os.kill(os.getpid(), signal.SIGKILL)
     return os.getpid()
+
+
+@activity.defn(runs_in="process")
+def fork_and_wait(name: str, path: str) -> None:
+    """Forks a process that would live for ever, as this one does; both keep the pipe open."""
+    os.open(path, os.O_WRONLY)
+    forked = os.fork()
+    if forked:
+        activity.heartbeat(name, os.getpid(), forked)
+    while True:
+        time.sleep(60)

@@ -129,6 +129,40 @@ async def test_the_end_of_a_process_is_seen_while_what_it_forked_lives_on(tmp_pa
     assert is_gone(first)
 
 
+async def test_what_a_process_forked_dies_with_it_and_what_its_siblings_forked_does_not(tmp_path):
+    server, pipes = HearingServer(), Pipes(tmp_path, "a", "b")
+    async with a_runner(these.fork_and_wait, server=server) as runner:
+        tasks = [
+            asyncio.create_task(runner.run(a_task("fork_and_wait", name, path)))
+            for name, path in pipes.paths.items()
+        ]
+        await server.heard(2)
+        pids = {name: pair for name, *pair in server.told}
+        os.kill(pids["a"][0], signal.SIGKILL)
+        assert failure(await tasks[0])["type"] == "WORKER_CRASHED"
+        await pipes.closed_by_all("a")
+        assert not any(is_gone(pid) for pid in pids["b"])
+        await runner.close()  # it cannot be stopped, and is killed
+        assert failure(await tasks[1])["type"] == "WORKER_CRASHED"
+        await pipes.closed_by_all("b")
+
+
+class Pipes:
+    """Named pipes that tell when nobody keeps them open any more."""
+
+    def __init__(self, folder: Path, *names: str) -> None:
+        self.paths = {name: str(folder / name) for name in names}
+        for path in self.paths.values():
+            os.mkfifo(path)
+        self._ends = {name: os.open(path, os.O_RDONLY | os.O_NONBLOCK) for name, path in self.paths.items()}
+
+    async def closed_by_all(self, name: str) -> None:
+        os.set_blocking(self._ends[name], True)
+        async with asyncio.timeout(30):
+            assert await asyncio.to_thread(os.read, self._ends[name], 1) == b""
+        os.close(self._ends[name])
+
+
 async def test_a_process_that_is_killed_from_outside_hurts_nobody_else():
     server = HearingServer()
     async with a_runner(these.spin, server=server) as runner:
