@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,7 +24,7 @@ from penstock.sdk.worker.slots import Slots
 from penstock.sdk.worker.trouble import Trouble
 from tests.acceptance.cluster import Cluster
 from tests.sdk.serving import connected, new_namespace, serving
-from tests.support.sdk import Watched
+from tests.support.sdk import Gates, Watched
 
 SHORT = timedelta(seconds=30)
 QUEUE = "q"
@@ -41,40 +41,6 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
 async def client(cluster: Cluster) -> AsyncIterator[Client]:
     async with asyncio.timeout(60), await connected(await new_namespace(cluster)) as made:
         yield made
-
-
-class Gates:
-    """An activity that tells which ones run, and ends each when it is let go."""
-
-    def __init__(self, *, opened: bool = False) -> None:
-        self.ran: list[str] = []
-        self.running: set[str] = set()
-        self.peak = 0
-        self._opened = asyncio.Event()
-        self._news = asyncio.Event()
-        if opened:
-            self._opened.set()
-
-    @activity.defn(name="pass_gate")
-    async def pass_gate(self, name: str) -> str:
-        self.ran.append(name)
-        self.running.add(name)
-        self.peak = max(self.peak, len(self.running))
-        self._news.set()
-        try:
-            await self._opened.wait()
-        finally:
-            self.running.discard(name)
-            self._news.set()
-        return name
-
-    def open(self) -> None:
-        self._opened.set()
-
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        while not is_so():
-            self._news.clear()
-            await self._news.wait()
 
 
 class Counting(Watched):
