@@ -9,11 +9,17 @@ import pytest
 from penstock.core.explaining.values import Kind
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.model import ActivityStatus, RetryPolicy, RunStatus, TaskState
-from penstock.core.scheduling.deaths import ON_LOST_LEASE, QUARANTINED, WORKER_CRASHED, OnLostLease
+from penstock.core.scheduling.deaths import (
+    ON_LOST_LEASE,
+    QUARANTINED,
+    WORKER_CRASHED,
+    OnLostLease,
+)
 from penstock.engine import activity_reports, explaining, workers
 from penstock.engine.activity_reports import Failure
 from penstock.engine.polls import Leased
 from penstock.errors import Reason
+from penstock.sdk.activities.outcomes import NOT_BEGUN, WORKER_SHUTDOWN
 from tests.engine.scene import ACTIVITY, WORKFLOW, Scene, a_scene, charge, of, tries
 
 CRASH = Failure("exit code 1", WORKER_CRASHED)
@@ -145,6 +151,18 @@ async def test_both_kinds_of_death_count_and_failures_of_the_function_do_not(sce
     assert scene.activity(last).worker_deaths == 2
     await lose(scene, last)
     assert scene.activity(last).quarantined
+
+
+@pytest.mark.parametrize("code", [WORKER_SHUTDOWN, NOT_BEGUN])
+async def test_a_process_that_ended_with_its_worker_or_before_the_task_began_is_no_death(
+    scene: Scene, code: str
+):
+    await scene.start_activity(command=app_task(FOR_EVER))
+    for _ in range(4):
+        ended = replace(CRASH, extra={"code": code})
+        await scene.break_off(await scene.take(ACTIVITY), ended)
+    leased = await scene.take(ACTIVITY)
+    assert (leased.task.attempt, scene.activity(leased).worker_deaths) == (5, 0)
 
 
 async def test_nothing_is_quarantined_where_that_is_switched_off():

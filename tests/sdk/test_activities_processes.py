@@ -506,5 +506,6 @@ async def test_a_process_that_does_not_end_with_its_worker_is_killed_and_told_of
         task = asyncio.create_task(runner.run(a_task("sleep_on", "here")))
         await server.heard(1)
         await runner.close()
-        assert failure(await task)["type"] == "WORKER_CRASHED"
+        died = failure(await task)
+        assert (died["type"], died["code"]) == ("WORKER_CRASHED", "worker_shutdown")
         assert runner.killed == 1

@@ -33,6 +33,7 @@ from penstock.core.scheduling.deaths import (
     Quarantine,
     Redeliver,
     after_lost_lease,
+    is_death,
     on_lost_lease,
     quarantine,
 )
@@ -513,7 +514,7 @@ async def _bury(house: House, tx: Tx, held: Held, message: str) -> None:
 
 def _mourned(house: House, held: Held, failure: Failure) -> tuple[Held, Failure]:
     """The same, with the worker's death counted if the failure is one, and final if it was one too many."""
-    if failure.type != WORKER_CRASHED:
+    if not is_death(failure.type, failure.extra.get("code")):
         return held, failure
     deaths = held.activity.worker_deaths + 1
     last = quarantine(deaths, house.settings.leases.quarantine_after)

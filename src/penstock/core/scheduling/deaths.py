@@ -17,6 +17,8 @@ WORKER_CRASHED = "WORKER_CRASHED"
 """The type of the failure of an attempt whose worker died; retry policies may name it."""
 QUARANTINED = "quarantined"
 """The code of the failure of an activity that was ended because too many workers died under it."""
+NOT_TO_BLAME = frozenset({"worker_shutdown", "not_begun"})
+"""The codes of crashes that an activity has not brought about: its worker had to end, or it had not begun."""
 ON_LOST_LEASE = "on_lost_lease"
 """What an activity carries that says what a lost lease means."""
 
@@ -48,6 +50,11 @@ class Quarantine:
             f"Quarantined: {times} died running it. The last: {last} "
             "Mend the activity or what it is given, then start it again."
         )
+
+
+def is_death(error_type: str | None, code: object) -> bool:
+    """Whether a reported failure is the death of the process that ran the activity."""
+    return error_type == WORKER_CRASHED and not (isinstance(code, str) and code in NOT_TO_BLAME)
 
 
 def quarantine(deaths: int, quarantine_after: int) -> Quarantine | None:

@@ -115,4 +115,5 @@ class Performing:
 def _death(definition: ActivityDefinition, death: Died) -> ProcessDied:
     where = "" if death.began else " while it started"
     hint = "" if death.began else '. A script must start its worker under `if __name__ == "__main__":`'
-    return ProcessDied(f"The process of {definition.told} died{where}: {death}{hint}")
+    message = f"The process of {definition.told} died{where}: {death}{hint}"
+    return ProcessDied(message, began=death.began)
