@@ -84,6 +84,18 @@ def _toml(value: object) -> str:
     return str(value)
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [["--strict"], ["--set", "auto_heartbeat=false"], ["--root", "penstock"], ["--config", PIPELINES]],
+)
+def test_a_file_that_is_not_there_is_one_of_dispatch_where_anything_says_so(
+    run: Run, flags: list[str]
+) -> None:
+    result = run("config", "check", "nope.toml", *flags)
+    assert result.exit_code == 2
+    assert "nope.toml: cannot be read: No such file" in result.stderr
+
+
 def test_a_servers_file_and_one_of_dispatch_are_checked_together(run: Run) -> None:
     Path("server.toml").write_text('DW_AUTH_DRIVER = "none"\n')
     result = run("config", "check", "--config", "server.toml", "--config", PIPELINES)

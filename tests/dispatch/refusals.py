@@ -167,6 +167,15 @@ REFUSED = [
         "control characters",
         id="a name with a newline",
     ),
+    *(
+        pytest.param(
+            tree({"act": {"default": name}}),
+            "penstock.worker_config.activity_queues.act.default",
+            "others that nobody sees",
+            id=f"a name with {name!a}",
+        )
+        for name in ("a\u202eb", "a\u200bb", "a\u2028b")
+    ),
     pytest.param(
         tree(task_timeout="0:03:00"), "penstock.worker_config.task_timeout", "at most 0:02:00", id="task"
     ),

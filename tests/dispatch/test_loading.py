@@ -380,3 +380,39 @@ def test_timeouts_are_compared_as_they_meet_in_a_call(
     file.write_text(f'{text}[penstock.worker_config.activity_queues.act]\ndefault = "llm"\n')
     found = [warning for warning in load_dispatch(file, environ={}).warnings if words in warning.message]
     assert [warning.path.endswith(where) for warning in found] == [True]
+
+
+_PATTERNS = """
+[penstock.worker_config.activity_queues.act]
+default = "default"
+by_pattern = [{match = "claude-o*", queue = "early"}, {match = "claude-*", queue = "anth"}]
+handle_options_by_pattern = [{match = "%s", %s}]
+[penstock.queue_options.early]
+[penstock.queue_options.anth]
+%s
+"""
+
+
+@pytest.mark.parametrize("match", ["*-4", "claude-?-4", "claude-[!o]*", "claude-[a-f]*"])
+def test_options_that_meet_only_where_two_patterns_do_are_compared_too(tmp_path: Path, match: str) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(
+        _PATTERNS % (match, 'start_to_close_timeout = "0:00:30"', 'heartbeat_timeout = "0:01:00"')
+    )
+    [warning] = load_dispatch(file, environ={}).warnings
+    assert warning.path == "penstock.queue_options.anth.heartbeat_timeout"
+    pauses = 'retry_policy_config = {maximum_interval = "0:01:00"}'
+    file.write_text(_PATTERNS % (match, pauses, 'retry_policy_config = {initial_interval = "0:05:00"}'))
+    with pytest.raises(DispatchConfigError) as refused:
+        load_dispatch(file, environ={})
+    [problem] = refused.value.problems
+    assert problem.path.endswith("handle_options_by_pattern[0].retry_policy_config.maximum_interval")
+    assert "below the initial_interval of 0:05:00" in problem.message
+
+
+@pytest.mark.parametrize("match", ["claude-opus*", "gpt-*", "claude-o?"])
+def test_patterns_that_never_meet_are_not_compared(tmp_path: Path, match: str) -> None:
+    file = tmp_path / "x.toml"
+    pauses = 'retry_policy_config = {maximum_interval = "0:01:00"}'
+    file.write_text(_PATTERNS % (match, pauses, 'retry_policy_config = {initial_interval = "0:05:00"}'))
+    assert load_dispatch(file, environ={}).warnings == ()

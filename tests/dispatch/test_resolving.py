@@ -316,6 +316,12 @@ def test_unlimited_pauses_are_not_cut_at_a_hundred_times_the_first() -> None:
     assert policy.maximum_interval > 1000 * policy.initial_interval
 
 
+@pytest.mark.parametrize(("first", "pauses"), [("0.1ms", [1]), ("0.6ms", [1]), ("1.4ms", [1]), ("2ms", [2])])
+def test_a_pause_is_never_rounded_away(first: str, pauses: list[int]) -> None:
+    policy = {"initial_interval": first, "backoff_coefficient": 1, "maximum_attempts": "unlimited"}
+    assert made(retry_policy_config=policy).resolve("a").retry_policy.pauses_ms() == pauses
+
+
 def test_a_definition_stands_above_the_baseline_and_below_the_queue_and_a_call_above_all() -> None:
     definition = Layer(
         start_to_close_timeout=timedelta(seconds=7),

@@ -142,13 +142,15 @@ def _sorted_files(
     from penstock.dispatch.sources import has_root
 
     of_dispatch = [path for path in files if root is not None or has_root(path)]
+    is_meant = bool(of_dispatch or overrides or strict)
+    if is_meant:
+        of_dispatch = [path for path in files if path in of_dispatch or not path.exists()]
     of_server = [path for path in files if path not in of_dispatch]
     if len(of_server) > 1:
         raise click.UsageError(
             f"{of_server[1]} has none of the tables [penstock], [temporal] and [tool.penstock],"
             " and a server has one file only."
         )
-    is_meant = bool(of_dispatch or overrides or strict)
     return (of_server[0] if of_server else None), (of_dispatch if is_meant else None)
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import chain, product
 from typing import Any
 
 from penstock.dispatch.config import DispatchConfig
-from penstock.dispatch.models import Profile
+from penstock.dispatch.models import Profile, Route
 from penstock.dispatch.paths import Path, shown_path
+from penstock.dispatch.patterns import keys_of_both
 from penstock.dispatch.problems import hint_towards
 from penstock.dispatch.reading import Reader
 from penstock.dispatch.scopes import by_tag
 
+PAIRS_MAX = 1_000
+"""So many patterns, and pairs of them, are looked at for keys that fit them."""
 _Said = dict[str, tuple[Any, Path]]
 _ROUTES: Path = ("worker_config", "activity_queues")
 _PROFILES: Path = ("worker_runtime_profiles", "profiles")
@@ -76,17 +80,26 @@ def _said(config: DispatchConfig, activity: str, key: str | None) -> _Said:
 def _calls(config: DispatchConfig) -> Iterator[tuple[str, str | None]]:
     """One call for every pair of queue and handle options that the file brings together."""
     yield "", None
+    left = iter(range(PAIRS_MAX))
     seen: set[object] = set()
     for activity, route in config.worker_config.activity_queues.items():
         keys = {**route.by_handle, **route.handle_options}
-        patterns = [pattern.match for pattern in route.by_pattern]
-        patterns += [pattern.match for pattern in route.handle_options_by_pattern]
-        for key in (None, *keys, *patterns):
+        for key in (None, *keys, *_matching(route, left)):
             handle = route.options_for(key)
             pair = route.queue_for(key)[0], handle and handle[0]
             if pair not in seen:
                 seen.add(pair)
                 yield activity, key
+
+
+def _matching(route: Route, left: Iterator[int]) -> Iterator[str]:
+    """Keys that fit the patterns of a route: each by itself, and those for queues with those for options."""
+    queues = [pattern.match for pattern in route.by_pattern]
+    options = [pattern.match for pattern in route.handle_options_by_pattern]
+    yield from (*queues, *options)
+    pairs = chain(((each, each) for each in (*queues, *options)), product(queues, options))
+    for (one, other), _ in zip(pairs, left, strict=False):
+        yield from keys_of_both(one, other)
 
 
 def undeclared(config: DispatchConfig, reader: Reader) -> Iterator[tuple[Path, str, str]]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import date, time, timedelta
 from math import isfinite
 from typing import Any, Protocol
-from unicodedata import category
 
 from penstock.dispatch.durations import parse_duration
 from penstock.dispatch.options import UNLIMITED
@@ -166,8 +165,8 @@ class QueueName:
             raise ValueError(
                 f"a task queue's name has at most {QUEUE_NAME_MAX} characters, this one {len(value)}"
             )
-        if any(category(letter) == "Cc" for letter in value):
-            raise ValueError(f"{value!r} has control characters")
+        if not value.isprintable():
+            raise ValueError(f"{value!a} has control characters or others that nobody sees")
         if value.startswith(RESERVED_PREFIX):
             raise ValueError(f"{value!r}: names that begin with {RESERVED_PREFIX!r} are reserved")
         return value

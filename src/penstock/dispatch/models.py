@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from fnmatch import fnmatchcase
 
 from penstock.dispatch.options import UNLIMITED, Layer, RetryOverlay, Unlimited
+from penstock.dispatch.patterns import rule_of
 
 BUILT_IN_RATE = 1000.0
 """The cap of the default task queue, whatever it is called, unless the file gives another or unsets it."""
@@ -71,6 +72,10 @@ class QueuePattern:
 
     match: str
     queue: str
+    rule: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rule", rule_of(self.match))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,10 @@ class OptionsPattern:
 
     match: str
     options: HandleOptions
+    rule: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rule", rule_of(self.match))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +106,7 @@ class Route:
             if (queue := self.by_handle.get(routing_key)) is not None:
                 return queue, ("by_handle", routing_key)
             for place, pattern in enumerate(self.by_pattern):
-                if fnmatchcase(routing_key, pattern.match):
+                if pattern.rule.match(routing_key):
                     return pattern.queue, ("by_pattern", place, "queue")
         return self.default, ("default",)
 
@@ -108,7 +117,7 @@ class Route:
         if (options := self.handle_options.get(routing_key)) is not None:
             return options, ("handle_options", routing_key)
         for place, pattern in enumerate(self.handle_options_by_pattern):
-            if fnmatchcase(routing_key, pattern.match):
+            if pattern.rule.match(routing_key):
                 return pattern.options, ("handle_options_by_pattern", place)
         return None
 

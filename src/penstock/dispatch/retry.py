@@ -75,8 +75,13 @@ def _pauses_ms(initial: timedelta, coefficient: float, longest: timedelta, attem
     pause = initial / timedelta(milliseconds=1)
     most = min(longest, PAUSE_MAX) / timedelta(milliseconds=1)
     while len(pauses) < min(PAUSES_MAX, (attempts or FOR_EVER) - 1):
-        pauses.append(round(min(pause, most)))
+        pauses.append(_whole(min(pause, most)))
         if pause >= most or coefficient == 1:
             break
         pause *= coefficient
     return tuple(pauses)
+
+
+def _whole(pause_ms: float) -> int:
+    """A pause is never rounded away: what is to be tried for ever would not rest."""
+    return max(1, round(pause_ms)) if pause_ms else 0
