@@ -56,6 +56,20 @@ REFUSED = [
         id="V5",
     ),
     pytest.param(
+        tree({"act_llm": {"default": "llm", "options": {"max_task_queue_activities_per_second": 5}}}),
+        "penstock.worker_config.activity_queues.act_llm.options.max_task_queue_activities_per_second",
+        "the cap belongs to the queue",
+        id="a cap of an activity",
+    ),
+    pytest.param(
+        tree(
+            {"act": {"default": "home", "options": {"retry_policy_config": {"maximum_interval": "0:00:01"}}}}
+        ),
+        "penstock.worker_config.activity_queues.act.options.retry_policy_config.maximum_interval",
+        "0:00:01 is below the initial_interval of 0:00:03",
+        id="pauses of an activity that do not fit those of the baseline",
+    ),
+    pytest.param(
         tree({"act_llm": {"by_handle": {"opus": "anth"}}}),
         "penstock.worker_config.activity_queues.act_llm.default",
         "'default' is required",

@@ -354,6 +354,36 @@ def test_a_definition_stands_above_the_baseline_and_below_the_queue_and_a_call_a
     }
 
 
+def test_options_of_an_activity_stand_between_those_of_its_queue_and_of_its_handle() -> None:
+    options = {
+        "start_to_close_timeout": "0:07:00",
+        "schedule_to_start_timeout": "0:00:20",
+        "heartbeat_timeout": "0:00:30",
+        "retry_policy_config": {"maximum_attempts": 8, "non_retryable_error_types_extra": ["Mine"]},
+    }
+    route = {**R2["act_llm"], "options": options}
+    config = made({"act_llm": route, "act_obj": {"default": "anth"}}, QA)
+    opus, sonnet = config.resolve("act_llm", "opus"), config.resolve("act_llm", "sonnet")
+    assert (opus.start_to_close_timeout, sonnet.start_to_close_timeout) == (
+        timedelta(minutes=15),
+        timedelta(minutes=7),
+    )
+    assert (opus.heartbeat_timeout, sonnet.task_queue) == (timedelta(seconds=30), "llm")
+    assert opus.provenance == {
+        "task_queue": "activity_queues.by_handle",
+        "start_to_close_timeout": "handle_options",
+        "schedule_to_start_timeout": "activity_options",
+        "heartbeat_timeout": "activity_options",
+        "retry.initial_interval": "queue_options",
+        "retry.backoff_coefficient": "queue_options",
+        "retry.maximum_interval": "queue_options",
+        "retry.maximum_attempts": "activity_options",
+        "retry.non_retryable": "baseline + queue_extra + activity_extra",
+    }
+    assert config.resolve("act_obj", "opus").heartbeat_timeout == timedelta(minutes=1)
+    assert "Mine" in config.all_non_retryable_error_types()
+
+
 def test_the_queue_options_are_those_of_the_queue_that_a_call_names() -> None:
     config = made(R1, QA)
     options = config.resolve("act_llm", "gpt", call_site=Layer(task_queue="anth"))

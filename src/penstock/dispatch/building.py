@@ -15,6 +15,7 @@ from penstock.dispatch.models import (
     QueuePattern,
     RetryPolicyConfig,
     Route,
+    RouteOptions,
 )
 from penstock.dispatch.options import RetryOverlay
 from penstock.dispatch.reading import Reader
@@ -90,7 +91,12 @@ def _route(said: Mapping[str, Any]) -> Route:
             OptionsPattern(each.get("match", ""), _handle(each))
             for each in said.get("handle_options_by_pattern", ())
         ),
+        options=_options(said.get("options")),
     )
+
+
+def _options(said: Mapping[str, Any] | None) -> RouteOptions | None:
+    return None if said is None else RouteOptions(**{**said, "retry_policy_config": _overlay(said)})
 
 
 def _handle(said: Mapping[str, Any]) -> HandleOptions:

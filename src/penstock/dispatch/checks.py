@@ -78,7 +78,7 @@ def _said(config: DispatchConfig, activity: str, key: str | None) -> _Said:
 
 
 def _calls(config: DispatchConfig) -> Iterator[tuple[str, str | None]]:
-    """One call for every pair of queue and handle options that the file brings together."""
+    """One call for each queue, activity and handle options that the file brings together."""
     yield "", None
     left = iter(range(PAIRS_MAX))
     seen: set[object] = set()
@@ -86,9 +86,9 @@ def _calls(config: DispatchConfig) -> Iterator[tuple[str, str | None]]:
         keys = {**route.by_handle, **route.handle_options}
         for key in (None, *keys, *_matching(route, left)):
             handle = route.options_for(key)
-            pair = route.queue_for(key)[0], handle and handle[0]
-            if pair not in seen:
-                seen.add(pair)
+            met = route.queue_for(key)[0], route.options, handle and handle[0]
+            if met not in seen:
+                seen.add(met)
                 yield activity, key
 
 

@@ -46,15 +46,14 @@ class HandleOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueOptions:
-    """How activities on one task queue are dispatched. The cap is the queue's, not a call's."""
+class RouteOptions:
+    """How one activity is dispatched on whichever queue it goes to."""
 
     start_to_close_timeout: timedelta | None = None
     schedule_to_close_timeout: timedelta | None = None
     schedule_to_start_timeout: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
     retry_policy_config: RetryOverlay | None = None
-    max_task_queue_activities_per_second: float | None = None
 
     def as_layer(self) -> Layer:
         return Layer(
@@ -64,6 +63,13 @@ class QueueOptions:
             self.heartbeat_timeout,
             retry=self.retry_policy_config,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOptions(RouteOptions):
+    """How activities on one task queue are dispatched. The cap is the queue's, not a call's."""
+
+    max_task_queue_activities_per_second: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,7 @@ class Route:
     handle_options: Mapping[str, HandleOptions] = field(default_factory=dict)
     by_pattern: tuple[QueuePattern, ...] = ()
     handle_options_by_pattern: tuple[OptionsPattern, ...] = ()
+    options: RouteOptions | None = None
 
     def queue_for(self, routing_key: str | None) -> tuple[str, tuple[str | int, ...]]:
         """The queue and its place in the route. An exact key beats patterns, and these the default."""
