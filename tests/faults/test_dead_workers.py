@@ -137,6 +137,7 @@ async def test_a_running_task_of_a_killed_worker_fails_is_retried_or_is_delivere
     assert json.loads(told_of)["worker_deaths"] == 1
 
 
+@pytest.mark.fault("F12")
 def test_a_task_that_kills_its_process_is_quarantined_and_costs_nobody_else_anything(
     place: Path, live: LiveServer, app: Penstock
 ) -> None:
@@ -157,6 +158,7 @@ def test_a_task_that_kills_its_process_is_quarantined_and_costs_nobody_else_anyt
     assert why["binding"]["kind"] == "quarantined"
 
 
+@pytest.mark.fault("F12")
 def test_a_task_that_kills_every_worker_is_quarantined_and_the_next_worker_goes_on(
     place: Path, live: LiveServer, app: Penstock
 ) -> None:

@@ -57,6 +57,11 @@ def activity() -> None:
 @click.option("--schedule-to-start", type=Seconds(), metavar="TIME", help="For waiting in the queue.")
 @click.option("--schedule-to-close", type=Seconds(), metavar="TIME", help="For all attempts together.")
 @click.option("--heartbeat", type=Seconds(), metavar="TIME", help="Longest silence of a running attempt.")
+@click.option(
+    "--on-lost-lease",
+    type=click.Choice(["redeliver", "fail"]),
+    help="What the death of its worker means: another delivery, or an attempt that failed (redeliver).",
+)
 @standing_options
 @click.option("--wait", is_flag=True, help="Wait until it is closed, then print its result.")
 @click.pass_obj
@@ -74,6 +79,7 @@ def start_activity(
     schedule_to_start: int | None,
     schedule_to_close: int | None,
     heartbeat: int | None,
+    on_lost_lease: str | None,
     standing: dict[str, Any],
     wait: bool,
 ) -> None:
@@ -93,6 +99,7 @@ def start_activity(
         schedule_to_start_timeout_seconds=schedule_to_start,
         schedule_to_close_timeout_seconds=schedule_to_close,
         heartbeat_timeout_seconds=heartbeat,
+        on_lost_lease=on_lost_lease,
         **standing,
     )
     answer = session.connect().post("activities", body=body)
