@@ -167,9 +167,28 @@ async def test_a_task_that_nobody_began_while_it_was_good_has_expired(app: Penst
     with pytest.raises(TaskExpired, match="has expired"):
         await handle.result(timeout=LATER)
     assert await handle.status() is TaskStatus.EXPIRED
+    assert (await handle.describe()).attempt == 0
     past = greet.with_options(good_until=datetime.now(UTC) - timedelta(seconds=1))
     with pytest.raises(TaskExpired):
         await (await past.send()).result(timeout=LATER)
+
+
+@pytest.mark.parametrize("delay", [timedelta(0), timedelta(milliseconds=20)])
+async def test_what_is_good_for_a_while_is_so_from_the_first_on_and_not_with_each_attempt(
+    app: Penstock, delay: timedelta
+) -> None:
+    """Scenario 52: a retry that would come too late is not made."""
+    ran: list[int] = []
+
+    @app.task(good_until=timedelta(minutes=1), retry=RetryPolicy(initial_interval=timedelta(minutes=2)))
+    async def fail() -> None:
+        ran.append(1)
+        raise ValueError("the original error")
+
+    async with app.worker(await app.client()):
+        with pytest.raises(TaskFailed, match="the original error"):
+            await (await fail.schedule(delay)).result(timeout=LATER)
+    assert ran == [1]
 
 
 async def test_a_task_that_was_cancelled_says_so(app: Penstock) -> None:
@@ -456,6 +475,7 @@ def test_two_tasks_of_one_name_are_refused() -> None:
         ({"priority": "high"}, "priority is a Priority, not str"),
         ({"good_until": datetime(2030, 1, 1)}, "good_until has no time zone"),  # noqa: DTZ001
         ({"good_until": "soon"}, "good_until is a timedelta or a datetime, not str"),
+        ({"on_lost_lease": "resurrect"}, "on_lost_lease is 'fail' or 'redeliver', not 'resurrect'"),
         ({"queue": ""}, "queue is 1 to 255 visible characters"),
         ({"name": ""}, "The name of an activity is 1 to 255"),
     ],
