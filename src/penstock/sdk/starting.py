@@ -94,8 +94,8 @@ class ActivityOptions(TypedDict, total=False):
     heartbeat_timeout: timedelta
     start_delay: timedelta
     """It rests so long before it may start; its clocks run from then on."""
-    good_until: datetime
-    """Not begun by then, it has expired."""
+    good_until: datetime | timedelta
+    """Not begun by then, or so long after it may begin for the first time, it has expired."""
     on_lost_lease: OnLostLease
     """What it means that its worker died: `redeliver`, as if nothing had been (so if nothing is said), or `fail`."""
     retry_policy: RetryPolicy

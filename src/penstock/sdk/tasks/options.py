@@ -26,7 +26,7 @@ class SendOptions(TypedDict, total=False):
     heartbeat_timeout: timedelta
     priority: Priority | int
     good_until: timedelta | datetime
-    """Not begun by then, it has expired; a timedelta counts from when it may begin."""
+    """Not begun by then, it has expired; a timedelta counts from when it may begin for the first time."""
     on_lost_lease: OnLostLease
     """What it means that its worker died: `fail` (as `WORKER_CRASHED`, then `retry` decides), or `redeliver`."""
     id: str
@@ -63,15 +63,13 @@ class TaskOptions:
 
     def start(self, task: str, delay: timedelta | None) -> ActivityOptions:
         """The same in the words of a standalone activity."""
-        good = self.good_until
         words: dict[str, Any] = {
             "task_queue": self.queue,
             "retry_policy": self.retry,
             "start_to_close_timeout": self.timeout,
             "heartbeat_timeout": self.heartbeat_timeout,
             "priority": self.priority,
-            "schedule_to_start_timeout": good if isinstance(good, timedelta) else None,
-            "good_until": good if isinstance(good, datetime) else None,
+            "good_until": self.good_until,
             "start_delay": delay,
             "on_lost_lease": self.on_lost_lease,
             "id": self.id,

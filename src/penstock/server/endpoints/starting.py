@@ -77,6 +77,7 @@ def activity_start(request: StartActivity, namespace: str, key: str | None) -> t
         start_key=key,
         delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
         good_until_ms=_instant(request.good_until, "good_until"),
+        good_for_ms=request.good_for_ms,
     )
     fitting = activity_timeouts if request.dispatch is None else layered_timeouts
     timeouts = fitting(
