@@ -146,6 +146,12 @@ REFUSED = [
         id="V23",
     ),
     pytest.param(
+        tree({"act_llm": {"default": "llm", "by_handle": {"": "oai"}}}),
+        'penstock.worker_config.activity_queues.act_llm.by_handle.""',
+        "a routing key must not be empty",
+        id="an empty handle",
+    ),
+    pytest.param(
         tree({"act_llm": {"default": ""}}),
         "penstock.worker_config.activity_queues.act_llm.default",
         "must not be empty",

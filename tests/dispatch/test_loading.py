@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -318,6 +320,33 @@ def test_a_problem_in_a_file_says_its_line(tmp_path: Path) -> None:
         "by_pattern[0].queue": f"{file}:9",
         "handle_options.x.start_to_close_timeout": f"{file}:11",
     }
+
+
+def test_what_was_loaded_cannot_be_changed() -> None:
+    config = dispatch_from(tree({"act": {"default": "q", "by_handle": {"x": "q"}}}, {"q": {}}))
+    route = config.worker_config.activity_queues["act"]
+    tables: list[Any] = [
+        config.worker_config.activity_queues,
+        route.by_handle,
+        route.handle_options,
+        config.queue_options,
+        config.worker_runtime_profiles.profiles,
+        config.worker_scopes.scopes,
+        config.origins,
+    ]
+    for table in tables:
+        for change in (
+            table.clear,
+            lambda table=table: table.update(q=1),
+            lambda table=table: table.pop("q"),
+        ):
+            with pytest.raises(TypeError, match="does not change"):
+                change()
+    with pytest.raises(AttributeError):
+        config.strict_queues = True  # type: ignore[misc]
+    for copied in (pickle.loads(pickle.dumps(config)), copy.deepcopy(config)):
+        assert copied == config
+        assert copied.resolve("act", "x") == config.resolve("act", "x")
 
 
 def test_the_fingerprint_changes_with_the_values_in_force_and_not_with_their_spelling() -> None:

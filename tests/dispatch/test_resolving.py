@@ -44,6 +44,13 @@ _ONLY_OPTIONS = {
         pytest.param({"act_llm": {"default": "llm", "by_handle": {}}}, "act_llm", "opus", "llm", id="Q13"),
         pytest.param(_ONLY_OPTIONS, "act_llm", "opus", "llm", id="Q14 options make no route"),
         pytest.param(
+            {"act_llm": {"default": "llm", "by_handle": {" ": "oai"}}},
+            "act_llm",
+            " ",
+            "oai",
+            id="a blank key",
+        ),
+        pytest.param(
             {"act_llm": {"default": "llm", "by_handle": {"azure/gpt 5.1": "oai"}}},
             "act_llm",
             "azure/gpt 5.1",
@@ -314,6 +321,13 @@ def test_unlimited_pauses_are_not_cut_at_a_hundred_times_the_first() -> None:
     policy = made().resolve("a").retry_policy
     assert policy.maximum_interval is not None
     assert policy.maximum_interval > 1000 * policy.initial_interval
+
+
+def test_what_is_tried_once_keeps_the_pauses_that_were_said_though_none_comes() -> None:
+    policy = {"initial_interval": "0:02:00", "maximum_interval": "0:01:00", "maximum_attempts": 1}
+    found = made(retry_policy_config=policy).resolve("a").retry_policy
+    assert (found.initial_interval, found.maximum_interval) == (timedelta(minutes=2), timedelta(minutes=1))
+    assert found.pauses_ms() == []
 
 
 @pytest.mark.parametrize(("first", "pauses"), [("0.1ms", [1]), ("0.6ms", [1]), ("1.4ms", [1]), ("2ms", [2])])

@@ -151,6 +151,21 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class RoutingKeyText:
+    """A routing key as it stands: any text but the empty one."""
+
+    is_textual = True
+
+    def read(self, value: object) -> object:
+        if not isinstance(value, str) or not value:
+            raise ValueError("a routing key must not be empty here; calls without one go to the default")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "minLength": 1}
+
+
+@dataclass(frozen=True, slots=True)
 class QueueName:
     """The name of a task queue."""
 

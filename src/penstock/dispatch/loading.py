@@ -17,6 +17,7 @@ from penstock.dispatch.config import (
     WorkerScopes,
 )
 from penstock.dispatch.effective import fingerprint
+from penstock.dispatch.frozen import Frozen
 from penstock.dispatch.problems import DispatchConfigError, Problem
 from penstock.dispatch.reading import Reader
 from penstock.dispatch.shape import ROOT
@@ -103,7 +104,9 @@ def _built(source: Source, problems: Sequence[Problem], strict: bool) -> Dispatc
         raise DispatchConfigError(reader.problems)
     warnings += [reader.problem(*each) for each in checks.oddities(config, reader)]
     config = replace(config, warnings=tuple(warnings), unused=tuple(reader.unused))
-    return replace(config, root=".".join(root), origins=dict(source.origins), fingerprint=fingerprint(config))
+    return replace(
+        config, root=".".join(root), origins=Frozen(source.origins), fingerprint=fingerprint(config)
+    )
 
 
 def _config(found: dict[str, Any], home: str, reader: Reader) -> DispatchConfig:

@@ -81,7 +81,8 @@ def _policy(values: dict[str, Any], names: tuple[str, ...]) -> RetryPolicy:
     attempts = values["retry.maximum_attempts"]
     if longest == UNLIMITED:
         longest = max(NO_LONGEST_PAUSE, first)
-    longest = max(longest, first)  # code and file may contradict each other; a file alone was checked
+    if attempts != 1:
+        longest = max(longest, first)  # code and file may contradict each other; a file alone was checked
     return RetryPolicy(
         initial_interval=first,
         backoff_coefficient=values["retry.backoff_coefficient"],

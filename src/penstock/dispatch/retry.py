@@ -40,7 +40,8 @@ class RetryPolicy(_Marked):
             raise ValueError("initial_interval must not be negative")
         if not isfinite(self.backoff_coefficient) or self.backoff_coefficient < 1:
             raise ValueError(f"backoff_coefficient must be at least 1, not {self.backoff_coefficient}")
-        if self.maximum_interval is not None and self.maximum_interval < self.initial_interval:
+        is_retried = self.maximum_attempts != 1
+        if is_retried and self.maximum_interval is not None and self.maximum_interval < self.initial_interval:
             raise ValueError("maximum_interval must not be shorter than initial_interval")
         if isinstance(self.maximum_attempts, bool) or not 0 <= self.maximum_attempts <= FOR_EVER:
             raise ValueError(f"maximum_attempts must be 0 (for ever) or more, not {self.maximum_attempts}")

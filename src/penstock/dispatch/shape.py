@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from penstock.dispatch.bounds import POLLS_MAX, RATE_LEAST, RATE_MAX, SLOTS_MAX
-from penstock.dispatch.kinds import Duration, Flag, Ignored, Kind, Names, Number, QueueName, Text, Whole
+from penstock.dispatch.kinds import (
+    Duration,
+    Flag,
+    Ignored,
+    Kind,
+    Names,
+    Number,
+    QueueName,
+    RoutingKeyText,
+    Text,
+    Whole,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +130,20 @@ _ACTIVITY = Table(
 _ROUTE = Table(
     (
         Key("default", QueueName(), "Where the activity goes without a better word.", is_required=True),
-        Key("by_handle", TableOf(QueueName(), "handle"), "Routing keys, exactly as they are, to queues."),
+        Key(
+            "by_handle",
+            TableOf(QueueName(), "handle", RoutingKeyText()),
+            "Routing keys, exactly as they are, to queues.",
+        ),
         Key(
             "by_pattern",
             ListOf(Table((_MATCH, Key("queue", QueueName(), "Where matching keys go.", is_required=True)))),
             "Tried in order when no key of by_handle is the routing key.",
         ),
         _perhaps("options", _ACTIVITY, "Options of the activity, over those of its queue."),
-        Key("handle_options", TableOf(_HANDLE, "handle"), "Options of single routing keys."),
+        Key(
+            "handle_options", TableOf(_HANDLE, "handle", RoutingKeyText()), "Options of single routing keys."
+        ),
         Key(
             "handle_options_by_pattern",
             ListOf(Table((_MATCH, *_HANDLE_KEYS), _HANDLE_INSTEAD)),
