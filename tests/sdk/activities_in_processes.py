@@ -23,8 +23,8 @@ class Order:
 
 
 @activity.defn(runs_in="process")
-def double(order: Order) -> Order:
-    return Order(order.id, order.cents * 2)
+def double(order: Order, *, times: int = 2) -> Order:
+    return Order(order.id, order.cents * times)
 
 
 @activity.defn(runs_in="process")

@@ -52,7 +52,9 @@ def is_gone(pid: int) -> bool:
 async def test_arguments_and_results_keep_their_types_on_the_way_to_a_process_and_back():
     async with a_runner(these.double) as runner:
         outcome = await runner.run(a_task("double", these.Order("o-1", 21)))
+        by_name = await runner.run(a_task("double", these.Order("o-1", 21), 3))
     assert value(outcome) == {"id": "o-1", "cents": 42}
+    assert value(by_name) == {"id": "o-1", "cents": 63}
 
 
 async def test_an_activity_runs_in_another_process_which_is_used_again():

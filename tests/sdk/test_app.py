@@ -343,6 +343,37 @@ async def test_a_task_may_send_tasks(app: Penstock) -> None:
         assert await (await bush.send(2)).result(timeout=LATER) == 2
 
 
+@pytest.mark.parametrize("runs_in", [None, "thread"])
+async def test_arguments_may_be_given_by_name_also_those_that_must(app: Penstock, runs_in: Any) -> None:
+    tries: list[int] = []
+
+    async def waiting(first: int, second: int = 5, *, model: str, tag: str = "none") -> str:
+        return f"{first} {second} {model} {tag}"
+
+    def plain(first: int, second: int = 5, *, model: str, tag: str = "none") -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ValueError("once more")
+        return f"{first} {second} {model} {tag}"
+
+    again = RetryPolicy(maximum_attempts=2, initial_interval=timedelta(milliseconds=1))
+    if runs_in is None:
+        task: Any = app.task(name="named")(waiting)
+    else:
+        task = app.task(name="named", runs_in=runs_in, retry=again)(plain)
+
+    async with app.worker(await app.client()):
+        assert await (await task.send(1, model="m")).result(timeout=LATER) == "1 5 m none"
+        assert (
+            await (await task.send(second=2, first=1, tag="t", model="m")).result(timeout=LATER) == "1 2 m t"
+        )
+        assert await (await task.schedule(timedelta(0), 1, model="m")).result(timeout=LATER) == "1 5 m none"
+    with pytest.raises(TypeError, match="missing a required"):
+        await task.send(1, 2)
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        await task.send(1, 2, "m")
+
+
 async def test_a_workflow_of_the_app_calls_a_task_and_does_not_send_it(app: Penstock) -> None:
     @app.task
     async def add(first: int, second: int) -> int:

@@ -173,9 +173,9 @@ class Child:
         interruption = context.interruption
         assert interruption is not None
         if isinstance(interruption, LoopCall):
-            value = interruption.run_async(lambda: definition.fn(*arguments))
+            value = interruption.run_async(definition.bound(arguments))
         else:
-            value = interruption.run(lambda: definition.fn(*arguments))
+            value = interruption.run(definition.bound(arguments))
         return encoded_result(definition, value, self._converter)
 
     def _loop_call(self, context: ActivityContext) -> LoopCall:
