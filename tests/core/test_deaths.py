@@ -16,11 +16,13 @@ from penstock.core.scheduling.deaths import (
     Quarantine,
     Redeliver,
     after_lost_lease,
+    is_heard_first,
     on_lost_lease,
     quarantine,
 )
 from penstock.core.scheduling.retries import GiveUp, TryAgain, after_failure
-from tests.support.builders import NOW_MS, an_activity
+from tests.core.queue_model import QUEUE
+from tests.support.builders import NOW_MS, a_task, an_activity
 
 NO_POLICY = RetryPolicy()
 ONCE_MORE = RetryPolicy(2, True, (3,))
@@ -117,3 +119,22 @@ def test_a_quarantine_says_how_many_died_how_the_last_did_and_what_to_do(deaths:
     assert told in message
     assert "Exit code 1." in message
     assert "start it again" in message
+
+
+@pytest.mark.parametrize(
+    ("on_lost", "leased_ms", "claimed", "fresh_ms", "first"),
+    [
+        (OnLostLease.FAIL, -60_000, 0, 2_000, True),
+        (OnLostLease.FAIL, -2_000, 0, 2_000, True),
+        (OnLostLease.FAIL, -1_999, 0, 2_000, False),
+        (OnLostLease.FAIL, -60_000, 0, None, False),
+        (OnLostLease.FAIL, -60_000, 5_000, 2_000, False),
+        (OnLostLease.REDELIVER, -60_000, 0, 2_000, False),
+        (None, -60_000, 0, 2_000, False),
+    ],
+)
+def test_a_worker_is_heard_first_where_death_is_final_and_no_server_may_have_been_there(
+    on_lost: OnLostLease | None, leased_ms: int, claimed: int, fresh_ms: int | None, first: bool
+) -> None:
+    task = a_task(QUEUE, leased_at_ms=NOW_MS + leased_ms, claimed=claimed)
+    assert is_heard_first(died(NO_POLICY, on_lost), task, NOW_MS, fresh_ms) is first

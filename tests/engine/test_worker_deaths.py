@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -18,6 +18,7 @@ from penstock.core.scheduling.deaths import (
 from penstock.engine import activity_reports, explaining, workers
 from penstock.engine.activity_reports import Failure
 from penstock.engine.polls import Leased
+from penstock.engine.standstill import GRACE_S, Standstill
 from penstock.errors import Reason
 from penstock.sdk.activities.outcomes import NOT_BEGUN, WORKER_SHUTDOWN
 from tests.engine.scene import ACTIVITY, WORKFLOW, Scene, a_scene, charge, of, tries
@@ -209,3 +210,64 @@ async def test_a_late_report_of_a_worker_that_was_taken_for_dead_changes_nothing
         )
     assert getattr(refused.value, "reason", None) is Reason.RUN_CLOSED
     assert scene.run(run.run_id).status is RunStatus.FAILED
+
+
+# ── A server that was away ──────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Watch:
+    """The seconds of a server that has just begun."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def restarted(scene: Scene, leased: Leased) -> tuple[Scene, Watch]:
+    """The same, with a server that begins after the lease has ended."""
+    watch = Watch()
+    scene.clock.set((leased.task.lease_expires_at_ms or 0) + 60_000)
+    house = replace(scene.house, standstill=Standstill(watch))
+    house.standstill.looked()
+    return replace(scene, house=house), watch
+
+
+async def test_a_worker_is_heard_first_whose_lease_ended_while_no_server_was_there(scene: Scene):
+    run = await scene.start_activity(command=app_task())
+    leased = await scene.take(ACTIVITY)
+    scene, _ = await restarted(scene, leased)
+    assert not await activity_reports.reclaim(scene.house, leased.task.task_id)
+    assert (await scene.breathe(leased)).recorded
+    await scene.finish(leased)
+    assert scene.run(run.run_id).status is RunStatus.COMPLETED
+
+
+async def test_a_worker_that_is_not_heard_soon_after_the_server_came_back_has_died(scene: Scene):
+    run = await scene.start_activity(command=app_task())
+    leased = await scene.take(ACTIVITY)
+    scene, watch = await restarted(scene, leased)
+    watch.now = GRACE_S
+    assert await refusal(scene, leased) == Reason.LEASE_EXPIRED
+    assert await activity_reports.reclaim(scene.house, leased.task.task_id)
+    assert scene.run(run.run_id).status is RunStatus.FAILED
+
+
+async def test_what_is_only_delivered_again_does_not_wait_for_a_word(scene: Scene):
+    await scene.start_activity(command=charge())
+    leased = await scene.take(ACTIVITY)
+    scene, _ = await restarted(scene, leased)
+    assert await refusal(scene, leased) == Reason.LEASE_EXPIRED
+    assert await activity_reports.reclaim(scene.house, leased.task.task_id)
+
+
+async def test_a_lease_that_a_new_server_gave_is_taken_back_in_time():
+    watch, before = Watch(), a_scene(activity_task_timeout="2")
+    scene = replace(before, house=replace(before.house, standstill=Standstill(watch)))
+    scene.house.standstill.looked()
+    scene.clock.advance(1)
+    await scene.start_activity(command=app_task())
+    leased = await scene.take(ACTIVITY)
+    watch.now = 2.001
+    await lose(scene, leased)

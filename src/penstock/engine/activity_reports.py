@@ -34,6 +34,7 @@ from penstock.core.scheduling.deaths import (
     Redeliver,
     after_lost_lease,
     is_death,
+    is_heard_first,
     on_lost_lease,
     quarantine,
 )
@@ -197,7 +198,7 @@ async def heartbeat(
         run = await tx.runs.lock(run_of(task_id))
         task = await tx.tasks.lock(task_id)
         task, run, activity = await _known(tx, task, run, namespace, report)
-        refusal = _lease_refusal(task, run, activity, report, tx.now_ms - house.standstill.excused_ms)
+        refusal = _lease_refusal(task, run, activity, report, _excused_now_ms(house, tx, task, activity))
         if refusal is not None:
             return Heartbeat(task, run, activity, recorded=False, reason=refusal.reason.value)
         lease_ms = task.claimed or house.settings.leases.activity_lease_ms
@@ -289,6 +290,8 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
             return False
         activity = await tx.activities.get(task.activity_id)
         assert activity is not None
+        if expired_only and is_heard_first(activity, task, tx.now_ms, house.standstill.fresh_ms):
+            return False
         if task.claimed:  # handed out ahead of time and never started: no attempt was made
             unstarted = replace(task, attempt=task.attempt - 1)
             again = freed(unstarted, TaskState.READY, available_at_ms=tx.now_ms, how="expired")
@@ -340,9 +343,8 @@ async def held_by(house: House, tx: Tx, namespace: str, task_id: TaskId, report:
 
 
 def _checked(house: House, tx: Tx, held: Held, report: Report) -> Held:
-    refusal = _lease_refusal(
-        held.task, held.run, held.activity, report, tx.now_ms - house.standstill.excused_ms
-    )
+    now_ms = _excused_now_ms(house, tx, held.task, held.activity)
+    refusal = _lease_refusal(held.task, held.run, held.activity, report, now_ms)
     if refusal is not None:
         raise refusal
     return held
@@ -380,6 +382,13 @@ def _is_attempt(task: Task, report: Report) -> bool:
         return task.lease_token == report.token
     reported = (task.done_token or "").rpartition("/")[2]
     return not task.is_live or reported == report.token or attempt_number(reported) != task.attempt
+
+
+def _excused_now_ms(house: House, tx: Tx, task: Task, activity: Activity) -> int:
+    """The moment to which a lease is held: no later than its own, if its worker could not be heard."""
+    if is_heard_first(activity, task, tx.now_ms, house.standstill.fresh_ms):
+        return task.leased_at_ms or 0
+    return tx.now_ms - house.standstill.excused_ms
 
 
 def _lease_refusal(

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 
-from penstock.core.model import Activity
+from penstock.core.model import Activity, Task
 from penstock.core.scheduling.retries import GiveUp, TryAgain, after_failure
 
 WORKER_CRASHED = "WORKER_CRASHED"
@@ -72,6 +72,16 @@ def after_lost_lease(
     if on_lost_lease(activity) is OnLostLease.REDELIVER and not activity.retry.given:
         return Redeliver()
     return after_failure(activity, (WORKER_CRASHED,), False, now_ms)
+
+
+def is_heard_first(activity: Activity, task: Task, now_ms: int, fresh_ms: int | None) -> bool:
+    """Whether a worker may speak though its lease ended: death would be final, and nobody may have been there to hear.
+
+    `fresh_ms` is since when a server is there that has just begun; None: since long.
+    """
+    if fresh_ms is None or task.claimed or (task.leased_at_ms or 0) > now_ms - fresh_ms:
+        return False
+    return on_lost_lease(activity) is OnLostLease.FAIL
 
 
 def on_lost_lease(activity: Activity) -> OnLostLease:
