@@ -141,6 +141,48 @@ async def test_two_workers_with_small_batches_both_get_work(client: Client) -> N
         other.open()
 
 
+async def test_a_round_brings_no_more_of_each_queue_than_a_batch(client: Client) -> None:
+    """Scenario 19."""
+    watched, gates = Watched(client.transport), Gates()
+    own = Client(watched, namespace=client.namespace)
+    for queue in ("high", "low"):
+        await send(client, 4, queue)
+    async with served(own, gates, "high", "low", places=8, claiming=Claiming(batch_max=2)):
+        await gates.until(lambda: len(gates.running) == 8)
+        gates.open()
+    order = [name.split("-")[0] for name in gates.ran]
+    assert order == ["high", "high", "low", "low"] * 2
+    assert max(body["max_tasks"] for body in watched.of("/activity-tasks/poll")) == 2
+
+
+async def test_the_places_of_the_only_worker_bind_under_a_cap_that_is_higher(client: Client) -> None:
+    """Scenario 8."""
+    gates = Gates()
+    await cap(client, QUEUE, 10)
+    handles = await send(client, 5)
+    async with served(client, gates, places=2):
+        await gates.until(lambda: len(gates.running) == 2)
+        gates.open()
+        for each in handles:
+            await each.result()
+    assert gates.peak == 2
+
+
+async def test_a_worker_with_long_tasks_keeps_nothing_from_one_that_is_free(client: Client) -> None:
+    """Scenario 23: without claims ahead a worker has what it runs, and nothing else."""
+    slow, fast = Gates(), Gates(opened=True)
+    counted = Counting(client.transport)
+    await send(client, 2)
+    async with served(Client(counted, namespace=client.namespace), slow, places=2):
+        await slow.until(lambda: len(slow.running) == 2)
+        handles = await send(client, 12)
+        async with served(client, fast, places=1):
+            for each in handles:
+                await each.result()
+        slow.open()
+    assert (counted.got, len(fast.ran), fast.peak) == (2, 12, 1)
+
+
 async def test_several_queues_share_the_places_and_the_first_goes_first(client: Client) -> None:
     """Scenario 26, with one place; the queues are filled in the other order."""
     gates = Gates(opened=True)
