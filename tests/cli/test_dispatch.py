@@ -59,6 +59,17 @@ def test_check_of_a_bad_file_ends_with_two_and_names_the_line(run: Run, content:
     assert json.loads(result.stdout)["valid"] is False
 
 
+@pytest.mark.parametrize(
+    "command", [("config", "show"), ("dispatch", "explain", "act"), ("dispatch", "doctor")], ids=" ".join
+)
+def test_every_command_that_reads_a_bad_file_tells_it_as_data_too(run: Run, command: tuple[str, ...]) -> None:
+    Path("x.toml").write_text("[penstock.worker_confg]\n")
+    result = run(*command, "--config", "x.toml", "--json", env=NOBODY)
+    assert result.exit_code == 2
+    (problem,) = json.loads(result.stdout)["problems"]
+    assert (problem["path"], problem["origin"]) == ("penstock.worker_confg", "x.toml:1")
+
+
 @pytest.mark.parametrize(("given", "path", "words"), REFUSED)
 def test_whatever_a_file_may_not_say_ends_check_with_two(
     run: Run, given: dict[str, Any], path: str, words: str

@@ -102,6 +102,10 @@ async def test_handles_lead_work_to_the_workers_of_their_queues(env: WorkflowEnv
     assert first["dispatch"]["sources"]["start_to_close_timeout"] == "queue_options"
     assert second["activity"]["retry_policy"]["start_to_close_timeout"] == 600
     assert "routing_key" not in (await completed(env, "route"))
+    for query, count in (("RoutingKey = 'opus'", 1), ("RoutingKey = 'gpt'", 1), ("RoutingKey = 'eu'", 0)):
+        assert (await env.client.count_workflows(query)).count == count
+    (run,) = [run async for run in env.client.list_workflows("RoutingKey STARTS_WITH 'op'")]
+    assert run.search_attributes == {"RoutingKey": ["opus", "gpt"]}
 
 
 async def completed(env: WorkflowEnvironment, workflow_id: str) -> Json:

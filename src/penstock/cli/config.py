@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.configuration import load_settings
-from penstock.cli.dispatching import (
-    DispatchMisconfigured,
-    load_for_command,
-    problem_body,
-    refuse_as_json,
-    source_options,
-    tell_warnings,
-)
+from penstock.cli.dispatching import load_or_say, problem_body, source_options, tell_warnings
 from penstock.cli.exits import say
 from penstock.cli.grammar import Reach, noun
 from penstock.cli.screen import Cell, Screen, name, nothing_yet, plain
@@ -63,11 +56,7 @@ def check(
     of_server, of_dispatch = _sorted_files((*named, *files), root, overrides, strict)
     answer: dict[str, Any] = {"valid": True, "warnings": []}
     if of_dispatch is not None:
-        try:
-            dispatch = load_for_command(of_dispatch, root, overrides, strict=strict)
-        except DispatchMisconfigured as refused:
-            refuse_as_json(session, refused.error)
-            raise
+        dispatch = load_or_say(session, of_dispatch, root, overrides, strict=strict)
         tell_warnings(dispatch)
         answer["warnings"] = [problem_body(warning) for warning in dispatch.warnings]
         answer["fingerprint"] = dispatch.fingerprint
@@ -159,7 +148,7 @@ def _show_dispatch(
 ) -> None:
     from penstock.dispatch.effective import BUILT_IN_SOURCE, rows
 
-    found = rows(load_for_command(files, root, overrides))
+    found = rows(load_or_say(session, files, root, overrides))
     found = [row for row in found if effective or row.source != BUILT_IN_SOURCE]
     if session.json:
         show_json(
