@@ -15,8 +15,12 @@ from penstock.sdk.client import Client
 from penstock.sdk.worker import Worker
 from penstock.sdk.worker.bucket import NANO
 from penstock.sdk.worker.claiming import Claiming
+from penstock.sdk.worker.metrics import Unheard
 from penstock.sdk.worker.pace import Pace
+from penstock.sdk.worker.polling import Poller, Surroundings
+from penstock.sdk.worker.rounds import Line, Rounds
 from penstock.sdk.worker.slots import Slots
+from penstock.sdk.worker.trouble import Trouble
 from tests.acceptance.cluster import Cluster
 from tests.sdk.serving import connected, new_namespace, serving
 from tests.support.sdk import Gates, Watched
@@ -159,6 +163,15 @@ async def test_workflow_and_local_places_are_resized_and_runs_end(client: Client
     assert described["max_concurrent_workflow_tasks"] == 1
 
 
+async def test_a_worker_that_has_ended_is_not_made_known_again(client: Client) -> None:
+    gates = Gates(opened=True)
+    async with Worker(client, task_queue=QUEUE, activities=[gates.pass_gate]) as worker:
+        pass
+    await worker.adjust(max_concurrent_activities=7, max_activities_per_second=3)
+    known = await client.transport.control("GET", "/workers", idempotent=True)
+    assert known["workers"] == []
+
+
 async def test_what_cannot_change_is_refused_and_nothing_has_changed(client: Client) -> None:
     worker = Worker(
         client, task_queue=QUEUE, activities=[Gates().pass_gate], max_concurrent_local_activities=0
@@ -214,3 +227,63 @@ async def test_a_rate_that_is_raised_forgets_what_was_owed_at_the_old_one() -> N
     pace.change(10)
     now[0] += NANO // 10
     assert await pace.take(5) == 1
+
+
+class Waiting:
+    """A server that answers when it is told to, and what becomes of what it gives."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.answers = asyncio.Event()
+        self.started: list[int] = []
+        self.back: list[int] = []
+
+    async def ask(self, tasks_max: int, poll_id: str, *, waits: bool = True) -> list[Any]:
+        if self.asked.done():
+            await asyncio.Event().wait()
+        self.asked.set_result(tasks_max)
+        await self.answers.wait()
+        return list(range(tasks_max))
+
+    def start(self, task: Any) -> None:
+        self.started.append(task)
+
+    async def hand_back(self, task: Any) -> None:
+        self.back.append(task)
+
+
+@pytest.mark.parametrize("goes_round", [False, True])
+@pytest.mark.parametrize(("places", "rate"), [(1, None), (4, 10)])
+async def test_a_poll_that_waited_starts_what_still_fits_and_hands_the_rest_back(
+    goes_round: bool, places: int, rate: float | None
+) -> None:
+    server, slots, pace = Waiting(), Slots(4), Pace(None, lambda: NANO)
+    around = Surroundings(_nothing, Trouble("a worker"), Unheard())
+    polling: Poller | Rounds
+    if goes_round:
+        polling = Rounds([Line(QUEUE, server.ask, server.start, server.hand_back, around)], slots, pace=pace)
+    else:
+        polling = Poller(
+            "activity",
+            server.ask,
+            server.start,
+            slots,
+            around,
+            polls=1,
+            batch_max=100,
+            pace=pace,
+            hand_back=server.hand_back,
+        )
+    running = asyncio.ensure_future(polling.run())
+    async with asyncio.timeout(30):
+        assert await server.asked == 4
+        slots.resize(places)
+        pace.change(rate)
+        server.answers.set()
+        while len(server.started) + len(server.back) < 4:
+            await asyncio.sleep(0)
+    running.cancel()
+    assert (server.started, server.back) == ([0], [1, 2, 3])
+
+
+async def _nothing() -> None: ...

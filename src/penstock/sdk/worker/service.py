@@ -262,6 +262,7 @@ class Service:
         if self._keeping is not None:
             await _end(self._keeping)
         if self._registered:
+            self._registered = False
             await self._presence.leave()
         self._cache.clear()
 
@@ -329,7 +330,7 @@ class Service:
     def _free_slots(self) -> Json:
         self._metrics.level(names.STUCK_ACTIVITIES, self._runner.stuck)
         return {
-            "workflow_available": self._workflow_slots.total - len(self._crews["workflow"]),
+            "workflow_available": max(0, self._workflow_slots.total - len(self._crews["workflow"])),
             "activity_available": self._room.available,
         }
 
