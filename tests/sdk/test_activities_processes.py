@@ -159,10 +159,15 @@ class Pipes:
         self._ends = {name: os.open(path, os.O_RDONLY | os.O_NONBLOCK) for name, path in self.paths.items()}
 
     async def closed_by_all(self, name: str) -> None:
-        os.set_blocking(self._ends[name], True)
-        async with asyncio.timeout(30):
-            assert await asyncio.to_thread(os.read, self._ends[name], 1) == b""
-        os.close(self._ends[name])
+        loop, end, closed = asyncio.get_running_loop(), self._ends[name], asyncio.Event()
+        loop.add_reader(end, closed.set)
+        try:
+            async with asyncio.timeout(30):
+                await closed.wait()
+        finally:
+            loop.remove_reader(end)
+        assert os.read(end, 1) == b""
+        os.close(end)
 
 
 async def test_a_process_that_is_killed_from_outside_hurts_nobody_else():
