@@ -402,14 +402,14 @@ PROGRAM = """
     from penstock.sdk.converting import DEFAULT
 
     async def main():
+        how, name, *arguments = sys.argv[1:]
         server = HearingServer()
-        runner = ActivityRunner(
-            [ActivityDefinition.to_run(these.spin)], DEFAULT, heartbeat=server.heartbeat, worker=FACTS
-        )
-        running = asyncio.create_task(runner.run(a_task("spin", "a")))
+        known = [ActivityDefinition.to_run(getattr(these, name))]
+        runner = ActivityRunner(known, DEFAULT, heartbeat=server.heartbeat, worker=FACTS)
+        running = asyncio.create_task(runner.run(a_task(name, "a", *arguments)))
         await server.heard(1)
         print(server.told[0][1], flush=True)
-        if sys.argv[1] == "wait":
+        if how == "wait":
             await running
 
     if __name__ == "__main__":
@@ -418,12 +418,12 @@ PROGRAM = """
 """
 
 
-def started(tmp_path: Path, how: str) -> subprocess.Popen[str]:
+def started(tmp_path: Path, how: str, *called: str) -> subprocess.Popen[str]:
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
     path = os.pathsep.join([str(Path.cwd()), *filter(None, sys.path)])
     return subprocess.Popen(
-        [sys.executable, str(program), how],
+        [sys.executable, str(program), how, *called],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -432,19 +432,20 @@ def started(tmp_path: Path, how: str) -> subprocess.Popen[str]:
 
 
 def test_a_program_that_forgets_to_close_its_worker_ends_with_its_processes(tmp_path):
-    with started(tmp_path, "leave") as program:
+    with started(tmp_path, "leave", "spin") as program:
         assert program.stdout is not None
         pid = int(program.stdout.readline())
         assert program.wait(60) == 0
         assert is_gone(pid)
 
 
-def test_processes_end_when_their_worker_is_killed(tmp_path):
-    with started(tmp_path, "wait") as program:
+@pytest.mark.parametrize("called", [("spin",), ("fork_and_wait", os.devnull)], ids=["alone", "with forks"])
+def test_processes_end_when_their_worker_is_killed(tmp_path, called):
+    with started(tmp_path, "wait", *called) as program:
         assert program.stdout is not None
         pid = int(program.stdout.readline())
         program.kill()
-        assert program.stdout.read() == ""  # it holds the same pipe, and is gone when that is closed
+        assert program.stdout.read() == ""  # all hold the same pipe, and are gone when that is closed
         program.wait(60)
     assert pid
 
