@@ -125,6 +125,12 @@ def test_show_says_where_each_value_comes_from(run: Run) -> None:
     assert default not in given
 
 
+def test_an_activity_without_a_name_is_not_explained(run: Run) -> None:
+    result = run("dispatch", "explain", "", "--config", PIPELINES, env=NOBODY)
+    assert result.exit_code == 2
+    assert "ACTIVITY is empty" in result.stderr
+
+
 def test_the_schema_is_json(run: Run) -> None:
     assert json.loads(run("config", "schema").stdout)["$defs"]["dispatch"]["type"] == "object"
 

@@ -268,6 +268,20 @@ def test_the_root_table_is_found(tmp_path: Path, root: str) -> None:
     assert (config.root, config.worker_config.default_task_queue) == (root, "mine")
 
 
+@pytest.mark.parametrize(
+    ("root", "words"),
+    [("penstok", r"x.toml: has no table \[penstok\]; there is \[temporal\]"), ("", r"has no table \[\]")],
+)
+def test_a_root_table_that_is_asked_for_is_meant_to_be_there(tmp_path: Path, root: str, words: str) -> None:
+    file, other = tmp_path / "x.toml", tmp_path / "other.toml"
+    file.write_text("[temporal]\n")
+    other.write_text("[mine.worker_config]\n")
+    with pytest.raises(DispatchConfigError, match=words):
+        load_dispatch(file, root, environ={})
+    assert load_dispatch([file, other], "mine", environ={}).root == "mine"
+    assert load_dispatch((), "mine", environ={}).files == ()
+
+
 def test_two_root_tables_need_a_word_which_is_meant(tmp_path: Path) -> None:
     file = tmp_path / "x.toml"
     file.write_text('[penstock.worker_config]\ndefault_task_queue = "a"\n[temporal]\n')

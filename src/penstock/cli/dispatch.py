@@ -52,6 +52,8 @@ def explain_activity(
     """Show how a call would be dispatched: each value, where it comes from, and the layers that lost."""
     from penstock.dispatch.explaining import explain
 
+    if not activity.strip():
+        raise click.UsageError("ACTIVITY is empty; name the activity whose dispatch is to be explained.")
     config = load_or_say(session, files, root, overrides, strict=strict)
     explanation = explain(config, activity, routing_key)
     pollers = _pollers(session, explanation.served_queue)

@@ -56,6 +56,8 @@ def load_dispatch(
             lay_over(source, read_file(each, root))
         except Unreadable as error:
             problems.append(error.problem)
+    if root is not None and paths and not problems and not source.has_table:
+        problems.append(_without_root(root, source.roots, paths))
     if problems:
         raise DispatchConfigError(problems)
     said, more = from_environment(os.environ if environ is None else environ, source.tree)
@@ -67,6 +69,13 @@ def load_dispatch(
     if config.unused:
         logger.info("not used by Penstock: %s", ", ".join(config.unused))
     return config
+
+
+def _without_root(root: str, there: Sequence[str], paths: Sequence[FilePath]) -> Problem:
+    """A table that was asked for by name is meant to be there."""
+    known = " and ".join(f"[{each}]" for each in dict.fromkeys(there))
+    files = ", ".join(os.fspath(each) for each in paths)
+    return Problem("", f"has no table [{root}]", f"there is {known}" if known else "", files)
 
 
 def dispatch_from(

@@ -48,6 +48,9 @@ class Source:
     tree: dict[str, Any] = field(default_factory=dict)
     origins: dict[Path, str] = field(default_factory=dict)
     root: tuple[str, ...] | None = None
+    has_table: bool = False
+    roots: tuple[str, ...] = ()
+    """The tables of a file that could be meant, where it lacks the one that was asked for."""
 
 
 def read_file(path: str | os.PathLike[str], root: str | None) -> Source:
@@ -69,13 +72,14 @@ def read_file(path: str | os.PathLike[str], root: str | None) -> Source:
         return Source()
     tree = _below(document, steps)
     if tree is None:
-        return Source(root=steps)
+        there = [".".join(each) for each in ROOTS if _below(document, each) is not None]
+        return Source(root=steps, roots=tuple(there))
     if not isinstance(tree, dict):
         raise Unreadable(Problem(".".join(steps), "is not a table", origin=name))
     depth = len(steps)
     origins = {where[depth:]: f"{name}:{line}" for where, line in lines.items() if where[:depth] == steps}
     origins.pop((), None)
-    return Source(tree, origins, steps)
+    return Source(tree, origins, steps, has_table=True)
 
 
 def _too_deep(name: str) -> Unreadable:
@@ -131,9 +135,7 @@ def from_overrides(overrides: Iterable[str], root: tuple[str, ...] | None) -> tu
     for override in overrides:
         path = _path_of(override, root)
         if path is None:
-            problems.append(
-                Problem("", f"{override!r} is not of the form path.to.key=value", origin=f"--set {override}")
-            )
+            problems.append(Problem("", f"{override!r} is not of the form path.to.key=value", origin="--set"))
         else:
             text = override[override.index("=", _key_ends(override)) + 1 :]
             put(source, path, value_of(text.strip(), _kind_at(path)), f"--set {shown_path(path)}")
@@ -166,6 +168,8 @@ def lay_over(below: Source, above: Source) -> None:
     _join(below.tree, above.tree, (), below.origins)
     below.origins.update(above.origins)
     below.root = below.root or above.root
+    below.has_table = below.has_table or above.has_table
+    below.roots += above.roots
 
 
 def _join(below: dict[str, Any], above: Mapping[str, Any], path: Path, origins: dict[Path, str]) -> None:
