@@ -29,20 +29,9 @@ from penstock import (
 from penstock.sdk.failures import ActivityFailureError, ApplicationError, WorkflowAlreadyStartedError
 from penstock.sdk.tasks.queues import UnknownQueueError
 from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import OPERATOR, WORKER, new_namespace, serving
+from tests.sdk.serving import OPERATOR, WORKER
 
 LATER = timedelta(seconds=30)
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("app")) as made:
-        yield made
-
-
-@pytest.fixture
-async def scene(cluster: Cluster) -> Cluster:
-    return await new_namespace(cluster)
 
 
 @pytest.fixture

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
-
-import pytest
 
 from penstock import AppConfig, CustomQueueConfig, QueueMode
 from penstock.sdk.client import Client
 from penstock.sdk.tasks.caps import Caps
 from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import WORKER, connected, new_namespace, serving
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("caps")) as made:
-        yield made
-
-
-@pytest.fixture
-async def scene(cluster: Cluster) -> Cluster:
-    return await new_namespace(cluster)
-
-
-@pytest.fixture
-async def client(scene: Cluster) -> AsyncIterator[Client]:
-    async with await connected(scene) as made:
-        yield made
+from tests.sdk.serving import WORKER, connected
 
 
 def config(stripe: int | None = 3, cap: int | None = 15) -> AppConfig:

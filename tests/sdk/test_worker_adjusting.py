@@ -22,18 +22,12 @@ from penstock.sdk.worker.rounds import Line, Rounds
 from penstock.sdk.worker.slots import Slots
 from penstock.sdk.worker.trouble import Trouble
 from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import connected, new_namespace, serving
+from tests.sdk.serving import connected, new_namespace
 from tests.support.sdk import Gates, Watched
 
 QUEUE = "q"
 LONG = timedelta(seconds=60)
 _ids = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("adjusting")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -23,18 +23,12 @@ from penstock.sdk.worker.rounds import Line, Rounds
 from penstock.sdk.worker.slots import Slots
 from penstock.sdk.worker.trouble import Trouble
 from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import connected, new_namespace, serving
+from tests.sdk.serving import connected, new_namespace
 from tests.support.sdk import Gates, Watched
 
 SHORT = timedelta(seconds=30)
 QUEUE = "q"
 _ids = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("claiming")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.worker import Worker
 from tests.acceptance.cluster import Cluster
 from tests.sdk.activities_in_processes import in_c_code
-from tests.sdk.serving import connected, new_namespace, serving
+from tests.sdk.serving import serving
 from tests.support.sdk import Numbers, Watched
 
 SHORT = timedelta(seconds=30)
@@ -31,17 +31,6 @@ _ids = itertools.count(1)
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
     folder = tmp_path_factory.mktemp("handing-back")
     async with serving(folder, DW_ACTIVITY_TASK_TIMEOUT="2") as made:
-        yield made
-
-
-@pytest.fixture
-async def scene(cluster: Cluster) -> Cluster:
-    return await new_namespace(cluster)
-
-
-@pytest.fixture
-async def client(scene: Cluster) -> AsyncIterator[Client]:
-    async with await connected(scene) as made:
         yield made
 
 
