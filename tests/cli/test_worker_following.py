@@ -18,8 +18,7 @@ from penstock import Penstock, TaskHandle, activity, workflow
 from penstock.cli.following import Following
 from penstock.cli.specialising import Sources, Words, choose, specialised_by
 from penstock.cli.worker_plan import Flags, Plan
-from tests.support.live import LiveServer, running
-from tests.support.live import server as new_server
+from tests.support.live import LiveServer
 from tests.support.programs import Program, environment_of, program, sender_to, sent, told
 
 APP = """
@@ -51,13 +50,6 @@ APP = """
     app.add(workflows=[Nothing], activities=[hold, quick])
 """
 LATER_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    folder = tmp_path_factory.mktemp("server")
-    with running(new_server(folder, f"sqlite:///{folder}/penstock.db")) as (made,):
-        yield made
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from penstock import Penstock
-from tests.support.live import LiveServer, running
-from tests.support.live import server as new_server
+from tests.support.live import LiveServer
 from tests.support.programs import Program, environment_of, program, sender_to, sent
 
 SEEDS = Path(__file__).parents[3] / "shared" / "seeds"
@@ -97,13 +96,6 @@ def test_these_are_all_commands_of_the_seed() -> None:
     for seed in SEEDS.glob("002_*.txt"):
         assert set(re.findall(r"^horsies worker .*$", seed.read_text(), re.MULTILINE)) == written
         assert ROWS["batch"].line in seed.read_text()
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    folder = tmp_path_factory.mktemp("server")
-    with running(new_server(folder, f"sqlite:///{folder}/penstock.db")) as (made,):
-        yield made
 
 
 @pytest.fixture
