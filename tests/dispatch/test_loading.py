@@ -449,6 +449,7 @@ def test_options_that_meet_only_where_two_patterns_do_are_compared_too(tmp_path:
     with pytest.raises(DispatchConfigError) as refused:
         load_dispatch(file, environ={})
     [problem] = refused.value.problems
+    assert problem.hint.startswith("seen for act with routing key 'claude-")
     assert problem.path.endswith("handle_options_by_pattern[0].retry_policy_config.maximum_interval")
     assert "below the initial_interval of 0:05:00" in problem.message
 

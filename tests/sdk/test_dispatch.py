@@ -260,6 +260,16 @@ def test_pauses_that_know_no_limit_fit_on_the_wire() -> None:
     assert max(pauses) == 31_536_000_000
 
 
+@pytest.mark.parametrize(("longest", "pauses"), [(None, [1000, 10_000, 100_000]), (5 * SECOND, [1000, 5000])])
+def test_the_longest_pause_of_a_call_is_what_its_policy_says_or_a_hundred_times_the_first(
+    longest: timedelta | None, pauses: list[int]
+) -> None:
+    policy = RetryPolicy(initial_interval=SECOND, backoff_coefficient=10, maximum_interval=longest)
+    for config in (None, routes()):
+        found = asked(lambda: workflow.start_activity(generate, Job("x"), retry_policy=policy), config)
+        assert found["retry_policy"]["backoff_ms"] == pauses
+
+
 def test_code_and_file_that_contradict_each_other_do_not_break_the_call() -> None:
     queues = {"llm": {"retry_policy_config": {"maximum_interval": "0:00:04"}}}
     patient = RetryPolicy(initial_interval=MINUTE)
