@@ -8,7 +8,7 @@ import ssl as tls
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from penstock.core.models.app import AppConfig
 from penstock.core.models.checking import is_a
@@ -26,7 +26,9 @@ from penstock.sdk.tasks.configured import check_task_queue, checked_config, home
 from penstock.sdk.tasks.handle import TaskHandle
 from penstock.sdk.tasks.options import TaskOptions, queue_named
 from penstock.sdk.tasks.task import Task
-from penstock.sdk.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from penstock.sdk.worker.worker import Worker
 
 P = ParamSpec("P")
 CallT = TypeVar("CallT")
@@ -302,6 +304,10 @@ class Penstock:
 
         `concurrency` is how many tasks it runs at once; further options are those of `Worker`.
         """
+        from penstock.sdk.worker.worker import (
+            Worker,
+        )  # programs that only send do without, and so do child processes
+
         chosen = self.queue if queue is None else queue
         self.check_queue(chosen)
         for module in self.include:
