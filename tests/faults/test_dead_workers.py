@@ -132,9 +132,8 @@ async def test_a_running_task_of_a_killed_worker_fails_is_retried_or_is_delivere
         assert getattr(caught.value.cause, "type", None) == "WORKER_CRASHED"
         assert await sent["again"].result(timeout=LATER) == 2
         assert await sent["anew"].result(timeout=LATER) == 2
-    assert (await sent["once"].describe()).attempt == 1
-    told_of = told(live, "activity", "describe", sent["again"].id, "--json").stdout
-    assert json.loads(told_of)["worker_deaths"] == 1
+    described = [await sent[name].describe() for name in ("once", "again")]
+    assert [(each.attempt, each.worker_deaths) for each in described] == [(1, 1), (2, 1)]
 
 
 @pytest.mark.fault("F12")
@@ -154,6 +153,8 @@ def test_a_task_that_kills_its_process_is_quarantined_and_costs_nobody_else_anyt
     described = told(live, "activity", "describe", poison.id)
     assert "3, which ended it: it is quarantined" in described.stdout
     assert "quarantined" in told(live, "activity", "list").stdout
+    seen = poison.describe_sync()
+    assert (seen.worker_deaths, seen.is_quarantined) == (3, True)
     why = json.loads(told(live, "why", poison.id, "--json").stdout)
     assert why["binding"]["kind"] == "quarantined"
 
