@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from penstock.sdk import workflow
+from penstock import ActivityStart
+from penstock.sdk import activity, workflow
 from penstock.sdk.client import Client
 from penstock.sdk.worker import Worker
 from penstock.sdk.worker.bucket import NANO
@@ -106,6 +108,48 @@ async def test_what_comes_for_places_that_are_gone_is_handed_back(client: Client
         assert gates.peak == 1
         described = await client.transport.control("GET", f"/workers/{worker.identity}", idempotent=True)
     assert described["max_concurrent_activity_tasks"] == max(1, claiming.prefetch)
+
+
+STORMS = {**CLAIMS, "one ahead": Claiming(prefetch=2, lease_ms=1000, most=1)}
+
+
+@pytest.mark.parametrize("queues", [1, 2])
+@pytest.mark.parametrize("claiming", STORMS.values(), ids=STORMS)
+async def test_whatever_the_numbers_do_no_task_starts_without_a_place_and_each_runs_once(
+    client: Client, claiming: Claiming, queues: int
+) -> None:
+    dice, ran = random.Random(7), list[int]()
+    running, places, over, ended = 0, 4, 0, asyncio.Event()
+
+    @activity.defn
+    async def work(number: int) -> int:
+        nonlocal running, over
+        running += 1
+        over += running > places
+        ran.append(number)
+        await asyncio.sleep(dice.random() / 100)  # it takes its time
+        running -= 1
+        ended.set()
+        return number
+
+    names = [f"{QUEUE}-{number}" for number in range(queues)]
+    starts = [ActivityStart(work, number, task_queue=names[number % queues]) for number in range(60)]
+    async with Worker(
+        client, task_queues=names, activities=[work], max_concurrent_activities=places, claiming=claiming
+    ) as worker:
+        handles = await client.start_activities(starts)
+        while len(ran) < len(starts):
+            ended.clear()
+            wanted = dice.randint(1, 8)
+            places = max(places, wanted)
+            await worker.adjust(
+                max_concurrent_activities=wanted, max_activities_per_second=dice.choice([None, 300, 900])
+            )
+            places = wanted
+            if len(ran) < len(starts):
+                await ended.wait()
+        results = [await each.result() for each in handles]
+    assert (over, sorted(ran), results) == (0, list(range(60)), list(range(60)))
 
 
 async def test_another_rate_holds_at_once_also_for_who_waits(client: Client) -> None:

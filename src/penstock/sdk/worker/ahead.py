@@ -154,7 +154,8 @@ class Ahead:
             answer = await with_.start(task)
             if answer["started"]:
                 task["lease_expires_at"] = answer.get("lease_expires_at")
-                how = Claimed.HAND_BACK if self._closing else Claimed.STARTED
+                gone = self._closing or self._free < 0  # its place is no more
+                how = Claimed.HAND_BACK if gone else Claimed.STARTED
             else:
                 waiting.refused = True
                 self._held.refused(with_.queue)

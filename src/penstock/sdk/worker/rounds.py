@@ -137,8 +137,8 @@ class Rounds:
             if left <= 0:
                 break
             most = min(self._batch, left, line.room())
-            for task in await self._asked(line, most, waits=False) if most else ():
-                self._start(line, task)
+            if most:
+                self._came(line, await self._asked(line, most, waits=False), places)
 
     async def _patiently(self, places: int) -> None:
         """Wait, and rest a moment if a server that is about to end does not let us wait."""
@@ -163,13 +163,15 @@ class Rounds:
         finally:
             for one in (*asking, news):
                 one.cancel()
-        fitting = self._fitting(places)
         for each in sorted(asking.keys() & done, key=lambda one: self._lines.index(asking[one])):
-            for task in each.result():
-                if self._started < fitting:
-                    self._start(asking[each], task)
-                else:
-                    self._surplus(asking[each], [task])
+            self._came(asking[each], each.result(), places)
+
+    def _came(self, line: Line, tasks: Sequence[Json], places: int) -> None:
+        """Start what fits in the places of this round."""
+        fitting = max(0, self._fitting(places) - self._started)
+        for task in tasks[:fitting]:
+            self._start(line, task)
+        self._surplus(line, tasks[fitting:])
 
     def _fitting(self, places: int) -> int:
         """How many of the places of this round are still there: while it waited, there may have come to be fewer."""
