@@ -260,6 +260,19 @@ async def test_what_is_only_delivered_again_does_not_wait_for_a_word(scene: Scen
     scene, _ = await restarted(scene, leased)
     assert await refusal(scene, leased) == Reason.LEASE_EXPIRED
     assert await activity_reports.reclaim(scene.house, leased.task.task_id)
+    again = await scene.take(ACTIVITY, "w2")
+    assert (again.task.attempt, scene.activity(again).worker_deaths) == (2, 0)
+
+
+@pytest.mark.parametrize("retry", [None, FOR_EVER], ids=["no policy", "for ever"])
+async def test_a_server_that_is_away_again_and_again_quarantines_nothing(retry: RetryPolicy | None):
+    scene = a_scene()
+    await scene.start_activity(command=charge(retry))
+    for number in range(5):
+        leased = await scene.take(ACTIVITY, f"w{number}")
+        scene, _ = await restarted(scene, leased)
+        assert await activity_reports.reclaim(scene.house, leased.task.task_id)
+    await scene.finish(await scene.take(ACTIVITY))
 
 
 async def test_a_lease_that_a_new_server_gave_is_taken_back_in_time():

@@ -37,6 +37,7 @@ from penstock.core.scheduling.deaths import (
     is_heard_first,
     on_lost_lease,
     quarantine,
+    was_unheard,
 )
 from penstock.core.scheduling.leases import (
     HANDED_BACK,
@@ -505,11 +506,13 @@ def _finer(verdict: TryAgain) -> dict[str, int]:
 
 async def _bury(house: House, tx: Tx, held: Held, message: str) -> None:
     """The worker of a started attempt died: its lease ran out."""
-    verdict = after_lost_lease(held.activity, tx.now_ms, house.settings.leases.quarantine_after)
+    unheard = was_unheard(held.task, tx.now_ms, house.standstill.fresh_ms)
+    most = 0 if unheard else house.settings.leases.quarantine_after
+    verdict = after_lost_lease(held.activity, tx.now_ms, most)
     fails = on_lost_lease(held.activity) is OnLostLease.FAIL
-    held, failure = _mourned(
-        house, held, Failure(f"{message} Its worker died or was cut off.", WORKER_CRASHED)
-    )
+    failure = Failure(f"{message} Its worker died or was cut off.", WORKER_CRASHED)
+    if not unheard:
+        held, failure = _mourned(house, held, failure)
     match verdict:
         case Redeliver():
             _redeliver(tx, held, message, "expired")

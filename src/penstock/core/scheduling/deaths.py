@@ -74,12 +74,17 @@ def after_lost_lease(
     return after_failure(activity, (WORKER_CRASHED,), False, now_ms)
 
 
-def is_heard_first(activity: Activity, task: Task, now_ms: int, fresh_ms: int | None) -> bool:
-    """Whether a worker may speak though its lease ended: death would be final, and nobody may have been there to hear.
+def was_unheard(task: Task, now_ms: int, fresh_ms: int | None) -> bool:
+    """Whether nobody may have been there to hear the worker: a lost lease is not held against its activity then.
 
     `fresh_ms` is since when a server is there that has just begun; None: since long.
     """
-    if fresh_ms is None or task.claimed or (task.leased_at_ms or 0) > now_ms - fresh_ms:
+    return fresh_ms is not None and (task.leased_at_ms or 0) <= now_ms - fresh_ms
+
+
+def is_heard_first(activity: Activity, task: Task, now_ms: int, fresh_ms: int | None) -> bool:
+    """Whether a worker may still speak though its lease ended: it was unheard, and its death would be final."""
+    if task.claimed or not was_unheard(task, now_ms, fresh_ms):
         return False
     return on_lost_lease(activity) is OnLostLease.FAIL
 
