@@ -77,6 +77,8 @@ TASKS = """
             return pipe.read()
 """
 AHEAD = """
+    import time
+
     from penstock import AppConfig, Penstock
 
     app = Penstock("ahead", config=AppConfig(prefetch_buffer=4, claim_lease_ms=5000))
@@ -86,6 +88,15 @@ AHEAD = """
         print("began", flush=True)
         with open(path) as pipe:
             return pipe.read()
+
+    @app.task
+    def stay() -> None:
+        while True:
+            try:
+                print("began", flush=True)
+                time.sleep(600)
+            except BaseException:
+                continue
 
     @app.task
     def quick() -> str:
@@ -232,14 +243,12 @@ def test_what_was_claimed_ahead_is_not_begun_after_the_signal_and_runs_elsewhere
 
 
 def test_a_task_that_does_not_end_with_its_worker_is_killed_and_tried_again_by_its_policy(
-    place: Path, environment: dict[str, str], sender: Penstock, tmp_path: Path
+    place: Path, environment: dict[str, str], sender: Penstock
 ) -> None:
     """Scenario 46."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
     args = ("ahead.py:app", "--processes", "1", "--shutdown-timeout", "0")
     with program(place, environment, *args) as process:
-        handle = sent(sender, "default", "wait", str(pipe))
+        handle = sent(sender, "default", "stay")
         assert process.printed() == "began"
         assert process.told_to_end() == 1
     with pytest.raises(TaskFailed) as caught:
