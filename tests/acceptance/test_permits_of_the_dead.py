@@ -41,6 +41,37 @@ async def test_permits_of_a_dead_worker_are_back_within_the_lease(witness: Witne
     assert await witness.peak() == 6
 
 
+async def test_work_of_the_dead_that_is_to_fail_fails_or_is_retried_within_the_lease(witness: Witness):
+    """Scenario 32, on the wire; what is not to fail is delivered again, and the cap is free for it."""
+    await witness.limit(max_active_leases=3)
+    scene, retry = witness.cluster, {"max_attempts": 2}
+    (await scene.start_activity("once", on_lost_lease="fail")).expect(201)
+    (await scene.start_activity("again", on_lost_lease="fail", retry_policy=retry)).expect(201)
+    (await scene.start_activity("anew", on_lost_lease="redeliver")).expect(201)
+    dead, alive = await witness.worker("dead"), await witness.worker("alive")
+    lost = {task["task_id"] for task in await dead.some(3)}
+    assert len(lost) == 3
+    taken: list[Json] = []
+    while len(taken) < 2:
+        taken += await alive.some(3)
+    assert [task["attempt_number"] for task in taken] == [2, 2]
+    for task in taken:
+        (await alive.finish(task, "done")).expect(200)
+    ended = {
+        name: (await scene.get(f"/api/activities/{name}/result?wait_seconds=30")).expect(200)
+        for name in ("once", "again", "anew")
+    }
+    assert [ended[name]["status"] for name in ended] == ["failed", "completed", "completed"]
+    assert ended["once"]["failure"]["exception_type"] == "WORKER_CRASHED"
+    described = (await scene.get("/api/activities/once")).expect(200)
+    assert (described["worker_deaths"], described["is_quarantined"]) == (1, False)
+    told = [line for line in await witness.verified() if isinstance(line, Ended) and line.task_id in lost]
+    ends = sorted(line.how for line in told)
+    assert ends == ["completed", "completed", "expired", "expired", "expired"]
+    refused = await scene.start_activity("odd", on_lost_lease="resurrect")
+    assert "on_lost_lease" in refused.expect(422, "validation_failed")["errors"]
+
+
 async def test_of_a_worker_that_stood_still_and_the_one_that_took_over_one_is_heard(witness: Witness):
     """Scenario 34."""
     await witness.limit(max_active_leases=1)

@@ -9,12 +9,22 @@ from click.testing import CliRunner, Result
 
 from penstock.cli.program import program
 from tests.cli.recorded_server import TOKEN, RecordedServer, Run, recorded_server
+from tests.support.live import LiveServer, running
+from tests.support.live import server as new_server
 
 
 @pytest.fixture
 def server() -> Iterator[RecordedServer]:
     with recorded_server() as recorded:
         yield recorded
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A real server for the programs of a module."""
+    folder = tmp_path_factory.mktemp("server")
+    with running(new_server(folder, f"sqlite:///{folder}/penstock.db")) as (made,):
+        yield made
 
 
 @pytest.fixture

@@ -59,6 +59,17 @@ def test_check_of_a_bad_file_ends_with_two_and_names_the_line(run: Run, content:
     assert json.loads(result.stdout)["valid"] is False
 
 
+@pytest.mark.parametrize(
+    "command", [("config", "show"), ("dispatch", "explain", "act"), ("dispatch", "doctor")], ids=" ".join
+)
+def test_every_command_that_reads_a_bad_file_tells_it_as_data_too(run: Run, command: tuple[str, ...]) -> None:
+    Path("x.toml").write_text("[penstock.worker_confg]\n")
+    result = run(*command, "--config", "x.toml", "--json", env=NOBODY)
+    assert result.exit_code == 2
+    (problem,) = json.loads(result.stdout)["problems"]
+    assert (problem["path"], problem["origin"]) == ("penstock.worker_confg", "x.toml:1")
+
+
 @pytest.mark.parametrize(("given", "path", "words"), REFUSED)
 def test_whatever_a_file_may_not_say_ends_check_with_two(
     run: Run, given: dict[str, Any], path: str, words: str
@@ -84,6 +95,18 @@ def _toml(value: object) -> str:
     return str(value)
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [["--strict"], ["--set", "auto_heartbeat=false"], ["--root", "penstock"], ["--config", PIPELINES]],
+)
+def test_a_file_that_is_not_there_is_one_of_dispatch_where_anything_says_so(
+    run: Run, flags: list[str]
+) -> None:
+    result = run("config", "check", "nope.toml", *flags)
+    assert result.exit_code == 2
+    assert "nope.toml: cannot be read: No such file" in result.stderr
+
+
 def test_a_servers_file_and_one_of_dispatch_are_checked_together(run: Run) -> None:
     Path("server.toml").write_text('DW_AUTH_DRIVER = "none"\n')
     result = run("config", "check", "--config", "server.toml", "--config", PIPELINES)
@@ -100,6 +123,12 @@ def test_show_says_where_each_value_comes_from(run: Run) -> None:
     default = {"name": "worker_config.task_timeout", "value": "0:00:10", "source": "built-in"}
     assert default in all_of_them
     assert default not in given
+
+
+def test_an_activity_without_a_name_is_not_explained(run: Run) -> None:
+    result = run("dispatch", "explain", "", "--config", PIPELINES, env=NOBODY)
+    assert result.exit_code == 2
+    assert "ACTIVITY is empty" in result.stderr
 
 
 def test_the_schema_is_json(run: Run) -> None:

@@ -19,8 +19,8 @@ import pytest
 
 from penstock import Penstock, TaskHandle
 from tests.cli.recorded_server import RecordedServer, Run
-from tests.support.live import TOKENS, LiveServer, free_port, running
-from tests.support.live import server as new_server
+from tests.support.live import TOKENS, LiveServer, free_port
+from tests.support.programs import environment_of
 
 LATER = timedelta(seconds=60)
 INSTANCE = """
@@ -130,21 +130,8 @@ def at_home(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    folder = tmp_path_factory.mktemp("server")
-    with running(new_server(folder, f"sqlite:///{folder}/penstock.db")) as (made,):
-        yield made
-
-
-@pytest.fixture(scope="module")
 def environment(live: LiveServer) -> dict[str, str]:
-    around = {name: value for name, value in os.environ.items() if not name.startswith(("DW_", "DURABLE_"))}
-    return around | {
-        "DURABLE_WORKFLOW_SERVER_URL": live.url,
-        "DURABLE_WORKFLOW_CONTROL_TOKEN": TOKENS["DW_OPERATOR_TOKEN"],
-        "DURABLE_WORKFLOW_WORKER_TOKEN": TOKENS["DW_WORKER_TOKEN"],
-        "PYTHONUNBUFFERED": "1",
-    }
+    return environment_of(live)
 
 
 @pytest.fixture

@@ -5,21 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from penstock import Penstock, RetryPolicy, TaskFailed, TaskHandle, TaskTimedOut
-from tests.support.live import TOKENS, LiveServer, running
-from tests.support.live import server as new_server
+from penstock import Penstock, RetryPolicy, TaskFailed, TaskTimedOut
+from tests.support.live import LiveServer
+from tests.support.programs import environment_of, program, sender_to, sent, told
 
 LATER = timedelta(seconds=60)
 PIPELINES = Path(__file__).parents[1] / "dispatch" / "pipelines.toml"
@@ -81,6 +77,8 @@ TASKS = """
             return pipe.read()
 """
 AHEAD = """
+    import time
+
     from penstock import AppConfig, Penstock
 
     app = Penstock("ahead", config=AppConfig(prefetch_buffer=4, claim_lease_ms=5000))
@@ -90,6 +88,15 @@ AHEAD = """
         print("began", flush=True)
         with open(path) as pipe:
             return pipe.read()
+
+    @app.task
+    def stay() -> None:
+        while True:
+            try:
+                print("began", flush=True)
+                time.sleep(600)
+            except BaseException:
+                continue
 
     @app.task
     def quick() -> str:
@@ -158,85 +165,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    folder = tmp_path_factory.mktemp("server")
-    with running(new_server(folder, f"sqlite:///{folder}/penstock.db")) as (made,):
-        yield made
-
-
-@pytest.fixture(scope="module")
 def environment(live: LiveServer) -> dict[str, str]:
-    around = {name: value for name, value in os.environ.items() if not name.startswith(("DW_", "DURABLE_"))}
-    return around | {
-        "DURABLE_WORKFLOW_SERVER_URL": live.url,
-        "DURABLE_WORKFLOW_CONTROL_TOKEN": TOKENS["DW_OPERATOR_TOKEN"],
-        "DURABLE_WORKFLOW_WORKER_TOKEN": TOKENS["DW_WORKER_TOKEN"],
-        "PYTHONUNBUFFERED": "1",
-        "PENSTOCK_APP": "pipelines_app:app",
-    }
+    return environment_of(live, PENSTOCK_APP="pipelines_app:app")
 
 
 @pytest.fixture
 def sender(live: LiveServer) -> Iterator[Penstock]:
-    """Somebody who sends tasks by their names."""
-    app = Penstock(
-        "sender",
-        live.url,
-        control_token=TOKENS["DW_OPERATOR_TOKEN"],
-        worker_token=TOKENS["DW_WORKER_TOKEN"],
-        queues=["stripe", "email", "reports", "reloaded"],
-    )
+    app = sender_to(live)
     yield app
     app.close_sync()
-
-
-def sent(app: Penstock, queue: str, name: str, *args: Any, **options: Any) -> TaskHandle[Any]:
-    async def start() -> TaskHandle[Any]:
-        client = await app.client()
-        made: Any = await client.start_activity(name, args=list(args), task_queue=queue, **options)
-        return TaskHandle(app.clients, made.id)
-
-    return app.clients.wait(start())
-
-
-def told(app: Penstock, *path: str, **query: str) -> dict[str, Any]:
-    async def asked() -> dict[str, Any]:
-        transport = (await app.client()).transport
-        return await transport.control("GET", "/" + "/".join(path), idempotent=True, query=query)
-
-    return app.clients.wait(asked())
-
-
-@contextmanager
-def worker(
-    place: Path, environment: Mapping[str, str], *args: str, log: Path
-) -> Iterator[subprocess.Popen[str]]:
-    """A program in the background; what it says goes to a file, what its tasks print to a pipe."""
-    with log.open("w") as talk:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "penstock", "worker", *args],
-            cwd=place,
-            env=dict(environment),
-            stdout=subprocess.PIPE,
-            stderr=talk,
-            text=True,
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-
-
-def told_to_end(process: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM) -> int:
-    process.send_signal(number)
-    return process.wait(60)
-
-
-def printed(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
 
 
 def test_tasks_of_three_queues_run_in_child_processes_and_a_dead_child_costs_only_its_task(
@@ -245,14 +182,13 @@ def test_tasks_of_three_queues_run_in_child_processes_and_a_dead_child_costs_onl
     """Seed 002's priority queues with all flags; scenarios 3, 32 and 37 to 39 by the way."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    log = tmp_path / "log"
     args = [
         *("--processes=2", "--max-claim-batch=2", "--max-claim-per-worker=10", "--name", "w1"),
         *("--max-tasks-per-child=1", "--max-memory-per-child-mb=500"),
     ]
-    with worker(place, environment, "myapp.instance:app", *args, log=log) as process:
+    with program(place, environment, "myapp.instance:app", *args) as process:
         sibling = sent(sender, "stripe", "wait_for", str(pipe))
-        assert printed(process) == "began"
+        assert process.printed() == "began"
         for how, words in (("exit", "exit code 1"), ("signal", "SIGSEGV")):
             with pytest.raises(TaskFailed) as caught:
                 sent(sender, "reports", "die", how).result_sync(timeout=LATER)
@@ -272,13 +208,13 @@ def test_tasks_of_three_queues_run_in_child_processes_and_a_dead_child_costs_onl
         limits = told(sender, "task-queues", "stripe", "limits", task_queue_type="activity")
         whole = told(sender, "namespaces", "default", "limits")["activity_tasks"]["limits"]
         names = {each["worker_id"] for each in told(sender, "workers")["workers"]}
-        assert told_to_end(process) == 0
+        assert process.told_to_end() == 0
     assert process.pid not in pids
     assert len(pids) == 3
     assert limits["limits"]["max_active_leases_per_queue"]["value"] == 3
     assert whole["max_active_leases"]["value"] == 15
     assert names == {"w1/stripe", "w1/email", "w1/reports"}
-    said = log.read_text()
+    said = process.said
     wanted = "processes=2, cluster_wide_cap=15, max_claim_per_worker=10, max_claim_batch=2"
     assert f"Concurrency config: {wanted}\n" in said
     assert "cluster_wide_cap=15 cannot bind: the workers that are there run 2 tasks at the most" in said
@@ -291,37 +227,34 @@ def test_what_was_claimed_ahead_is_not_begun_after_the_signal_and_runs_elsewhere
     """Scenario 45, and the seed's soft caps: the line says what holds."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    log = tmp_path / "log"
-    with worker(place, environment, "ahead:app", "--processes=1", log=log) as process:
+    with program(place, environment, "ahead:app", "--processes=1") as process:
         first = sent(sender, "default", "wait", str(pipe))
-        assert printed(process) == "began"
+        assert process.printed() == "began"
         others = [sent(sender, "default", "quick") for _ in range(4)]
         process.send_signal(signal.SIGTERM)
-        with worker(place, environment, "ahead:app", "--processes=1", log=tmp_path / "other") as second:
+        with program(place, environment, "ahead:app", "--processes=1") as second:
             assert [each.result_sync(timeout=LATER) for each in others] == ["quick"] * 4
             pipe.write_text("done")
             assert first.result_sync(timeout=LATER) == "done"
-            assert process.wait(60) == 0
-            assert told_to_end(second) == 0
-    assert "max_claim_per_worker=5, max_claim_batch=0" in log.read_text()
-    assert "cluster_wide_cap=unlimited" in log.read_text()
+            assert process.process.wait(60) == 0
+            assert second.told_to_end() == 0
+    assert "max_claim_per_worker=5, max_claim_batch=0" in process.said
+    assert "cluster_wide_cap=unlimited" in process.said
 
 
 def test_a_task_that_does_not_end_with_its_worker_is_killed_and_tried_again_by_its_policy(
-    place: Path, environment: dict[str, str], sender: Penstock, tmp_path: Path
+    place: Path, environment: dict[str, str], sender: Penstock
 ) -> None:
     """Scenario 46."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
     args = ("ahead.py:app", "--processes", "1", "--shutdown-timeout", "0")
-    with worker(place, environment, *args, log=tmp_path / "log") as process:
-        handle = sent(sender, "default", "wait", str(pipe))
-        assert printed(process) == "began"
-        assert told_to_end(process) == 1
+    with program(place, environment, *args) as process:
+        handle = sent(sender, "default", "stay")
+        assert process.printed() == "began"
+        assert process.told_to_end() == 1
     with pytest.raises(TaskFailed) as caught:
         handle.result_sync(timeout=LATER)
     assert getattr(caught.value.cause, "type", None) == "WORKER_CRASHED"
-    assert "ended_by_force" in (tmp_path / "log").read_text()
+    assert "ended_by_force" in process.said
 
 
 def test_the_three_boot_commands_route_real_work(
@@ -343,19 +276,16 @@ def test_the_three_boot_commands_route_real_work(
 
     with contextlib.ExitStack() as stack:
         programs = [
-            stack.enter_context(
-                worker(place / "pipeline", environment, *each.split(), log=tmp_path / f"log{number}")
-            )
-            for number, each in enumerate(commands)
+            stack.enter_context(program(place / "pipeline", environment, *each.split())) for each in commands
         ]
         assert sender.clients.wait(piped()) == ["img-gen-gpu-queue", "anthropic-queue"]
         seen = {each["task_queue"]: each for each in told(sender, "workers")["workers"]}
-        codes = [told_to_end(each) for each in programs]
+        codes = [each.told_to_end() for each in programs]
     assert codes == [0, 0, 0]
     assert seen["temporal_task_queue"]["max_concurrent_activity_tasks"] == 0
     assert seen["temporal_task_queue"]["max_concurrent_workflow_tasks"] == 200
     assert seen["img-gen-gpu-queue"]["max_concurrent_activity_tasks"] == 4
-    start = (tmp_path / "log0").read_text()
+    start = programs[0].said
     assert "Profile gpu, scope runner-img-gen (0 workflows, 1 activity), queue img-gen-gpu-queue" in start
 
 
@@ -363,12 +293,12 @@ def test_code_that_changes_is_served_anew(
     place: Path, environment: dict[str, str], sender: Penstock, tmp_path: Path
 ) -> None:
     folder = place / "dev"
-    with worker(folder, environment, "reloaded:app", "--reload", log=tmp_path / "log") as process:
+    with program(folder, environment, "reloaded:app", "--reload") as process:
         assert sent(sender, "reloaded", "version").result_sync(timeout=LATER) == 1
         changed = textwrap.dedent(RELOADED).replace("return 1", "return 22")
         (folder / "reloaded.py").write_text(changed)
         ends_at = time.monotonic() + LATER.total_seconds()
         while sent(sender, "reloaded", "version").result_sync(timeout=LATER) != 22:
             assert time.monotonic() < ends_at
-        assert told_to_end(process) == 0
-    assert "Changed: reloaded.py. Starting anew." in (tmp_path / "log").read_text()
+        assert process.told_to_end() == 0
+    assert "Changed: reloaded.py. Starting anew." in process.said

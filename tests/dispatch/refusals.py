@@ -56,6 +56,20 @@ REFUSED = [
         id="V5",
     ),
     pytest.param(
+        tree({"act_llm": {"default": "llm", "options": {"max_task_queue_activities_per_second": 5}}}),
+        "penstock.worker_config.activity_queues.act_llm.options.max_task_queue_activities_per_second",
+        "the cap belongs to the queue",
+        id="a cap of an activity",
+    ),
+    pytest.param(
+        tree(
+            {"act": {"default": "home", "options": {"retry_policy_config": {"maximum_interval": "0:00:01"}}}}
+        ),
+        "penstock.worker_config.activity_queues.act.options.retry_policy_config.maximum_interval",
+        "0:00:01 is below the initial_interval of 0:00:03",
+        id="pauses of an activity that do not fit those of the baseline",
+    ),
+    pytest.param(
         tree({"act_llm": {"by_handle": {"opus": "anth"}}}),
         "penstock.worker_config.activity_queues.act_llm.default",
         "'default' is required",
@@ -132,6 +146,12 @@ REFUSED = [
         id="V23",
     ),
     pytest.param(
+        tree({"act_llm": {"default": "llm", "by_handle": {"": "oai"}}}),
+        'penstock.worker_config.activity_queues.act_llm.by_handle.""',
+        "a routing key must not be empty",
+        id="an empty handle",
+    ),
+    pytest.param(
         tree({"act_llm": {"default": ""}}),
         "penstock.worker_config.activity_queues.act_llm.default",
         "must not be empty",
@@ -166,6 +186,15 @@ REFUSED = [
         "penstock.worker_config.default_task_queue",
         "control characters",
         id="a name with a newline",
+    ),
+    *(
+        pytest.param(
+            tree({"act": {"default": name}}),
+            "penstock.worker_config.activity_queues.act.default",
+            "others that nobody sees",
+            id=f"a name with {name!a}",
+        )
+        for name in ("a\u202eb", "a\u200bb", "a\u2028b")
     ),
     pytest.param(
         tree(task_timeout="0:03:00"), "penstock.worker_config.task_timeout", "at most 0:02:00", id="task"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -266,6 +268,20 @@ def test_the_root_table_is_found(tmp_path: Path, root: str) -> None:
     assert (config.root, config.worker_config.default_task_queue) == (root, "mine")
 
 
+@pytest.mark.parametrize(
+    ("root", "words"),
+    [("penstok", r"x.toml: has no table \[penstok\]; there is \[temporal\]"), ("", r"has no table \[\]")],
+)
+def test_a_root_table_that_is_asked_for_is_meant_to_be_there(tmp_path: Path, root: str, words: str) -> None:
+    file, other = tmp_path / "x.toml", tmp_path / "other.toml"
+    file.write_text("[temporal]\n")
+    other.write_text("[mine.worker_config]\n")
+    with pytest.raises(DispatchConfigError, match=words):
+        load_dispatch(file, root, environ={})
+    assert load_dispatch([file, other], "mine", environ={}).root == "mine"
+    assert load_dispatch((), "mine", environ={}).files == ()
+
+
 def test_two_root_tables_need_a_word_which_is_meant(tmp_path: Path) -> None:
     file = tmp_path / "x.toml"
     file.write_text('[penstock.worker_config]\ndefault_task_queue = "a"\n[temporal]\n')
@@ -318,6 +334,33 @@ def test_a_problem_in_a_file_says_its_line(tmp_path: Path) -> None:
         "by_pattern[0].queue": f"{file}:9",
         "handle_options.x.start_to_close_timeout": f"{file}:11",
     }
+
+
+def test_what_was_loaded_cannot_be_changed() -> None:
+    config = dispatch_from(tree({"act": {"default": "q", "by_handle": {"x": "q"}}}, {"q": {}}))
+    route = config.worker_config.activity_queues["act"]
+    tables: list[Any] = [
+        config.worker_config.activity_queues,
+        route.by_handle,
+        route.handle_options,
+        config.queue_options,
+        config.worker_runtime_profiles.profiles,
+        config.worker_scopes.scopes,
+        config.origins,
+    ]
+    for table in tables:
+        for change in (
+            table.clear,
+            lambda table=table: table.update(q=1),
+            lambda table=table: table.pop("q"),
+        ):
+            with pytest.raises(TypeError, match="does not change"):
+                change()
+    with pytest.raises(AttributeError):
+        config.strict_queues = True  # type: ignore[misc]
+    for copied in (pickle.loads(pickle.dumps(config)), copy.deepcopy(config)):
+        assert copied == config
+        assert copied.resolve("act", "x") == config.resolve("act", "x")
 
 
 def test_the_fingerprint_changes_with_the_values_in_force_and_not_with_their_spelling() -> None:
@@ -380,3 +423,40 @@ def test_timeouts_are_compared_as_they_meet_in_a_call(
     file.write_text(f'{text}[penstock.worker_config.activity_queues.act]\ndefault = "llm"\n')
     found = [warning for warning in load_dispatch(file, environ={}).warnings if words in warning.message]
     assert [warning.path.endswith(where) for warning in found] == [True]
+
+
+_PATTERNS = """
+[penstock.worker_config.activity_queues.act]
+default = "default"
+by_pattern = [{match = "claude-o*", queue = "early"}, {match = "claude-*", queue = "anth"}]
+handle_options_by_pattern = [{match = "%s", %s}]
+[penstock.queue_options.early]
+[penstock.queue_options.anth]
+%s
+"""
+
+
+@pytest.mark.parametrize("match", ["*-4", "claude-?-4", "claude-[!o]*", "claude-[a-f]*"])
+def test_options_that_meet_only_where_two_patterns_do_are_compared_too(tmp_path: Path, match: str) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(
+        _PATTERNS % (match, 'start_to_close_timeout = "0:00:30"', 'heartbeat_timeout = "0:01:00"')
+    )
+    [warning] = load_dispatch(file, environ={}).warnings
+    assert warning.path == "penstock.queue_options.anth.heartbeat_timeout"
+    pauses = 'retry_policy_config = {maximum_interval = "0:01:00"}'
+    file.write_text(_PATTERNS % (match, pauses, 'retry_policy_config = {initial_interval = "0:05:00"}'))
+    with pytest.raises(DispatchConfigError) as refused:
+        load_dispatch(file, environ={})
+    [problem] = refused.value.problems
+    assert problem.hint.startswith("seen for act with routing key 'claude-")
+    assert problem.path.endswith("handle_options_by_pattern[0].retry_policy_config.maximum_interval")
+    assert "below the initial_interval of 0:05:00" in problem.message
+
+
+@pytest.mark.parametrize("match", ["claude-opus*", "gpt-*", "claude-o?"])
+def test_patterns_that_never_meet_are_not_compared(tmp_path: Path, match: str) -> None:
+    file = tmp_path / "x.toml"
+    pauses = 'retry_policy_config = {maximum_interval = "0:01:00"}'
+    file.write_text(_PATTERNS % (match, pauses, 'retry_policy_config = {initial_interval = "0:05:00"}'))
+    assert load_dispatch(file, environ={}).warnings == ()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.dispatch import DispatchConfig, DispatchOptions, Layer, RetryOverlay, dispatch_from
+from penstock.dispatch import DispatchConfig, DispatchOptions, Layer, RetryOverlay, RetryPolicy, dispatch_from
 from tests.dispatch.tables import BASELINE, FULL, QA, R1, R2, made
 
 _ONLY_OPTIONS = {
@@ -43,6 +43,13 @@ _ONLY_OPTIONS = {
         ),
         pytest.param({"act_llm": {"default": "llm", "by_handle": {}}}, "act_llm", "opus", "llm", id="Q13"),
         pytest.param(_ONLY_OPTIONS, "act_llm", "opus", "llm", id="Q14 options make no route"),
+        pytest.param(
+            {"act_llm": {"default": "llm", "by_handle": {" ": "oai"}}},
+            "act_llm",
+            " ",
+            "oai",
+            id="a blank key",
+        ),
         pytest.param(
             {"act_llm": {"default": "llm", "by_handle": {"azure/gpt 5.1": "oai"}}},
             "act_llm",
@@ -282,6 +289,16 @@ def test_the_arguments_of_a_call_leave_out_what_is_unset(
     assert None not in kwargs.values()
 
 
+def test_the_arguments_of_a_call_are_plain_values_that_equal_those_of_the_options() -> None:
+    options = made(R1, QA).resolve("act_llm", "opus")
+    kwargs = options.to_execute_kwargs()
+    assert kwargs["retry_policy"] == options.retry_policy
+    assert hash(kwargs["retry_policy"]) == hash(options.retry_policy)
+    assert repr(kwargs["retry_policy"]) == repr(options.retry_policy)
+    assert type(kwargs["retry_policy"]) is RetryPolicy
+    assert pickle.loads(pickle.dumps(kwargs)) == kwargs == options.to_execute_kwargs()
+
+
 def test_an_overlay_that_repeats_the_baseline_is_still_the_source() -> None:
     options = made(R1, _anth(start_to_close_timeout="0:10:00")).resolve("act_llm", "opus")
     assert options.provenance["start_to_close_timeout"] == "queue_options"
@@ -304,6 +321,19 @@ def test_unlimited_pauses_are_not_cut_at_a_hundred_times_the_first() -> None:
     policy = made().resolve("a").retry_policy
     assert policy.maximum_interval is not None
     assert policy.maximum_interval > 1000 * policy.initial_interval
+
+
+def test_what_is_tried_once_keeps_the_pauses_that_were_said_though_none_comes() -> None:
+    policy = {"initial_interval": "0:02:00", "maximum_interval": "0:01:00", "maximum_attempts": 1}
+    found = made(retry_policy_config=policy).resolve("a").retry_policy
+    assert (found.initial_interval, found.maximum_interval) == (timedelta(minutes=2), timedelta(minutes=1))
+    assert found.pauses_ms() == []
+
+
+@pytest.mark.parametrize(("first", "pauses"), [("0.1ms", [1]), ("0.6ms", [1]), ("1.4ms", [1]), ("2ms", [2])])
+def test_a_pause_is_never_rounded_away(first: str, pauses: list[int]) -> None:
+    policy = {"initial_interval": first, "backoff_coefficient": 1, "maximum_attempts": "unlimited"}
+    assert made(retry_policy_config=policy).resolve("a").retry_policy.pauses_ms() == pauses
 
 
 def test_a_definition_stands_above_the_baseline_and_below_the_queue_and_a_call_above_all() -> None:
@@ -336,6 +366,36 @@ def test_a_definition_stands_above_the_baseline_and_below_the_queue_and_a_call_a
         "retry.maximum_attempts": "queue_options",
         "retry.non_retryable": "baseline + decorator + queue_extra + call site",
     }
+
+
+def test_options_of_an_activity_stand_between_those_of_its_queue_and_of_its_handle() -> None:
+    options = {
+        "start_to_close_timeout": "0:07:00",
+        "schedule_to_start_timeout": "0:00:20",
+        "heartbeat_timeout": "0:00:30",
+        "retry_policy_config": {"maximum_attempts": 8, "non_retryable_error_types_extra": ["Mine"]},
+    }
+    route = {**R2["act_llm"], "options": options}
+    config = made({"act_llm": route, "act_obj": {"default": "anth"}}, QA)
+    opus, sonnet = config.resolve("act_llm", "opus"), config.resolve("act_llm", "sonnet")
+    assert (opus.start_to_close_timeout, sonnet.start_to_close_timeout) == (
+        timedelta(minutes=15),
+        timedelta(minutes=7),
+    )
+    assert (opus.heartbeat_timeout, sonnet.task_queue) == (timedelta(seconds=30), "llm")
+    assert opus.provenance == {
+        "task_queue": "activity_queues.by_handle",
+        "start_to_close_timeout": "handle_options",
+        "schedule_to_start_timeout": "activity_options",
+        "heartbeat_timeout": "activity_options",
+        "retry.initial_interval": "queue_options",
+        "retry.backoff_coefficient": "queue_options",
+        "retry.maximum_interval": "queue_options",
+        "retry.maximum_attempts": "activity_options",
+        "retry.non_retryable": "baseline + queue_extra + activity_extra",
+    }
+    assert config.resolve("act_obj", "opus").heartbeat_timeout == timedelta(minutes=1)
+    assert "Mine" in config.all_non_retryable_error_types()
 
 
 def test_the_queue_options_are_those_of_the_queue_that_a_call_names() -> None:

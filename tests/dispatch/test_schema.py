@@ -45,6 +45,12 @@ def test_every_key_is_described() -> None:
     [
         (tree(R1), True),
         (tree(options={"home": {"heartbeat_timeout": "unset"}}), True),
+        (tree(options={"home": {"retry_policy_config": {"maximum_attempts": "unset"}}}), True),
+        (tree({"a": {"default": "q", "by_handle": "unset", "by_pattern": "unset"}}), True),
+        (tree({"a": {"default": "q", "options": {"heartbeat_timeout": 3}}}), True),
+        (tree({"a": {"default": "q", "options": {"max_task_queue_activities_per_second": 3}}}), False),
+        ({"worker_runtime_profiles": {"profiles": {"p": {"max_cached_workflows": "unset"}}}}, True),
+        ({"strict_queues": "unset"}, True),
         (tree(options={"home": {"start_to_close_timeot": 3}}), False),
         (tree(options={"home": {"max_task_queue_activities_per_second": 0}}), False),
         (tree(options={"home": {"retry_policy_config": {**FULL, "maximum_attempts": 0}}}), False),

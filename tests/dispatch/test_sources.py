@@ -113,12 +113,50 @@ def test_the_environment_wins_over_files_in_any_spelling_of_a_name(variable: str
     assert sources["queue_options.anthropic-queue.start_to_close_timeout"] == f"environment {variable}"
 
 
+def test_the_environment_names_handles_and_whole_tables_as_toml_has_them(tmp_path: Path) -> None:
+    file = _file(
+        tmp_path,
+        "x.toml",
+        """
+        [penstock.worker_config.activity_queues.act]
+        default = "llm"
+        by_handle = {"claude-4.6" = "anth", "gpt" = "oai"}
+        """,
+    )
+    by_handle = "PENSTOCK__WORKER_CONFIG__ACTIVITY_QUEUES__ACT__BY_HANDLE"
+    patterns = "PENSTOCK__WORKER_CONFIG__ACTIVITY_QUEUES__ACT__BY_PATTERN"
+    environ = {
+        by_handle: '{"azure/gpt 5.1" = "azure", "gpt" = "unset"}',
+        f"{by_handle}__CLAUDE_4_6": "careful",
+        patterns: '[{match = "mistral-*", queue = "mistral"}]',
+        "PENSTOCK__WORKER_CONFIG__ACTIVITY_QUEUES__ACT__HANDLE_OPTIONS__CLAUDE_4_6__START_TO_CLOSE_TIMEOUT": "5s",
+        "PENSTOCK__QUEUE_OPTIONS__AZURE__HEARTBEAT_TIMEOUT": "7s",
+        "PENSTOCK__WORKER_CONFIG__DEFAULT_TASK_QUEUE": "elsewhere",
+        "PENSTOCK__QUEUE_OPTIONS__ELSEWHERE__HEARTBEAT_TIMEOUT": "8s",
+    }
+    config = load_dispatch(file, environ=environ)
+    keys = ("azure/gpt 5.1", "gpt", "claude-4.6", "mistral-7")
+    assert [config.resolve("act", key).task_queue for key in keys] == ["azure", "llm", "careful", "mistral"]
+    assert config.resolve("act", "claude-4.6").start_to_close_timeout == timedelta(seconds=5)
+    assert config.resolve("act", "azure/gpt 5.1").heartbeat_timeout == timedelta(seconds=7)
+    assert config.resolve("other").heartbeat_timeout == timedelta(seconds=8)
+    sources = {row.path: row.source for row in rows(config)}
+    route = "worker_config.activity_queues.act"
+    assert sources[f'{route}.by_handle."azure/gpt 5.1"'] == f"environment {by_handle}"
+    assert sources[f'{route}.by_handle."claude-4.6"'] == f"environment {by_handle}__CLAUDE_4_6"
+    assert sources[f"{route}.by_pattern[0].queue"] == f"environment {patterns}"
+
+
 @pytest.mark.parametrize(
     ("variable", "words"),
     [
         ("PENSTOCK__QUEUE_OPTIONS__ANTROPIC_QUEUE__HEARTBEAT_TIMEOUT", "did you mean 'anthropic-queue'?"),
         ("PENSTOCK__QUEUE_OPTONS__X", "did you mean 'queue_options'?"),
-        ("PENSTOCK__QUEUE_OPTIONS", "is a table, not a value"),
+        ("PENSTOCK__QUEUE_OPTIONS", "is a table, not a value; name a key of it, or write it whole as TOML"),
+        (
+            "PENSTOCK__WORKER_CONFIG__ACTIVITY_QUEUES__ACT_LLM_GEN_TEXT__BY_PATTERN",
+            "is a list of tables, not a value",
+        ),
         ("PENSTOCK__STRICT_QUEUES__X", "holds one value"),
     ],
 )
@@ -146,6 +184,29 @@ def test_flags_win_over_the_environment_and_values_are_read_as_what_is_wanted() 
     assert config.queue_cap("openai-queue") == 2.5
     assert config.resolve("act_llm_gen_text", "a=b", is_traced=False).task_queue == "openai-queue"
     assert "X" in config.all_non_retryable_error_types()
+
+
+@pytest.mark.parametrize(
+    ("text", "queue"),
+    [
+        ('"a b"', "a b"),
+        ("'a b'", "a b"),
+        ('"a\\u0062"', "ab"),
+        ("a b", "a b"),
+        ("7", "7"),
+        ('"half', '"half'),
+    ],
+)
+def test_a_text_in_quotes_is_read_without_them(text: str, queue: str) -> None:
+    variable = {"PENSTOCK__WORKER_CONFIG__DEFAULT_TASK_QUEUE": text}
+    override = f"worker_config.default_task_queue={text}"
+    for config in (load_dispatch(environ=variable), load_dispatch(environ={}, overrides=[override])):
+        assert config.worker_config.default_task_queue == queue
+
+
+def test_a_value_is_one_value() -> None:
+    with pytest.raises(DispatchConfigError, match="is not a number"):
+        load_dispatch(environ={}, overrides=["queue_rate_burst_seconds=5\nx=3"])
 
 
 @pytest.mark.parametrize("override", ["", "=3", "worker_config", "a b=3", "worker_config.oops=3"])

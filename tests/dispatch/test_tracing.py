@@ -54,6 +54,13 @@ def test_what_rides_the_workflows_own_queue_says_so() -> None:
     ]
 
 
+def test_a_key_with_newlines_stays_on_its_line() -> None:
+    options = made(R1).resolve("act_llm", "x\nINFO  forged")
+    first, second, *_ = tracing.block("act_llm", "x\nINFO  forged", options).splitlines()
+    assert first == r"dispatch  act_llm  routing_key=x\nINFO  forged"
+    assert second.startswith("        task_queue=")
+
+
 def test_the_seeds_call_traces_when_it_is_told_to(caplog: pytest.LogCaptureFixture) -> None:
     config = made(R1)
     with caplog.at_level(logging.INFO, "penstock.dispatch"):

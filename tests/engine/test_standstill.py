@@ -45,3 +45,14 @@ def test_a_standstill_is_excused_in_full_before_and_after_it_was_noticed_until_t
     watch.now += 1
     standstill.looked()
     assert standstill.excused_ms == 0
+
+
+def test_a_server_is_fresh_for_a_while_after_its_first_look_and_never_again() -> None:
+    watch = Watch()
+    standstill = Standstill(watch)
+    fresh = [standstill.fresh_ms]
+    for seconds in (0, 2, GRACE_S, 60):
+        watch.now += seconds
+        standstill.looked()
+        fresh.append(standstill.fresh_ms)
+    assert fresh == [None, 0, 2_000, None, None]

@@ -85,7 +85,7 @@ async def follow(scene: Scene, constraint: Constraint, remedy: Remedy) -> None:
             await cohorts.resume(scene.house, "default", "orders", remedy.build_id or None)
         case Act.POLL:
             await _come_back(scene)
-        case Act.TAKE_TURN | Act.RESTORE | Act.REPORT | Act.FIX | Act.SIGNAL:
+        case Act.TAKE_TURN | Act.RESTORE | Act.REPORT | Act.FIX | Act.MEND | Act.SIGNAL:
             raise AssertionError(f"nothing to do about {constraint}")
         case _:
             assert_never(remedy.act)

@@ -26,7 +26,10 @@ class Doomed:
     ) -> None:
         self.order = folder / f"{name}.order"
         command = (sys.executable, str(LAUNCHER), str(self.order))
-        settings = {"DW_WORKFLOW_TASK_TIMEOUT": str(lease_s), "DW_ACTIVITY_TASK_TIMEOUT": str(lease_s)}
+        leases = {"DW_WORKFLOW_TASK_TIMEOUT": str(lease_s), "DW_ACTIVITY_TASK_TIMEOUT": str(lease_s)}
+        settings = leases | {
+            "DW_QUARANTINE_AFTER": "0"
+        }  # workers lose leases on purpose, as often as it comes
         self.live: LiveServer = server(folder, database_url, name=name, settings=settings, command=command)
         self.kills = 0
 

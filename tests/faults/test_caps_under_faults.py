@@ -43,6 +43,7 @@ SETTINGS = {
     "DW_JOURNAL": "true",
     "DW_ACTIVITY_TASK_TIMEOUT": str(LEASE_MS // 1000),
     "DW_WORKER_POLL_TIMEOUT": "2",
+    "DW_QUARANTINE_AFTER": "0",
 }
 WORKING = ("a", "b", "c")
 """Queues whose tasks are all done in the end; those of `slow` wait for their rate."""

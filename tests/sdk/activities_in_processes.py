@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -23,8 +24,8 @@ class Order:
 
 
 @activity.defn(runs_in="process")
-def double(order: Order) -> Order:
-    return Order(order.id, order.cents * 2)
+def double(order: Order, *, times: int = 2) -> Order:
+    return Order(order.id, order.cents * times)
 
 
 @activity.defn(runs_in="process")
@@ -212,3 +213,21 @@ def leave_behind(path: str, dies: bool) -> int:
     if dies:
         os.kill(os.getpid(), signal.SIGKILL)
     return os.getpid()
+
+
+@activity.defn(runs_in="process")
+def fork_and_wait(name: str, path: str) -> None:
+    """Forks a process that would live for ever, as this one does; both keep the pipe open."""
+    os.open(path, os.O_WRONLY)
+    forked = os.fork()
+    if forked:
+        activity.heartbeat(name, os.getpid(), forked)
+    while True:
+        time.sleep(60)
+
+
+@activity.defn(runs_in="process")
+def in_c_code(path: str) -> int:
+    """Waits for somebody to write, without ever giving the interpreter to another thread; its attempt."""
+    os.close(ctypes.PyDLL(None).open(path.encode(), os.O_RDONLY))
+    return activity.info().attempt

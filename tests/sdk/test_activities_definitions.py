@@ -136,9 +136,6 @@ def test_what_is_not_an_activity_is_told_how_to_become_one(given, told):
 def several(*orders: str) -> None: ...
 
 
-def named(*, order: str) -> None: ...
-
-
 def options(**others: str) -> None: ...
 
 
@@ -168,8 +165,7 @@ async def takes_two(a: Sequence[activity.RawValue], b: int) -> None: ...
         (undecorated, {"name": ""}, "1 to 255 visible characters"),
         (undecorated, {"name": 7}, "is text, not int"),
         (several, {}, r'activity "several" takes \*orders'),
-        (named, {}, "order can only be given by name"),
-        (options, {}, "others can only be given by name"),
+        (options, {}, r'activity "options" takes \*\*others. Name each parameter, or take one dict'),
         (produces, {}, 'activity "produces" is a generator'),
         (streams, {}, 'activity "streams" is a generator'),
         (waits, {"runs_in": "process"}, 'activity "waits" is async and runs in the event loop'),
@@ -210,3 +206,25 @@ def test_a_function_that_is_decorated_again_has_its_new_name():
 
     assert ActivityDefinition.must_be(activity.defn(look)).name == "look"
     assert ActivityDefinition.must_be(activity.defn(name="glance")(look)).name == "glance"
+
+
+@pytest.mark.parametrize(
+    ("travelled", "called"),
+    [
+        ([1, 2, "m"], (1, 2, "m", 0)),
+        ([1, 2, "m", 9], (1, 2, "m", 9)),
+    ],
+)
+def test_what_can_only_be_given_by_name_travels_last_and_in_order(
+    travelled: list[Any], called: tuple[Any, ...]
+) -> None:
+    @activity.defn(routing_key=activity.arg("model"))
+    def ask(first: int, second: int = 5, *, model: str, tries: int = 0) -> Any:
+        return first, second, model, tries
+
+    found = ActivityDefinition.must_be(ask)
+    assert (found.parameters, found.required) == (("first", "second", "model", "tries"), 3)
+    assert found.bound(travelled)() == called
+    assert found.routing_key(travelled) == "m"
+    told = 'activity "ask" takes 3 to 4 arguments (first, second, model, tries) and was given 1'
+    assert found.misfit(1) == told

@@ -8,36 +8,20 @@ import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from penstock.sdk import activity
-from penstock.sdk.client import Client
 from penstock.sdk.failures import ActivityFailureError, ApplicationError, CancelledError
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.worker import Worker
-from tests.acceptance.cluster import Cluster
 from tests.sdk import activities_in_processes as these
-from tests.sdk.serving import connected, new_namespace, serving
 
 QUEUE = "q"
 AT_ONCE = RetryPolicy(initial_interval=timedelta(0), maximum_attempts=3)
 _ids = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("activities")) as made:
-        yield made
-
-
-@pytest.fixture
-async def client(cluster: Cluster) -> AsyncIterator[Client]:
-    async with await connected(await new_namespace(cluster)) as made:
-        yield made
 
 
 def new_id() -> str:

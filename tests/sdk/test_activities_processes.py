@@ -52,7 +52,9 @@ def is_gone(pid: int) -> bool:
 async def test_arguments_and_results_keep_their_types_on_the_way_to_a_process_and_back():
     async with a_runner(these.double) as runner:
         outcome = await runner.run(a_task("double", these.Order("o-1", 21)))
+        by_name = await runner.run(a_task("double", these.Order("o-1", 21), 3))
     assert value(outcome) == {"id": "o-1", "cents": 42}
+    assert value(by_name) == {"id": "o-1", "cents": 63}
 
 
 async def test_an_activity_runs_in_another_process_which_is_used_again():
@@ -127,6 +129,45 @@ async def test_the_end_of_a_process_is_seen_while_what_it_forked_lives_on(tmp_pa
         os.close(pipe)
     assert died["type"] == "WORKER_CRASHED"
     assert is_gone(first)
+
+
+async def test_what_a_process_forked_dies_with_it_and_what_its_siblings_forked_does_not(tmp_path):
+    server, pipes = HearingServer(), Pipes(tmp_path, "a", "b")
+    async with a_runner(these.fork_and_wait, server=server) as runner:
+        tasks = [
+            asyncio.create_task(runner.run(a_task("fork_and_wait", name, path)))
+            for name, path in pipes.paths.items()
+        ]
+        await server.heard(2)
+        pids = {name: pair for name, *pair in server.told}
+        os.kill(pids["a"][0], signal.SIGKILL)
+        assert failure(await tasks[0])["type"] == "WORKER_CRASHED"
+        await pipes.closed_by_all("a")
+        assert not any(is_gone(pid) for pid in pids["b"])
+        await runner.close()  # it cannot be stopped, and is killed
+        assert failure(await tasks[1])["type"] == "WORKER_CRASHED"
+        await pipes.closed_by_all("b")
+
+
+class Pipes:
+    """Named pipes that tell when nobody keeps them open any more."""
+
+    def __init__(self, folder: Path, *names: str) -> None:
+        self.paths = {name: str(folder / name) for name in names}
+        for path in self.paths.values():
+            os.mkfifo(path)
+        self._ends = {name: os.open(path, os.O_RDONLY | os.O_NONBLOCK) for name, path in self.paths.items()}
+
+    async def closed_by_all(self, name: str) -> None:
+        loop, end, closed = asyncio.get_running_loop(), self._ends[name], asyncio.Event()
+        loop.add_reader(end, closed.set)
+        try:
+            async with asyncio.timeout(30):
+                await closed.wait()
+        finally:
+            loop.remove_reader(end)
+        assert os.read(end, 1) == b""
+        os.close(end)
 
 
 async def test_a_process_that_is_killed_from_outside_hurts_nobody_else():
@@ -361,14 +402,14 @@ PROGRAM = """
     from penstock.sdk.converting import DEFAULT
 
     async def main():
+        how, name, *arguments = sys.argv[1:]
         server = HearingServer()
-        runner = ActivityRunner(
-            [ActivityDefinition.to_run(these.spin)], DEFAULT, heartbeat=server.heartbeat, worker=FACTS
-        )
-        running = asyncio.create_task(runner.run(a_task("spin", "a")))
+        known = [ActivityDefinition.to_run(getattr(these, name))]
+        runner = ActivityRunner(known, DEFAULT, heartbeat=server.heartbeat, worker=FACTS)
+        running = asyncio.create_task(runner.run(a_task(name, "a", *arguments)))
         await server.heard(1)
         print(server.told[0][1], flush=True)
-        if sys.argv[1] == "wait":
+        if how == "wait":
             await running
 
     if __name__ == "__main__":
@@ -377,12 +418,12 @@ PROGRAM = """
 """
 
 
-def started(tmp_path: Path, how: str) -> subprocess.Popen[str]:
+def started(tmp_path: Path, how: str, *called: str) -> subprocess.Popen[str]:
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
     path = os.pathsep.join([str(Path.cwd()), *filter(None, sys.path)])
     return subprocess.Popen(
-        [sys.executable, str(program), how],
+        [sys.executable, str(program), how, *called],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -391,19 +432,20 @@ def started(tmp_path: Path, how: str) -> subprocess.Popen[str]:
 
 
 def test_a_program_that_forgets_to_close_its_worker_ends_with_its_processes(tmp_path):
-    with started(tmp_path, "leave") as program:
+    with started(tmp_path, "leave", "spin") as program:
         assert program.stdout is not None
         pid = int(program.stdout.readline())
         assert program.wait(60) == 0
         assert is_gone(pid)
 
 
-def test_processes_end_when_their_worker_is_killed(tmp_path):
-    with started(tmp_path, "wait") as program:
+@pytest.mark.parametrize("called", [("spin",), ("fork_and_wait", os.devnull)], ids=["alone", "with forks"])
+def test_processes_end_when_their_worker_is_killed(tmp_path, called):
+    with started(tmp_path, "wait", *called) as program:
         assert program.stdout is not None
         pid = int(program.stdout.readline())
         program.kill()
-        assert program.stdout.read() == ""  # it holds the same pipe, and is gone when that is closed
+        assert program.stdout.read() == ""  # all hold the same pipe, and are gone when that is closed
         program.wait(60)
     assert pid
 
@@ -472,5 +514,6 @@ async def test_a_process_that_does_not_end_with_its_worker_is_killed_and_told_of
         task = asyncio.create_task(runner.run(a_task("sleep_on", "here")))
         await server.heard(1)
         await runner.close()
-        assert failure(await task)["type"] == "WORKER_CRASHED"
+        died = failure(await task)
+        assert (died["type"], died["code"]) == ("WORKER_CRASHED", "worker_shutdown")
         assert runner.killed == 1

@@ -29,20 +29,9 @@ from penstock import (
 from penstock.sdk.failures import ActivityFailureError, ApplicationError, WorkflowAlreadyStartedError
 from penstock.sdk.tasks.queues import UnknownQueueError
 from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import OPERATOR, WORKER, new_namespace, serving
+from tests.sdk.serving import OPERATOR, WORKER
 
 LATER = timedelta(seconds=30)
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("app")) as made:
-        yield made
-
-
-@pytest.fixture
-async def scene(cluster: Cluster) -> Cluster:
-    return await new_namespace(cluster)
 
 
 @pytest.fixture
@@ -167,9 +156,28 @@ async def test_a_task_that_nobody_began_while_it_was_good_has_expired(app: Penst
     with pytest.raises(TaskExpired, match="has expired"):
         await handle.result(timeout=LATER)
     assert await handle.status() is TaskStatus.EXPIRED
+    assert (await handle.describe()).attempt == 0
     past = greet.with_options(good_until=datetime.now(UTC) - timedelta(seconds=1))
     with pytest.raises(TaskExpired):
         await (await past.send()).result(timeout=LATER)
+
+
+@pytest.mark.parametrize("delay", [timedelta(0), timedelta(milliseconds=20)])
+async def test_what_is_good_for_a_while_is_so_from_the_first_on_and_not_with_each_attempt(
+    app: Penstock, delay: timedelta
+) -> None:
+    """Scenario 52: a retry that would come too late is not made."""
+    ran: list[int] = []
+
+    @app.task(good_until=timedelta(minutes=1), retry=RetryPolicy(initial_interval=timedelta(minutes=2)))
+    async def fail() -> None:
+        ran.append(1)
+        raise ValueError("the original error")
+
+    async with app.worker(await app.client()):
+        with pytest.raises(TaskFailed, match="the original error"):
+            await (await fail.schedule(delay)).result(timeout=LATER)
+    assert ran == [1]
 
 
 async def test_a_task_that_was_cancelled_says_so(app: Penstock) -> None:
@@ -324,6 +332,37 @@ async def test_a_task_may_send_tasks(app: Penstock) -> None:
         assert await (await bush.send(2)).result(timeout=LATER) == 2
 
 
+@pytest.mark.parametrize("runs_in", [None, "thread"])
+async def test_arguments_may_be_given_by_name_also_those_that_must(app: Penstock, runs_in: Any) -> None:
+    tries: list[int] = []
+
+    async def waiting(first: int, second: int = 5, *, model: str, tag: str = "none") -> str:
+        return f"{first} {second} {model} {tag}"
+
+    def plain(first: int, second: int = 5, *, model: str, tag: str = "none") -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ValueError("once more")
+        return f"{first} {second} {model} {tag}"
+
+    again = RetryPolicy(maximum_attempts=2, initial_interval=timedelta(milliseconds=1))
+    if runs_in is None:
+        task: Any = app.task(name="named")(waiting)
+    else:
+        task = app.task(name="named", runs_in=runs_in, retry=again)(plain)
+
+    async with app.worker(await app.client()):
+        assert await (await task.send(1, model="m")).result(timeout=LATER) == "1 5 m none"
+        assert (
+            await (await task.send(second=2, first=1, tag="t", model="m")).result(timeout=LATER) == "1 2 m t"
+        )
+        assert await (await task.schedule(timedelta(0), 1, model="m")).result(timeout=LATER) == "1 5 m none"
+    with pytest.raises(TypeError, match="missing a required"):
+        await task.send(1, 2)
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        await task.send(1, 2, "m")
+
+
 async def test_a_workflow_of_the_app_calls_a_task_and_does_not_send_it(app: Penstock) -> None:
     @app.task
     async def add(first: int, second: int) -> int:
@@ -456,6 +495,7 @@ def test_two_tasks_of_one_name_are_refused() -> None:
         ({"priority": "high"}, "priority is a Priority, not str"),
         ({"good_until": datetime(2030, 1, 1)}, "good_until has no time zone"),  # noqa: DTZ001
         ({"good_until": "soon"}, "good_until is a timedelta or a datetime, not str"),
+        ({"on_lost_lease": "resurrect"}, "on_lost_lease is 'fail' or 'redeliver', not 'resurrect'"),
         ({"queue": ""}, "queue is 1 to 255 visible characters"),
         ({"name": ""}, "The name of an activity is 1 to 255"),
     ],

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
-
-import pytest
 
 from penstock import AppConfig, CustomQueueConfig, QueueMode
 from penstock.sdk.client import Client
 from penstock.sdk.tasks.caps import Caps
 from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import WORKER, connected, new_namespace, serving
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("caps")) as made:
-        yield made
-
-
-@pytest.fixture
-async def scene(cluster: Cluster) -> Cluster:
-    return await new_namespace(cluster)
-
-
-@pytest.fixture
-async def client(scene: Cluster) -> AsyncIterator[Client]:
-    async with await connected(scene) as made:
-        yield made
+from tests.sdk.serving import WORKER, connected
 
 
 def config(stripe: int | None = 3, cap: int | None = 15) -> AppConfig:
@@ -84,10 +64,42 @@ async def test_what_an_operator_has_set_stays(client: Client) -> None:
         {"max_active_leases_per_queue": 1, "task_queue_type": "activity", "reason": "slow today"},
         idempotent=True,
     )
-    assert await Caps(client, "shop", config(cap=None)).send() == [
+    caps = Caps(client, "shop", config(cap=None))
+    assert await caps.send() == [
         "max_concurrency of queue 'stripe' is 3 here; an operator has set 1 (version 1), which stays in force"
     ]
+    assert await caps.look() == []
     assert await in_force(client) == (1, None, None)
+
+
+class Declaring:
+    """A server that declares a cap, and has not been told any."""
+
+    namespace = "default"
+
+    def __init__(self) -> None:
+        self.transport = self
+        self.declared = 2
+
+    async def control(self, method: str, path: str, body: Any = None, **_: Any) -> dict[str, Any]:
+        assert method == "GET"
+        limit = {"value": self.declared, "declared": {"value": self.declared}, "live": None}
+        limits = {"max_active_leases_per_queue": limit, "max_active_leases": limit}
+        return {"version": 0, "limits": limits, "activity_tasks": {"version": 0, "limits": limits}}
+
+
+async def test_a_lower_cap_of_the_server_is_told_when_the_worker_starts_and_when_it_changes() -> None:
+    server: Any = Declaring()
+    caps = Caps(server, "shop", config(cap=None))
+    assert await caps.send() == [
+        "max_concurrency of queue 'stripe' is 3 here; the server declares 2, which stays in force"
+    ]
+    assert await caps.look() == []
+    server.declared = 1
+    assert await caps.look() == [
+        "max_concurrency of queue 'stripe' is 3 here, but the server declares 1, which holds"
+    ]
+    assert await caps.look() == []
 
 
 async def test_a_cap_that_a_configuration_no_longer_has_is_taken_back(client: Client) -> None:

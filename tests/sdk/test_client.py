@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -36,26 +35,9 @@ from penstock.sdk.outbound import (
 from penstock.sdk.priority import Priority
 from penstock.sdk.starting import WithStartWorkflowOperation
 from tests.acceptance.cluster import Cluster, Hand, value
-from tests.sdk.serving import connected, new_namespace, serving
+from tests.sdk.serving import connected
 
 USE_EXISTING = WorkflowIDConflictPolicy.USE_EXISTING
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("client")) as made:
-        yield made
-
-
-@pytest.fixture
-async def scene(cluster: Cluster) -> Cluster:
-    return await new_namespace(cluster)
-
-
-@pytest.fixture
-async def client(scene: Cluster) -> AsyncIterator[Client]:
-    async with await connected(scene) as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -25,24 +24,6 @@ from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.starting import ActivityStart
 from tests.acceptance.cluster import Cluster, Hand, value
-from tests.sdk.serving import connected, new_namespace, serving
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("activities")) as made:
-        yield made
-
-
-@pytest.fixture
-async def scene(cluster: Cluster) -> Cluster:
-    return await new_namespace(cluster)
-
-
-@pytest.fixture
-async def client(scene: Cluster) -> AsyncIterator[Client]:
-    async with await connected(scene) as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from penstock.sdk.client import Client
 from penstock.sdk.connecting import ConnectOptions, ProfileError
 from penstock.sdk.failures import NamespaceNotFoundError, Unauthorized, Unreachable
 from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import OPERATOR, WORKER, serving
+from tests.sdk.serving import OPERATOR, WORKER
 from tests.sdk.test_transport import FINE, answer, scripted
 from tests.support.live import free_port
 
@@ -105,12 +104,6 @@ def test_a_profile_of_a_file_that_is_not_there_is_refused(tmp_path: Path) -> Non
 
 
 # Connecting to real servers, and to what is none
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("connecting")) as made:
-        yield made
 
 
 async def test_a_client_connects_by_the_environment(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
@@ -13,7 +12,6 @@ from penstock.sdk.client import Client
 from penstock.sdk.definitions import DefinitionError
 from penstock.sdk.naming import UNSET, query_named, signal_named, update_named, workflow_named
 from tests.acceptance.cluster import Cluster, value
-from tests.sdk.serving import connected, new_namespace, serving
 
 
 @dataclass
@@ -46,23 +44,6 @@ class Order:
 class Any_:  # noqa: N801
     @workflow.run
     async def run(self, *args: str) -> None: ...
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("definitions")) as made:
-        yield made
-
-
-@pytest.fixture
-async def scene(cluster: Cluster) -> Cluster:
-    return await new_namespace(cluster)
-
-
-@pytest.fixture
-async def client(scene: Cluster) -> AsyncIterator[Client]:
-    async with await connected(scene) as made:
-        yield made
 
 
 async def test_a_workflow_is_meant_by_its_class_or_its_run_method(client: Client, scene: Cluster) -> None:

@@ -13,7 +13,7 @@ from penstock.sdk.client import Client
 from penstock.sdk.failures import Unreachable
 from penstock.sdk.starting import ActivityStart
 from tests.acceptance.cluster import Cluster, Hand
-from tests.sdk.serving import OPERATOR, connected, new_namespace, serving
+from tests.sdk.serving import OPERATOR, connected, serving
 
 
 class LosingProxy:
@@ -45,17 +45,6 @@ class LosingProxy:
                 writer.write(chunk)
                 await writer.drain()
         writer.transport.abort()
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("outages")) as made:
-        yield made
-
-
-@pytest.fixture
-async def scene(cluster: Cluster) -> Cluster:
-    return await new_namespace(cluster)
 
 
 @pytest.fixture

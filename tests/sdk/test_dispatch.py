@@ -209,26 +209,65 @@ def test_a_call_may_name_a_configuration_of_its_own() -> None:
         asked(lambda: workflow.start_activity(generate, Job("opus"), dispatch="file.toml"))  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("own", [None, routes()], ids=["alone", "with a configuration, too"])
-def test_options_that_the_code_resolved_itself_are_splatted_into_a_call(own: DispatchConfig | None) -> None:
-    config = routes()
+def _splatted(config: DispatchConfig, called: Any = generate, **changes: Any) -> Callable[[], Any]:
+    """A call whose code resolves its options itself, and changes some."""
 
     def call() -> Any:
         kwargs = config.worker_config.resolve_dispatch(
             activity_name="generate", routing_key="opus", queue_options_by_queue=config.queue_options
         ).to_execute_kwargs()
-        return workflow.start_activity(generate, arg=Job("opus"), summary="LLM text", **kwargs)
+        return workflow.start_activity(called, arg=Job("opus"), summary="LLM text", **kwargs | changes)
 
-    found, plain = asked(call, own), asked(lambda: workflow.start_activity(generate, Job("opus")), config)
-    for each in ("queue", "start_to_close_timeout", "heartbeat_timeout", "retry_policy"):
+    return call
+
+
+@pytest.mark.parametrize("own", [None, routes()], ids=["alone", "with a configuration, too"])
+@pytest.mark.parametrize("called", [generate, "generate"], ids=["defined", "by name"])
+def test_options_that_the_code_resolved_itself_are_splatted_into_a_call_and_keep_their_sources(
+    own: DispatchConfig | None, called: Any
+) -> None:
+    config = routes()
+    found = asked(_splatted(config, called), own)
+    plain = asked(lambda: workflow.start_activity(generate, Job("opus")), config)
+    for each in ("queue", "start_to_close_timeout", "heartbeat_timeout", "retry_policy", "routing_key"):
         assert found[each] == plain[each]
     assert found["summary"] == "LLM text"
+    assert found["dispatch"]["sources"] == plain["dispatch"]["sources"]
+    assert found["dispatch"].get("fingerprint") == (own and config.fingerprint)
+
+
+def test_what_the_code_changes_in_options_that_it_resolved_is_the_calls() -> None:
+    config = routes()
+    changed = asked(_splatted(config, start_to_close_timeout=SECOND, task_queue="europe"), config)
+    sources = changed["dispatch"]["sources"]
+    assert (sources["start_to_close_timeout"], sources["task_queue"]) == ("call site", "call site")
+    assert sources["retry.maximum_attempts"] == "queue_options"
+    policy = RetryPolicy(maximum_attempts=2)
+    sources = asked(_splatted(config, retry_policy=policy), config)["dispatch"]["sources"]
+    assert sources["retry.maximum_attempts"] == "call site"
+
+
+def test_options_of_another_file_do_not_claim_to_be_of_the_one_in_force() -> None:
+    other_file = routes(queue_options={})
+    said = asked(_splatted(routes()), other_file)["dispatch"]
+    assert "fingerprint" not in said
+    assert said["sources"]["heartbeat_timeout"] == "queue_options"
 
 
 def test_pauses_that_know_no_limit_fit_on_the_wire() -> None:
     config = dispatch_from({"worker_config": {"retry_policy_config": {"maximum_attempts": "unlimited"}}})
     pauses = asked(lambda: workflow.start_activity(other, "x"), config)["retry_policy"]["backoff_ms"]
     assert max(pauses) == 31_536_000_000
+
+
+@pytest.mark.parametrize(("longest", "pauses"), [(None, [1000, 10_000, 100_000]), (5 * SECOND, [1000, 5000])])
+def test_the_longest_pause_of_a_call_is_what_its_policy_says_or_a_hundred_times_the_first(
+    longest: timedelta | None, pauses: list[int]
+) -> None:
+    policy = RetryPolicy(initial_interval=SECOND, backoff_coefficient=10, maximum_interval=longest)
+    for config in (None, routes()):
+        found = asked(lambda: workflow.start_activity(generate, Job("x"), retry_policy=policy), config)
+        assert found["retry_policy"]["backoff_ms"] == pauses
 
 
 def test_code_and_file_that_contradict_each_other_do_not_break_the_call() -> None:
@@ -435,7 +474,7 @@ class ByHand:
 
     @workflow.run
     async def run(self) -> None:
-        config = routes()
+        config = routes(**TRACED)
         for key in ("opus", "sonnet"):
             found = config.worker_config.resolve_dispatch(
                 "generate", key, config.queue_options, is_traced=True
@@ -443,15 +482,34 @@ class ByHand:
             await workflow.execute_activity(generate, arg=Job(key), **found.to_execute_kwargs())
 
 
-def test_options_that_the_code_resolves_are_not_traced_again_in_replay(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("own", [None, routes(**TRACED)], ids=["alone", "with a configuration, too"])
+def test_options_that_the_code_resolves_are_traced_once_and_not_again_in_replay(
+    caplog: pytest.LogCaptureFixture, own: DispatchConfig | None
 ) -> None:
     caplog.set_level(logging.INFO, "penstock.dispatch")
-    found = Replayer(workflows=[ByHand]).replay(
+    found = Replayer(workflows=[ByHand], dispatch=own).replay(
         {"workflow_type": "ByHand", "events": _after_the_first().events}
     )
     assert found.failure is None
-    assert ["routing_key=sonnet" in record.getMessage() for record in _traces(caplog)] == [True]
+    (record,) = _traces(caplog)
+    assert "routing_key=sonnet" in record.getMessage()
+    assert "call site" not in record.getMessage()
+
+
+def test_options_that_are_resolved_once_and_used_twice_are_traced_for_each_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "penstock.dispatch")
+    config = routes(**TRACED)
+
+    def call() -> None:
+        kwargs = config.resolve("generate", "opus").to_execute_kwargs()
+        for _ in range(2):
+            workflow.start_activity(generate, Job("opus"), **kwargs)
+
+    asked(call, config)
+    one, other = _traces(caplog)
+    assert one.getMessage() == other.getMessage()
 
 
 def test_nothing_is_traced_for_a_query_or_unless_it_is_asked_for(

@@ -18,6 +18,7 @@ from penstock.dispatch.watching import WatchedDispatch
 from penstock.sdk import failures
 from penstock.sdk.failures import ActivityError, WorkflowFailureError
 from penstock.sdk.replay.replayer import History
+from penstock.sdk.worker.introduction import conveyed
 from penstock.testing import WorkflowEnvironment
 from tests.sdk.histories import code
 
@@ -101,6 +102,10 @@ async def test_handles_lead_work_to_the_workers_of_their_queues(env: WorkflowEnv
     assert first["dispatch"]["sources"]["start_to_close_timeout"] == "queue_options"
     assert second["activity"]["retry_policy"]["start_to_close_timeout"] == 600
     assert "routing_key" not in (await completed(env, "route"))
+    for query, count in (("RoutingKey = 'opus'", 1), ("RoutingKey = 'gpt'", 1), ("RoutingKey = 'eu'", 0)):
+        assert (await env.client.count_workflows(query)).count == count
+    (run,) = [run async for run in env.client.list_workflows("RoutingKey STARTS_WITH 'op'")]
+    assert run.search_attributes == {"RoutingKey": ["opus", "gpt"]}
 
 
 async def completed(env: WorkflowEnvironment, workflow_id: str) -> Json:
@@ -259,10 +264,11 @@ def test_a_worker_takes_what_it_is_not_told_from_its_configuration() -> None:
     config = dispatch_from(TREE | {"queue_options": {"gpu": {"max_task_queue_activities_per_second": 10}}})
     client = _Unused(lambda: config)
     made = Worker(client, task_queue="gpu", activities=[where])  # type: ignore[arg-type]
-    told = made._options_of("gpu")
+    told = made._options
     assert told.auto_heartbeat is True
     assert told.task_timeout == 10 * SECOND
-    assert told.max_task_queue_activities_per_second == 10
+    said = conveyed(told, config, "gpu")
+    assert said["max_task_queue_activities_per_second"] == 10
     plain = Worker(_Unused(lambda: None), task_queue="gpu", activities=[where])._options  # type: ignore[arg-type]
     assert (plain.auto_heartbeat, plain.task_timeout) == (False, 2 * SECOND)
 

@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any
 
 import durable_workflow
-import pytest
 from durable_workflow import activity as their_activity
 from durable_workflow import workflow as their_workflow
 from durable_workflow.errors import ActivityFailed
@@ -18,7 +17,7 @@ from penstock import Client, RetryPolicy, Worker, activity, workflow
 from penstock.sdk.failures import ActivityError, ApplicationError
 from tests.acceptance import sdk_worker
 from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import connected, new_namespace, serving
+from tests.sdk.serving import connected, new_namespace
 
 OURS, THEIRS = "ours", "theirs"
 VALUES: list[Any] = [None, True, 7, -2.5, "Grüße", [1, [2, {"deep": []}]], {"a": {"b": None}}]
@@ -77,12 +76,6 @@ class TheirsCallsOurs:
         except ActivityFailed as error:
             return [*told, total, str(error)]
         return []
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("interchange")) as made:
-        yield made
 
 
 @contextlib.asynccontextmanager

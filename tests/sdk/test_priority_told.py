@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -15,24 +14,10 @@ from penstock.sdk.replay.events import Event
 from penstock.sdk.replay.info import Place, info_of
 from penstock.sdk.replay.replayer import Replayer
 from penstock.sdk.worker import Worker
-from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import connected, new_namespace, serving
 
 SHORT = timedelta(seconds=30)
 MINE = Priority(priority_key=2, fairness_key="acme", fairness_weight=2.5)
 USUAL = Priority(priority_key=3, fairness_weight=1.0)
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("priority")) as made:
-        yield made
-
-
-@pytest.fixture
-async def client(cluster: Cluster) -> AsyncIterator[Client]:
-    async with await connected(await new_namespace(cluster)) as made:
-        yield made
 
 
 def told(priority: Priority) -> list[Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import textwrap
 import tomllib
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -17,8 +16,6 @@ from typing import Any
 import pytest
 
 from penstock import Client, Priority, RetryPolicy, Worker, activity, workflow
-from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import connected, new_namespace, serving
 
 SEEDS = Path(__file__).parents[3] / "shared" / "seeds"
 
@@ -313,18 +310,6 @@ class WfPipeRouter:
     @workflow.run
     async def run(self) -> str:
         return str(await make_llm_text(self, "translate_doc", None, None))
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("seeds")) as made:
-        yield made
-
-
-@pytest.fixture
-async def client(cluster: Cluster) -> AsyncIterator[Client]:
-    async with await connected(await new_namespace(cluster)) as made:
-        yield made
 
 
 async def test_the_worker_of_seed_000_runs_payments(client: Client) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -19,19 +19,8 @@ from penstock.sdk.outbound import ClientInterceptor, OutboundInterceptor, RunInp
 from penstock.sdk.starting import ActivityStart
 from penstock.sdk.sync import SyncClient
 from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import OPERATOR, WORKER, new_namespace, serving
+from tests.sdk.serving import OPERATOR, WORKER
 from tests.support.live import free_port, headers
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("sync")) as made:
-        yield made
-
-
-@pytest.fixture
-async def scene(cluster: Cluster) -> Cluster:
-    return await new_namespace(cluster)
 
 
 @pytest.fixture

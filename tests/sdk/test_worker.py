@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -17,29 +16,11 @@ from penstock.sdk.failures import ActivityError, ApplicationError, ServerRefused
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.worker import Worker
 from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import connected, new_namespace, serving
 from tests.support.sdk import Numbers, Watched
 
 SHORT = timedelta(seconds=30)
 QUEUE = "q"
 _ids = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("workers")) as made:
-        yield made
-
-
-@pytest.fixture
-async def scene(cluster: Cluster) -> Cluster:
-    return await new_namespace(cluster)
-
-
-@pytest.fixture
-async def client(scene: Cluster) -> AsyncIterator[Client]:
-    async with await connected(scene) as made:
-        yield made
 
 
 def new_id() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,58 +23,18 @@ from penstock.sdk.worker.rounds import Line, Rounds
 from penstock.sdk.worker.slots import Slots
 from penstock.sdk.worker.trouble import Trouble
 from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import connected, new_namespace, serving
-from tests.support.sdk import Watched
+from tests.sdk.serving import connected, new_namespace
+from tests.support.sdk import Gates, Watched
 
 SHORT = timedelta(seconds=30)
 QUEUE = "q"
 _ids = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("claiming")) as made:
-        yield made
-
-
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[Client]:
     async with asyncio.timeout(60), await connected(await new_namespace(cluster)) as made:
         yield made
-
-
-class Gates:
-    """An activity that tells which ones run, and ends each when it is let go."""
-
-    def __init__(self, *, opened: bool = False) -> None:
-        self.ran: list[str] = []
-        self.running: set[str] = set()
-        self.peak = 0
-        self._opened = asyncio.Event()
-        self._news = asyncio.Event()
-        if opened:
-            self._opened.set()
-
-    @activity.defn(name="pass_gate")
-    async def pass_gate(self, name: str) -> str:
-        self.ran.append(name)
-        self.running.add(name)
-        self.peak = max(self.peak, len(self.running))
-        self._news.set()
-        try:
-            await self._opened.wait()
-        finally:
-            self.running.discard(name)
-            self._news.set()
-        return name
-
-    def open(self) -> None:
-        self._opened.set()
-
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        while not is_so():
-            self._news.clear()
-            await self._news.wait()
 
 
 class Counting(Watched):
@@ -173,6 +133,48 @@ async def test_two_workers_with_small_batches_both_get_work(client: Client) -> N
         await other.until(lambda: len(other.running) == 4)
         one.open()
         other.open()
+
+
+async def test_a_round_brings_no_more_of_each_queue_than_a_batch(client: Client) -> None:
+    """Scenario 19."""
+    watched, gates = Watched(client.transport), Gates()
+    own = Client(watched, namespace=client.namespace)
+    for queue in ("high", "low"):
+        await send(client, 4, queue)
+    async with served(own, gates, "high", "low", places=8, claiming=Claiming(batch_max=2)):
+        await gates.until(lambda: len(gates.running) == 8)
+        gates.open()
+    order = [name.split("-")[0] for name in gates.ran]
+    assert order == ["high", "high", "low", "low"] * 2
+    assert max(body["max_tasks"] for body in watched.of("/activity-tasks/poll")) == 2
+
+
+async def test_the_places_of_the_only_worker_bind_under_a_cap_that_is_higher(client: Client) -> None:
+    """Scenario 8."""
+    gates = Gates()
+    await cap(client, QUEUE, 10)
+    handles = await send(client, 5)
+    async with served(client, gates, places=2):
+        await gates.until(lambda: len(gates.running) == 2)
+        gates.open()
+        for each in handles:
+            await each.result()
+    assert gates.peak == 2
+
+
+async def test_a_worker_with_long_tasks_keeps_nothing_from_one_that_is_free(client: Client) -> None:
+    """Scenario 23: without claims ahead a worker has what it runs, and nothing else."""
+    slow, fast = Gates(), Gates(opened=True)
+    counted = Counting(client.transport)
+    await send(client, 2)
+    async with served(Client(counted, namespace=client.namespace), slow, places=2):
+        await slow.until(lambda: len(slow.running) == 2)
+        handles = await send(client, 12)
+        async with served(client, fast, places=1):
+            for each in handles:
+                await each.result()
+        slow.open()
+    assert (counted.got, len(fast.ran), fast.peak) == (2, 12, 1)
 
 
 async def test_several_queues_share_the_places_and_the_first_goes_first(client: Client) -> None:

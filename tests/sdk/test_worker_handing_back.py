@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,8 @@ from penstock.sdk.client import Client
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.worker import Worker
 from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import connected, new_namespace, serving
+from tests.sdk.activities_in_processes import in_c_code
+from tests.sdk.serving import serving
 from tests.support.sdk import Numbers, Watched
 
 SHORT = timedelta(seconds=30)
@@ -28,17 +31,6 @@ _ids = itertools.count(1)
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
     folder = tmp_path_factory.mktemp("handing-back")
     async with serving(folder, DW_ACTIVITY_TASK_TIMEOUT="2") as made:
-        yield made
-
-
-@pytest.fixture
-async def scene(cluster: Cluster) -> Cluster:
-    return await new_namespace(cluster)
-
-
-@pytest.fixture
-async def client(scene: Cluster) -> AsyncIterator[Client]:
-    async with await connected(scene) as made:
         yield made
 
 
@@ -159,6 +151,28 @@ async def test_the_renewal_of_a_lease_keeps_what_the_activity_told(client: Clien
         assert not any("details" in each for each in others)
     async with Worker(client, task_queue=QUEUE, activities=[gate.gate]):
         assert await handle.result() == "after half"
+
+
+async def test_a_process_that_is_in_the_hands_of_c_code_is_not_taken_for_dead(
+    client: Client, watched: Watched, tmp_path: Path
+) -> None:
+    """Scenario 44: nothing in the process runs meanwhile, and it holds its lease for longer than that lasts."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    own = Client(watched, namespace=client.namespace)
+    async with asyncio.timeout(60), Worker(own, task_queue=QUEUE, activities=[in_c_code]):
+        handle = await client.start_activity(
+            in_c_code,
+            str(pipe),
+            id=new_id(),
+            task_queue=QUEUE,
+            start_to_close_timeout=SHORT,
+            retry_policy=ONCE,
+        )
+        await beats(watched, 4)
+        os.close(await asyncio.to_thread(os.open, pipe, os.O_WRONLY))
+        assert await handle.result() == 1
+    assert len({body["activity_attempt_id"] for body in await beats(watched, 4)}) == 1
 
 
 async def test_a_worker_says_how_its_activities_heartbeat_and_run_in_processes(client: Client) -> None:

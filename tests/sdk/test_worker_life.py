@@ -21,7 +21,7 @@ from penstock.sdk.failures import ServerRefused
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.worker import Worker, run_until_signalled
 from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import connected, new_namespace, serving
+from tests.sdk.serving import connected, serving
 from tests.support.sdk import Watched
 
 SHORT = timedelta(seconds=30)
@@ -35,17 +35,6 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
     async with serving(
         tmp_path_factory.mktemp("lives"), DW_ACTIVITY_TASK_TIMEOUT="2", DW_WORKFLOW_TASK_TIMEOUT="2"
     ) as made:
-        yield made
-
-
-@pytest.fixture
-async def scene(cluster: Cluster) -> Cluster:
-    return await new_namespace(cluster)
-
-
-@pytest.fixture
-async def client(scene: Cluster) -> AsyncIterator[Client]:
-    async with await connected(scene) as made:
         yield made
 
 

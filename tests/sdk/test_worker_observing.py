@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -13,16 +12,10 @@ from penstock.sdk import activity, workflow
 from penstock.sdk.observing import OpenTelemetryMetrics, TracingInterceptor, run_trace_id
 from penstock.sdk.worker import Worker
 from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import connected, new_namespace, serving
+from tests.sdk.serving import connected, new_namespace
 
 INSTALLED = importlib.util.find_spec("opentelemetry") is not None
 installed = pytest.mark.skipif(not INSTALLED, reason="opentelemetry is not installed")
-
-
-@pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with serving(tmp_path_factory.mktemp("observed")) as made:
-        yield made
 
 
 @activity.defn

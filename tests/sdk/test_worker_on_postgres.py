@@ -15,7 +15,7 @@ from penstock.sdk import activity, workflow
 from penstock.sdk.client import Client
 from penstock.sdk.worker import Worker
 from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import connected, new_namespace
+from tests.sdk.serving import connected
 from tests.support.live import migrate, running, server
 from tests.support.servers import Server, create_database, drop_database
 
@@ -33,11 +33,6 @@ async def cluster(postgres: Server, tmp_path_factory: pytest.TempPathFactory) ->
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
             yield Cluster(servers, session)
     await drop_database(postgres, url)
-
-
-@pytest.fixture
-async def scene(cluster: Cluster) -> Cluster:
-    return await new_namespace(cluster)
 
 
 async def at(scene: Cluster, number: int) -> Client:

@@ -259,7 +259,18 @@ async def test_metrics_count_dispatches_by_level_and_never_name_a_key(penstock: 
     assert not any("a-key-to-look-for" in line or name in line for line in after)
 
 
-async def _metrics(client: Client) -> dict[str, float]:
-    text = (await client.get("/metrics", role=None)).raw.decode()
+async def test_a_queue_where_tasks_wait_for_a_worker_that_is_not_there_is_a_number(
+    penstock: Client, name: str
+) -> None:
+    alone = f'penstock_queue_without_worker{{kind="activity",namespace="default",task_queue="{name}"}}'
+    queues = {"path": "/api/metrics/task-queues", "role": "operator"}
+    await start(penstock, name, 2)
+    assert (await _metrics(penstock, **queues))[alone] == 1
+    assert await take(penstock, name, 1) == 1
+    assert (await _metrics(penstock, **queues))[alone] == 0
+
+
+async def _metrics(client: Client, path: str = "/metrics", role: str | None = None) -> dict[str, float]:
+    text = (await client.get(path, role=role)).raw.decode()
     lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
     return {series: float(value) for series, _, value in lines}

@@ -71,6 +71,7 @@ BY_COLUMN: Mapping[str, Mapping[str, Value]] = {
     "activities": {
         "closed_at_ms": lambda i: NOW_MS + i if i % 4 else None,
         "deadline_at_ms": _some(4, _MOMENT),
+        "quarantined": lambda i: int(i % 20 == 0),
     },
     "timers": {"state": _mostly("fired", "open")},
     "children": {"parent_run_id": lambda i: f"run_id-{i // 5}", "state": _mostly("closed", "open")},

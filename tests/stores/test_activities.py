@@ -49,6 +49,8 @@ async def test_a_saved_activity_shows_what_changed(store: Store):
         heartbeat_details="wwE=",
         deadline_at_ms=None,
         closed_at_ms=NOW_MS + 3,
+        worker_deaths=3,
+        quarantined=1,
     )
     await record(store, lambda tx: tx.activities.save(changed))
     assert await look(store, lambda tx: tx.activities.get(activity.activity_id)) == changed

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from penstock.sdk import activity
 from penstock.sdk.failures import Unreachable
 from penstock.sdk.transport import Transport
 
@@ -29,6 +30,52 @@ class Numbers:
 
     def level(self, name: str, value: float, **labels: str) -> None:
         self.levels[name, *labels.values()] = value
+
+
+class Gates:
+    """An activity that tells which ones run, and ends each when it is let go."""
+
+    def __init__(self, *, opened: bool = False) -> None:
+        self.ran: list[str] = []
+        self.running: set[str] = set()
+        self.peak = 0
+        self._opened = asyncio.Event()
+        self._own: dict[str, asyncio.Event] = {}
+        self._news = asyncio.Event()
+        if opened:
+            self._opened.set()
+
+    @activity.defn(name="pass_gate")
+    async def pass_gate(self, name: str) -> str:
+        self.ran.append(name)
+        self.running.add(name)
+        self.peak = max(self.peak, len(self.running))
+        self._news.set()
+        try:
+            await self._until_let_go(name)
+        finally:
+            self.running.discard(name)
+            self._news.set()
+        return name
+
+    async def _until_let_go(self, name: str) -> None:
+        own = self._own.setdefault(name, asyncio.Event())
+        if not self._opened.is_set():
+            await own.wait()
+
+    def open(self) -> None:
+        """Let go all that run, and all that come."""
+        self._opened.set()
+        for each in self._own.values():
+            each.set()
+
+    def let_go(self, name: str) -> None:
+        self._own[name].set()
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            self._news.clear()
+            await self._news.wait()
 
 
 class Watched:

@@ -12,7 +12,7 @@ from penstock.cli.grammar import noun
 from penstock.cli.hints import to_type
 from penstock.cli.inputs import Json, Seconds, arguments, given
 from penstock.cli.paging import LIST_PAGE_MAX, read_pages
-from penstock.cli.screen import Screen, data, name, nothing_yet, plain, status
+from penstock.cli.screen import Cell, Screen, data, name, nothing_yet, plain, status
 from penstock.cli.session import Session
 from penstock.cli.standing import standing_options
 from penstock.cli.waiting import interruptible, is_closed, wait_until_closed
@@ -57,6 +57,11 @@ def activity() -> None:
 @click.option("--schedule-to-start", type=Seconds(), metavar="TIME", help="For waiting in the queue.")
 @click.option("--schedule-to-close", type=Seconds(), metavar="TIME", help="For all attempts together.")
 @click.option("--heartbeat", type=Seconds(), metavar="TIME", help="Longest silence of a running attempt.")
+@click.option(
+    "--on-lost-lease",
+    type=click.Choice(["redeliver", "fail"]),
+    help="What the death of its worker means: another delivery, or an attempt that failed (redeliver).",
+)
 @standing_options
 @click.option("--wait", is_flag=True, help="Wait until it is closed, then print its result.")
 @click.pass_obj
@@ -74,6 +79,7 @@ def start_activity(
     schedule_to_start: int | None,
     schedule_to_close: int | None,
     heartbeat: int | None,
+    on_lost_lease: str | None,
     standing: dict[str, Any],
     wait: bool,
 ) -> None:
@@ -93,6 +99,7 @@ def start_activity(
         schedule_to_start_timeout_seconds=schedule_to_start,
         schedule_to_close_timeout_seconds=schedule_to_close,
         heartbeat_timeout_seconds=heartbeat,
+        on_lost_lease=on_lost_lease,
         **standing,
     )
     answer = session.connect().post("activities", body=body)
@@ -207,7 +214,7 @@ def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
             [
                 name(row.get("activity_id")),
                 plain(row.get("activity_type")),
-                status(row.get("status")),
+                status("quarantined" if row.get("is_quarantined") else row.get("status")),
                 plain(row.get("task_queue")),
                 plain(row.get("attempt_count")),
                 screen.when(row.get("started_at")),
@@ -231,6 +238,7 @@ def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
             ("Task queue", plain(body.get("task_queue"))),
             ("Business key", plain(body.get("business_key"))),
             ("Attempts", plain(body.get("attempt_count"))),
+            *_deaths(body),
             ("Result", data(opened(body.get("result")))),
             ("Started", screen.when_exactly(body.get("started_at"))),
             ("Last heartbeat", screen.when_exactly(body.get("last_heartbeat_at"))),
@@ -239,3 +247,10 @@ def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
             ("Close deadline", screen.when_exactly(body.get("schedule_to_close_deadline_at"))),
         ]
     )
+
+
+def _deaths(body: dict[str, Any]) -> list[tuple[str, Cell]]:
+    """How many workers died running it, if any did, and whether that ended it."""
+    count = body.get("worker_deaths")
+    told = f"{count}, which ended it: it is quarantined" if body.get("is_quarantined") else count
+    return [("Worker deaths", plain(told))] if count else []

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.configuration import load_settings
-from penstock.cli.dispatching import (
-    DispatchMisconfigured,
-    load_for_command,
-    problem_body,
-    refuse_as_json,
-    source_options,
-    tell_warnings,
-)
+from penstock.cli.dispatching import load_or_say, problem_body, source_options, tell_warnings
 from penstock.cli.exits import say
 from penstock.cli.grammar import Reach, noun
 from penstock.cli.screen import Cell, Screen, name, nothing_yet, plain
@@ -63,11 +56,7 @@ def check(
     of_server, of_dispatch = _sorted_files((*named, *files), root, overrides, strict)
     answer: dict[str, Any] = {"valid": True, "warnings": []}
     if of_dispatch is not None:
-        try:
-            dispatch = load_for_command(of_dispatch, root, overrides, strict=strict)
-        except DispatchMisconfigured as refused:
-            refuse_as_json(session, refused.error)
-            raise
+        dispatch = load_or_say(session, of_dispatch, root, overrides, strict=strict)
         tell_warnings(dispatch)
         answer["warnings"] = [problem_body(warning) for warning in dispatch.warnings]
         answer["fingerprint"] = dispatch.fingerprint
@@ -142,13 +131,15 @@ def _sorted_files(
     from penstock.dispatch.sources import has_root
 
     of_dispatch = [path for path in files if root is not None or has_root(path)]
+    is_meant = bool(of_dispatch or overrides or strict)
+    if is_meant:
+        of_dispatch = [path for path in files if path in of_dispatch or not path.exists()]
     of_server = [path for path in files if path not in of_dispatch]
     if len(of_server) > 1:
         raise click.UsageError(
             f"{of_server[1]} has none of the tables [penstock], [temporal] and [tool.penstock],"
             " and a server has one file only."
         )
-    is_meant = bool(of_dispatch or overrides or strict)
     return (of_server[0] if of_server else None), (of_dispatch if is_meant else None)
 
 
@@ -157,7 +148,7 @@ def _show_dispatch(
 ) -> None:
     from penstock.dispatch.effective import BUILT_IN_SOURCE, rows
 
-    found = rows(load_for_command(files, root, overrides))
+    found = rows(load_or_say(session, files, root, overrides))
     found = [row for row in found if effective or row.source != BUILT_IN_SOURCE]
     if session.json:
         show_json(

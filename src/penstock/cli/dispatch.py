@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.dispatching import (
-    DispatchMisconfigured,
-    dispatch_options,
-    load_for_command,
-    refuse_as_json,
-    tell_warnings,
-)
+from penstock.cli.dispatching import dispatch_options, load_or_say, tell_warnings
 from penstock.cli.exits import Exit, Refused, Unreachable, say
 from penstock.cli.grammar import noun
 from penstock.cli.screen import Cell, Screen, name, plain, status
@@ -58,11 +52,9 @@ def explain_activity(
     """Show how a call would be dispatched: each value, where it comes from, and the layers that lost."""
     from penstock.dispatch.explaining import explain
 
-    try:
-        config = load_for_command(files, root, overrides, strict=strict)
-    except DispatchMisconfigured as refused:
-        refuse_as_json(session, refused.error)
-        raise
+    if not activity.strip():
+        raise click.UsageError("ACTIVITY is empty; name the activity whose dispatch is to be explained.")
+    config = load_or_say(session, files, root, overrides, strict=strict)
     explanation = explain(config, activity, routing_key)
     pollers = _pollers(session, explanation.served_queue)
     if session.json:
@@ -81,7 +73,7 @@ def doctor(
     """Find queues that nobody serves, routes to nowhere, and caps that never count; exit code 1 if work would wait."""
     from penstock.dispatch.doctoring import examine
 
-    config = load_for_command(files, root, overrides, strict=strict)
+    config = load_or_say(session, files, root, overrides, strict=strict)
     tell_warnings(config)
     seen = _seen(session, config.known_queues())
     findings = examine(config, None if isinstance(seen, Unreachable) else seen)

@@ -92,6 +92,24 @@ def load_for_command(
         raise DispatchMisconfigured(error) from error
 
 
+def load_or_say(
+    session: Session,
+    files: Sequence[Path],
+    root: str | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    strict: bool = False,
+) -> DispatchConfig:
+    """The same; with --json, what is wrong is data too."""
+    try:
+        return load_for_command(files, root, overrides, strict=strict)
+    except DispatchMisconfigured as refused:
+        if session.json:
+            problems = [problem_body(problem) for problem in refused.error.problems]
+            show_json(json.dumps({"valid": False, "problems": problems}, ensure_ascii=False))
+        raise
+
+
 def tell_warnings(config: DispatchConfig) -> None:
     """Say what is odd about a configuration."""
     for warning in config.warnings:
@@ -114,13 +132,6 @@ def problem_body(problem: Problem) -> dict[str, str]:
         "hint": problem.hint,
         "origin": problem.origin,
     }
-
-
-def refuse_as_json(session: Session, error: DispatchConfigError) -> None:
-    """With --json, what is wrong is data too."""
-    if session.json:
-        problems = [problem_body(problem) for problem in error.problems]
-        show_json(json.dumps({"valid": False, "problems": problems}, ensure_ascii=False))
 
 
 def _shown(text: str) -> str:

@@ -26,7 +26,8 @@ from penstock.cli.specialising import (
     specialise,
     warn_of,
 )
-from penstock.cli.worker_plan import GRACE_SECONDS, Flags, Plan, Running, draw_facts
+from penstock.cli.worker_plan import GRACE_SECONDS, Flags, Plan, draw_facts
+from penstock.cli.worker_run import Running
 
 if TYPE_CHECKING:
     from penstock.sdk.app import Penstock

@@ -35,7 +35,7 @@ _STYLES = {
     "red": (
         "failed", "timed_out", "cancelled", "terminated", "stale", "no_active_workers", "no_slots",
         "unavailable", "degraded", "not_ready", "no_workers", "deleted", "expired", "error",
-        "update_failed", "blocked",
+        "update_failed", "blocked", "quarantined",
     ),
 }  # fmt: skip
 _STYLE_OF = {status: style for style, statuses in _STYLES.items() for status in statuses}

@@ -69,11 +69,21 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """What was said of a worker; None: what the configuration has for that."""
+
+    task_queue: str | None = None
+    profile: str | None = None
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Specialised:
     """What a worker is to be by the configuration. Nothing of the program is known yet."""
 
     config: DispatchConfig
     sources: Sources
+    words: Words
     task_queue: str
     profile: Profile
     scope: Scope
@@ -140,15 +150,20 @@ def specialise(
     sources: Sources, task_queue: str | None, profile: str | None, scope: str | None
 ) -> Specialised:
     """Check all three, and report all findings together."""
-    config = sources.load()
+    return specialised_by(sources.load(), sources, Words(task_queue, profile, scope))
+
+
+def specialised_by(config: DispatchConfig, sources: Sources, words: Words) -> Specialised:
+    """The same by a configuration that is there. Raises `Findings`."""
     errors: list[DispatchConfigError] = []
-    queue = config.worker_config.default_task_queue if task_queue is None else task_queue
+    named = words.task_queue
+    queue = config.worker_config.default_task_queue if named is None else named
     _tried(lambda: config.check_task_queue(queue), errors)
-    found_profile = _tried(lambda: config.profile(profile), errors)
-    found_scope = _tried(lambda: config.scope(scope), errors)
-    if found_profile is None or found_scope is None or errors:
-        raise Findings([*errors, *doubts_about(config, found_scope)])
-    return Specialised(config, sources, queue, found_profile, found_scope)
+    profile = _tried(lambda: config.profile(words.profile), errors)
+    scope = _tried(lambda: config.scope(words.scope), errors)
+    if profile is None or scope is None or errors:
+        raise Findings([*errors, *doubts_about(config, scope)])
+    return Specialised(config, sources, words, queue, profile, scope)
 
 
 def doubts_about(config: DispatchConfig, scope: Scope | None) -> list[DispatchConfigError]:

@@ -400,6 +400,10 @@ class Activity(Struct, frozen=True):
     heartbeat_details: str | None = None
     deadline_at_ms: int | None = None
     closed_at_ms: int | None = None
+    worker_deaths: int = 0
+    """How many workers died running it."""
+    quarantined: int = 0
+    """Whether it was ended because of them."""
 
 
 class ClosePolicy(StrEnum):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from penstock.dispatch.frozen import Frozen
 from penstock.dispatch.models import (
     BUILT_IN_RATE,
     HandleOptions,
@@ -15,6 +16,7 @@ from penstock.dispatch.models import (
     QueuePattern,
     RetryPolicyConfig,
     Route,
+    RouteOptions,
 )
 from penstock.dispatch.options import RetryOverlay
 from penstock.dispatch.reading import Reader
@@ -33,7 +35,7 @@ def worker_config(found: Mapping[str, Any], home: str, reader: Reader) -> Worker
             ("worker_config", "task_queue"), "stands beside `default_task_queue`, its new name", "keep one"
         )
     queue = given.pop("default_task_queue", old or home)
-    routes = {name: _route(route) for name, route in given.pop("activity_queues", {}).items()}
+    routes = Frozen({name: _route(route) for name, route in given.pop("activity_queues", {}).items()})
     baseline = RetryPolicyConfig(**given.pop("retry_policy_config", {}))
     return WorkerConfig(
         default_task_queue=queue, activity_queues=routes, retry_policy_config=baseline, **given
@@ -44,9 +46,12 @@ def queue_options(found: Mapping[str, Any], home: str) -> dict[str, QueueOptions
     """The options of each queue; the home queue has a cap unless the file unsets it."""
     given = {home: {}, **found}
     given[home] = {_CAP: BUILT_IN_RATE, **given[home]}
-    return {
-        name: QueueOptions(**{**said, "retry_policy_config": _overlay(said)}) for name, said in given.items()
-    }
+    return Frozen(
+        {
+            name: QueueOptions(**{**said, "retry_policy_config": _overlay(said)})
+            for name, said in given.items()
+        }
+    )
 
 
 def profiles(found: Mapping[str, Any], reader: Reader) -> dict[str, Profile]:
@@ -59,7 +64,7 @@ def profiles(found: Mapping[str, Any], reader: Reader) -> dict[str, Profile]:
         if (parent := said.get("inherits")) is not None and not _can_inherit(name, parent, given, reader):
             inherited = {}
         whole[name] = replace(built_in, **{**inherited, **said, "name": name})
-    return whole
+    return Frozen(whole)
 
 
 def _can_inherit(name: str, parent: str, given: Mapping[str, Any], reader: Reader) -> bool:
@@ -75,14 +80,14 @@ def _can_inherit(name: str, parent: str, given: Mapping[str, Any], reader: Reade
 
 def scopes(found: Mapping[str, Any]) -> dict[str, Scope]:
     """The built-in scopes, and those of the file in front of them."""
-    return {**BUILT_IN, **{name: Scope(name, **said) for name, said in found.items()}}
+    return Frozen({**BUILT_IN, **{name: Scope(name, **said) for name, said in found.items()}})
 
 
 def _route(said: Mapping[str, Any]) -> Route:
     return Route(
         default=said.get("default", ""),
-        by_handle=said.get("by_handle", {}),
-        handle_options={key: _handle(each) for key, each in said.get("handle_options", {}).items()},
+        by_handle=Frozen(said.get("by_handle", {})),
+        handle_options=Frozen({key: _handle(each) for key, each in said.get("handle_options", {}).items()}),
         by_pattern=tuple(
             QueuePattern(each.get("match", ""), each.get("queue", "")) for each in said.get("by_pattern", ())
         ),
@@ -90,7 +95,12 @@ def _route(said: Mapping[str, Any]) -> Route:
             OptionsPattern(each.get("match", ""), _handle(each))
             for each in said.get("handle_options_by_pattern", ())
         ),
+        options=_options(said.get("options")),
     )
+
+
+def _options(said: Mapping[str, Any] | None) -> RouteOptions | None:
+    return None if said is None else RouteOptions(**{**said, "retry_policy_config": _overlay(said)})
 
 
 def _handle(said: Mapping[str, Any]) -> HandleOptions:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
+from itertools import chain, product
 from typing import Any
 
 from penstock.dispatch.config import DispatchConfig
-from penstock.dispatch.models import Profile
+from penstock.dispatch.models import Profile, Route
 from penstock.dispatch.paths import Path, shown_path
+from penstock.dispatch.patterns import keys_of_both
 from penstock.dispatch.problems import hint_towards
 from penstock.dispatch.reading import Reader
 from penstock.dispatch.scopes import by_tag
 
-HINTS_MAX = 50
+PAIRS_MAX = 1_000
+"""So many patterns, and pairs of them, are looked at for keys that fit them."""
 _Said = dict[str, tuple[Any, Path]]
 _ROUTES: Path = ("worker_config", "activity_queues")
 _PROFILES: Path = ("worker_runtime_profiles", "profiles")
@@ -75,51 +78,49 @@ def _said(config: DispatchConfig, activity: str, key: str | None) -> _Said:
 
 
 def _calls(config: DispatchConfig) -> Iterator[tuple[str, str | None]]:
-    """One call for every pair of queue and handle options that the file brings together."""
+    """One call for each queue, activity and handle options that the file brings together."""
     yield "", None
+    left = iter(range(PAIRS_MAX))
     seen: set[object] = set()
     for activity, route in config.worker_config.activity_queues.items():
         keys = {**route.by_handle, **route.handle_options}
-        patterns = [pattern.match for pattern in route.by_pattern]
-        patterns += [pattern.match for pattern in route.handle_options_by_pattern]
-        for key in (None, *keys, *patterns):
+        for key in (None, *keys, *_matching(route, left)):
             handle = route.options_for(key)
-            pair = route.queue_for(key)[0], handle and handle[0]
-            if pair not in seen:
-                seen.add(pair)
+            met = route.queue_for(key)[0], route.options, handle and handle[0]
+            if met not in seen:
+                seen.add(met)
                 yield activity, key
 
 
-def undeclared(config: DispatchConfig) -> Iterator[tuple[Path, str, str]]:
+def _matching(route: Route, left: Iterator[int]) -> Iterator[str]:
+    """Keys that fit the patterns of a route: each by itself, and those for queues with those for options."""
+    queues = [pattern.match for pattern in route.by_pattern]
+    options = [pattern.match for pattern in route.handle_options_by_pattern]
+    yield from (*queues, *options)
+    pairs = chain(((each, each) for each in (*queues, *options)), product(queues, options))
+    for (one, other), _ in zip(pairs, left, strict=False):
+        yield from keys_of_both(one, other)
+
+
+def undeclared(config: DispatchConfig, reader: Reader) -> Iterator[tuple[Path, str, str]]:
     """Queues that are routed to without options, and options that no route leads to."""
     home = config.worker_config.default_task_queue
     declared = {home, *config.queue_options}
     routed = {home}
-    towards = _Hints()
+    suggest = reader.suggest
     for activity, route in config.worker_config.activity_queues.items():
         for place, queue in route.targets():
             routed.add(queue)
             if queue and queue not in declared:
                 message = f"task queue {queue!r} has no queue_options; activities there use the baseline"
-                yield (*_ROUTES, activity, *place), message, towards(queue, declared)
+                yield (*_ROUTES, activity, *place), message, hint_towards(queue, declared, suggest)
     for queue in config.queue_options:
         if queue not in routed:
             yield (
                 ("queue_options", queue),
                 f"nothing routes to task queue {queue!r}; these options never apply",
-                towards(queue, routed - {home}),
+                hint_towards(queue, routed - {home}, suggest),
             )
-
-
-class _Hints:
-    """Suggestions for the first names only: where most are unknown, another thing is wrong than their spelling."""
-
-    def __init__(self) -> None:
-        self._left = HINTS_MAX
-
-    def __call__(self, word: str, known: Iterable[str]) -> str:
-        self._left -= 1
-        return hint_towards(word, known) if self._left >= 0 else ""
 
 
 def oddities(config: DispatchConfig, reader: Reader) -> Iterator[tuple[Path, str, str]]:

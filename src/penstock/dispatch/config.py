@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.dispatch.models import Profile, QueueOptions
 from penstock.dispatch.options import DispatchOptions, Layer
@@ -17,6 +17,7 @@ from penstock.dispatch.problems import (
     unknown,
 )
 from penstock.dispatch.scopes import BUILT_IN, Scope, by_tag
+from penstock.dispatch.suggesting import Suggestions
 from penstock.dispatch.tracing import emit
 from penstock.dispatch.worker_config import WorkerConfig
 
@@ -91,10 +92,24 @@ class DispatchConfig:
         call_site: Layer | None = None,
         is_traced: bool | None = None,
     ) -> DispatchOptions:
-        """The options of one activity call, remembered for all keys that lead to the same.
+        """The options of one activity call.
 
         `is_traced` stands for the file's own switch: a replay passes False.
         """
+        options = self.options_of(activity_name, routing_key, decorator, call_site)
+        was_traced = self.is_traced if is_traced is None else is_traced
+        if was_traced:
+            emit(activity_name, routing_key, options, self.fingerprint)
+        return replace(options, routing_key=routing_key, was_traced=was_traced)
+
+    def options_of(
+        self,
+        activity_name: str,
+        routing_key: str | None = None,
+        decorator: Layer | None = None,
+        call_site: Layer | None = None,
+    ) -> DispatchOptions:
+        """The same without a trace, remembered for all keys that lead to the same."""
         asked = (activity_name, self.worker_config.places(activity_name, routing_key), decorator, call_site)
         options = self._remembered.get(asked)
         if options is None:
@@ -104,8 +119,6 @@ class DispatchConfig:
             if len(self._remembered) >= _REMEMBERED_MAX:
                 self._remembered.clear()
             self._remembered[asked] = options
-        if self.is_traced if is_traced is None else is_traced:
-            emit(activity_name, routing_key, options, self.fingerprint)
         return options
 
     def known_queues(self) -> list[str]:
@@ -143,12 +156,13 @@ class DispatchConfig:
 
     def unknown_activities(self, defined: Iterable[str]) -> list[Problem]:
         """A warning for each routed activity that the program does not define."""
-        names = sorted(defined)
+        names = set(defined)
+        suggest = Suggestions()
         return [
             Problem(
                 f"{self.root}.{shown_path(('worker_config', 'activity_queues', activity))}",
                 f"the program defines no activity {activity!r}",
-                hint_towards(activity, names),
+                hint_towards(activity, names, suggest),
                 self.origins.get(("worker_config", "activity_queues", activity), ""),
             )
             for activity in self.worker_config.activity_queues

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.dispatch.config import DispatchConfig
 from penstock.dispatch.problems import hint_towards
+from penstock.dispatch.suggesting import Suggestions
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,11 @@ def _routed(config: DispatchConfig) -> dict[str, set[str]]:
 
 def _unserved(config: DispatchConfig, seen: Seen) -> Iterator[Finding]:
     routed = _routed(config)
+    suggest = Suggestions()
     for queue in sorted({config.worker_config.default_task_queue, *routed}):
         there = [worker for worker in seen.workers if worker.task_queue == queue]
         if not there:
-            yield _without_worker(config, seen, queue, sorted(routed.get(queue, ())))
+            yield _without_worker(config, seen, queue, sorted(routed.get(queue, ())), suggest)
             continue
         for activity in sorted(routed.get(queue, ())):
             if not any(_takes(worker, activity) for worker in there):
@@ -89,7 +91,9 @@ def _unserved(config: DispatchConfig, seen: Seen) -> Iterator[Finding]:
                 )
 
 
-def _without_worker(config: DispatchConfig, seen: Seen, queue: str, activities: list[str]) -> Finding:
+def _without_worker(
+    config: DispatchConfig, seen: Seen, queue: str, activities: list[str], suggest: Suggestions
+) -> Finding:
     """A queue that nobody serves; a route to nowhere if the configuration does not declare it either."""
     waiting = seen.queues.get(queue, QueueSeen()).ready
     waits = f", and {waiting} tasks wait there" if waiting else ""
@@ -101,7 +105,7 @@ def _without_worker(config: DispatchConfig, seen: Seen, queue: str, activities: 
         "route_to_nowhere",
         queue,
         f"{', '.join(activities)} may go there, but neither queue_options nor a worker know it{waits}",
-        hint_towards(queue, known) or f"declare it in queue_options, and {start}",
+        hint_towards(queue, known, suggest) or f"declare it in queue_options, and {start}",
     )
 
 
@@ -112,8 +116,9 @@ def _takes(worker: WorkerSeen, activity: str) -> bool:
 def _strangers(config: DispatchConfig, seen: Seen) -> Iterator[Finding]:
     """Queues that are served although no route leads to them."""
     known = config.known_queues()
+    suggest = Suggestions()
     for queue in sorted({worker.task_queue for worker in seen.workers} - set(known)):
-        near = hint_towards(queue, known)
+        near = hint_towards(queue, known, suggest)
         yield Finding(
             "worker_without_route",
             queue,

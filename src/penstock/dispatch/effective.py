@@ -14,7 +14,7 @@ from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.scopes import BUILT_IN
 
 BUILT_IN_SOURCE = "built-in"
-_ABOUT = {"fingerprint", "warnings", "unused", "root", "files", "origins", "_remembered"}
+_ABOUT = {"fingerprint", "warnings", "unused", "root", "files", "origins", "_remembered", "rule"}
 _OF_SCOPES = {"name", "is_preset", "is_by_tag", "known_scopes"}
 
 

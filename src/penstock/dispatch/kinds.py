@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import date, time, timedelta
 from math import isfinite
 from typing import Any, Protocol
-from unicodedata import category
 
 from penstock.dispatch.durations import parse_duration
 from penstock.dispatch.options import UNLIMITED
@@ -152,6 +151,21 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class RoutingKeyText:
+    """A routing key as it stands: any text but the empty one."""
+
+    is_textual = True
+
+    def read(self, value: object) -> object:
+        if not isinstance(value, str) or not value:
+            raise ValueError("a routing key must not be empty here; calls without one go to the default")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "minLength": 1}
+
+
+@dataclass(frozen=True, slots=True)
 class QueueName:
     """The name of a task queue."""
 
@@ -166,8 +180,8 @@ class QueueName:
             raise ValueError(
                 f"a task queue's name has at most {QUEUE_NAME_MAX} characters, this one {len(value)}"
             )
-        if any(category(letter) == "Cc" for letter in value):
-            raise ValueError(f"{value!r} has control characters")
+        if not value.isprintable():
+            raise ValueError(f"{value!a} has control characters or others that nobody sees")
         if value.startswith(RESERVED_PREFIX):
             raise ValueError(f"{value!r}: names that begin with {RESERVED_PREFIX!r} are reserved")
         return value

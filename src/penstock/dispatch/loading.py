@@ -17,6 +17,7 @@ from penstock.dispatch.config import (
     WorkerScopes,
 )
 from penstock.dispatch.effective import fingerprint
+from penstock.dispatch.frozen import Frozen
 from penstock.dispatch.problems import DispatchConfigError, Problem
 from penstock.dispatch.reading import Reader
 from penstock.dispatch.shape import ROOT
@@ -55,6 +56,8 @@ def load_dispatch(
             lay_over(source, read_file(each, root))
         except Unreadable as error:
             problems.append(error.problem)
+    if root is not None and paths and not problems and not source.has_table:
+        problems.append(_without_root(root, source.roots, paths))
     if problems:
         raise DispatchConfigError(problems)
     said, more = from_environment(os.environ if environ is None else environ, source.tree)
@@ -66,6 +69,13 @@ def load_dispatch(
     if config.unused:
         logger.info("not used by Penstock: %s", ", ".join(config.unused))
     return config
+
+
+def _without_root(root: str, there: Sequence[str], paths: Sequence[FilePath]) -> Problem:
+    """A table that was asked for by name is meant to be there."""
+    known = " and ".join(f"[{each}]" for each in dict.fromkeys(there))
+    files = ", ".join(os.fspath(each) for each in paths)
+    return Problem("", f"has no table [{root}]", f"there is {known}" if known else "", files)
 
 
 def dispatch_from(
@@ -97,13 +107,15 @@ def _built(source: Source, problems: Sequence[Problem], strict: bool) -> Dispatc
     config = _config(found, home, reader)
     checks.errors(config, reader)
     warnings = _old_words(reader)
-    undeclared = [reader.problem(*each) for each in checks.undeclared(config)]
+    undeclared = [reader.problem(*each) for each in checks.undeclared(config, reader)]
     (reader.problems if strict or config.strict_queues else warnings).extend(undeclared)
     if reader.problems:
         raise DispatchConfigError(reader.problems)
     warnings += [reader.problem(*each) for each in checks.oddities(config, reader)]
     config = replace(config, warnings=tuple(warnings), unused=tuple(reader.unused))
-    return replace(config, root=".".join(root), origins=dict(source.origins), fingerprint=fingerprint(config))
+    return replace(
+        config, root=".".join(root), origins=Frozen(source.origins), fingerprint=fingerprint(config)
+    )
 
 
 def _config(found: dict[str, Any], home: str, reader: Reader) -> DispatchConfig:

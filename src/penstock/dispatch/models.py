@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from fnmatch import fnmatchcase
 
 from penstock.dispatch.options import UNLIMITED, Layer, RetryOverlay, Unlimited
+from penstock.dispatch.patterns import rule_of
 
 BUILT_IN_RATE = 1000.0
 """The cap of the default task queue, whatever it is called, unless the file gives another or unsets it."""
@@ -45,15 +46,14 @@ class HandleOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueOptions:
-    """How activities on one task queue are dispatched. The cap is the queue's, not a call's."""
+class RouteOptions:
+    """How one activity is dispatched on whichever queue it goes to."""
 
     start_to_close_timeout: timedelta | None = None
     schedule_to_close_timeout: timedelta | None = None
     schedule_to_start_timeout: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
     retry_policy_config: RetryOverlay | None = None
-    max_task_queue_activities_per_second: float | None = None
 
     def as_layer(self) -> Layer:
         return Layer(
@@ -66,11 +66,22 @@ class QueueOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueOptions(RouteOptions):
+    """How activities on one task queue are dispatched. The cap is the queue's, not a call's."""
+
+    max_task_queue_activities_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class QueuePattern:
     """Keys that match a shell-style pattern go to this queue."""
 
     match: str
     queue: str
+    rule: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rule", rule_of(self.match))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,10 @@ class OptionsPattern:
 
     match: str
     options: HandleOptions
+    rule: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rule", rule_of(self.match))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +105,7 @@ class Route:
     handle_options: Mapping[str, HandleOptions] = field(default_factory=dict)
     by_pattern: tuple[QueuePattern, ...] = ()
     handle_options_by_pattern: tuple[OptionsPattern, ...] = ()
+    options: RouteOptions | None = None
 
     def queue_for(self, routing_key: str | None) -> tuple[str, tuple[str | int, ...]]:
         """The queue and its place in the route. An exact key beats patterns, and these the default."""
@@ -97,7 +113,7 @@ class Route:
             if (queue := self.by_handle.get(routing_key)) is not None:
                 return queue, ("by_handle", routing_key)
             for place, pattern in enumerate(self.by_pattern):
-                if fnmatchcase(routing_key, pattern.match):
+                if pattern.rule.match(routing_key):
                     return pattern.queue, ("by_pattern", place, "queue")
         return self.default, ("default",)
 
@@ -108,7 +124,7 @@ class Route:
         if (options := self.handle_options.get(routing_key)) is not None:
             return options, ("handle_options", routing_key)
         for place, pattern in enumerate(self.handle_options_by_pattern):
-            if fnmatchcase(routing_key, pattern.match):
+            if pattern.rule.match(routing_key):
                 return pattern.options, ("handle_options_by_pattern", place)
         return None
 

@@ -58,12 +58,17 @@ class DispatchOptions:
     heartbeat_timeout: timedelta | None = None
     provenance: Mapping[str, str] = field(default_factory=dict, compare=False)
     """The layer that each value comes from, by its name: `retry.maximum_attempts` for those of the retry policy."""
+    routing_key: str | None = field(default=None, compare=False, repr=False)
+    was_traced: bool = field(default=False, compare=False, repr=False)
 
     def to_execute_kwargs(self) -> dict[str, Any]:
-        """Ready for `workflow.execute_activity(…)`: what is unset is left out."""
+        """Ready for `workflow.execute_activity(…)`: what is unset is left out.
+
+        The retry policy, which is always there, carries the resolution to the call.
+        """
         kwargs: dict[str, Any] = {
             "start_to_close_timeout": self.start_to_close_timeout,
-            "retry_policy": self.retry_policy,
+            "retry_policy": self.retry_policy.marked(Resolution(self, self.was_traced)),
         }
         for name in ("task_queue", *TIMEOUTS[1:]):
             if (value := getattr(self, name)) is not None:
@@ -81,6 +86,25 @@ class DispatchOptions:
         values["retry.maximum_attempts"] = policy.maximum_attempts or UNLIMITED
         values["retry.non_retryable"] = shown_names(policy.non_retryable_error_types or ())
         return {name: str(value) for name, value in values.items() if value is not None}
+
+
+@dataclass(slots=True, eq=False)
+class Resolution:
+    """What the arguments of a call carry of the resolution that they were made by."""
+
+    options: DispatchOptions
+    _is_told: bool
+
+    def take_trace(self) -> bool:
+        """Whether the call is traced already: the trace of one resolution stands for one call."""
+        is_told, self._is_told = self._is_told, False
+        return is_told
+
+
+def resolution_of(policy: RetryPolicy | None) -> Resolution | None:
+    """The resolution that a policy carries, if it was made by one."""
+    found = getattr(policy, "resolution", None)
+    return found if isinstance(found, Resolution) else None
 
 
 def shown_interval(policy: RetryPolicy) -> str:

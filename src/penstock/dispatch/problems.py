@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.dispatch.suggesting import nearest
 from penstock.errors import ConfigurationError
+
+Suggest = Callable[[str, Iterable[str]], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def did_you_mean(names: Sequence[str]) -> str:
     return f"Did you mean: {' or '.join(map(repr, names))}?"
 
 
-def hint_towards(word: str, known: Iterable[str]) -> str:
+def hint_towards(word: str, known: Iterable[str], suggest: Suggest = nearest) -> str:
     """The same as the end of a sentence; empty if nothing is near."""
-    near = nearest(word, known)
+    near = suggest(word, known)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else ""

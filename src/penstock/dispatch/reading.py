@@ -10,6 +10,7 @@ from penstock.dispatch.kinds import Kind
 from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.problems import Problem, hint_towards
 from penstock.dispatch.shape import Key, ListOf, Table, TableOf
+from penstock.dispatch.suggesting import Suggestions
 
 UNSET = "unset"
 """As a value: what an earlier file or the built-in defaults gave is taken back."""
@@ -23,6 +24,7 @@ class Reader:
     origins: Mapping[Path, str]
     problems: list[Problem] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
+    suggest: Suggestions = field(default_factory=Suggestions)
 
     def table(self, shape: Table, value: object, path: Path) -> dict[str, Any]:
         """The values that fit, by key; an unset key is there with None."""
@@ -112,4 +114,6 @@ class Reader:
         elif shape.also_unused is not None and isinstance(held, bool):
             self.unused.append(shown_path((*self.prefix, *path)))
         else:
-            self.refuse(path, "unknown key", hint_towards(name, [key.name for key in shape.keys]))
+            self.refuse(
+                path, "unknown key", hint_towards(name, [key.name for key in shape.keys], self.suggest)
+            )

@@ -20,6 +20,7 @@ from penstock.dispatch.options import (
 from penstock.dispatch.retry import RetryPolicy
 
 OWN_QUEUE = "workflow's own queue"
+CALL_SITE = "call site"
 _RETRY_NAMES = tuple(f"retry.{name}" for name in RETRY_SCALARS)
 _timeouts: Callable[[Layer], tuple[Any, ...]] = attrgetter(*TIMEOUTS)
 _retry_scalars: Callable[[RetryOverlay], tuple[Any, ...]] = attrgetter(*RETRY_SCALARS)
@@ -80,7 +81,8 @@ def _policy(values: dict[str, Any], names: tuple[str, ...]) -> RetryPolicy:
     attempts = values["retry.maximum_attempts"]
     if longest == UNLIMITED:
         longest = max(NO_LONGEST_PAUSE, first)
-    longest = max(longest, first)  # code and file may contradict each other; a file alone was checked
+    if attempts != 1:
+        longest = max(longest, first)  # code and file may contradict each other; a file alone was checked
     return RetryPolicy(
         initial_interval=first,
         backoff_coefficient=values["retry.backoff_coefficient"],

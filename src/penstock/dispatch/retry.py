@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
 from math import ceil, isfinite
@@ -17,8 +17,15 @@ PAUSE_MAX = timedelta(days=365)
 """No pause on the wire is longer."""
 
 
+class _Marked:
+    """Room for a mark that is no part of the value: copies, comparisons and other programs do not see it."""
+
+    __slots__ = ("resolution",)
+    resolution: object
+
+
 @dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(_Marked):
     """Pauses grow from `initial_interval` by `backoff_coefficient` up to `maximum_interval` (100 times the first)."""
 
     initial_interval: timedelta = timedelta(seconds=1)
@@ -33,10 +40,17 @@ class RetryPolicy:
             raise ValueError("initial_interval must not be negative")
         if not isfinite(self.backoff_coefficient) or self.backoff_coefficient < 1:
             raise ValueError(f"backoff_coefficient must be at least 1, not {self.backoff_coefficient}")
-        if self.maximum_interval is not None and self.maximum_interval < self.initial_interval:
+        is_retried = self.maximum_attempts != 1
+        if is_retried and self.maximum_interval is not None and self.maximum_interval < self.initial_interval:
             raise ValueError("maximum_interval must not be shorter than initial_interval")
         if isinstance(self.maximum_attempts, bool) or not 0 <= self.maximum_attempts <= FOR_EVER:
             raise ValueError(f"maximum_attempts must be 0 (for ever) or more, not {self.maximum_attempts}")
+
+    def marked(self, resolution: object) -> RetryPolicy:
+        """The same policy, which remembers what it comes from."""
+        policy = replace(self)
+        object.__setattr__(policy, "resolution", resolution)
+        return policy
 
     def on_the_wire(self) -> dict[str, Any]:
         pauses = self.pauses_ms()
@@ -62,8 +76,13 @@ def _pauses_ms(initial: timedelta, coefficient: float, longest: timedelta, attem
     pause = initial / timedelta(milliseconds=1)
     most = min(longest, PAUSE_MAX) / timedelta(milliseconds=1)
     while len(pauses) < min(PAUSES_MAX, (attempts or FOR_EVER) - 1):
-        pauses.append(round(min(pause, most)))
+        pauses.append(_whole(min(pause, most)))
         if pause >= most or coefficient == 1:
             break
         pause *= coefficient
     return tuple(pauses)
+
+
+def _whole(pause_ms: float) -> int:
+    """A pause is never rounded away: what is to be tried for ever would not rest."""
+    return max(1, round(pause_ms)) if pause_ms else 0

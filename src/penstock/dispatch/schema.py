@@ -39,7 +39,7 @@ def _table(shape: Table) -> dict[str, Any]:
 
 def _key(key: Key) -> dict[str, Any]:
     schema = _held(key.holds)
-    if key.can_be_unset:
+    if key.can_be_unset or not (key.is_required or isinstance(key.holds, Table)):
         schema = {"anyOf": [schema, _UNSET]}
     if key.is_unused:
         return {"description": "Not used by Penstock."}

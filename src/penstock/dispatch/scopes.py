@@ -15,6 +15,7 @@ from penstock.dispatch.problems import (
     hint_towards,
     unknown,
 )
+from penstock.dispatch.suggesting import Suggestions
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +117,12 @@ class Scope:
     def _strangers(self, table: str, known: Iterable[str]) -> list[Problem]:
         names = sorted(known)
         given: tuple[str, ...] = getattr(self, table)
+        suggest = Suggestions()
         return [
             Problem(
                 f"worker_scopes.scopes.{self.name}.{table}",
                 f"{word!r} is not in the program; known: {names!r}",
-                hint_towards(word, names),
+                hint_towards(word, names, suggest),
             )
             for word in given
             if not any(fnmatchcase(name, word) for name in names)

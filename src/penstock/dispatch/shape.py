@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from penstock.dispatch.bounds import POLLS_MAX, RATE_LEAST, RATE_MAX, SLOTS_MAX
-from penstock.dispatch.kinds import Duration, Flag, Ignored, Kind, Names, Number, QueueName, Text, Whole
+from penstock.dispatch.kinds import (
+    Duration,
+    Flag,
+    Ignored,
+    Kind,
+    Names,
+    Number,
+    QueueName,
+    RoutingKeyText,
+    Text,
+    Whole,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +114,36 @@ _HANDLE_INSTEAD = {
 }
 _HANDLE = Table(_HANDLE_KEYS, _HANDLE_INSTEAD)
 _MATCH = Key("match", Text(), "A shell-style pattern of routing keys, as claude-*.", is_required=True)
+_ACTIVITY_KEYS = (
+    _perhaps("start_to_close_timeout", Duration(), "How long one attempt may take."),
+    _perhaps("schedule_to_close_timeout", Duration(), "How long all attempts and waits may take."),
+    _perhaps("schedule_to_start_timeout", Duration(), "How long an activity may wait in the queue."),
+    _perhaps("heartbeat_timeout", Duration(), "How long an activity may be silent."),
+)
+_ACTIVITY = Table(
+    (
+        *_ACTIVITY_KEYS,
+        _perhaps("retry_policy_config", _OVERLAY, "What differs from the retry policy of the queue."),
+    ),
+    {"max_task_queue_activities_per_second": f"not allowed here: the cap {_OF_THE_QUEUE}"},
+)
 _ROUTE = Table(
     (
         Key("default", QueueName(), "Where the activity goes without a better word.", is_required=True),
-        Key("by_handle", TableOf(QueueName(), "handle"), "Routing keys, exactly as they are, to queues."),
+        Key(
+            "by_handle",
+            TableOf(QueueName(), "handle", RoutingKeyText()),
+            "Routing keys, exactly as they are, to queues.",
+        ),
         Key(
             "by_pattern",
             ListOf(Table((_MATCH, Key("queue", QueueName(), "Where matching keys go.", is_required=True)))),
             "Tried in order when no key of by_handle is the routing key.",
         ),
-        Key("handle_options", TableOf(_HANDLE, "handle"), "Options of single routing keys."),
+        _perhaps("options", _ACTIVITY, "Options of the activity, over those of its queue."),
+        Key(
+            "handle_options", TableOf(_HANDLE, "handle", RoutingKeyText()), "Options of single routing keys."
+        ),
         Key(
             "handle_options_by_pattern",
             ListOf(Table((_MATCH, *_HANDLE_KEYS), _HANDLE_INSTEAD)),
@@ -141,10 +172,7 @@ _WORKER_CONFIG = Table(
 )
 _QUEUE = Table(
     (
-        _perhaps("start_to_close_timeout", Duration(), "How long one attempt may take."),
-        _perhaps("schedule_to_close_timeout", Duration(), "How long all attempts and waits may take."),
-        _perhaps("schedule_to_start_timeout", Duration(), "How long an activity may wait in the queue."),
-        _perhaps("heartbeat_timeout", Duration(), "How long an activity may be silent."),
+        *_ACTIVITY_KEYS,
         _perhaps("retry_policy_config", _OVERLAY, "What differs from the baseline's retry policy."),
         _perhaps(
             "max_task_queue_activities_per_second",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, time
 from pathlib import Path as FilePath
@@ -48,6 +48,9 @@ class Source:
     tree: dict[str, Any] = field(default_factory=dict)
     origins: dict[Path, str] = field(default_factory=dict)
     root: tuple[str, ...] | None = None
+    has_table: bool = False
+    roots: tuple[str, ...] = ()
+    """The tables of a file that could be meant, where it lacks the one that was asked for."""
 
 
 def read_file(path: str | os.PathLike[str], root: str | None) -> Source:
@@ -69,13 +72,14 @@ def read_file(path: str | os.PathLike[str], root: str | None) -> Source:
         return Source()
     tree = _below(document, steps)
     if tree is None:
-        return Source(root=steps)
+        there = [".".join(each) for each in ROOTS if _below(document, each) is not None]
+        return Source(root=steps, roots=tuple(there))
     if not isinstance(tree, dict):
         raise Unreadable(Problem(".".join(steps), "is not a table", origin=name))
     depth = len(steps)
     origins = {where[depth:]: f"{name}:{line}" for where, line in lines.items() if where[:depth] == steps}
     origins.pop((), None)
-    return Source(tree, origins, steps)
+    return Source(tree, origins, steps, has_table=True)
 
 
 def _too_deep(name: str) -> Unreadable:
@@ -99,19 +103,30 @@ def from_environment(environ: Mapping[str, str], so_far: Mapping[str, Any]) -> t
     """What variables such as `PENSTOCK__QUEUE_OPTIONS__GPU__START_TO_CLOSE_TIMEOUT` say.
 
     Letters of either case do, and `_` for every character that a shell does not like: a name must be one that
-    the files know.
+    the files, or variables about `worker_config`, know. Other names stand in the value of a whole table:
+    `PENSTOCK__QUEUE_OPTIONS={"gpu 1" = {heartbeat_timeout = "30s"}}`.
     """
     source, problems = Source(), []
-    for name in sorted(name for name in environ if name.startswith(PREFIX)):
+    known = Source(_copied(dict(so_far)))
+    for name in sorted((name for name in environ if name.startswith(PREFIX)), key=_routes_first):
         origin = f"environment {name}"
         parts = [part for part in name.removeprefix(PREFIX).split("__") if part]
-        found = _match(parts, ROOT, so_far, so_far)
+        place = _match(parts, known.tree)
+        found = place if isinstance(place, Problem) else _given(place, environ[name])
         if isinstance(found, Problem):
             problems.append(Problem(found.path, found.message, found.hint, origin))
-        else:
-            path, holds = found
-            put(source, path, value_of(environ[name], holds), origin)
+            continue
+        path, value = found
+        said = Source()
+        put(said, path, value, origin)
+        lay_over(known, said)
+        lay_over(source, said)
     return source, problems
+
+
+def _routes_first(name: str) -> tuple[bool, str]:
+    """Routes name queues, which options may then be for."""
+    return not name.removeprefix(PREFIX).upper().startswith("WORKER_CONFIG"), name
 
 
 def from_overrides(overrides: Iterable[str], root: tuple[str, ...] | None) -> tuple[Source, list[Problem]]:
@@ -120,9 +135,7 @@ def from_overrides(overrides: Iterable[str], root: tuple[str, ...] | None) -> tu
     for override in overrides:
         path = _path_of(override, root)
         if path is None:
-            problems.append(
-                Problem("", f"{override!r} is not of the form path.to.key=value", origin=f"--set {override}")
-            )
+            problems.append(Problem("", f"{override!r} is not of the form path.to.key=value", origin="--set"))
         else:
             text = override[override.index("=", _key_ends(override)) + 1 :]
             put(source, path, value_of(text.strip(), _kind_at(path)), f"--set {shown_path(path)}")
@@ -138,7 +151,16 @@ def put(source: Source, path: Path, value: object, origin: str) -> None:
             inner = tree[str(step)] = {}
         tree = inner
     tree[str(path[-1])] = value
-    source.origins[path] = origin
+    for where in _paths_in(value, path):
+        source.origins[where] = origin
+
+
+def _paths_in(value: object, path: Path) -> Iterator[Path]:
+    """The place of a value, and those of all that it holds."""
+    yield path
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _paths_in(inner, (*path, name))
 
 
 def lay_over(below: Source, above: Source) -> None:
@@ -146,6 +168,8 @@ def lay_over(below: Source, above: Source) -> None:
     _join(below.tree, above.tree, (), below.origins)
     below.origins.update(above.origins)
     below.root = below.root or above.root
+    below.has_table = below.has_table or above.has_table
+    below.roots += above.roots
 
 
 def _join(below: dict[str, Any], above: Mapping[str, Any], path: Path, origins: dict[Path, str]) -> None:
@@ -191,7 +215,7 @@ def _root_of(document: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
     return next((steps for steps in ROOTS if _below(document, steps) is not None), None)
 
 
-def _below(document: object, steps: tuple[str, ...]) -> object:
+def _below(document: object, steps: Path) -> object:
     for step in steps:
         if not isinstance(document, dict):
             return None
@@ -200,14 +224,18 @@ def _below(document: object, steps: tuple[str, ...]) -> object:
 
 
 def value_of(text: str, kind: Kind | None) -> object:
-    """A value from a text: as it stands where a text is wanted, else as TOML would read it."""
-    if text == UNSET or (kind is not None and kind.is_textual):
+    """A value from a text: as TOML would read it; where a text is wanted, as it stands unless it is in quotes."""
+    is_text = kind is not None and kind.is_textual
+    if text == UNSET or (is_text and text[:1] not in ("'", '"')):
         return text
     try:
-        value = tomli.loads(f"v = {text}")["v"]
+        document = tomli.loads(f"v = {text}")
     except (ValueError, RecursionError):
         return text
-    return text if isinstance(value, date | time) else value
+    value = document["v"]
+    if len(document) > 1 or isinstance(value, date | time) or (is_text and not isinstance(value, str)):
+        return text
+    return value
 
 
 def _kind_at(path: Path) -> Kind | None:
@@ -223,15 +251,23 @@ def _kind_at(path: Path) -> Kind | None:
     return None if shape is None or isinstance(shape, Table | TableOf | ListOf) else shape  # type: ignore[return-value]
 
 
-def _match(
-    parts: list[str], shape: object, here: object, root: Mapping[str, Any]
-) -> tuple[Path, Kind | None] | Problem:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a variable names, and what may stand there."""
+
+    path: Path
+    holds: Kind | Table | TableOf | ListOf
+
+
+def _match(parts: list[str], root: Mapping[str, Any]) -> _Place | Problem:
+    """The place that the parts of a variable's name lead to."""
     path: Path = ()
+    shape: Kind | Table | TableOf | ListOf = ROOT
     for place, part in enumerate(parts):
         if isinstance(shape, Table):
             known: list[str] = [key.name for key in shape.keys if not key.is_unused]
         elif isinstance(shape, TableOf):
-            known = _names_for(shape, here, root)
+            known = sorted(_names_for(shape, path, root))
         else:
             return Problem(shown_path(path), f"holds one value: {'__'.join(parts[place:])!r} is too much")
         same = [name for name in known if _plain(name) == _plain(part)]
@@ -240,25 +276,41 @@ def _match(
             hint = hint_towards(part.lower(), known) or "name it in a file, or use --set"
             return Problem(shown_path(path), f"{part!r} {what}", hint)
         path = (*path, same[0])
-        here = here.get(same[0]) if isinstance(here, dict) else None
         if isinstance(shape, Table):
             key = shape.key(same[0])
             assert key is not None
             shape = key.holds
         else:
             shape = shape.holds
-    if not parts or isinstance(shape, Table | TableOf | ListOf):
-        return Problem(shown_path(path), "is a table, not a value")
-    return path, shape  # type: ignore[return-value]
+    return _Place(path, shape) if parts else Problem("", "is a table, not a value")
 
 
-def _names_for(shape: TableOf, here: object, root: Mapping[str, Any]) -> list[str]:
+def _given(place: _Place, text: str) -> tuple[Path, object] | Problem:
+    """The value of a variable for its place; a whole table, or list of tables, is written as TOML has it."""
+    if not isinstance(place.holds, Table | TableOf | ListOf):
+        return place.path, value_of(text, place.holds)
+    value = value_of(text, None)
+    is_list = isinstance(place.holds, ListOf)
+    if value == UNSET or isinstance(value, list if is_list else dict):
+        return place.path, value
+    message = "is a list of tables, not a value" if is_list else "is a table, not a value"
+    whole = "[{…}]" if is_list else '{"name" = …}'
+    return Problem(shown_path(place.path), message, f"name a key of it, or write it whole as TOML: {whole}")
+
+
+def _names_for(shape: TableOf, path: Path, root: Mapping[str, Any]) -> set[str]:
+    """The names that are known for a table of named things."""
+    here = _below(root, path)
     names = set(here) if isinstance(here, dict) else set()
     if shape.noun == "task queue":
         names |= _queues_in(root)
     elif shape.noun == "profile":
         names.add("balanced")
-    return sorted(names)
+    elif shape.noun == "handle":
+        for beside in ("by_handle", "handle_options"):
+            table = _below(root, (*path[:-1], beside))
+            names |= set(table) if isinstance(table, dict) else set()
+    return names
 
 
 def _queues_in(root: Mapping[str, Any]) -> set[str]:

@@ -13,13 +13,18 @@ _WIDTH = 38
 
 def block(activity_name: str, routing_key: str | None, options: DispatchOptions) -> str:
     """One line per value with its source in parentheses."""
-    lines = [f"dispatch  {activity_name}  routing_key={routing_key}"]
+    lines = [f"dispatch  {_on_one_line(activity_name)}  routing_key={_on_one_line(str(routing_key))}"]
     for name, value in options.shown_values().items():
         if name not in _NOT_IN_BLOCK:
             cell = f"{name}={value}"
             padded = cell.ljust(_WIDTH) if len(cell) <= _WIDTH - 2 else f"{cell}  "
             lines.append(f"        {padded}({options.provenance.get(name, 'unknown')})")
     return "\n".join(lines)
+
+
+def _on_one_line(text: str) -> str:
+    """Keys come from arguments: none of them may look like a line of its own."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 def emit(

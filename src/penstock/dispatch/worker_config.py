@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from penstock.dispatch.models import QueueOptions, RetryPolicyConfig, Route
 from penstock.dispatch.options import DispatchOptions, Layer
-from penstock.dispatch.resolving import OWN_QUEUE, Standing, merge
+from penstock.dispatch.resolving import CALL_SITE, OWN_QUEUE, Standing, merge
 from penstock.dispatch.tracing import emit
 
 
@@ -42,7 +42,7 @@ class WorkerConfig:
         options = self.resolve_layers(activity_name, routing_key, queue_options_by_queue)
         if is_traced:
             emit(activity_name, routing_key, options)
-        return options
+        return replace(options, routing_key=routing_key, was_traced=is_traced)
 
     def resolve_layers(
         self,
@@ -92,14 +92,22 @@ class WorkerConfig:
         if queue_options is not None and (options := queue_options.get(queue)) is not None:
             path = ("queue_options", queue)
             standings.append(Standing("queue_options", "queue_extra", options.as_layer(), path))
-        route = self.activity_queues.get(activity_name)
-        if route is not None and (found := route.options_for(routing_key)) is not None:
-            handle, place = found
-            at = ("worker_config", "activity_queues", activity_name, *place)
-            standings.append(Standing(place[0], "handle_extra", handle.as_layer(), at))
+        standings += self._of_route(activity_name, routing_key)
         if call_site is not None:
-            standings.append(Standing("call site", "call site", call_site))
+            standings.append(Standing(CALL_SITE, CALL_SITE, call_site))
         return standings
+
+    def _of_route(self, activity_name: str, routing_key: str | None) -> Iterator[Standing]:
+        route = self.activity_queues.get(activity_name)
+        if route is None:
+            return
+        at = ("worker_config", "activity_queues", activity_name)
+        if route.options is not None:
+            layer = route.options.as_layer()
+            yield Standing("activity_options", "activity_extra", layer, (*at, "options"))
+        if (found := route.options_for(routing_key)) is not None:
+            handle, place = found
+            yield Standing(place[0], "handle_extra", handle.as_layer(), (*at, *place))
 
     def baseline(self) -> Layer:
         return Layer(
@@ -115,6 +123,7 @@ class WorkerConfig:
         names = set(self.retry_policy_config.non_retryable_error_types)
         overlays = [options.retry_policy_config for options in (queue_options or {}).values()]
         for route in self.activity_queues.values():
+            overlays += [route.options.retry_policy_config] if route.options else []
             overlays += [options.retry_policy_config for options in route.handle_options.values()]
             overlays += [each.options.retry_policy_config for each in route.handle_options_by_pattern]
         return frozenset(names.union(*(each.non_retryable_error_types_extra for each in overlays if each)))

@@ -28,6 +28,19 @@ from penstock.core.model import (
     run_of,
 )
 from penstock.core.model import task_id as numbered
+from penstock.core.scheduling.deaths import (
+    QUARANTINED,
+    WORKER_CRASHED,
+    OnLostLease,
+    Quarantine,
+    Redeliver,
+    after_lost_lease,
+    is_death,
+    is_heard_first,
+    on_lost_lease,
+    quarantine,
+    was_unheard,
+)
 from penstock.core.scheduling.leases import (
     HANDED_BACK,
     Report,
@@ -41,6 +54,7 @@ from penstock.core.scheduling.leases import (
     stop_details,
 )
 from penstock.core.scheduling.retries import (
+    GiveUp,
     TryAgain,
     after_failure,
     expired_clock,
@@ -127,9 +141,8 @@ async def fail(
         budgets.settle_cost(tx, held.task, cost)
         if failure.throttled_ms is not None:
             return await _refused_upstream(tx, held, report, failure, failure.throttled_ms, cost)
-        verdict = after_failure(
-            held.activity, failure.types, failure.non_retryable, tx.now_ms, failure.next_ms
-        )
+        held, told = _mourned(house, held, failure)
+        verdict = after_failure(held.activity, told.types, told.non_retryable, tx.now_ms, told.next_ms)
         if isinstance(verdict, TryAgain):
             state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
             resting = replace(
@@ -139,7 +152,7 @@ async def fail(
             )
             run = await _retry(tx, held, resting, verdict, failure.message, failure.type)
             return ActivityReceipt(resting, run, held.activity, "failed", resting.task_id)
-        payload = _attempt_payload(held.activity, report.token) | _failure_payload(held.activity, failure)
+        payload = _attempt_payload(held.activity, report.token) | _failure_payload(held.activity, told)
         done = answered(held.task, report, TaskState.DONE, "failed", held.task.available_at_ms)
         done = replace(done, ended_cost=cost)
         event = Event(EventType.ACTIVITY_FAILED, payload)
@@ -185,7 +198,7 @@ async def heartbeat(
         run = await tx.runs.lock(run_of(task_id))
         task = await tx.tasks.lock(task_id)
         task, run, activity = await _known(tx, task, run, namespace, report)
-        refusal = _lease_refusal(task, run, activity, report, tx.now_ms - house.standstill.excused_ms)
+        refusal = _lease_refusal(task, run, activity, report, _excused_now_ms(house, tx, task, activity))
         if refusal is not None:
             return Heartbeat(task, run, activity, recorded=False, reason=refusal.reason.value)
         lease_ms = task.claimed or house.settings.leases.activity_lease_ms
@@ -249,7 +262,10 @@ async def time_out(house: House, activity_id: ActivityId) -> bool:
         if kind is None:
             return False
         message = f"The activity exceeded its {kind.replace('_', ' ')} timeout."
-        await _lose(tx, Held(task, run, activity), kind, message, final=kind == "schedule_to_close")
+        verdict: TryAgain | GiveUp = GiveUp()
+        if activity.status is ActivityStatus.RUNNING and kind != "schedule_to_close":
+            verdict = after_failure(activity, timeout_types(kind), False, tx.now_ms)
+        await _lose(tx, Held(task, run, activity), kind, message, verdict)
         return True
 
     return await house.store.transact(operation, key=run_of(activity_id))
@@ -258,7 +274,7 @@ async def time_out(house: House, activity_id: ActivityId) -> bool:
 async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -> bool:
     """Take back the lease of an activity task that nobody renewed, or whose worker has left.
 
-    Without a retry policy the task is simply delivered again. With one, the lost attempt counts.
+    Work that a worker left is delivered again. One that was not heard of any more died: what follows is decided.
     """
 
     async def operation(tx: Tx) -> bool:
@@ -274,6 +290,8 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
             return False
         activity = await tx.activities.get(task.activity_id)
         assert activity is not None
+        if expired_only and is_heard_first(activity, task, tx.now_ms, house.standstill.fresh_ms):
+            return False
         if task.claimed:  # handed out ahead of time and never started: no attempt was made
             unstarted = replace(task, attempt=task.attempt - 1)
             again = freed(unstarted, TaskState.READY, available_at_ms=tx.now_ms, how="expired")
@@ -281,14 +299,10 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
             return True
         message = f"The lease of {task.lease_owner} " + ("expired." if expired_only else "was returned.")
         held = Held(task, run, activity)
-        if activity.retry.given and expired_only:
-            await _lose(tx, held, "lease", message, final=False)
-            return True
-        waiting = replace(activity, status=ActivityStatus.PENDING, started_at_ms=None)
-        tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, tx.now_ms)))
-        how = "expired" if expired_only else HANDED_BACK
-        again = freed(task, TaskState.READY, available_at_ms=tx.now_ms, error=message, how=how)
-        put_back(tx, again, TaskState.LEASED)
+        if expired_only:
+            await _bury(house, tx, held, message)
+        else:
+            _redeliver(tx, held, message, HANDED_BACK)
         return True
 
     return await house.store.transact(operation, key=run_of(task_id))
@@ -328,9 +342,8 @@ async def held_by(house: House, tx: Tx, namespace: str, task_id: TaskId, report:
 
 
 def _checked(house: House, tx: Tx, held: Held, report: Report) -> Held:
-    refusal = _lease_refusal(
-        held.task, held.run, held.activity, report, tx.now_ms - house.standstill.excused_ms
-    )
+    now_ms = _excused_now_ms(house, tx, held.task, held.activity)
+    refusal = _lease_refusal(held.task, held.run, held.activity, report, now_ms)
     if refusal is not None:
         raise refusal
     return held
@@ -368,6 +381,13 @@ def _is_attempt(task: Task, report: Report) -> bool:
         return task.lease_token == report.token
     reported = (task.done_token or "").rpartition("/")[2]
     return not task.is_live or reported == report.token or attempt_number(reported) != task.attempt
+
+
+def _excused_now_ms(house: House, tx: Tx, task: Task, activity: Activity) -> int:
+    """The moment to which a lease is held: no later than its own, if its worker could not be heard."""
+    if is_heard_first(activity, task, tx.now_ms, house.standstill.fresh_ms):
+        return task.leased_at_ms or 0
+    return tx.now_ms - house.standstill.excused_ms
 
 
 def _lease_refusal(
@@ -482,18 +502,77 @@ def _finer(verdict: TryAgain) -> dict[str, int]:
     return {"retry_backoff_ms": verdict.backoff_ms} if verdict.backoff_ms % 1000 else {}
 
 
-async def _lose(tx: Tx, held: Held, kind: str, message: str, *, final: bool) -> None:
-    """An attempt ended without a report: by a clock, or because its lease ran out."""
-    started, how = (
-        held.activity.status is ActivityStatus.RUNNING,
-        "expired" if kind == "lease" else "timed_out",
+async def _bury(house: House, tx: Tx, held: Held, message: str) -> None:
+    """The worker of a started attempt died: its lease ran out."""
+    unheard = was_unheard(held.task, tx.now_ms, house.standstill.fresh_ms)
+    most = 0 if unheard else house.settings.leases.quarantine_after
+    verdict = after_lost_lease(held.activity, tx.now_ms, most)
+    fails = on_lost_lease(held.activity) is OnLostLease.FAIL
+    failure = Failure(f"{message} Its worker died or was cut off.", WORKER_CRASHED)
+    if not unheard:
+        held, failure = _mourned(house, held, failure)
+    match verdict:
+        case Redeliver():
+            _redeliver(tx, held, message, "expired")
+        case Quarantine():
+            await _crash(tx, held, failure)
+        case GiveUp() if fails:
+            await _crash(tx, held, failure)
+        case _:
+            await _lose(tx, held, "lease", message, verdict, WORKER_CRASHED if fails else None)
+
+
+def _mourned(house: House, held: Held, failure: Failure) -> tuple[Held, Failure]:
+    """The same, with the worker's death counted if the failure is one, and final if it was one too many."""
+    if not is_death(failure.type, failure.extra.get("code")):
+        return held, failure
+    deaths = held.activity.worker_deaths + 1
+    last = quarantine(deaths, house.settings.leases.quarantine_after)
+    activity = replace(held.activity, worker_deaths=deaths, quarantined=int(last is not None))
+    if last is not None:
+        extra = dict(failure.extra) | {"code": QUARANTINED, "worker_deaths": deaths}
+        failure = replace(failure, message=last.told(failure.message), non_retryable=True, extra=extra)
+    return replace(held, activity=activity), failure
+
+
+def _redeliver(tx: Tx, held: Held, message: str, how: str) -> None:
+    """The task waits again at once, and no event tells of it."""
+    waiting = replace(held.activity, status=ActivityStatus.PENDING, started_at_ms=None)
+    tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, tx.now_ms)))
+    again = freed(held.task, TaskState.READY, available_at_ms=tx.now_ms, error=message, how=how)
+    put_back(tx, again, TaskState.LEASED)
+
+
+async def _crash(tx: Tx, held: Held, failure: Failure) -> None:
+    """The activity has failed with its worker."""
+    task = held.task
+    payload = _attempt_payload(held.activity, task.lease_token or "") | _failure_payload(
+        held.activity, failure
     )
-    names = timeout_types(kind)
-    verdict = None if final or not started else after_failure(held.activity, names, False, tx.now_ms)
+    ended = freed(
+        task,
+        TaskState.DONE,
+        available_at_ms=task.available_at_ms,
+        error=failure.message[:4000],
+        how="expired",
+    )
+    await _settle(tx, held, ActivityStatus.FAILED, Event(EventType.ACTIVITY_FAILED, payload), ended)
+
+
+async def _lose(
+    tx: Tx,
+    held: Held,
+    kind: str,
+    message: str,
+    verdict: TryAgain | GiveUp,
+    error_type: str | None = None,
+) -> None:
+    """An attempt ended without a report: by a clock, or because its lease ran out."""
+    how = "expired" if kind == "lease" else "timed_out"
     if isinstance(verdict, TryAgain):
         state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
         resting = freed(held.task, state, available_at_ms=verdict.at_ms, error=message, how=how)
-        await _retry(tx, held, resting, verdict, message, None)
+        await _retry(tx, held, resting, verdict, message, error_type)
         return
     payload = activity_payload(held.activity) | {
         "timeout_kind": kind,

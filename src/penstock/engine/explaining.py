@@ -197,6 +197,8 @@ class _Look:
             pace=await self._pace(line.queue, found, own, sight),
             head_cost=await self._head_cost(line.queue, place, sight),
             run_failures=run.task_failures,
+            worker_deaths=0 if activity is None else activity.worker_deaths,
+            is_quarantined=activity is not None and bool(activity.quarantined),
         )
         why = explain(situation)
         if why.binding is not None and why.binding.kind in (Kind.LEASES, Kind.KEY_RUNNING, Kind.SATURATED):

@@ -21,6 +21,7 @@ class Standstill:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
+        self._began_at: float | None = None
         self._looked_at: float | None = None
         self._stood_s = 0.0
         self._grace_ends_at = 0.0
@@ -28,6 +29,8 @@ class Standstill:
     def looked(self) -> None:
         """The store has answered a sweeper just now."""
         now = self._monotonic()
+        if self._began_at is None:
+            self._began_at = now
         gap = 0.0 if self._looked_at is None else now - self._looked_at
         if gap > STANDSTILL_S:
             self._stood_s, self._grace_ends_at = gap, now + GRACE_S
@@ -43,3 +46,11 @@ class Standstill:
         if gap > STANDSTILL_S:
             return round(gap * 1000)
         return round(self._stood_s * 1000) if now < self._grace_ends_at else 0
+
+    @property
+    def fresh_ms(self) -> int | None:
+        """How long this process has been there, while it is so new that workers may not have been heard yet."""
+        if self._began_at is None:
+            return None
+        there_s = self._monotonic() - self._began_at
+        return round(there_s * 1000) if there_s < GRACE_S else None

@@ -60,6 +60,8 @@ class Start(Struct, frozen=True):
     delay_ms: int = 0
     """How long it rests before it may start."""
     good_until_ms: int | None = None
+    good_for_ms: int | None = None
+    """The same, counted from when it may begin."""
     """Until when it must have started, or else has expired."""
 
 
@@ -153,7 +155,8 @@ async def start_activity(house: House, request: Start, command: ScheduleActivity
         run = _new_run(request, Host.ACTIVITY, activity_id, run_id, request.build_id, tx.now_ms)
         run = replace(run, last_step=1, last_task=1, open_activities=1)
         due_ms = tx.now_ms + request.delay_ms
-        asked = _expiring(command, request.good_until_ms, due_ms)
+        good_for_ms = None if request.good_for_ms is None else due_ms + request.good_for_ms
+        asked = _expiring(command, earliest(request.good_until_ms, good_for_ms), due_ms)
         activity = schedule(run, asked, due_ms)
         said = activity_payload(activity) | dispatched(activity, asked)
         run = append(tx, run, [started(run), Event(EventType.ACTIVITY_SCHEDULED, said)])

@@ -8,7 +8,7 @@ import ssl as tls
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from penstock.core.models.app import AppConfig
 from penstock.core.models.checking import is_a
@@ -18,7 +18,7 @@ from penstock.sdk.client import Client
 from penstock.sdk.connecting import ConnectOptions
 from penstock.sdk.converting import DEFAULT, DataConverter
 from penstock.sdk.definitions import WorkflowDefinition
-from penstock.sdk.outbound import ClientInterceptor
+from penstock.sdk.outbound import ClientInterceptor, OnLostLease
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.tasks.clients import Clients
@@ -26,7 +26,9 @@ from penstock.sdk.tasks.configured import check_task_queue, checked_config, home
 from penstock.sdk.tasks.handle import TaskHandle
 from penstock.sdk.tasks.options import TaskOptions, queue_named
 from penstock.sdk.tasks.task import Task
-from penstock.sdk.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from penstock.sdk.worker.worker import Worker
 
 P = ParamSpec("P")
 CallT = TypeVar("CallT")
@@ -138,6 +140,7 @@ class Penstock:
         heartbeat_timeout: timedelta | None = None,
         priority: Priority | int | None = None,
         good_until: timedelta | datetime | None = None,
+        on_lost_lease: OnLostLease | None = None,
         runs_in: RunsIn | None = None,
         auto_heartbeat: bool | timedelta | None = None,
         routing_key: RoutingKey | None = None,
@@ -156,6 +159,7 @@ class Penstock:
         heartbeat_timeout: timedelta | None = None,
         priority: Priority | int | None = None,
         good_until: timedelta | datetime | None = None,
+        on_lost_lease: OnLostLease | None = None,
         runs_in: RunsIn | None = None,
         auto_heartbeat: bool | timedelta | None = None,
         routing_key: RoutingKey | None = None,
@@ -165,9 +169,11 @@ class Penstock:
         """Make a function a task: called, it runs as ever; `await add.send(1, 2)` has a worker run it.
 
         Without `retry` it is tried once; `retry=3` tries up to three times more. `timeout` is for one attempt. Not
-        begun by `good_until` (a moment, or so long after it may begin), it has expired. `runs_in="process"` is for
-        work that keeps a core busy. `tags` and `pack` are what scopes of workers select by; `routing_key` decides where
-        it goes when a workflow calls it, as that of `@activity.defn`.
+        begun by `good_until` (a moment, or so long after it may begin), it has expired. If its worker dies, it has
+        failed as `WORKER_CRASHED` and `retry` decides; `on_lost_lease="redeliver"` has it delivered again, for work
+        that may be done twice. `runs_in="process"` is for work that keeps a core busy. `tags` and `pack` are what
+        scopes of workers select by; `routing_key` decides where it goes when a workflow calls it, as that of
+        `@activity.defn`.
         """
         options = TaskOptions(queue=self.queue).said(
             {
@@ -177,6 +183,7 @@ class Penstock:
                 "heartbeat_timeout": heartbeat_timeout,
                 "priority": priority,
                 "good_until": good_until,
+                "on_lost_lease": on_lost_lease,
             }
         )
         marks = checked_tags(tags, "@app.task")
@@ -297,6 +304,10 @@ class Penstock:
 
         `concurrency` is how many tasks it runs at once; further options are those of `Worker`.
         """
+        from penstock.sdk.worker.worker import (
+            Worker,
+        )  # programs that only send do without, and so do child processes
+
         chosen = self.queue if queue is None else queue
         self.check_queue(chosen)
         for module in self.include:

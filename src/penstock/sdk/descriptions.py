@@ -117,6 +117,10 @@ class ActivityExecutionDescription:
     priority_key: int
     fairness_key: str | None
     fairness_weight: float
+    worker_deaths: int
+    """How many workers died running it."""
+    is_quarantined: bool
+    """Whether it has failed because of them."""
     raw: Mapping[str, Any] = field(repr=False, compare=False)
 
     @classmethod
@@ -136,6 +140,8 @@ class ActivityExecutionDescription:
             priority_key=body["priority"],
             fairness_key=body.get("fairness_key"),
             fairness_weight=body["fairness_weight"],
+            worker_deaths=body.get("worker_deaths", 0),
+            is_quarantined=body.get("is_quarantined", False),
             raw=body,
         )
 

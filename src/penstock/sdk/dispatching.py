@@ -8,7 +8,10 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from penstock.dispatch import DispatchConfig, DispatchOptions, Layer, RetryOverlay, tracing
+from penstock.dispatch.options import Resolution, resolution_of
+from penstock.dispatch.resolving import CALL_SITE
 from penstock.sdk.activities.defaults import NONE, Defaults
+from penstock.sdk.activities.routing import KEY_MAX
 from penstock.sdk.retry import RetryPolicy
 
 CLOCKS = (
@@ -17,6 +20,7 @@ CLOCKS = (
     "start_to_close_timeout",
     "heartbeat_timeout",
 )
+_NAMES = "retry.non_retryable"
 
 
 class DispatchSource(Protocol):
@@ -40,6 +44,7 @@ class Resolved:
     retry_policy: RetryPolicy | None
     told: Mapping[str, Any] | None = None
     trace: Callable[[], None] | None = None
+    routing_key: str | None = None
 
 
 def in_force(given: Dispatch | None, *, what: str = "dispatch") -> InForce:
@@ -65,34 +70,88 @@ def resolved(
     config: DispatchConfig | None = None,
 ) -> Resolved:
     """The options of a call: baseline, decorator, queue, handle, call site; the last word on each wins."""
+    carried = resolution_of(said.get("retry_policy"))
+    if carried is not None and routing_key is None and "routing_key" not in said:
+        routing_key = _key_of(carried)
+    is_traced = carried is not None and carried.take_trace()
     if config is None:
-        return _by_code_alone(said, defaults)
-    found = config.resolve(
-        activity, routing_key, decorator=_layer(defaults), call_site=_said(said), is_traced=False
-    )
+        return _by_code_alone(routing_key, said, defaults, carried)
+    found = config.options_of(activity, routing_key, _layer(defaults), _said(said))
+    fingerprint: str | None = config.fingerprint
+    if carried is not None:
+        found = replace(found, provenance=_as_carried(found, carried.options))
+        if carried.options != config.options_of(activity, routing_key):
+            fingerprint = None
     return Resolved(
         task_queue=found.task_queue,
         clocks={name: getattr(found, name) for name in CLOCKS},
         retry_policy=found.retry_policy,
-        told={"fingerprint": config.fingerprint, "sources": dict(found.provenance)},
-        trace=_tracing(activity, routing_key, found, config) if config.is_traced else None,
+        told=_told(found.provenance, fingerprint),
+        trace=_tracing(activity, routing_key, found, fingerprint)
+        if config.is_traced and not is_traced
+        else None,
+        routing_key=routing_key,
     )
 
 
-def _by_code_alone(said: Mapping[str, Any], defaults: Defaults) -> Resolved:
+def _key_of(carried: Resolution) -> str | None:
+    """The key that the code resolved with, where it is one that can be recorded."""
+    key = carried.options.routing_key
+    return str(key) if isinstance(key, str) and len(key) <= KEY_MAX else None
+
+
+def _told(sources: Mapping[str, str], fingerprint: str | None) -> dict[str, Any]:
+    said = {"sources": dict(sources)}
+    return said if fingerprint is None else {"fingerprint": fingerprint, **said}
+
+
+def _as_carried(found: DispatchOptions, carried: DispatchOptions) -> dict[str, str]:
+    """The sources of a call whose arguments came from a resolution: the layers that gave them, not the call.
+
+    What the code changed in between is the call's.
+    """
+    sources = dict(found.provenance)
+    for name, source in sources.items():
+        is_kept = name.startswith("retry.") or getattr(found, name) == getattr(carried, name)
+        if source == CALL_SITE and is_kept:
+            sources[name] = carried.provenance[name]
+    givers = [giver for giver in sources[_NAMES].split(" + ") if giver not in (CALL_SITE, "none")]
+    givers += [giver for giver in carried.provenance[_NAMES].split(" + ") if giver not in (*givers, "none")]
+    sources[_NAMES] = " + ".join(givers) or "none"
+    return sources
+
+
+def _by_code_alone(
+    routing_key: str | None, said: Mapping[str, Any], defaults: Defaults, carried: Resolution | None
+) -> Resolved:
     asked, known = said.get("retry_policy"), defaults.retry_policy
     if asked is not None and known is not None and known.non_retryable_error_types:
         names = (*known.non_retryable_error_types, *(asked.non_retryable_error_types or ()))
         asked = replace(asked, non_retryable_error_types=tuple(dict.fromkeys(names)))
     clocks = {name: said.get(name) for name in CLOCKS}
     clocks = {name: getattr(defaults, name) if value is None else value for name, value in clocks.items()}
-    return Resolved(said.get("task_queue"), clocks, asked or known)
+    return Resolved(
+        said.get("task_queue"),
+        clocks,
+        asked or known,
+        None if carried is None else _told(_kept(said, carried.options), None),
+        routing_key=routing_key,
+    )
+
+
+def _kept(said: Mapping[str, Any], carried: DispatchOptions) -> dict[str, str]:
+    """The sources of what came from a resolution and was not changed since."""
+    return {
+        name: source
+        for name, source in carried.provenance.items()
+        if name.startswith("retry.") or said.get(name) == getattr(carried, name)
+    }
 
 
 def _tracing(
-    activity: str, routing_key: str | None, found: DispatchOptions, config: DispatchConfig
+    activity: str, routing_key: str | None, found: DispatchOptions, fingerprint: str | None
 ) -> Callable[[], None]:
-    return lambda: tracing.emit(activity, routing_key, found, config.fingerprint)
+    return lambda: tracing.emit(activity, routing_key, found, fingerprint)
 
 
 def _layer(defaults: Defaults) -> Layer | None:

@@ -23,6 +23,7 @@ from penstock.sdk.transport import Transport, route
 
 Json = dict[str, Any]
 UpdateStage = Literal["accepted", "completed"]
+OnLostLease = Literal["redeliver", "fail"]
 
 BATCH_ITEMS_MAX: Final = 100
 BATCH_BYTES_MAX: Final = 1_500_000
@@ -137,7 +138,8 @@ class StartActivityInput:
     schedule_to_close_timeout: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
     start_delay: timedelta | None = None
-    good_until: datetime | None = None
+    good_until: datetime | timedelta | None = None
+    on_lost_lease: OnLostLease | None = None
     retry_policy: RetryPolicy | None = None
     id_conflict_policy: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.FAIL
     priority: Priority | None = None
@@ -351,7 +353,8 @@ class Wire(OutboundInterceptor):
             cost_estimate=start.cost_estimate,
             routing_key=start.routing_key,
             dispatch=start.dispatch,
-            good_until=None if start.good_until is None else start.good_until.astimezone(UTC).isoformat(),
+            **_good(start.good_until),
+            on_lost_lease=start.on_lost_lease,
         )
         for name, time in times.items():
             body |= _said(
@@ -436,6 +439,13 @@ def _plain(values: Mapping[str, Any] | None) -> Json | None:
         return None
     plain: Json = msgspec.to_builtins(dict(values), str_keys=True)
     return plain
+
+
+def _good(until: datetime | timedelta | None) -> Json:
+    """Until when it may begin. A time counts by the clock of the server, which has only that one."""
+    if isinstance(until, timedelta):
+        return {"good_for_ms": _whole_ms(until, "good_until")}
+    return _said(good_until=None if until is None else until.astimezone(UTC).isoformat())
 
 
 def _whole_ms(time: timedelta | None, name: str) -> int | None:

@@ -25,7 +25,13 @@ from typing import (
 from penstock.dispatch import DispatchConfig
 from penstock.sdk.dispatching import Dispatch, in_force, resolved
 from penstock.sdk.naming import UNSET, Called, activity_named, signal_named, workflow_named
-from penstock.sdk.outbound import StartActivityInput, StartWorkflowInput, WorkflowIDConflictPolicy, new_id
+from penstock.sdk.outbound import (
+    OnLostLease,
+    StartActivityInput,
+    StartWorkflowInput,
+    WorkflowIDConflictPolicy,
+    new_id,
+)
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
 
@@ -88,8 +94,10 @@ class ActivityOptions(TypedDict, total=False):
     heartbeat_timeout: timedelta
     start_delay: timedelta
     """It rests so long before it may start; its clocks run from then on."""
-    good_until: datetime
-    """Not begun by then, it has expired."""
+    good_until: datetime | timedelta
+    """Not begun by then, or so long after it may begin for the first time, it has expired."""
+    on_lost_lease: OnLostLease
+    """What it means that its worker died: `redeliver`, as if nothing had been (so if nothing is said), or `fail`."""
     retry_policy: RetryPolicy
     id_conflict_policy: WorkflowIDConflictPolicy
     priority: Priority
@@ -273,7 +281,7 @@ class ActivityStart(Generic[OwnT]):
             config = in_force(given.pop("dispatch"))()
         how = resolved(self._called.name, self._routing_key, given, self._called.defaults, config)
         queue = how.task_queue or (None if config is None else config.worker_config.default_task_queue)
-        given |= {"task_queue": queue, "retry_policy": how.retry_policy, "routing_key": self._routing_key}
+        given |= {"task_queue": queue, "retry_policy": how.retry_policy, "routing_key": how.routing_key}
         _check_queue("start of an activity", given)
         if how.trace is not None:
             how.trace()

@@ -501,7 +501,7 @@ def start_activity(
     said = {
         "queue": how_sent.task_queue,
         "summary": options.get("summary"),
-        "routing_key": routing_key,
+        "routing_key": how_sent.routing_key,
         "dispatch": how_sent.told,
     }
     body |= {name: value for name, value in said.items() if value is not None}

@@ -351,6 +351,13 @@ CATALOGUE: tuple[Setting, ...] = (
         Group.LIMITS,
     ),
     Setting(
+        "DW_QUARANTINE_AFTER",
+        Whole(0, 1_000, "worker deaths"),
+        "3",
+        "Workers that may die running one activity before it is ended, whatever its retry policy says; 0: any number.",
+        Group.LIMITS,
+    ),
+    Setting(
         "DW_MAX_HISTORY_EVENTS",
         Whole(10, 10_000_000, "events"),
         "50000",

@@ -147,11 +147,13 @@ class LimitPolicy:
 
 @dataclass(frozen=True, slots=True)
 class LeasePolicy:
-    """How long a lease lasts that nobody renews."""
+    """How long a lease lasts that nobody renews, and how many may end so before an activity is given up."""
 
     workflow_lease_ms: int
     activity_lease_ms: int
     query_lease_ms: int
+    quarantine_after: int
+    """Worker deaths that end an activity; 0: none do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,7 @@ def _settings(values: Values, limits: DeclaredLimits, warnings: tuple[str, ...])
             workflow_lease_ms=_ms(values, "DW_WORKFLOW_TASK_TIMEOUT"),
             activity_lease_ms=_ms(values, "DW_ACTIVITY_TASK_TIMEOUT"),
             query_lease_ms=_ms(values, "DW_QUERY_TASK_LEASE_TIMEOUT"),
+            quarantine_after=values.of("DW_QUARANTINE_AFTER", int),
         ),
         polls=PollPolicy(
             poll_timeout_ms=_ms(values, "DW_WORKER_POLL_TIMEOUT"),

@@ -128,6 +128,7 @@ def activity(each: Activity, task: Task | None, now_ms: int) -> Body:
         "status": each.status.value,
         "queue": each.task_queue,
         "attempt_count": each.attempt,
+        "worker_deaths": each.worker_deaths,
         "current_attempt_id": None if task is None else task.lease_token,
         "scheduled_at": iso(each.scheduled_at_ms),
         "started_at": iso_or_none(each.started_at_ms),

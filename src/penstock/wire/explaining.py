@@ -23,7 +23,7 @@ Body = dict[str, Any]
 def answer(explanation: Explanation, now_ms: int) -> Body:
     """The answer without what it is about."""
     binding = explanation.binding
-    free = (Kind.NOT_WAITING, Kind.LEASED)
+    free = (Kind.NOT_WAITING, Kind.QUARANTINED, Kind.LEASED)
     return {
         "summary": explanation.sentence,
         "waits": binding is None or binding.kind not in free,

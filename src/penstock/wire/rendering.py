@@ -263,6 +263,8 @@ def standalone_activity(run: Run, activity: Activity) -> Body:
         "schedule_to_start_deadline_at": _deadline(activity.scheduled_at_ms, limits.schedule_to_start_ms),
         "schedule_to_close_deadline_at": _deadline(activity.scheduled_at_ms, limits.schedule_to_close_ms),
         "attempt_count": activity.attempt,
+        "worker_deaths": activity.worker_deaths,
+        "is_quarantined": bool(activity.quarantined),
         "result": envelope(run.output),
         "priority": run.level,
         "fairness_key": run.key or None,

@@ -174,6 +174,10 @@ class StartActivity(WithStanding, kw_only=True):
     """How long it rests before it may start; its clocks run from then on. Milliseconds go before seconds."""
     good_until: Annotated[str, Meta(max_length=40)] | None = None
     """An instant by which it must have started, or else has expired: a start clock that ends then."""
+    good_for_ms: Milliseconds | None = None
+    """The same, counted from when it may begin for the first time, by the server's clock."""
+    on_lost_lease: Literal["redeliver", "fail"] | None = None
+    """What it means that its worker died: another delivery (so without it), or an attempt that failed."""
     routing_key: Text1000 | None = None
     dispatch: Dispatch | None = None
 

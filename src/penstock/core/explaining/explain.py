@@ -23,7 +23,7 @@ from penstock.core.explaining.values import (
     Position,
     Remedy,
 )
-from penstock.core.explaining.words import scope_words, sentence, span
+from penstock.core.explaining.words import counted, scope_words, sentence, span
 from penstock.core.model import Queue, Task, TaskKind, TaskState
 from penstock.core.policies import KeyState, Order, Setting
 from penstock.core.rates import MICRO
@@ -52,6 +52,9 @@ class Situation(Struct, frozen=True):
     """What the task costs that goes next in the line, where costs are limited and that is another one."""
     run_failures: int = 0
     """How often in a row the workflow task of its run failed."""
+    worker_deaths: int = 0
+    """How many workers died running it."""
+    is_quarantined: bool = False
 
     @property
     def now_ms(self) -> int:
@@ -72,8 +75,15 @@ def explain(seen: Situation) -> Explanation:
 
 
 def _ended(seen: Situation) -> Explanation:
+    if seen.is_quarantined:
+        message = f"it is quarantined: {_deaths(seen)}"
+        return _answer(seen, [Constraint(Kind.QUARANTINED, message, frees=(Remedy(Act.MEND),))])
     word = "done" if seen.task.state is TaskState.DONE else "cancelled"
     return _answer(seen, [Constraint(Kind.NOT_WAITING, f"it is {word}")])
+
+
+def _deaths(seen: Situation) -> str:
+    return f"{counted(seen.worker_deaths, 'worker')} died running it"
 
 
 def _leased(seen: Situation) -> Explanation:
@@ -84,10 +94,11 @@ def _leased(seen: Situation) -> Explanation:
         if until > now_ms
         else "has run out and is about to be taken back"
     )
+    before = f"; {_deaths(seen)} before" if seen.worker_deaths else ""
     held = Constraint(
         Kind.LEASED,
         f"the worker {task.lease_owner} has had it for {span(now_ms - since)} (attempt {task.attempt}); "
-        f"its lease {left}",
+        f"its lease {left}{before}",
         opens_at_ms=until,
         frees=(Remedy(Act.REPORT),),
         holders=(holder(task, None, now_ms),),

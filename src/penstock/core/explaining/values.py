@@ -11,6 +11,7 @@ class Kind(StrEnum):
     """What keeps something from going on, in words that stay."""
 
     NOT_WAITING = "not_waiting"
+    QUARANTINED = "quarantined"
     LEASED = "leased"
     PREFETCHED = "prefetched"
     RETRY_BACKOFF = "retry_backoff"
@@ -56,6 +57,7 @@ class Act(StrEnum):
     TAKE_TURN = "wait_for_turn"
     REPORT = "report"
     FIX = "fix_workflow"
+    MEND = "mend_activity"
     SIGNAL = "signal"
 
 

@@ -85,7 +85,7 @@ def sentence(subject: str, binding: Constraint | None) -> str:
     """The answer in one sentence."""
     if binding is None:
         return f"{subject} is next: the first poll of a worker that fits takes it."
-    if binding.kind in (Kind.NOT_WAITING, Kind.LEASED):
+    if binding.kind in (Kind.NOT_WAITING, Kind.QUARANTINED, Kind.LEASED):
         return f"{subject} does not wait: {binding.message}."
     return f"{subject} waits: {binding.message}."
 
@@ -117,7 +117,7 @@ def remedy_words(remedy: Remedy, now_ms: int) -> str:
             return f"bring a worker of {scope} back: it must poll"
         case Act.TAKE_TURN:
             return f"wait until {counted(remedy.count or 0, 'task')} went"
-        case Act.RESTORE | Act.REPORT | Act.FIX | Act.SIGNAL:
+        case Act.RESTORE | Act.REPORT | Act.FIX | Act.MEND | Act.SIGNAL:
             return _PLAIN[remedy.act]
 
 
@@ -125,6 +125,7 @@ _PLAIN = {
     Act.RESTORE: "bring the coordination cache back",
     Act.REPORT: "wait until its worker reports",
     Act.FIX: "deploy workflow code that does not fail",
+    Act.MEND: "mend the activity or what it is given, and start it again",
     Act.SIGNAL: "send it what it waits for, or cancel it",
 }
 

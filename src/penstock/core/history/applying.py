@@ -49,6 +49,7 @@ from penstock.core.history.payloads import (
     wait_timer_payload,
 )
 from penstock.core.history.recording import opened
+from penstock.core.history.routing_keys import with_key, without_keys
 from penstock.core.history.waits import ConditionWait, Member, Selection
 from penstock.core.model import (
     Activity,
@@ -220,6 +221,16 @@ def _schedule_activity(stage: Stage, command: ScheduleActivity) -> None:
     stage.waits = opened(stage.waits, dict(command.extra), activity.activity_id)
     said = activity_payload(activity) | {"task_queue": activity.task_queue}
     stage.tell(EventType.ACTIVITY_SCHEDULED, said | dispatched(activity, command))
+    if command.routing_key is not None:
+        _found_by(stage, command.routing_key)
+
+
+def _found_by(stage: Stage, key: str) -> None:
+    """Runs are found by the routing keys of their activities."""
+    kept = with_key(stage.run.search_attributes, key)
+    if kept != stage.run.search_attributes:
+        stage.run = replace(stage.run, search_attributes=kept)
+        stage.attributes_changed = True
 
 
 def dispatched(activity: Activity, command: ScheduleActivity) -> dict[str, Any]:
@@ -429,7 +440,7 @@ def _record_version_marker(stage: Stage, command: RecordVersionMarker) -> None:
 def _upsert_search_attributes(stage: Stage, command: UpsertSearchAttributes) -> None:
     merged = _merged(stage.run.search_attributes, command.attributes)
     kept = _json(merged)
-    check_size("search_attribute_size", kept, SEARCH_ATTRIBUTE_BYTES_MAX)
+    check_size("search_attribute_size", without_keys(kept), SEARCH_ATTRIBUTE_BYTES_MAX)
     stage.run = replace(stage.run, search_attributes=kept)
     stage.attributes_changed = True
     stage.tell(

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from penstock.core import json_text
 from penstock.core.history import waits
+from penstock.core.history.routing_keys import without_keys
 from penstock.core.model import Blob, ClosePolicy, RetryPolicy, Run, RunId, RunStatus
 from penstock.core.timers import earliest
 
@@ -140,7 +141,7 @@ def _next(run: Run, before: Run, lineage: Lineage, now_ms: int, at_ms: int) -> R
         compatibility=run.compatibility,
         input=run.input,
         memo=run.memo,
-        search_attributes=run.search_attributes,
+        search_attributes=without_keys(run.search_attributes),
         execution_timeout_s=run.execution_timeout_s,
         run_timeout_s=run.run_timeout_s,
         execution_deadline_at_ms=run.execution_deadline_at_ms,

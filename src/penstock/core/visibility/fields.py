@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from penstock.core.history.routing_keys import ROUTING_KEY
 from penstock.core.visibility.entries import PARENT
 from penstock.core.visibility.filters import OPEN, Column, ColumnTest, Filter, Not, Relation
 
@@ -71,5 +72,6 @@ SYSTEM: Final[Mapping[str, Field]] = MappingProxyType(
         "BuildId": Field("keyword", Column.BUILD_ID),
         "BusinessKey": Field("keyword", Column.BUSINESS_KEY),
         "ParentWorkflowId": Field("keyword", entry=PARENT),
+        ROUTING_KEY: Field("keyword_list", entry=ROUTING_KEY),
     }
 )

@@ -80,7 +80,7 @@ class Sweeper(Generic[K]):
         return False
 
     async def sweep(self) -> int:
-        """Do what is due now; returns how much was found."""
+        """Do what is due now; returns how much was found, or 0 if none of it could be done yet."""
         found = await self._find(self._house, BATCH + len(self._stuck))
         if self._patient and self._must_listen_first():
             return 0
@@ -90,7 +90,7 @@ class Sweeper(Generic[K]):
         )
         for each, outcome in zip(due, results, strict=True):
             self._note(each, outcome)
-        return len(due)
+        return 0 if all(outcome is False for outcome in results) else len(due)
 
     def _not_stuck(self, found: Sequence[K]) -> list[K]:
         now = asyncio.get_running_loop().time()

@@ -8,6 +8,7 @@ import typing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal
 
 from penstock.sdk.activities.defaults import NONE, Defaults
@@ -22,6 +23,7 @@ DEFINITION = "__penstock_activity_definition__"
 NAME_MAX = 255
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class ActivityDefinition:
     fn: Callable[..., Any]
     kind: Kind
     parameters: tuple[str, ...]
+    """Arguments travel by position: those that a call can only give by name come last, in the order of the function."""
     required: int
     """So many arguments must be given."""
     arg_types: tuple[Any, ...]
@@ -58,6 +61,8 @@ class ActivityDefinition:
     """A method without its object: enough to call it by, not to run it."""
     optional: tuple[Any, ...] = ()
     """What the last parameters are if they are not given."""
+    keywords: int = 0
+    """So many of the last parameters are given to the function by their names."""
     routing: RoutingKey | None = None
     """What of the arguments decides where it goes."""
     tags: frozenset[str] = frozenset()
@@ -96,6 +101,16 @@ class ActivityDefinition:
     def told(self) -> str:
         """How messages call it."""
         return "the dynamic activity" if self.name is None else f'activity "{self.name}"'
+
+    def bound(self, given: Sequence[Any], fn: Callable[..., Any] | None = None) -> Callable[[], Any]:
+        """A call of the function, or of what stands in its place, with arguments as they travelled."""
+        called = fn or self.fn
+        if not self.keywords:
+            return partial(called, *given)
+        first = len(self.parameters) - self.keywords
+        return partial(
+            called, *given[:first], **dict(zip(self.parameters[first:], given[first:], strict=False))
+        )
 
     def routing_key(self, given: Sequence[Any]) -> str | None:
         """The routing key of a call with these arguments. Raises `RoutingKeyError`."""
@@ -189,10 +204,8 @@ def _check_parameters(fn: Any, told: Mark, what: str) -> None:
     for each in inspect.signature(fn).parameters.values():
         if each.kind is inspect.Parameter.VAR_POSITIONAL:
             raise TypeError(f"{what} takes *{each.name}. Name each parameter, or take one list")
-        if each.kind not in _POSITIONAL:
-            raise TypeError(
-                f"{what}: {each.name} can only be given by name, and arguments travel by position"
-            )
+        if each.kind not in (*_POSITIONAL, _KEYWORD_ONLY):
+            raise TypeError(f"{what} takes **{each.name}. Name each parameter, or take one dict")
     if told.dynamic:
         _check_dynamic(fn, what)
 
@@ -280,18 +293,25 @@ def _definition(fn: Any, told: Mark) -> ActivityDefinition:
         fn=fn,
         kind=_kind(fn, told),
         parameters=tuple(each.name for each in parameters),
-        required=sum(each.default is inspect.Parameter.empty for each in parameters),
+        required=_required(parameters),
         arg_types=tuple(hints.get(each.name) for each in parameters),
         ret_type=hints.get("return"),
         dynamic=told.dynamic,
         auto_heartbeat=told.auto_heartbeat,
         unbound=_is_unbound(fn),
         optional=tuple(each.default for each in parameters if each.default is not inspect.Parameter.empty),
+        keywords=sum(each.kind is _KEYWORD_ONLY for each in parameters),
         routing=told.routing_key,
         tags=told.tags,
         pack=told.pack,
         defaults=told.defaults,
     )
+
+
+def _required(parameters: Sequence[inspect.Parameter]) -> int:
+    """How many must travel: all up to the last that has no default."""
+    last = [number for number, each in enumerate(parameters, 1) if each.default is inspect.Parameter.empty]
+    return last[-1] if last else 0
 
 
 def _kind(fn: Any, told: Mark) -> Kind:

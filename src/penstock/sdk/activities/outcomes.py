@@ -18,6 +18,8 @@ Dropped = Literal["lease_lost", "worker_shutdown"]
 WORKER_SHUTDOWN: Final = "worker_shutdown"
 WORKER_CRASHED: Final = "WORKER_CRASHED"
 """The type of the failure of a task whose process died; retry policies may name it."""
+NOT_BEGUN: Final = "not_begun"
+"""The code of a failure of a process that died before it came to its task: the task is not to blame."""
 
 
 class RemoteFailure(ApplicationError):
@@ -29,10 +31,11 @@ class RemoteFailure(ApplicationError):
 
 
 class ProcessDied(ApplicationError):
-    """The process ended before the function did."""
+    """The process ended before the function did, or before it began."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, began: bool = True) -> None:
         super().__init__(message, type=WORKER_CRASHED)
+        self.began = began
 
 
 class UnfitArguments(ApplicationError):
@@ -62,6 +65,8 @@ def failure_told(error: BaseException, converter: DataConverter) -> dict[str, An
     if isinstance(error, SystemExit):
         error = ApplicationError(f"The activity called sys.exit({error.code!r})", type="SystemExit")
     failure = failure_of(error.with_traceback(_of_the_activity(error.__traceback__)), converter)
+    if isinstance(error, ProcessDied) and not error.began:
+        failure |= {"code": NOT_BEGUN}
     if isinstance(error, UnfitArguments):
         failure |= {"kind": "decode_failure"}
     if isinstance(error, UnfitResult):

@@ -65,9 +65,9 @@ class Performing:
     async def _innermost(self, call: Call, sent: Any, given: list[Any], asked: ExecuteActivityInput) -> Any:
         match call.definition.kind:
             case "async":
-                return await asked.fn(*asked.args)
+                return await call.definition.bound(asked.args, asked.fn)()
             case "thread":
-                return await self._in_thread(call, partial(asked.fn, *asked.args))
+                return await self._in_thread(call, call.definition.bound(asked.args, asked.fn))
             case "process":
                 if asked.args is not given:
                     sent = self._sent_anew(call.definition, asked.args)
@@ -115,4 +115,5 @@ class Performing:
 def _death(definition: ActivityDefinition, death: Died) -> ProcessDied:
     where = "" if death.began else " while it started"
     hint = "" if death.began else '. A script must start its worker under `if __name__ == "__main__":`'
-    return ProcessDied(f"The process of {definition.told} died{where}: {death}{hint}")
+    message = f"The process of {definition.told} died{where}: {death}{hint}"
+    return ProcessDied(message, began=death.began)

@@ -17,6 +17,7 @@ from typing import Any
 
 from penstock.sdk.activities.context import CURRENT, ActivityContext
 from penstock.sdk.activities.definition import ActivityDefinition
+from penstock.sdk.activities.groups import end_group, lead_group
 from penstock.sdk.activities.info import ActivityInfo
 from penstock.sdk.activities.interruption import Interruption
 from penstock.sdk.activities.loop_call import LoopCall
@@ -63,6 +64,7 @@ def main(connection: Connection, converter: DataConverter, level: int) -> None:
     """Run what is asked for until the end is asked for, or whoever asks is gone."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: None)  # the worker decides when its processes end
+    lead_group()
     child = Child(connection, converter)
     logging.basicConfig(level=level, handlers=[_Forwarding(child)], force=True)
     threading.Thread(target=child.listen, name="listener", daemon=True).start()
@@ -83,7 +85,7 @@ class Child:
             try:
                 word, value = self._connection.recv()
             except (EOFError, OSError):
-                os._exit(0)  # nobody is left to tell
+                end_group()  # nobody is left to tell
             match word:
                 case "run":
                     context = self._context(value)
@@ -171,9 +173,9 @@ class Child:
         interruption = context.interruption
         assert interruption is not None
         if isinstance(interruption, LoopCall):
-            value = interruption.run_async(lambda: definition.fn(*arguments))
+            value = interruption.run_async(definition.bound(arguments))
         else:
-            value = interruption.run(lambda: definition.fn(*arguments))
+            value = interruption.run(definition.bound(arguments))
         return encoded_result(definition, value, self._converter)
 
     def _loop_call(self, context: ActivityContext) -> LoopCall:

@@ -17,6 +17,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from penstock.sdk.activities.groups import end_group_of
 from penstock.sdk.activities.process_child import Answer, Job, Preparation, main
 from penstock.sdk.converting import DataConverter
 
@@ -116,6 +117,7 @@ class ProcessSlot:
             process = self._process
             if process is not None and process.is_alive():
                 process.kill()
+                end_group_of(process.pid)
 
     def close(self) -> None:
         """End the process when it has nothing to do."""
@@ -248,9 +250,10 @@ class ProcessSlot:
         return True
 
     def _bury(self) -> None:
-        """The process has ended by itself: hear its last words, then tell who waits for it."""
+        """The process has died: hear its last words, end what it forked, then tell who waits for it."""
         while self._listening and self._connection is not None and self._connection.poll(0):
             self._hear()
+        end_group_of(self.pid)
         fresh, code = self._served == 0, self._reap()
         asked = self._asked
         if asked is None:

@@ -68,6 +68,12 @@ class Processes:
         for each in self._all:
             each.prepare(Preparation(tuple(modules)))
 
+    def resize(self, most: int) -> None:
+        """Allow so many from now on. Fewer: whoever asks for one has fewer places, and those that are idle stay."""
+        for _ in range(most - self._most):
+            self._room.release()
+        self._most = max(self._most, most)
+
     def kill(self) -> None:
         for each in self._all:
             each.kill()

@@ -20,6 +20,7 @@ from penstock.sdk.activities.heartbeats import Heartbeats, throttle_interval
 from penstock.sdk.activities.info import ActivityInfo, WorkerFacts, info_of, kept_details
 from penstock.sdk.activities.interruption import Interruption
 from penstock.sdk.activities.outcomes import (
+    WORKER_SHUTDOWN,
     Outcome,
     ProcessDied,
     RemoteFailure,
@@ -143,6 +144,11 @@ class ActivityRunner:
         except Exception as error:
             return failed(failure_told(error, self._converter))
         return await self._carry_out(self._call(definition, info, _unheard), arguments)
+
+    def resize(self, thread_slots: int) -> None:
+        """Have threads for so many functions at once."""
+        if self._own_threads is not None:
+            self._own_threads.resize(thread_slots)
 
     def shut_down(self) -> None:
         """Tell activities that the worker stops. They go on."""
@@ -268,7 +274,7 @@ class ActivityRunner:
                 return dropped("lease_lost")
             case Stop.SHUTDOWN if isinstance(error, ProcessDied):
                 self.killed += 1
-                return failed(failure_told(error, self._converter), cost)
+                return failed(failure_told(error, self._converter) | {"code": WORKER_SHUTDOWN}, cost)
             case Stop.SHUTDOWN:
                 return dropped("worker_shutdown")
             case Stop.TIMED_OUT:

@@ -38,6 +38,11 @@ class ActivityThreads(Executor):
                 ).start()
         return future
 
+    def resize(self, most: int) -> None:
+        """Allow so many threads from now on; those that are there stay."""
+        with self._lock:
+            self._most = max(self._most, most)
+
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
         """Threads end when they have nothing to do; nobody waits for them."""
         with self._lock:

@@ -56,6 +56,14 @@ class Seen:
         return None if self.live is None else self.live.get("value")
 
     @property
+    def told(self) -> str:
+        """What holds, to somebody who wanted something else."""
+        if self.live is None and self.declared is not None:
+            return f"the server declares {self.declared}, which holds"
+        holds = "no cap holds" if self.value is None else f"{self.value} holds"
+        return f"{holds} (version {self.version}): somebody has changed it"
+
+    @property
     def is_by_a_configuration(self) -> bool:
         return self.live is not None and str(self.live.get("reason") or "").startswith(REASON)
 
@@ -90,7 +98,8 @@ class Caps:
         self._reason = f"{REASON}{app}"
         self._caps = caps_of(config, client.namespace)
         self._cluster_wide = config.cluster_wide_cap
-        self._told: dict[str, int] = {}
+        self._told: dict[str, Seen] = {}
+        """How limits stood when something was said of them."""
 
     async def send(self) -> list[str]:
         """Set what is not set yet. What is odd about it is returned, and the worker starts all the same.
@@ -114,6 +123,7 @@ class Caps:
             seen = cap.seen(await self._read(cap))
             wanted, odd = self._decide(cap, seen)
             if wanted is _NOTHING:
+                self._told[cap.path] = seen
                 return odd
             assert isinstance(wanted, int | str)
             try:
@@ -159,13 +169,11 @@ class Caps:
             if cap.wanted is None:
                 continue
             seen = cap.seen(await self._read(cap))
-            if seen.value == cap.wanted or self._told.get(cap.path) == seen.version:
+            if self._told.get(cap.path) == seen:
                 continue
-            self._told[cap.path] = seen.version
-            holds = "no cap holds" if seen.value is None else f"{seen.value} holds"
-            found.append(
-                f"{cap.told} is {cap.wanted} here, but {holds} (version {seen.version}): somebody has changed it"
-            )
+            self._told[cap.path] = seen
+            if seen.value != cap.wanted:
+                found.append(f"{cap.told} is {cap.wanted} here, but {seen.told}")
         return found
 
     async def watch(self, every_s: float = LOOK_SECONDS) -> None:

@@ -7,8 +7,9 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict, cast, get_args
 
+from penstock.sdk.outbound import OnLostLease
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import FOR_EVER, RetryPolicy
 from penstock.sdk.starting import ActivityOptions
@@ -25,7 +26,9 @@ class SendOptions(TypedDict, total=False):
     heartbeat_timeout: timedelta
     priority: Priority | int
     good_until: timedelta | datetime
-    """Not begun by then, it has expired; a timedelta counts from when it may begin."""
+    """Not begun by then, it has expired; a timedelta counts from when it may begin for the first time."""
+    on_lost_lease: OnLostLease
+    """What it means that its worker died: `fail` (as `WORKER_CRASHED`, then `retry` decides), or `redeliver`."""
     id: str
     idempotency_key: str
     """Sent again under it, it is the same task."""
@@ -41,6 +44,7 @@ class TaskOptions:
     heartbeat_timeout: timedelta | None = None
     priority: Priority | None = None
     good_until: timedelta | datetime | None = None
+    on_lost_lease: OnLostLease = "fail"
     id: str | None = None
     idempotency_key: str | None = None
 
@@ -59,16 +63,15 @@ class TaskOptions:
 
     def start(self, task: str, delay: timedelta | None) -> ActivityOptions:
         """The same in the words of a standalone activity."""
-        good = self.good_until
         words: dict[str, Any] = {
             "task_queue": self.queue,
             "retry_policy": self.retry,
             "start_to_close_timeout": self.timeout,
             "heartbeat_timeout": self.heartbeat_timeout,
             "priority": self.priority,
-            "schedule_to_start_timeout": good if isinstance(good, timedelta) else None,
-            "good_until": good if isinstance(good, datetime) else None,
+            "good_until": self.good_until,
             "start_delay": delay,
+            "on_lost_lease": self.on_lost_lease,
             "id": self.id,
         }
         if self.idempotency_key is not None:
@@ -108,8 +111,16 @@ def _read(name: str, value: Any) -> Any:
             return _span(name, value)
         case "good_until":
             return _aware(name, value) if isinstance(value, datetime) else _span(name, value)
+        case "on_lost_lease":
+            return _lost(value)
         case _:
             return _text(name, value)
+
+
+def _lost(value: Any) -> OnLostLease:
+    if value not in get_args(OnLostLease):
+        raise ValueError(f"on_lost_lease is 'fail' or 'redeliver', not {value!r}")
+    return cast(OnLostLease, value)
 
 
 def _retry(value: Any) -> RetryPolicy:

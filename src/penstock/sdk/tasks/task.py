@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
@@ -133,14 +134,14 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
         return TaskHandle(self._clients, found.id, is_new=found.is_new, result_type=self.definition.ret_type)
 
     def _positional(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
-        """Arguments travel by position. Between those given by name, defaults are filled in."""
+        """Arguments travel by position, also those that are given by name. What is left out between is its default."""
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f'task "{self.name}": {error}') from None
-        if bound.kwargs:
-            bound.apply_defaults()
-        return bound.args
+        known, given = self._signature.parameters, bound.arguments
+        last = max((number for number, name in enumerate(known, 1) if name in given), default=0)
+        return [given.get(name, each.default) for name, each in itertools.islice(known.items(), last)]
 
 
 def _arguments(given: Any) -> Sequence[Any]:

@@ -62,7 +62,7 @@ class Ahead:
         self, places: int, claims: Slots, *, lease_s: float, age_s: float, spare: int | None = None
     ) -> None:
         """`spare` is how many claims may wait for queues at their caps; None: it is one queue."""
-        self._free = places
+        self._places = self._free = places
         self._held = Held(claims.total, spare)
         self._claims, self._lease_s, self._age_s = claims, lease_s, age_s
         self._waiting: list[_Waiting] = []
@@ -116,6 +116,13 @@ class Ahead:
             self._held.look_again(queue)
         self._next()
 
+    def resize(self, places: int, spare: int | None) -> None:
+        """Let more tasks run from now on, or fewer as soon as enough have ended; its claims have been resized."""
+        self._free += places - self._places
+        self._places = places
+        self._held.resize(self._claims.total, spare)
+        self._next()
+
     def close(self) -> None:
         """Have everything handed back that did not start."""
         self._closing = True
@@ -147,7 +154,8 @@ class Ahead:
             answer = await with_.start(task)
             if answer["started"]:
                 task["lease_expires_at"] = answer.get("lease_expires_at")
-                how = Claimed.HAND_BACK if self._closing else Claimed.STARTED
+                gone = self._closing or self._free < 0  # its place is no more
+                how = Claimed.HAND_BACK if gone else Claimed.STARTED
             else:
                 waiting.refused = True
                 self._held.refused(with_.queue)
@@ -207,14 +215,14 @@ class Ahead:
 
     def _next(self) -> None:
         """Give free places to those whose turn it is."""
-        if self._free:
+        if self._free > 0:
             self.open.set()
         now = asyncio.get_running_loop().time()
         ready = sorted(
             (each for each in self._waiting if self._rests.get(each.queue, 0.0) <= now),
             key=lambda each: each.order,
         )
-        for each in ready[: self._free]:
+        for each in ready[: max(0, self._free)]:
             self._free -= 1
             self._forget(each)
             each.turn.set_result(True)
@@ -245,7 +253,7 @@ class Ahead:
         """Hand back what is too old, and everything while nothing moves here: others may be idle."""
         self._alarm = None
         now = asyncio.get_running_loop().time()
-        stands = not self._free and now - self._moved_at >= self._lease_s
+        stands = self._free <= 0 and now - self._moved_at >= self._lease_s
         for each in list(self._waiting):
             if stands or now - each.since >= self._age_s:
                 self._turn_away(each)

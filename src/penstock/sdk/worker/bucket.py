@@ -36,9 +36,7 @@ class Bucket:
 
     def take(self, most: int, now_ns: int) -> int:
         """Take up to `most` tokens: as many as there are, also none."""
-        owed_ns = max(0, self.paid_until_ns - now_ns)
-        there = self.burst - -(-owed_ns // self.interval_ns) - self.taken
-        got = max(0, min(most, there))
+        got = max(0, min(most, self._there(now_ns)))
         self.taken += got
         return got
 
@@ -47,6 +45,14 @@ class Bucket:
         self.taken -= taken
         if spent:
             self.paid_until_ns = max(self.paid_until_ns, now_ns) + spent * self.interval_ns
+
+    def fitting(self, held: int, now_ns: int) -> int:
+        """How many of the tokens that were taken may be spent: more are out than there are if the rate was lowered."""
+        return max(0, held + min(0, self._there(now_ns)))
+
+    def _there(self, now_ns: int) -> int:
+        owed_ns = max(0, self.paid_until_ns - now_ns)
+        return self.burst - -(-owed_ns // self.interval_ns) - self.taken
 
     def opens_at_ns(self) -> int | None:
         """When the next token is there if none is settled before; None: not before one is."""

@@ -25,6 +25,10 @@ class Held:
     def is_counting(self) -> bool:
         return self._spare is not None
 
+    def resize(self, total: int, spare: int | None) -> None:
+        self._total, self._spare = total, spare
+        self.news.set()
+
     def entered(self, queue: str) -> None:
         """One more claim of this queue is here."""
         self._claims[queue] = self._claims.get(queue, 0) + 1

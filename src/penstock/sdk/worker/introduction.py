@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock import __version__
+from penstock.dispatch import DispatchConfig
 from penstock.sdk.worker.options import WorkerOptions
 from penstock.sdk.worker.plane import Plane
 from penstock.sdk.worker.registry import Registry
@@ -20,7 +21,9 @@ CAPABILITIES = [
 ]
 
 
-def introduction(plane: Plane, registry: Registry, options: WorkerOptions, *, has_codecs: bool) -> Json:
+def introduction(
+    plane: Plane, registry: Registry, options: WorkerOptions, *, activity_places: int, has_codecs: bool
+) -> Json:
     """The body of a registration. It names at least one slot of each kind: none is said by a heartbeat.
 
     What travels through codecs is not what the server can check, so that parameters are not told then.
@@ -34,18 +37,21 @@ def introduction(plane: Plane, registry: Registry, options: WorkerOptions, *, ha
         "supported_activity_types": registry.activity_types,
         "workflow_definition_fingerprints": registry.fingerprints,
         "max_concurrent_workflow_tasks": max(1, options.max_concurrent_workflow_tasks),
-        "max_concurrent_activity_tasks": max(1, options.max_concurrent_activity_tasks),
+        "max_concurrent_activity_tasks": max(1, activity_places),
         "capabilities": CAPABILITIES,
         "workflow_command_contracts": registry.command_contracts(with_parameters=not has_codecs),
     }
     if options.max_activities_per_second is not None:
         said["max_activities_per_second"] = options.max_activities_per_second
-    return said | conveyed(options) | ({} if plane.build_id is None else {"build_id": plane.build_id})
+    return said | ({} if plane.build_id is None else {"build_id": plane.build_id})
 
 
-def conveyed(options: WorkerOptions) -> Json:
-    """How fast the whole queue should hand out activities, if this worker has an opinion."""
+def conveyed(options: WorkerOptions, config: DispatchConfig | None, task_queue: str) -> Json:
+    """How fast the whole queue should hand out activities, by this worker or by the configuration in force."""
     rate, burst_s = options.max_task_queue_activities_per_second, options.queue_rate_burst_seconds
+    if config is not None:
+        rate = config.queue_cap(task_queue) if rate is None else rate
+        burst_s = config.queue_rate_burst_seconds if burst_s is None else burst_s
     if rate is None:
         return {}
     said = {"max_task_queue_activities_per_second": rate}

@@ -49,6 +49,11 @@ class WorkerOptions:
     debug_mode: bool = False
     """Code may stop as long as a person looks at it: no task counts as stuck."""
 
+    @property
+    def threads_most(self) -> int:
+        """Threads for functions, whether they run as activities or as local ones."""
+        return max(1, self.max_concurrent_activity_tasks + self.max_concurrent_local_activities)
+
     def __post_init__(self) -> None:
         for each in fields(self):
             _check(each.name, getattr(self, each.name))

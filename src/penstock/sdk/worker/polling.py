@@ -45,17 +45,25 @@ class Poller:
         polls: int,
         batch_max: int,
         pace: Pace | None = None,
+        hand_back: Callable[[Json], Awaitable[object]] | None = None,
     ) -> None:
+        """`hand_back` is for tasks that come when their places are gone; without it they are run all the same."""
         self._kind, self._ask, self._start, self._slots = kind, ask, start, slots
-        self._polls = min(polls, slots.total)
-        self._batch = max(1, min(batch_max, math.ceil(slots.total / max(1, self._polls))))
+        self._polls, self._batch_max = polls, batch_max
         self._around = around
         self._pace = pace or Pace(None)
+        self._hand_back = hand_back
 
     @property
     def has_room(self) -> bool:
         """Whether it has places at all; without any nothing is asked for."""
-        return self._polls > 0
+        return self._polls > 0 and self._slots.total > 0
+
+    @property
+    def _batch(self) -> int:
+        """How much one poll asks for, so that all of them together ask for all places."""
+        polls = max(1, min(self._polls, self._slots.total))
+        return max(1, min(self._batch_max, math.ceil(self._slots.total / polls)))
 
     async def run(self) -> None:
         """Poll until cancelled, or until the server refuses for good: then that is raised."""
@@ -79,9 +87,12 @@ class Poller:
             self._slots.give_back(places - tokens)
             places = tokens
             tasks = await self._answer(tokens, pauses)
-            for task in tasks:
+            fitting = self._fitting(places, len(tasks))
+            for task in tasks[:fitting]:
                 self._start(task)
                 started += 1
+            for task in tasks[fitting:]:
+                await self._back(task)
         except Exception as error:
             return await self._met(error, pauses)
         finally:
@@ -91,6 +102,16 @@ class Poller:
         self._around.trouble.over()
         self._around.metrics.count(names.POLLS, kind=self._kind, outcome="tasks" if tasks else "empty")
         return 0.0
+
+    def _fitting(self, places: int, tasks: int) -> int:
+        """How many of the tasks that came may start: while the poll waited, there may have come to be fewer places."""
+        if self._hand_back is None:
+            return tasks
+        return min(self._slots.fitting(places), self._pace.fitting(places), tasks)
+
+    async def _back(self, task: Json) -> None:
+        assert self._hand_back is not None
+        await self._hand_back(task)
 
     async def _answer(self, tasks_max: int, pauses: Backoff) -> list[Json]:
         """The answer to one poll. It is repeated under its id until it comes: what was leased to it is given again."""

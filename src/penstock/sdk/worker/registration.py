@@ -26,17 +26,17 @@ class Presence:
     def __init__(
         self,
         plane: Plane,
-        said: Json,
+        said: Callable[[], Json],
         slots: Callable[[], Json],
         trouble: Trouble,
         *,
         silent_kinds: tuple[str, ...] = (),
-        repeated: Json | None = None,
+        repeated: Callable[[], Json],
     ) -> None:
         """`repeated` is said with every heartbeat again: a worker whose slots are full for long does not poll."""
         self._plane, self._said, self._slots, self._trouble = plane, said, slots, trouble
         self._offered: Json = {f"max_concurrent_{kind}_tasks": 0 for kind in silent_kinds}
-        self._repeated = repeated or {}
+        self._repeated = repeated
         self._interval_s = INTERVAL_S
         self._registering = asyncio.Lock()
         self.server_capabilities: Json = {}
@@ -58,7 +58,7 @@ class Presence:
                     return
 
     async def _once(self) -> None:
-        answer = await self._plane.register(self._said | self._standing())
+        answer = await self._plane.register(self._said() | self._repeated() | self._standing())
         self._hear(answer)
         if self._offered:  # a registration offers at least one slot of each kind; a heartbeat may offer none
             self._hear(await self._plane.heartbeat(self._offered | self._standing()))
@@ -67,15 +67,24 @@ class Presence:
         """Be heard, as often as the server asks, until cancelled."""
         while True:
             await asyncio.sleep(self._interval_s)
-            try:
-                self._hear(await self._plane.heartbeat(self._offered | self._repeated | self._standing()))
-            except (ServerRefused, Unreachable) as error:
-                if isinstance(error, ServerRefused) and error.reason == Reason.WORKER_NOT_REGISTERED:
-                    await self.register()
-                elif is_fatal(error):
-                    raise
-                else:
-                    self._trouble.met(error)
+            await self._beat()
+
+    async def tell(self, **slots: int) -> None:
+        """Say at once how many slots there are from now on; those of a kind that is not run stay none."""
+        changed = {f"max_concurrent_{kind}_tasks": total for kind, total in slots.items()}
+        self._offered = changed | {name: 0 for name, total in self._offered.items() if not total}
+        await self._beat()
+
+    async def _beat(self) -> None:
+        try:
+            self._hear(await self._plane.heartbeat(self._offered | self._repeated() | self._standing()))
+        except (ServerRefused, Unreachable) as error:
+            if isinstance(error, ServerRefused) and error.reason == Reason.WORKER_NOT_REGISTERED:
+                await self.register()
+            elif is_fatal(error):
+                raise
+            else:
+                self._trouble.met(error)
 
     async def leave(self) -> None:
         """Have the server forget this worker; what it holds waits for others at once.

@@ -22,34 +22,69 @@ class Room:
     def __init__(
         self, options: WorkerOptions, converter: DataConverter, *, runs_activities: bool, queues: int = 1
     ) -> None:
+        self._options, self._converter, self._queues = options, converter, queues
         claiming = options.claiming
         self.places = options.max_concurrent_activity_tasks if runs_activities else 0
-        self.slots = Slots(self.places + claiming.prefetch if self.places else 0)
+        self.slots = Slots(self._held_most)
+        self.pace = Pace(options.max_activities_per_second)
         self._claims: Slots | None = None
         self.ahead: Ahead | None = None
         if claiming.lease_ms is not None and self.places:
-            self._claims = Slots(min(self.slots.total, claiming.most_with(self.places)))
+            self._claims = Slots(self._claims_most)
             self.ahead = Ahead(
                 self.places,
                 self._claims,
                 lease_s=claiming.lease_ms / 1000,
                 age_s=claiming.renew_age_ms / 1000,
-                spare=min(claiming.prefetch, self._claims.total - 1) if queues > 1 else None,
+                spare=self._spare,
             )
         self.goes_round = queues > 1 or not claiming.is_plain
         """Whether its queues are asked in turn, for the same places."""
         self._batch = claiming.batch_max
         if claiming.most and self.ahead is None:
             self._batch = min(self._batch or claiming.most, claiming.most)
-        self._options, self._converter, self._queues = options, converter, queues
         self._processes: Processes | None = None
         self._lines: list[Line] = []
         self._at_work: list[Sized] = []
 
     @property
+    def _held_most(self) -> int:
+        return self.places + self._options.claiming.prefetch if self.places else 0
+
+    @property
+    def _claims_most(self) -> int:
+        return min(self._held_most, self._options.claiming.most_with(self.places))
+
+    @property
+    def _spare(self) -> int | None:
+        return min(self._options.claiming.prefetch, self._claims_most - 1) if self._queues > 1 else None
+
+    def resize(self, options: WorkerOptions) -> None:
+        """Go by other numbers from now on. Where there were no places there are none now, and the other way round."""
+        self._options = options
+        self.pace.change(options.max_activities_per_second)
+        if not self.places:
+            return
+        self.places = options.max_concurrent_activity_tasks
+        self.slots.resize(self._held_most)
+        if self._claims is not None and self.ahead is not None:
+            self._claims.resize(self._claims_most)
+            self.ahead.resize(self.places, self._spare)
+        if self._processes is not None:
+            self._processes.resize(self._processes_most)
+
+    @property
+    def _processes_most(self) -> int:
+        local = self._options.max_concurrent_local_activities
+        return self._options.process_slots or max(1, self.places + local)
+
+    @property
     def offered(self) -> int:
         """How many slots the server is told: what is claimed ahead is counted by itself, and within them."""
-        return max(self.places, self._options.claiming.prefetch) if self.places else 0
+        return self.offered_with(self.places) if self.places else 0
+
+    def offered_with(self, places: int) -> int:
+        return max(places, self._options.claiming.prefetch)
 
     @property
     def available(self) -> int:
@@ -60,9 +95,8 @@ class Room:
         """Made when the first one asks."""
         if self._processes is None:
             options = self._options
-            local = options.max_concurrent_local_activities
             self._processes = Processes(
-                options.process_slots or max(1, self.places + local),
+                self._processes_most,
                 self._converter,
                 method=options.process_start_method,
                 recycle_after=options.process_recycle_after,
@@ -84,6 +118,6 @@ class Room:
             self.slots,
             batch_max=self._batch,
             claims=self._claims,
-            pace=Pace(self._options.max_activities_per_second),
+            pace=self.pace,
             news=None if self.ahead is None else self.ahead.news,
         )

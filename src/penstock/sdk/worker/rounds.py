@@ -133,12 +133,12 @@ class Rounds:
     async def _pass(self, places: int) -> None:
         """Ask each queue once, the first one first."""
         for line in self._lines:
-            left = places - self._started
-            if not left:
+            left = self._fitting(places) - self._started
+            if left <= 0:
                 break
             most = min(self._batch, left, line.room())
-            for task in await self._asked(line, most, waits=False) if most else ():
-                self._start(line, task)
+            if most:
+                self._came(line, await self._asked(line, most, waits=False), places)
 
     async def _patiently(self, places: int) -> None:
         """Wait, and rest a moment if a server that is about to end does not let us wait."""
@@ -164,11 +164,19 @@ class Rounds:
             for one in (*asking, news):
                 one.cancel()
         for each in sorted(asking.keys() & done, key=lambda one: self._lines.index(asking[one])):
-            for task in each.result():
-                if self._started < places:
-                    self._start(asking[each], task)
-                else:
-                    self._surplus(asking[each], [task])
+            self._came(asking[each], each.result(), places)
+
+    def _came(self, line: Line, tasks: Sequence[Json], places: int) -> None:
+        """Start what fits in the places of this round."""
+        fitting = max(0, self._fitting(places) - self._started)
+        for task in tasks[:fitting]:
+            self._start(line, task)
+        self._surplus(line, tasks[fitting:])
+
+    def _fitting(self, places: int) -> int:
+        """How many of the places of this round are still there: while it waited, there may have come to be fewer."""
+        fitting = min(self._slots.fitting(places), self._pace.fitting(places))
+        return fitting if self._claims is None else min(fitting, self._claims.fitting(places))
 
     async def _asked(self, line: Line, tasks_max: int, *, waits: bool) -> list[Json]:
         """The answer of one queue. A poll that is left is asked for once more: what it got may be on its way."""

@@ -24,7 +24,6 @@ from penstock.sdk.worker.introduction import conveyed, introduction
 from penstock.sdk.worker.local_activities import LocalActivities
 from penstock.sdk.worker.metrics import WorkerMetrics
 from penstock.sdk.worker.options import WorkerOptions
-from penstock.sdk.worker.pace import Pace
 from penstock.sdk.worker.plane import HISTORY_PAGE, TASK_KINDS, Plane
 from penstock.sdk.worker.polling import Poller, Surroundings
 from penstock.sdk.worker.questions import Questions
@@ -66,7 +65,9 @@ class Service:
         rank: int = 0,
     ) -> None:
         self._registry, self._options, self._metrics = registry, options, metrics
+        self._dispatch = dispatch
         converter = client.data_converter
+        self._has_codecs = bool(converter.codecs)
         self._trouble = Trouble(f"Worker {worker_id} on {task_queue}")
         self._plane = plane = Plane(client.transport, worker_id, task_queue, build_id)
         self._workflow_slots = Slots(options.max_concurrent_workflow_tasks if registry.workflows else 0)
@@ -81,9 +82,7 @@ class Service:
             heartbeat=plane.beat,
             worker=WorkerFacts(client.namespace, task_queue, worker_id),
             executor=executor,
-            thread_slots=max(
-                1, options.max_concurrent_activity_tasks + options.max_concurrent_local_activities
-            ),
+            thread_slots=options.threads_most,
             default_heartbeat_throttle_interval=options.default_heartbeat_throttle_interval,
             max_heartbeat_throttle_interval=options.max_heartbeat_throttle_interval,
             auto_heartbeat=options.auto_heartbeat,
@@ -93,9 +92,8 @@ class Service:
         )
         self._cache: RunCache[WorkflowRun] = RunCache(options.max_cached_workflows, WorkflowRun.close)
         begin = beginning(registry, options, converter, client.namespace, interceptors, dispatch)
-        local = LocalActivities(
-            self._runner, Slots(options.max_concurrent_local_activities), client.namespace
-        )
+        self._local_slots = Slots(options.max_concurrent_local_activities)
+        local = LocalActivities(self._runner, self._local_slots, client.namespace)
         self._workflows = WorkflowTasks(
             plane,
             self._reports["workflow"],
@@ -119,10 +117,9 @@ class Service:
             self._line.room = partial(self._room.ahead.room, task_queue)
         self._room.join(self._line, self._crews["activity"])
         self._dealings = Dealings(task_queue, rank, plane.start, lambda task: plane.beat(task, {}))
-        said = introduction(plane, registry, options, has_codecs=bool(converter.codecs))
         self._presence = Presence(
             plane,
-            said | {"max_concurrent_activity_tasks": max(1, self._room.offered)},
+            self._introduction,
             self._free_slots,
             self._trouble,
             silent_kinds=tuple(
@@ -130,10 +127,42 @@ class Service:
                 for kind, slots in (("workflow", self._workflow_slots), ("activity", self._activity_slots))
                 if not slots.total
             ),
-            repeated=conveyed(options),
+            repeated=self._conveyed,
         )
         self._keeping: asyncio.Task[None] | None = None
         self._registered = False
+
+    def _introduction(self) -> Json:
+        return introduction(
+            self._plane,
+            self._registry,
+            self._options,
+            activity_places=self._room.offered,
+            has_codecs=self._has_codecs,
+        )
+
+    def _conveyed(self) -> Json:
+        return conveyed(self._options, self._dispatch(), self._plane.task_queue)
+
+    def adjust(self, options: WorkerOptions) -> None:
+        """Go by other numbers. The room, which is for all queues, is resized by whoever has it."""
+        self._options = options
+        self._runner.resize(options.threads_most)
+        self._local_slots.resize(options.max_concurrent_local_activities)
+        if self._registry.workflows:
+            self._workflow_slots.resize(options.max_concurrent_workflow_tasks)
+
+    async def tell(self, options: WorkerOptions, activity_places: int) -> None:
+        """Have the server know what this worker takes from now on."""
+        if self._registered:
+            await self._presence.tell(
+                workflow=options.max_concurrent_workflow_tasks, activity=activity_places
+            )
+
+    async def introduce_again(self) -> None:
+        """A registration says the worker's own rate, a heartbeat does not."""
+        if self._registered:
+            await self._presence.register()
 
     async def _workflow_task(self, task: Json) -> str:
         if task.get("task_kind") == "update_validation":
@@ -233,6 +262,7 @@ class Service:
         if self._keeping is not None:
             await _end(self._keeping)
         if self._registered:
+            self._registered = False
             await self._presence.leave()
         self._cache.clear()
 
@@ -275,13 +305,14 @@ class Service:
             around,
             polls=self._options.max_concurrent_activity_task_polls,
             batch_max=ACTIVITY_BATCH_MAX,
-            pace=Pace(self._options.max_activities_per_second),
+            pace=self._room.pace,
+            hand_back=self._activities.hand_back if self._hands_back() else None,
         )
         return [own]
 
     async def _ask(self, tasks_max: int, poll_id: str, *, waits: bool) -> list[Json]:
         """A poll of a round, which may claim ahead and may not wait."""
-        said = conveyed(self._options)
+        said = self._conveyed()
         if self._room.ahead is not None:
             await self._room.ahead.open.wait()
             said |= {"claim_lease_ms": self._options.claiming.lease_ms}
@@ -294,12 +325,12 @@ class Service:
         return await self._plane.poll("workflow", tasks_max, poll_id, history_page_size=HISTORY_PAGE, **kinds)
 
     async def _poll_activities(self, tasks_max: int, poll_id: str) -> list[Json]:
-        return await self._plane.poll("activity", tasks_max, poll_id, **conveyed(self._options))
+        return await self._plane.poll("activity", tasks_max, poll_id, **self._conveyed())
 
     def _free_slots(self) -> Json:
         self._metrics.level(names.STUCK_ACTIVITIES, self._runner.stuck)
         return {
-            "workflow_available": self._workflow_slots.total - len(self._crews["workflow"]),
+            "workflow_available": max(0, self._workflow_slots.total - len(self._crews["workflow"])),
             "activity_available": self._room.available,
         }
 

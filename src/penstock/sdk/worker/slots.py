@@ -6,20 +6,18 @@ import asyncio
 
 
 class Slots:
-    """A fixed number of places. Nothing is held beyond them."""
+    """A number of places. Nothing is held beyond them, unless there were more of them when it was taken."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self._free = total
         self._room = asyncio.Event()
         self._rest = asyncio.Event()
-        self._rest.set()
-        if total:
-            self._room.set()
+        self._changed()
 
     @property
     def free(self) -> int:
-        return self._free
+        return max(0, self._free)
 
     @property
     def taken(self) -> int:
@@ -27,23 +25,19 @@ class Slots:
 
     async def take(self, most: int = 1) -> int:
         """Take as many places as there are, up to `most`; wait until there is at least one."""
-        while not self._free:
+        while self._free <= 0:
             await self._room.wait()
         taken = min(most, self._free)
         self._free -= taken
-        self._rest.clear()
-        if not self._free:
-            self._room.clear()
+        self._changed()
         return taken
 
     def take_now(self) -> bool:
         """Take one place if there is one."""
-        if not self._free:
+        if self._free <= 0:
             return False
         self._free -= 1
-        self._rest.clear()
-        if not self._free:
-            self._room.clear()
+        self._changed()
         return True
 
     def give_back(self, places: int = 1) -> None:
@@ -51,10 +45,30 @@ class Slots:
             return
         self._free += places
         assert self._free <= self.total, "a place is given back once"
-        self._room.set()
-        if self._free == self.total:
-            self._rest.set()
+        self._changed()
+
+    def resize(self, total: int) -> None:
+        """Have more places from now on, or fewer as soon as what is too many was given back."""
+        self._free += total - self.total
+        self.total = total
+        self._changed()
+
+    def fitting(self, held: int) -> int:
+        """How many of the places that somebody holds are still there: some may be too many by now."""
+        return max(0, held + min(0, self._free))
 
     async def all_free(self) -> None:
         """Wait until nothing is held."""
         await self._rest.wait()
+
+    def _changed(self) -> None:
+        """Tell those who wait."""
+        _say(self._room, self._free > 0)
+        _say(self._rest, self._free == self.total)
+
+
+def _say(event: asyncio.Event, is_so: bool) -> None:
+    if is_so:
+        event.set()
+    else:
+        event.clear()

@@ -7,16 +7,16 @@ import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from penstock.dispatch import DispatchConfig
 from penstock.sdk.activities.processes import StartMethod
 from penstock.sdk.client import Client
 from penstock.sdk.dispatching import Dispatch, in_force
 from penstock.sdk.worker import process
+from penstock.sdk.worker.adjusting import Adjustable, adjusted
 from penstock.sdk.worker.claiming import Claiming
 from penstock.sdk.worker.metrics import Unheard, WorkerMetrics
 from penstock.sdk.worker.options import WorkerOptions
@@ -98,7 +98,7 @@ class Worker:
             sticky_queue_schedule_to_start_timeout=sticky_queue_schedule_to_start_timeout,
             max_activities_per_second=max_activities_per_second,
             max_task_queue_activities_per_second=max_task_queue_activities_per_second,
-            queue_rate_burst_seconds=_burst_seconds(queue_rate_burst_seconds, config),
+            queue_rate_burst_seconds=queue_rate_burst_seconds,
             default_heartbeat_throttle_interval=default_heartbeat_throttle_interval,
             max_heartbeat_throttle_interval=max_heartbeat_throttle_interval,
             graceful_shutdown_timeout=graceful_shutdown_timeout,
@@ -118,6 +118,8 @@ class Worker:
         self._interceptors = tuple(interceptors)
         self._metrics: WorkerMetrics = metrics or Unheard()
         self._on_fatal_error = on_fatal_error
+        self._service: Services | None = None
+        self._adjusting = asyncio.Lock()
         self._stop = asyncio.Event()
         self._up = asyncio.Event()
         self._ended = asyncio.Event()
@@ -162,7 +164,7 @@ class Worker:
             self._ended.set()
 
     async def _serve(self) -> None:
-        service = Services(self._services())
+        service = self._service = self._put_together()
         try:
             if await service.open(self._stop):
                 log.info("%r takes tasks", self)
@@ -173,8 +175,19 @@ class Worker:
             self.killed = service.killed
             log.info("%r has ended", self)
 
-    def _services(self) -> list[Service]:
-        """One for each queue. The server knows each by a name of its own."""
+    async def adjust(self, **numbers: Unpack[Adjustable]) -> None:
+        """Change how much it does at once, or how fast, while it runs; what is left out stays.
+
+        What runs goes on: with fewer places, nothing new is started until enough has ended. No places at all where
+        there were some, or some where there were none, need another worker.
+        """
+        async with self._adjusting:
+            self._options = adjusted(self._options, numbers)
+            if self._service is not None:
+                await self._service.adjust(self._options)
+
+    def _put_together(self) -> Services:
+        """A service for each queue, in one room. The server knows each by a name of its own."""
         room = Room(
             self._options,
             self._client.data_converter,
@@ -182,11 +195,11 @@ class Worker:
             queues=len(self.task_queues),
         )
         several = len(self.task_queues) > 1
-        return [
+        services = [
             Service(
                 self._client,
                 self._registry,
-                self._options_of(queue),
+                self._options,
                 task_queue=queue,
                 worker_id=f"{self.identity}/{queue}" if several else self.identity,
                 build_id=self.build_id,
@@ -199,13 +212,7 @@ class Worker:
             )
             for rank, queue in enumerate(self.task_queues)
         ]
-
-    def _options_of(self, queue: str) -> WorkerOptions:
-        """The same for all its queues, but for the rate cap, which the configuration says queue by queue."""
-        given = self._options.max_task_queue_activities_per_second
-        return replace(
-            self._options, max_task_queue_activities_per_second=_queue_cap(given, self._dispatch(), queue)
-        )
+        return Services(services, room, self._options)
 
     def begin_shutdown(self) -> None:
         """Ask it to shut down, without waiting for it. From the loop that it runs in."""
@@ -282,14 +289,6 @@ def _auto_heartbeat(given: bool | timedelta | None, config: DispatchConfig | Non
 def _task_timeout(given: timedelta | None, config: DispatchConfig | None) -> timedelta:
     configured = None if config is None else config.worker_config.task_timeout
     return given or configured or TASK_TIMEOUT
-
-
-def _queue_cap(given: float | None, config: DispatchConfig | None, task_queue: str) -> float | None:
-    return given if given is not None or config is None else config.queue_cap(task_queue)
-
-
-def _burst_seconds(given: float | None, config: DispatchConfig | None) -> float | None:
-    return given if given is not None or config is None else config.queue_rate_burst_seconds
 
 
 def _queues(one: str | None, several: Sequence[str]) -> tuple[str, ...]:

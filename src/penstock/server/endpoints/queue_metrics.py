@@ -32,6 +32,12 @@ async def read(call: Call) -> Answer:
         ("namespace", "task_queue", "kind", "status"),
         registry=registry,
     )
+    alone = Gauge(
+        "penstock_queue_without_worker",
+        "1 where tasks wait and no active worker has a slot for them.",
+        ("namespace", "task_queue", "kind"),
+        registry=registry,
+    )
     caps = {
         name: Gauge(
             f"penstock_queue_limit_{name}",
@@ -51,6 +57,7 @@ async def read(call: Call) -> Answer:
             labels = (call.namespace, view.name, kind.value)
             for name, (field, _) in _COUNTS.items():
                 counts[name].labels(*labels).set(section[field])
+            alone.labels(*labels).set(section["ready_count"] > 0 and section["configured_slot_count"] == 0)
             for each in STATUSES:
                 status.labels(*labels, each).set(each == section["status"])
             for cap in section["caps"]:

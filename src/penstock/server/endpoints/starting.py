@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.model import Blob, Standing, Wish
+from penstock.core.scheduling.deaths import ON_LOST_LEASE
 from penstock.core.timers import instant
 from penstock.engine.starts import STANDALONE_TYPE, DuplicatePolicy, Start
 from penstock.errors import ValidationFailed
@@ -76,6 +77,7 @@ def activity_start(request: StartActivity, namespace: str, key: str | None) -> t
         start_key=key,
         delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
         good_until_ms=_instant(request.good_until, "good_until"),
+        good_for_ms=request.good_for_ms,
     )
     fitting = activity_timeouts if request.dispatch is None else layered_timeouts
     timeouts = fitting(
@@ -90,6 +92,7 @@ def activity_start(request: StartActivity, namespace: str, key: str | None) -> t
         arguments=arguments,
         retry=retry_policy(request.retry_policy),
         timeouts=timeouts,
+        extra={} if request.on_lost_lease is None else {ON_LOST_LEASE: request.on_lost_lease},
         wish=Wish(cost=request.cost_estimate),
         routing_key=request.routing_key,
         dispatch=None if request.dispatch is None else msgspec.to_builtins(request.dispatch),

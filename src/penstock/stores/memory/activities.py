@@ -20,6 +20,8 @@ _what_stays = what_stays(
         "heartbeat_details",
         "deadline_at_ms",
         "closed_at_ms",
+        "worker_deaths",
+        "quarantined",
     ),
 )
 

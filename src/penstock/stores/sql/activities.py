@@ -27,6 +27,8 @@ _CHANGING = attrgetter(
     "heartbeat_details",
     "deadline_at_ms",
     "closed_at_ms",
+    "worker_deaths",
+    "quarantined",
 )
 _ALL = attrgetter(*Activity.__struct_fields__)
 _RETRY = msgspec.json.Decoder(RetryPolicy)

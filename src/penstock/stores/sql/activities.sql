@@ -1,7 +1,7 @@
 -- columns: activity
 --   activity_id, run_id, task_id, step, activity_type, task_queue, arguments, retry, timeouts, extra,
 --   scheduled_at_ms, status, attempt, started_at_ms, heartbeat_at_ms, heartbeat_details, deadline_at_ms,
---   closed_at_ms
+--   closed_at_ms, worker_deaths, quarantined
 
 -- name: get_activity
 -- takes: activity_id text
@@ -20,12 +20,13 @@ SELECT q.n, {activity}
 SELECT 1, t.activity_id FROM activities t WHERE t.deadline_at_ms <= :now_ms ORDER BY t.deadline_at_ms LIMIT :most;
 
 -- name: insert_activity
--- takes: activity_id text, run_id text, task_id text, step bigint, activity_type text, task_queue text, arguments text, retry text, timeouts text, extra text, scheduled_at_ms bigint, status text, attempt bigint, started_at_ms bigint, heartbeat_at_ms bigint, heartbeat_details text, deadline_at_ms bigint, closed_at_ms bigint
+-- takes: activity_id text, run_id text, task_id text, step bigint, activity_type text, task_queue text, arguments text, retry text, timeouts text, extra text, scheduled_at_ms bigint, status text, attempt bigint, started_at_ms bigint, heartbeat_at_ms bigint, heartbeat_details text, deadline_at_ms bigint, closed_at_ms bigint, worker_deaths bigint, quarantined bigint
 INSERT INTO activities ({columns}) SELECT {q.columns} FROM {rows};
 
 -- name: save_activity
--- takes: activity_id text, status text, attempt bigint, started_at_ms bigint, heartbeat_at_ms bigint, heartbeat_details text, deadline_at_ms bigint, closed_at_ms bigint
+-- takes: activity_id text, status text, attempt bigint, started_at_ms bigint, heartbeat_at_ms bigint, heartbeat_details text, deadline_at_ms bigint, closed_at_ms bigint, worker_deaths bigint, quarantined bigint
 UPDATE activities
    SET status = q.status, attempt = q.attempt, started_at_ms = q.started_at_ms, heartbeat_at_ms = q.heartbeat_at_ms,
-       heartbeat_details = q.heartbeat_details, deadline_at_ms = q.deadline_at_ms, closed_at_ms = q.closed_at_ms
+       heartbeat_details = q.heartbeat_details, deadline_at_ms = q.deadline_at_ms, closed_at_ms = q.closed_at_ms,
+       worker_deaths = q.worker_deaths, quarantined = q.quarantined
   FROM {rows} WHERE activities.activity_id = q.activity_id;
