@@ -37,8 +37,8 @@ class GatedStore:
             self.held -= 1
         return answer
 
-    async def read(self, operation: Operation[T]) -> T:
-        return await self._behind.read(operation)
+    async def read(self, operation: Operation[T], *, long: bool = False) -> T:
+        return await self._behind.read(operation, long=long)
 
     async def check(self) -> None:
         await self._behind.check()

@@ -34,8 +34,8 @@ class CountedStore:
         await asyncio.sleep(0)
         return await self._behind.transact(operation, key=key, line=line)
 
-    async def read(self, operation: Operation[T]) -> T:
-        return await self._behind.read(operation)
+    async def read(self, operation: Operation[T], *, long: bool = False) -> T:
+        return await self._behind.read(operation, long=long)
 
     async def check(self) -> None:
         await self._behind.check()

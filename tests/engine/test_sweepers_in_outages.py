@@ -39,9 +39,9 @@ class FailingStore:
         self._refuse()
         return await self._behind.transact(operation, key=key, line=line)
 
-    async def read(self, operation: Operation[T]) -> T:
+    async def read(self, operation: Operation[T], *, long: bool = False) -> T:
         self._refuse()
-        return await self._behind.read(operation)
+        return await self._behind.read(operation, long=long)
 
     async def check(self) -> None:
         await self._behind.check()

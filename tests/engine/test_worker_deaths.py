@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import dataclasses
+from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.explaining.values import Kind
 from penstock.core.history.commands import ScheduleActivity
@@ -231,7 +233,7 @@ async def restarted(scene: Scene, leased: Leased) -> tuple[Scene, Watch]:
     scene.clock.set((leased.task.lease_expires_at_ms or 0) + 60_000)
     house = replace(scene.house, standstill=Standstill(watch))
     house.standstill.looked()
-    return replace(scene, house=house), watch
+    return dataclasses.replace(scene, house=house), watch
 
 
 async def test_a_worker_is_heard_first_whose_lease_ended_while_no_server_was_there(scene: Scene):
@@ -277,7 +279,7 @@ async def test_a_server_that_is_away_again_and_again_quarantines_nothing(retry: 
 
 async def test_a_lease_that_a_new_server_gave_is_taken_back_in_time():
     watch, before = Watch(), a_scene(activity_task_timeout="2")
-    scene = replace(before, house=replace(before.house, standstill=Standstill(watch)))
+    scene = dataclasses.replace(before, house=replace(before.house, standstill=Standstill(watch)))
     scene.house.standstill.looked()
     scene.clock.advance(1)
     await scene.start_activity(command=app_task())

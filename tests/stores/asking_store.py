@@ -25,8 +25,8 @@ class AskingStore:
 
         return await self._behind.transact(overheard, key=key, line=line)
 
-    async def read(self, operation: Operation[T]) -> T:
-        return await self._behind.read(operation)
+    async def read(self, operation: Operation[T], *, long: bool = False) -> T:
+        return await self._behind.read(operation, long=long)
 
     async def check(self) -> None:
         await self._behind.check()

@@ -6,10 +6,11 @@ A worker that only lost its network cannot be told from a dead one, and counts a
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from enum import StrEnum
 
+from msgspec import Struct
+
+from penstock.core import json_text
 from penstock.core.model import Activity, Task
 from penstock.core.scheduling.retries import GiveUp, TryAgain, after_failure
 
@@ -32,13 +33,11 @@ class OnLostLease(StrEnum):
     """The attempt has failed as `WORKER_CRASHED`, and the policy decides; without one, that is the end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Redeliver:
+class Redeliver(Struct, frozen=True):
     """It waits again at once; nobody is told."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantine:
+class Quarantine(Struct, frozen=True):
     """It has killed enough workers: no policy has it tried again."""
 
     deaths: int
@@ -90,5 +89,5 @@ def is_heard_first(activity: Activity, task: Task, now_ms: int, fresh_ms: int | 
 
 
 def on_lost_lease(activity: Activity) -> OnLostLease:
-    said = json.loads(activity.extra).get(ON_LOST_LEASE) if ON_LOST_LEASE in activity.extra else None
+    said = json_text.read(activity.extra).get(ON_LOST_LEASE) if ON_LOST_LEASE in activity.extra else None
     return OnLostLease.FAIL if said == OnLostLease.FAIL else OnLostLease.REDELIVER

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from penstock.ports.wakeups import Bell
@@ -14,23 +13,27 @@ Row = Sequence[Any]
 Rows = Sequence[Row]
 
 
-@dataclass(frozen=True, slots=True)
 class Ask(Awaitable[Rows]):
     """A question that the operation waits for; whoever drives the operation answers it."""
 
-    statement: Statement
-    values: tuple[Any, ...]
+    __slots__ = ("statement", "values")
+
+    def __init__(self, statement: Statement, values: tuple[Any, ...]) -> None:
+        self.statement = statement
+        self.values = values
 
     def __await__(self) -> Generator[tuple[Ask, ...], Sequence[Rows], Rows]:
         (answer,) = yield (self,)
         return answer
 
 
-@dataclass(frozen=True, slots=True)
 class AskAll(Awaitable[Sequence[Rows]]):
     """Several questions at once, answered together."""
 
-    asks: tuple[Ask, ...]
+    __slots__ = ("asks",)
+
+    def __init__(self, asks: tuple[Ask, ...]) -> None:
+        self.asks = asks
 
     def __await__(self) -> Generator[tuple[Ask, ...], Sequence[Rows], Sequence[Rows]]:
         if not self.asks:
