@@ -72,6 +72,8 @@ class ListenPolicy:
 
     def trusts_proxy(self, peer: str) -> bool:
         """Whether forwarding headers of this peer may be believed. An odd address is never trusted."""
+        if not self.trusted_proxies:
+            return False
         try:
             address = ipaddress.ip_address(peer)
         except ValueError:
