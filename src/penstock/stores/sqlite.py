@@ -16,6 +16,7 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
@@ -102,6 +103,7 @@ class SqliteStore:
         except BaseException:
             lock.close()
             raise
+        _know_values()
         return cls(path, clock, wakeups, synchronous, lock, on_moment, journals)
 
     async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
@@ -180,13 +182,14 @@ class SqliteStore:
         try:
             if connection is None:
                 connection = _connect(self._path, self._synchronous)
-            connection.execute("BEGIN IMMEDIATE")
+            cursor = connection.cursor()
+            cursor.execute("BEGIN IMMEDIATE")
             now_ms = self._clock.now_ms()
             for job in jobs:
-                self._run(connection, job, now_ms)
+                self._run(cursor, job, now_ms)
             self._on_moment(Moment.BEFORE_COMMIT)
             committing = True
-            connection.execute("COMMIT")
+            cursor.execute("COMMIT")
             self._on_moment(Moment.AFTER_COMMIT)
         except sqlite3.Error as error:
             self._failed(connection, jobs, error, committing)
@@ -194,21 +197,21 @@ class SqliteStore:
         self._loop.call_soon_threadsafe(self._deliver, jobs)
         return connection
 
-    def _run(self, connection: sqlite3.Connection, job: Job, now_ms: int) -> None:
+    def _run(self, cursor: sqlite3.Cursor, job: Job, now_ms: int) -> None:
         """Run one operation inside the group's transaction; if it raises, it leaves no trace there."""
         session = Session(self._statements, now_ms, journals=self.journals)
-        connection.execute("SAVEPOINT operation")
+        cursor.execute("SAVEPOINT operation")
         try:
-            job.result = _drive(connection, job.operation(SqlTx(session, self._known)))
+            job.result = _drive(cursor, job.operation(SqlTx(session, self._known)))
             for statement, rows in ordered_writes([session]):
-                connection.executemany(statement.sql, rows)
+                cursor.executemany(statement.sql, rows)
             job.ended(session)
         except Exception as error:
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OWN_FAULTS):
                 raise
             job.error = error
-            connection.execute("ROLLBACK TO operation")
-        connection.execute("RELEASE operation")
+            cursor.execute("ROLLBACK TO operation")
+        cursor.execute("RELEASE operation")
 
     def _failed(
         self, connection: sqlite3.Connection | None, jobs: list[Job], error: sqlite3.Error, committing: bool
@@ -250,7 +253,7 @@ class SqliteStore:
         session = ReadOnlySession(self._statements, self._clock.now_ms())
         try:
             connection.execute("BEGIN")
-            return cast("T", _drive(connection, operation(SqlTx(session, self._known))))
+            return cast("T", _drive(connection.cursor(), operation(SqlTx(session, self._known))))
         except sqlite3.Error as error:
             raise Unavailable(
                 Reason.STORE_UNAVAILABLE, f"The database failed: {error}", outcome="none"
@@ -270,22 +273,29 @@ class SqliteStore:
         return connection
 
 
-def _drive(connection: sqlite3.Connection, coroutine: Coroutine[Any, Any, Any]) -> Any:
+def _drive(cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run an operation to its end, answering each question at once."""
     try:
         asks = coroutine.send(None)
         while True:
-            asks = coroutine.send(_answer(connection, asks))
+            asks = coroutine.send(_answer(cursor, asks))
     except StopIteration as end:
         return end.value
     finally:
         coroutine.close()
 
 
-def _answer(connection: sqlite3.Connection, asks: Any) -> list[Rows]:
+def _answer(cursor: sqlite3.Cursor, asks: Any) -> list[Rows]:
     if not isinstance(asks, tuple):
         raise RuntimeError(f"an operation awaited {asks!r}; it may await only the store")
-    return [connection.execute(ask.statement.sql, ask.values).fetchall() for ask in asks]
+    return [cursor.execute(ask.statement.sql, ask.values).fetchall() for ask in asks]
+
+
+def _know_values() -> None:
+    """Have the library take words and nothing as they are; else it looks for a way to, each time it is given one."""
+    sqlite3.register_adapter(type(None), cast("Callable[[None], None]", {}.get))
+    for words in StrEnum.__subclasses__():
+        sqlite3.register_adapter(words, str.__str__)
 
 
 def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
