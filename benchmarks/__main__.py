@@ -21,10 +21,12 @@ from benchmarks.crew import crew
 from benchmarks.databases import durable_postgres
 from benchmarks.dispatch_rates import DispatchRates
 from benchmarks.environment import facts
+from benchmarks.peer_measures import Workload
 from benchmarks.report import show
 from benchmarks.resolving import resolving
 from benchmarks.scaling import Scaling
 from benchmarks.sdk import Sdk
+from benchmarks.side_by_side import SYSTEMS, SideBySide
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.stands import Ground, StoreName
 from benchmarks.workers import Workers
@@ -33,14 +35,15 @@ from benchmarks.workloads import WORKLOADS, Campaign
 
 SCALING, LIMITS, DISPATCH_RATES, ACCURACY = "scaling", "limits", "dispatch-rates", "accuracy"
 ADMISSION, WORKFLOWS, SDK, WORKERS, RESOLVING = "admission", "workflows", "sdk", "workers", "resolving"
-PARTS = (LIMITS, SCALING, DISPATCH_RATES, ADMISSION, WORKFLOWS, ACCURACY, SDK, WORKERS, RESOLVING)
+PEERS = "peers"
+PARTS = (LIMITS, SCALING, DISPATCH_RATES, ADMISSION, WORKFLOWS, ACCURACY, SDK, WORKERS, RESOLVING, PEERS)
 NAMES = (*StoreName, *(each.name for each in WORKLOADS), *PARTS)
 LATEST = Path(__file__).parent / "results" / "latest.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    report = measure(QUICK if options.quick else FULL, frozenset(options.only or NAMES))
+    report = measure(QUICK if options.quick else FULL, frozenset(options.only or NAMES), options)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
     show(report, Console(width=None if sys.stdout.isatty() else 160))
@@ -59,11 +62,26 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"a store or a part, may be repeated: {', '.join(NAMES)}",
     )
+    parser.add_argument(
+        "--system",
+        action="append",
+        choices=SYSTEMS,
+        metavar="NAME",
+        help=f"of the part peers, only this one; may be repeated: {'; '.join(SYSTEMS)}",
+    )
+    parser.add_argument(
+        "--workload",
+        action="append",
+        choices=[*Workload],
+        metavar="NAME",
+        help=f"of the part peers, only this one; may be repeated: {', '.join(Workload)}",
+    )
+    parser.add_argument("--repetitions", type=int, metavar="N", help="of the part peers, and how often: 3")
     parser.add_argument("--json", type=Path, default=LATEST, metavar="FILE", help="where the JSON goes")
     return parser
 
 
-def measure(sizes: Sizes, only: frozenset[str]) -> dict[str, Any]:
+def measure(sizes: Sizes, only: frozenset[str], options: argparse.Namespace) -> dict[str, Any]:
     """Measure what `only` names; stores alone mean every part on them, parts alone mean both stores."""
     stores = [store for store in StoreName if store in only] or list(StoreName)
     parts = only - set(StoreName) or frozenset(NAMES)
@@ -85,6 +103,7 @@ def measure(sizes: Sizes, only: frozenset[str]) -> dict[str, Any]:
             "sdk": None,
             "workers": None,
             "resolving": [],
+            "peers": None,
         }
         ground = Ground(folder, stack.enter_context(crew()), postgres)
         if workloads or LIMITS in parts:
@@ -107,6 +126,15 @@ def measure(sizes: Sizes, only: frozenset[str]) -> dict[str, Any]:
             report["workers"] = Workers(ground, sizes, _say, peers=sizes is FULL).run(chosen)
         if RESOLVING in parts:
             report["resolving"] = resolving(_say)
+        if PEERS in parts:
+            report["peers"] = SideBySide(
+                ground,
+                _say,
+                quick=sizes is not FULL,
+                repetitions=options.repetitions or sizes.repetitions,
+                systems=options.system or SYSTEMS,
+                workloads=options.workload or [*Workload],
+            ).run(stores)
     return report | {"seconds": round(time.monotonic() - began)}
 
 

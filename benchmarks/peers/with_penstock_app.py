@@ -1,0 +1,76 @@
+"""Ours as an app: `with_penstock_app worker URL` runs its tasks and workflows, `with_penstock_app client URL` is asked."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from datetime import timedelta
+
+import uvloop
+
+from benchmarks.peers.exchange import Ticks, answer_questions
+from penstock import Penstock, Worker, workflow
+from penstock.sdk.worker import run_worker
+
+TIMEOUT = timedelta(seconds=60)
+ticks = Ticks()
+app = Penstock(
+    "bench", sys.argv[2], queue="bench", control_token="operator-secret", worker_token="worker-secret"
+)
+
+
+@app.task(name="nothing", timeout=TIMEOUT)
+async def nothing() -> float:
+    return ticks.tick()
+
+
+@app.workflow
+@workflow.defn
+class Sequence:
+    @workflow.run
+    async def run(self, steps: int) -> None:
+        for _ in range(steps):
+            await workflow.execute_activity(nothing, start_to_close_timeout=TIMEOUT)
+
+
+class Asked:
+    sends_at_once = 64
+    batches_at_once = 4
+    workflows_at_once = 100
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    async def send(self) -> None:
+        await nothing.send()
+
+    async def send_many(self, count: int) -> None:
+        await nothing.send_many([()] * count)
+
+    async def ask(self) -> float:
+        return await (await nothing.send()).result()
+
+    async def workflow(self, steps: int) -> None:
+        client = await app.client()
+        name = f"bench-{time.monotonic_ns()}-{next(self._numbers)}"
+        await client.execute_workflow(Sequence.run, steps, id=name, task_queue=app.queue)
+
+    async def fan_out(self, width: int) -> None:
+        raise NotImplementedError("the part `sdk` asks for it")
+
+
+async def _client() -> None:
+    async with app:
+        await answer_questions(Asked(), ticks)
+
+
+async def _worker() -> Worker:
+    return app.worker(await app.client())
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "worker":
+        run_worker(_worker)
+    else:
+        uvloop.run(_client())
