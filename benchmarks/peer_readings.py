@@ -120,9 +120,7 @@ class Reader:
             made = measures.workflows(steps), lambda each, steps=steps: measures.workflow_latency(steps, each)
             yield from self._workflows("workflows", steps, count, *made)
 
-    def _workflows(
-        self, verb: str, steps: int, count: int, rate: Measure, delay: Any
-    ) -> Iterator[Reading]:
+    def _workflows(self, verb: str, steps: int, count: int, rate: Measure, delay: Any) -> Iterator[Reading]:
         with self._counting(self._stage.pids) as spent:
             answer = self._stage.client.ask(verb, count, steps)
         yield _rate(rate, answer, spent, spent.each_ms(count))

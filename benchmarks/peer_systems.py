@@ -25,11 +25,11 @@ PROCRASTINATE = ("procrastinate==3.10.0", "psycopg[binary]==3.3.8")
 HORSIES = ("horsies==0.5.4", "psycopg[binary]==3.3.8")
 HORSIES_PYTHON = "3.13"
 CELERY = ("celery[redis]==5.7.0",)
-DRAMATIQ = ("dramatiq[redis]==2.2.1",)
+DRAMATIQ = ("dramatiq==2.2.1", "redis==8.1.0")
+"""Its files are found by a pattern, in which brackets in the name of a folder would have a meaning."""
 DBOS = ("dbos==3.3.0",)
-ON_POSTGRES = "PostgreSQL, fsync={fsync}, synchronous_commit={synchronous_commit}, full_page_writes={full_page_writes}".format(
-    **OPTIONS
-)
+KEPT = ("fsync", "synchronous_commit", "full_page_writes")
+ON_POSTGRES = "PostgreSQL, " + ", ".join(f"{name}={OPTIONS[name]}" for name in KEPT)
 ON_REDIS = "Redis keeps nothing on disk: an acknowledged task is lost with it"
 CHILDREN = "2"
 _numbers = itertools.count(1)
@@ -128,8 +128,8 @@ def procrastinate(ground: Ground, say: Say, *, install: bool) -> System:
     database, home = _database(ground), environment(PROCRASTINATE, say, install=install)
     return System(
         name="procrastinate",
-        settings=f"{PROCRASTINATE[0]}; {ON_POSTGRES}; a worker runs 10 at once, 4 sends in flight; a result is found by "
-        "looking every ms",
+        settings=f"{PROCRASTINATE[0]}; {ON_POSTGRES}; a worker runs 10 at once, 4 sends in flight; a result is "
+        "found by looking every ms",
         python=_python(home),
         program="benchmarks.peers.with_procrastinate",
         counts=Counts(1000, 1000, 1000, 100),
@@ -156,7 +156,17 @@ def horsies(ground: Ground, say: Say, *, install: bool) -> System:
 def celery(ground: Ground, say: Say, *, install: bool) -> System:
     _check_redis()
     home = environment(CELERY, say, install=install)
-    words = ("-A", "benchmarks.peers.tasks_celery", "worker", "-P", "prefork", "-c", CHILDREN, "-l", "WARNING")
+    words = (
+        "-A",
+        "benchmarks.peers.tasks_celery",
+        "worker",
+        "-P",
+        "prefork",
+        "-c",
+        CHILDREN,
+        "-l",
+        "WARNING",
+    )
     return System(
         name="celery",
         settings=f"{CELERY[0]}; {ON_REDIS}; 2 child processes, results in Redis, acknowledged before it runs",
@@ -224,9 +234,9 @@ def temporal(ground: Ground, say: Say, *, install: bool) -> System:
     packages = ", ".join(temporal_peer.PACKAGES)
     return System(
         name="temporal dev server",
-        settings=f"server {peer.version} ({packages}), fresh for each repetition; SQLite file, WAL, synchronous=NORMAL: "
-        "the last commits may be lost with the power; no sandbox, 100 slots, 16 sends and 100 workflows in flight; the "
-        "first 98 % of tasks are rated",
+        settings=f"server {peer.version} ({packages}), fresh for each repetition; SQLite file, WAL, "
+        "synchronous=NORMAL: the last commits may be lost with the power; no sandbox, 100 slots, 16 "
+        "sends and 100 workflows in flight; the first 98 % of tasks are rated",
         python=peer.python,
         program="benchmarks.peers.with_temporal",
         counts=Counts(300, 0, 300, 60, {1: 200, 5: 120}),

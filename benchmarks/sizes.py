@@ -122,7 +122,7 @@ FULL = Sizes(
         asked=100,
         fan_out=1000,
         replayed_events=10_000,
-        cached_events=(100, 10_000),
+        cached_events=(10, 10_000),
         updates=240,
         idle_seconds=10.0,
     ),

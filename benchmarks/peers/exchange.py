@@ -139,9 +139,7 @@ class Questions:
         return {"count": count, "start": _milliseconds(starts), "result": _milliseconds(results)}
 
     async def workflows(self, count: int, steps: int) -> Json:
-        return await in_flight(
-            count, self._client.workflows_at_once, lambda: self._client.workflow(steps)
-        )
+        return await in_flight(count, self._client.workflows_at_once, lambda: self._client.workflow(steps))
 
     async def fan_out(self, width: int) -> Json:
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Ours as an app: `with_penstock_app worker URL` runs its tasks and workflows, `with_penstock_app client URL` is asked."""
+"""Ours as an app: `with_penstock_app worker URL` runs its tasks and workflows, `… client URL` is asked for them."""
 
 from __future__ import annotations
 

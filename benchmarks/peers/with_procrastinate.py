@@ -57,9 +57,7 @@ async def _client() -> None:
 
 async def _worker() -> None:
     async with app.open_async():
-        await app.run_worker_async(
-            queues=["bench"], concurrency=CONCURRENCY, install_signal_handlers=True
-        )
+        await app.run_worker_async(queues=["bench"], concurrency=CONCURRENCY, install_signal_handlers=True)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.__main__ import ADMISSION, NAMES, SDK, WORKFLOWS
+from benchmarks.__main__ import NAMES
 from benchmarks.stands import StoreName
 
 ROOT = Path(__file__).parent.parent.parent
 STORES = {"sqlite"}
 SPREAD = {"median", "min", "max"}
+APART = ("admission", "sdk", "workflows")
+"""Parts that have tests of their own."""
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -26,10 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
     folder = tmp_path_factory.mktemp("bench")
     target = folder / "made" / "report.json"
     parts = ["--only", "sqlite"] + [
-        word
-        for name in NAMES
-        if name not in (*StoreName, ADMISSION, SDK, WORKFLOWS)
-        for word in ("--only", name)
+        word for name in NAMES if name not in (*StoreName, *APART) for word in ("--only", name)
     ]
     ended = subprocess.run(
         (sys.executable, "-m", "benchmarks", "--quick", *parts, "--json", str(target)),
