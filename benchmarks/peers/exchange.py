@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 Json = dict[str, Any]
 PAUSE_SECONDS = 0.01
@@ -27,10 +27,9 @@ MOMENT = struct.Struct("<d")
 
 
 class Client(Protocol):
-    """What a system must be able to do. A task returns when its first line ran, on the clock of the machine."""
+    """What every system can do. A task returns when its first line ran, on the clock of the machine."""
 
     sends_at_once: int
-    workflows_at_once: int
 
     async def send(self) -> None:
         """Start a task, and do not wait for it."""
@@ -38,8 +37,18 @@ class Client(Protocol):
     async def ask(self) -> float:
         """One task from its start to its result."""
 
+
+class WorkflowClient(Client, Protocol):
+    """What a system can do that has workflows."""
+
+    workflows_at_once: int
+
     async def workflow(self, steps: int) -> None:
         """A workflow of so many activities one after the other, to its result."""
+
+
+class FanOutClient(Client, Protocol):
+    """What a system can do whose workflows may do several things at once."""
 
     async def fan_out(self, width: int) -> None:
         """A workflow of so many activities side by side, to its result."""
@@ -139,11 +148,12 @@ class Questions:
         return {"count": count, "start": _milliseconds(starts), "result": _milliseconds(results)}
 
     async def workflows(self, count: int, steps: int) -> Json:
-        return await in_flight(count, self._client.workflows_at_once, lambda: self._client.workflow(steps))
+        client = cast(WorkflowClient, self._client)
+        return await in_flight(count, client.workflows_at_once, lambda: client.workflow(steps))
 
     async def fan_out(self, width: int) -> Json:
         began = time.perf_counter()
-        await self._client.fan_out(width)
+        await cast(FanOutClient, self._client).fan_out(width)
         return {"count": width, "seconds": time.perf_counter() - began}
 
     async def answer(self, verb: str, values: list[Any]) -> Json:

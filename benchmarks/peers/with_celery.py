@@ -14,7 +14,6 @@ class Asked:
     """Its client waits for the broker: nothing else goes on meanwhile."""
 
     sends_at_once = 1
-    workflows_at_once = 0
 
     async def send(self) -> None:
         nothing.delay()

@@ -56,9 +56,6 @@ class Asked:
         name = f"bench-{time.monotonic_ns()}-{next(self._numbers)}"
         await client.execute_workflow(Sequence.run, steps, id=name, task_queue=app.queue)
 
-    async def fan_out(self, width: int) -> None:
-        raise NotImplementedError("the part `sdk` asks for it")
-
 
 async def _client() -> None:
     async with app:

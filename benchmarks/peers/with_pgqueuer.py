@@ -24,7 +24,6 @@ ticks: Ticks
 
 class Asked:
     sends_at_once = CONNECTIONS
-    workflows_at_once = 0
 
     def __init__(self, queries: Any, url: str) -> None:
         self._queries, self._url = queries, url

@@ -28,7 +28,6 @@ async def nothing() -> None:
 
 class Asked:
     sends_at_once = 4
-    workflows_at_once = 0
 
     def __init__(self, connection: psycopg.AsyncConnection) -> None:
         self._connection = connection
