@@ -20,6 +20,7 @@ from benchmarks.charts import draw
 from benchmarks.crew import crew
 from benchmarks.databases import durable_postgres
 from benchmarks.environment import facts
+from benchmarks.markdown import page
 from benchmarks.merging import NothingToMerge, merged, read
 from benchmarks.parts import LIMITS, PARTS, Choice, Run
 from benchmarks.peer_measures import Workload
@@ -33,8 +34,7 @@ from benchmarks.workloads import WORKLOADS, Campaign
 NAMES = (*StoreName, LIMITS, *(each.name for each in WORKLOADS), *(part.name for part in PARTS))
 USUAL = frozenset(NAMES) - {part.name for part in PARTS if part.only_if_named}
 RESULTS = Path(__file__).parent / "results"
-PRINTED_WIDTH, KEPT_WIDTH = 200, 2000
-"""Tables that are kept have a line for each row, however long."""
+PRINTED_WIDTH = 200
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,8 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(nothing, file=sys.stderr)
         return 2
     path = _keep(report, options.json)
-    with path.with_suffix(".md").open("w") as file:
-        show(report, Console(file=file, width=KEPT_WIDTH))
+    path.with_suffix(".md").write_text(page(report))
     _say(f"kept {path} and {path.with_suffix('.md').name}")
     show(report, Console(width=None if sys.stdout.isatty() else PRINTED_WIDTH))
     if options.plots:

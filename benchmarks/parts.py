@@ -8,19 +8,24 @@ from typing import Any
 
 from benchmarks.accuracy import Accuracy
 from benchmarks.admission import Admission
+from benchmarks.beside import Beside
 from benchmarks.dispatch_rates import DispatchRates
+from benchmarks.footprint import Footprint
 from benchmarks.peer_measures import Workload
 from benchmarks.resolving import resolving
 from benchmarks.scaling import Scaling
 from benchmarks.sdk import Sdk
+from benchmarks.several_servers import SeveralServers
 from benchmarks.side_by_side import SYSTEMS, SideBySide
 from benchmarks.sizes import FULL, Sizes
+from benchmarks.soak import Soak
 from benchmarks.stands import Ground, StoreName
 from benchmarks.workers import Workers
 from benchmarks.workflows import Workflows
 from benchmarks.workloads import Say
 
 LIMITS = "limits"
+QUICK_MINUTES = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,10 @@ def _workers(run: Run) -> Any:
     return Workers(run.ground, run.sizes, run.say, peers=run.is_full).run(run.some_stores)
 
 
+def _soak(run: Run) -> Any:
+    return Soak(run.ground, run.say, run.choice.minutes if run.is_full else QUICK_MINUTES).run(run.stores)
+
+
 PARTS = (
     Part("scaling", "scaling", lambda run: Scaling(run.ground, run.sizes, run.say).run(run.stores)),
     Part(
@@ -98,5 +107,9 @@ PARTS = (
     Part("workers", "workers", _workers),
     Part("resolving", "resolving", lambda run: resolving(run.say)),
     Part("peers", "peers", _peers),
+    Part("beside", "beside", lambda run: Beside(run.ground, run.sizes, run.say).run(run.stores)),
+    Part("footprint", "footprint", lambda run: Footprint(run.ground, run.sizes, run.say).run(run.stores)),
+    Part("servers", "servers", lambda run: SeveralServers(run.ground, run.sizes, run.say).run(run.stores)),
+    Part("soak", "soak", _soak, only_if_named=True),
 )
 BY_NAME: Mapping[str, Part] = {part.name: part for part in PARTS}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.report_flat import show_flat
 from benchmarks.report_peers import show_peers, show_targets
 from benchmarks.report_tables import Row
 from benchmarks.report_tables import number as _number
@@ -17,25 +18,14 @@ from benchmarks.report_tables import table as _table
 
 def show(report: Row, console: Console) -> None:
     """Print what was measured; sections that were not are left out."""
+    if report.get("quick"):
+        console.print("A quick run: its figures mean nothing.")
     facts = report["environment"]
     console.print(", ".join(f"{name} {value}" for name, value in facts.items() if value is not None))
-    if report.get("limits"):
-        console.print(_limits(report["limits"]))
-    if report.get("workloads"):
-        console.print(_workloads(report["workloads"]))
-    if report.get("scaling"):
-        console.print(_scaling(report["scaling"]))
-    if report.get("dispatch_rates"):
-        console.print(_dispatch_rates(report["dispatch_rates"]["rates"]))
-        console.print(_dispatch_ratios(report["dispatch_rates"]["ratios"]))
-        console.print(_placing(report["dispatch_rates"]["placing"]))
-    if report.get("admission"):
-        found = report["admission"]
-        console.print(_limited_rates(found["rates"]))
-        console.print(_limited_ratios(found["ratios"]))
-        if found["hot_group"]:
-            console.print(_hot_group(found["hot_group"]))
-        console.print(_why(found["why"]))
+    for section, made in (("limits", _limits), ("workloads", _workloads), ("scaling", _scaling)):
+        if report.get(section):
+            console.print(made(report[section]))
+    _show_engine(report, console)
     if report.get("workflows"):
         console.print(_workflows(report["workflows"]["at_work"]))
         console.print(_asleep(report["workflows"]["asleep"]))
@@ -46,8 +36,22 @@ def show(report: Row, console: Console) -> None:
     _show_workers(report.get("workers"), console)
     if report.get("resolving"):
         console.print(_resolving(report["resolving"]))
+    show_flat(report, console)
     show_peers(report.get("peers"), console)
     show_targets(report, console)
+
+
+def _show_engine(report: Row, console: Console) -> None:
+    if found := report.get("dispatch_rates"):
+        console.print(_dispatch_rates(found["rates"]))
+        console.print(_dispatch_ratios(found["ratios"]))
+        console.print(_placing(found["placing"]))
+    if found := report.get("admission"):
+        console.print(_limited_rates(found["rates"]))
+        console.print(_limited_ratios(found["ratios"]))
+        if found["hot_group"]:
+            console.print(_hot_group(found["hot_group"]))
+        console.print(_why(found["why"]))
 
 
 def _show_sdk(found: Row | None, console: Console) -> None:

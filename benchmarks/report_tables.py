@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 Row = Mapping[str, Any]
@@ -13,9 +14,11 @@ Row = Mapping[str, Any]
 
 def table(title: str, *columns: str, caption: str | None = None) -> Table:
     """A table whose text is Markdown; the first two columns are words."""
-    made = Table(title=title, title_justify="left", caption=caption, caption_justify="left", box=box.MARKDOWN)
+    made = Table(
+        title=escape(title), title_justify="left", caption=caption, caption_justify="left", box=box.MARKDOWN
+    )
     for place, column in enumerate(columns):
-        made.add_column(column, justify="left" if place < 2 else "right", no_wrap=place != 1)
+        made.add_column(escape(column), justify="left" if place < 2 else "right", no_wrap=place != 1)
     return made
 
 

@@ -9,11 +9,12 @@ from datetime import timedelta
 
 import uvloop
 
-from benchmarks.peers.exchange import Ticks, answer_questions
+from benchmarks.peers.exchange import Json, Ticks, answer_questions, in_flight
 from penstock import Penstock, Worker, workflow
 from penstock.sdk.worker import run_worker
 
 TIMEOUT = timedelta(seconds=60)
+OPENED_AT_ONCE = 20
 ticks = Ticks()
 app = Penstock(
     "bench", sys.argv[2], queue="bench", control_token="operator-secret", worker_token="worker-secret"
@@ -32,6 +33,23 @@ class Sequence:
     async def run(self, steps: int) -> None:
         for _ in range(steps):
             await workflow.execute_activity(nothing, start_to_close_timeout=TIMEOUT)
+
+
+@app.workflow
+@workflow.defn
+class Open:
+    """Waits for something that never comes."""
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.wait_condition(lambda: self.ended)
+
+    @workflow.query
+    def begun(self) -> bool:
+        return True
 
 
 class Asked:
@@ -53,8 +71,20 @@ class Asked:
 
     async def workflow(self, steps: int) -> None:
         client = await app.client()
-        name = f"bench-{time.monotonic_ns()}-{next(self._numbers)}"
-        await client.execute_workflow(Sequence.run, steps, id=name, task_queue=app.queue)
+        await client.execute_workflow(Sequence.run, steps, id=self._id(), task_queue=app.queue)
+
+    async def open(self, count: int) -> Json:
+        """So many workflows that have begun and wait."""
+        client = await app.client()
+
+        async def one() -> None:
+            handle = await client.start_workflow(Open.run, id=self._id(), task_queue=app.queue)
+            await handle.query(Open.begun)
+
+        return await in_flight(count, OPENED_AT_ONCE, one)
+
+    def _id(self) -> str:
+        return f"bench-{time.monotonic_ns()}-{next(self._numbers)}"
 
 
 async def _client() -> None:

@@ -125,11 +125,17 @@ async def engine_work(address: Path | str) -> AsyncIterator[EngineWork]:
 
 
 async def _register(house: House) -> None:
-    slots = {"activity_slots": SLOTS, "workflow_slots": SLOTS}
-    types = {"activity_types": (TYPE,), "workflow_types": (TYPE,)}
-    await workers.register(
-        house, workers.Registration(NAMESPACE, WORKER, QUEUE, "external", **types, **slots)
+    registration = workers.Registration(
+        NAMESPACE,
+        WORKER,
+        QUEUE,
+        "external",
+        activity_types=(TYPE,),
+        workflow_types=(TYPE,),
+        activity_slots=SLOTS,
+        workflow_slots=SLOTS,
     )
+    await workers.register(house, registration)
 
 
 async def _queue(house: House, kind: TaskKind) -> Queue:
