@@ -25,7 +25,7 @@ from benchmarks.workflows import Workflows
 from benchmarks.workloads import Say
 
 LIMITS = "limits"
-QUICK_MINUTES = 0.1
+QUICK_MINUTES = 0.02
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,60 @@
+"""The parts about what must not grow: a smoke on SQLite; no figure is judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SPREAD = {"median", "min", "max"}
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
+    """One quick run of these parts: its JSON and what it printed."""
+    target = tmp_path_factory.mktemp("bench") / "report.json"
+    parts = [word for name in ("sqlite", "beside", "footprint", "soak") for word in ("--only", name)]
+    ended = subprocess.run(
+        (sys.executable, "-m", "benchmarks", "--quick", *parts, "--json", str(target)),
+        cwd=ROOT,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(target.read_text()), ended.stdout
+
+
+def test_work_is_compared_beside_closed_workflows_sleeping_timers_and_idle_pollers(run):
+    report, printed = run
+    found = {(row["crowd"], row["name"]) for row in report["beside"]}
+    crowds = ("closed workflows", "sleeping timers", "idle pollers")
+    assert found == {(crowd, work) for crowd in crowds for work in ("activities", "workflows")}
+    assert all(set(row["rate"]) == set(row["cpu"]) == SPREAD for row in report["beside"])
+    assert "beside what does not concern it" in printed
+
+
+def test_a_footprint_tells_imports_starts_and_memory_of_what_waits_and_is_open(run):
+    report, _ = run
+    names = "\n".join(row["name"] for row in report["footprint"])
+    for part in ("import of a worker's modules", "start to ready", "waiting tasks", "open workflows"):
+        assert part in names
+    for row in report["footprint"]:
+        assert "for each of" in row["name"] or row["value"]["min"] > 0, row
+
+
+def test_a_soak_looks_at_memory_files_and_tables(run):
+    report, printed = run
+    names = {row["name"] for row in report["soak"]}
+    assert {"server memory, MiB", "worker memory, MiB", "server open files", "database, MiB"} <= names
+    assert all(row["last"] <= row["most"] for row in report["soak"])
+    assert "A soak of" in printed
