@@ -100,7 +100,7 @@ def ours(store: StoreName, ground: Ground) -> System:
         "or 4 of 100, and 100 workflows in flight",
         python=Path(sys.executable),
         program="benchmarks.peers.with_penstock_app",
-        counts=Counts(3000, 10_000, 10_000, 100, {1: 1000, 5: 500}),
+        counts=Counts(3000, 8000, 8000, 100, {1: 1000, 5: 400}),
         serving=lambda: _penstock(store, ground),
         is_ours=True,
     )
@@ -132,7 +132,7 @@ def procrastinate(ground: Ground, say: Say, *, install: bool) -> System:
         "found by looking every ms",
         python=_python(home),
         program="benchmarks.peers.with_procrastinate",
-        counts=Counts(1000, 1000, 1000, 100),
+        counts=Counts(1000, 800, 600, 80),
         serving=lambda: _postgres(database),
     )
 
@@ -147,7 +147,7 @@ def horsies(ground: Ground, say: Say, *, install: bool) -> System:
         "tasks ahead",
         python=_python(home),
         program="benchmarks.peers.with_horsies",
-        counts=Counts(400, 0, 400, 60, {1: 200, 5: 100}),
+        counts=Counts(300, 0, 200, 40, {1: 150, 5: 100}),
         serving=lambda: _postgres(database),
         worker=(home / "bin" / "horsies", *words, "--loglevel", "WARNING", "--max-tasks-per-child", "0"),
     )
@@ -172,7 +172,7 @@ def celery(ground: Ground, say: Say, *, install: bool) -> System:
         settings=f"{CELERY[0]}; {ON_REDIS}; 2 child processes, results in Redis, acknowledged before it runs",
         python=_python(home),
         program="benchmarks.peers.with_celery",
-        counts=Counts(2000, 0, 2000, 100),
+        counts=Counts(1500, 0, 1000, 100),
         serving=_redis,
         worker=(_python(home), "-m", "celery", *words, "--without-gossip", "--without-mingle"),
     )
@@ -186,7 +186,7 @@ def dramatiq(ground: Ground, say: Say, *, install: bool) -> System:
         settings=f"{DRAMATIQ[0]}; {ON_REDIS}; one process, 8 threads, results in Redis",
         python=_python(home),
         program="benchmarks.peers.with_dramatiq",
-        counts=Counts(4000, 0, 3000, 100),
+        counts=Counts(4000, 0, 2000, 100),
         serving=_redis,
         worker=(_python(home), "-m", "dramatiq", "benchmarks.peers.tasks_dramatiq", "-p", "1", "-t", "8"),
     )
@@ -199,7 +199,7 @@ def dbos_sqlite(ground: Ground, say: Say, *, install: bool) -> System:
         settings=f"{DBOS[0]}; SQLite as it ships, rollback journal, one commit for each operation; {_DBOS_SETTINGS}",
         python=_python(home),
         program="benchmarks.peers.with_dbos",
-        counts=Counts(400, 0, 400, 40, {1: 300, 5: 150}),
+        counts=Counts(400, 0, 200, 40, {1: 300, 5: 120}),
         serving=lambda: _dbos_file(folder),
         embedded=True,
     )
@@ -212,7 +212,7 @@ def dbos_postgres(ground: Ground, say: Say, *, install: bool) -> System:
         settings=f"{DBOS[0]}; {ON_POSTGRES}; {_DBOS_SETTINGS}; 8 threads send",
         python=_python(home),
         program="benchmarks.peers.with_dbos",
-        counts=Counts(800, 0, 800, 40, {1: 500, 5: 200}, {1: 300, 5: 150}),
+        counts=Counts(800, 0, 400, 40, {1: 400, 5: 150}, {1: 300, 5: 120}),
         serving=lambda: _postgres(database),
         embedded=True,
     )
@@ -239,7 +239,7 @@ def temporal(ground: Ground, say: Say, *, install: bool) -> System:
         "sends and 100 workflows in flight; the first 98 % of tasks are rated",
         python=peer.python,
         program="benchmarks.peers.with_temporal",
-        counts=Counts(300, 0, 300, 60, {1: 200, 5: 120}),
+        counts=Counts(300, 0, 200, 60, {1: 200, 5: 120}),
         serving=lambda: _temporal(peer, folder),
     )
 

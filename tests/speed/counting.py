@@ -16,15 +16,24 @@ from penstock.stores import sqlite
 Seen = list[str]
 
 
+STEP = 100
+"""SQLite tells after so many instructions."""
+
+
 class Heard:
-    """All statements that were sent so far."""
+    """All statements that were sent so far, and of SQLite how many instructions it took to answer them."""
 
     def __init__(self) -> None:
         self.statements: Seen = []
+        self.instructions = 0
 
     def hear(self, sql: str) -> None:
         if not sql.startswith("--"):  # what a trigger does
             self.statements.append(sql)
+
+    def step(self) -> int:
+        self.instructions += STEP
+        return 0  # go on
 
     @contextlib.asynccontextmanager
     async def during(self) -> AsyncIterator[Seen]:
@@ -43,6 +52,14 @@ class Heard:
                 await work()
             found.append(told)
         return min(found, key=len)
+
+    async def fewest_instructions(self, times: int, work: Callable[[], Awaitable[object]]) -> int:
+        found = []
+        for _ in range(times):
+            before = self.instructions
+            await work()
+            found.append(self.instructions - before)
+        return min(found)
 
     @staticmethod
     async def _rest() -> None:
@@ -64,6 +81,7 @@ def hear_sqlite(heard: Heard, patch: pytest.MonkeyPatch) -> None:
     def connected(*given: Any) -> Any:
         connection = connect(*given)
         connection.set_trace_callback(heard.hear)
+        connection.set_progress_handler(heard.step, STEP)
         return connection
 
     patch.setattr(sqlite, "_connect", connected)

@@ -14,10 +14,13 @@ import pytest
 
 from penstock.core.history.commands import CompleteWorkflow, ScheduleActivity
 from penstock.core.model import Task, TaskKind
+from penstock.stores.postgres import NOW_MS
+from penstock.stores.sql.catalogue import Dialect, catalogue, reading_catalogue
 from tests.speed.counting import Heard, Seen, hear_postgres, hear_sqlite, told, transactions
 from tests.speed.engine_work import NOTHING, TYPE, EngineWork, engine_work
 
 TIMES = 3
+POSTGRES = Dialect.POSTGRES
 MANY = 50
 CROWD = 1_000
 CEILINGS = {
@@ -144,6 +147,8 @@ async def test_a_claim_takes_as_many_statements_however_many_tasks_wait(counted:
     few = await counted.fewest(claim)
     await work.start_tasks(CROWD)
     many = await counted.fewest(claim)
+    if counted.store == "sqlite":
+        await check_instructions(counted, claim)
     await work.empty()
     assert len(many) <= len(few) + 2, f"beside {CROWD} tasks:\n{told(many)}\nbeside none:\n{told(few)}"
 
@@ -155,3 +160,23 @@ async def test_what_is_asked_for_at_once_shares_transactions(counted: Counted):
     await work.empty()
     assert one == 1
     assert many <= MANY / 4, f"{MANY} starts at once took {many} transactions"
+
+
+async def check_instructions(counted: Counted, claim: Callable[[], Awaitable[None]]) -> None:
+    """Nor do the statements walk past those that wait, or past those that have ended: SQLite counts its steps."""
+    beside = await counted.heard.fewest_instructions(TIMES, claim)
+    await counted.work.empty()
+    await counted.work.start_tasks(TIMES * MANY)
+    alone = await counted.heard.fewest_instructions(TIMES, claim)
+    assert beside <= 1.5 * alone, f"{beside} instructions of SQLite beside {CROWD} tasks, {alone} beside none"
+
+
+@pytest.mark.parametrize("address", ["postgres"], indirect=True)
+async def test_nothing_is_sent_on_the_way_that_the_planner_was_not_asked_about(counted: Counted):
+    """`tests/stores/test_plans.py` has every statement of the catalogue planned."""
+    async with counted.heard.during() as sent:
+        await counted.work.tasks(3, 2)
+        await counted.work.workflow()
+    known = {each.sql for each in (*catalogue(POSTGRES).values(), *reading_catalogue(POSTGRES).values())}
+    others = {sql for sql in sent if sql not in known and sql not in ("BEGIN", "COMMIT", NOW_MS)}
+    assert {sql for sql in others if not sql.startswith("SELECT pg_notify(")} == set()
