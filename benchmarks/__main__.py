@@ -20,7 +20,7 @@ from benchmarks.charts import draw
 from benchmarks.crew import crew
 from benchmarks.databases import durable_postgres
 from benchmarks.environment import facts
-from benchmarks.markdown import page
+from benchmarks.markdown import page, write_docs
 from benchmarks.merging import NothingToMerge, merged, read
 from benchmarks.parts import LIMITS, PARTS, Choice, Run
 from benchmarks.peer_measures import Workload
@@ -48,9 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path.with_suffix(".md").write_text(page(report))
     _say(f"kept {path} and {path.with_suffix('.md').name}")
     show(report, Console(width=None if sys.stdout.isatty() else PRINTED_WIDTH))
-    if options.plots:
-        for path in draw(report, options.plots):
-            _say(f"drew {path}")
+    for path in draw(report, options.plots) if options.plots else ():
+        _say(f"drew {path}")
+    for path in write_docs(report, options.docs) if options.docs else ():
+        _say(f"wrote {path}")
     return 0
 
 
@@ -73,6 +74,12 @@ def _parser() -> argparse.ArgumentParser:
         help="measure nothing: make one report of these results, or of all full runs that were kept",
     )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw the part peers into this folder")
+    parser.add_argument(
+        "--docs",
+        type=Path,
+        metavar="FOLDER",
+        help="put pictures and tables of peers and targets into this documentation",
+    )
     return parser
 
 

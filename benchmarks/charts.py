@@ -61,6 +61,17 @@ def draw(report: Row, folder: Path) -> list[Path]:
     return drawn
 
 
+def kept(report: Row) -> dict[str, Any]:
+    """As much of a report as its pictures are made of."""
+    wanted = {chart.measure for chart in CHARTS}
+    figures = [
+        {name: row[name] for name in ("system", "measure", "value")}
+        for row in (report.get("peers") or {}).get("figures", ())
+        if row["measure"] in wanted
+    ]
+    return {"environment": report.get("environment"), "peers": {"figures": figures}}
+
+
 def picture(chart: Chart, rows: Sequence[Row], place: str) -> str:
     """Bars from the best to the worst, ours in colour; a line over each bar is from the least to the most."""
     ordered = sorted(rows, key=lambda row: row["value"]["median"], reverse=chart.is_better == "more")

@@ -13,11 +13,9 @@ from pathlib import Path
 from benchmarks import temporal_peer
 from benchmarks.databases import OPTIONS, Postgres
 from benchmarks.peers.environments import Absent, environment, python_of
-from benchmarks.peers.keeping import started
 from benchmarks.stands import Ground, StoreName, stand
 from benchmarks.workloads import Say
 from tests.support.binaries import NoServerFound, find_redis
-from tests.support.live import free_port
 from tests.support.servers import crashable_redis
 
 PGQUEUER = ("pgqueuer==1.6.0", "asyncpg==0.32.0")
@@ -246,14 +244,8 @@ def temporal(ground: Ground, say: Say, *, install: bool) -> System:
 
 @contextlib.contextmanager
 def _temporal(peer: temporal_peer.Peer, folder: Path) -> Iterator[Address]:
-    home, port = _new_folder(folder, "temporal"), free_port()
-    pragmas = ("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL")
-    place = ("--ip", "127.0.0.1", "--port", str(port), "--db-filename", str(home / "temporal.db"))
-    command = (peer.command, "server", "start-dev", "--headless", "--log-level", "error")
-    with contextlib.ExitStack() as stack:
-        with (home / "log").open("wb") as log:
-            server = started(stack, home, (*command, *place, *pragmas), stdout=log, stderr=log)
-        yield Address(f"127.0.0.1:{port}", {"server": server.pid})
+    with temporal_peer.durable_server(peer, _new_folder(folder, "temporal")) as (address, pid):
+        yield Address(address, {"server": pid})
 
 
 @contextlib.contextmanager

@@ -18,10 +18,7 @@ from benchmarks.report_tables import table as _table
 
 def show(report: Row, console: Console) -> None:
     """Print what was measured; sections that were not are left out."""
-    if report.get("quick"):
-        console.print("A quick run: its figures mean nothing.")
-    facts = report["environment"]
-    console.print(", ".join(f"{name} {value}" for name, value in facts.items() if value is not None))
+    show_place(report, console)
     for section, made in (("limits", _limits), ("workloads", _workloads), ("scaling", _scaling)):
         if report.get(section):
             console.print(made(report[section]))
@@ -39,6 +36,14 @@ def show(report: Row, console: Console) -> None:
     show_flat(report, console)
     show_peers(report.get("peers"), console)
     show_targets(report, console)
+
+
+def show_place(report: Row, console: Console) -> None:
+    """Where it was measured, and whether it counts."""
+    if report.get("quick"):
+        console.print("A quick run: its figures mean nothing.")
+    facts = report["environment"]
+    console.print(", ".join(f"{name} {value}" for name, value in facts.items() if value is not None))
 
 
 def _show_engine(report: Row, console: Console) -> None:
