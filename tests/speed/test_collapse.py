@@ -16,15 +16,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.speed.edge_work import EdgeWork, edge_work
 from tests.speed.engine_work import EngineWork, engine_work
 
 TIMES = 3
-TASKS, AT_ONCE, WORKFLOWS = 200, 50, 30
+TASKS, AT_ONCE, WORKFLOWS, ASKED = 200, 50, 30, 60
 STANDARD_COMMITS, STANDARD_DOCUMENTS = 200, 4_000
 DOCUMENT = {"id": "task-1", "queue": "orders", "payload": ["text"] * 10, "attempt": 1, "deadline": None}
 
-TASK_MOST, WORKFLOW_MOST = 60, 500
-"""They were 18 to 22 and 160 to 195."""
+TASK_MOST, WORKFLOW_MOST, EDGE_MOST = 60, 500, 115
+"""They were 18 to 22, 160 to 195, and 36 to 40."""
 
 
 def standard(folder: Path) -> float:
@@ -79,6 +80,24 @@ async def test_a_workflow_of_one_activity_does_not_cost_much_more_than_it_did(
     cost = await units(tmp_path, WORKFLOWS, some)
     assert cost <= WORKFLOW_MOST, (
         f"a workflow from start to end cost {cost:.1f} units, and at most {WORKFLOW_MOST} are allowed"
+    )
+
+
+@pytest.fixture(scope="module")
+async def edge() -> AsyncIterator[EdgeWork]:
+    async with edge_work() as at_work:
+        await at_work.task()
+        yield at_work
+
+
+async def test_three_requests_for_a_task_do_not_cost_much_more_than_they_did(edge: EdgeWork, tmp_path: Path):
+    async def some() -> None:
+        for _ in range(ASKED):
+            await edge.task()
+
+    cost = await units(tmp_path, ASKED, some)
+    assert cost <= EDGE_MOST, (
+        f"start, poll and completion cost {cost:.1f} units, and at most {EDGE_MOST} are allowed"
     )
 
 
