@@ -16,7 +16,7 @@ from penstock.stores import sqlite
 Seen = list[str]
 
 
-STEP = 100
+STEP = 20
 """SQLite tells after so many instructions."""
 
 
