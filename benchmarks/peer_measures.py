@@ -38,7 +38,7 @@ FIRST_TASK = Measure("first_task", "worker: process start to first task", "ms", 
 WORKER_MEMORY = Measure("worker_memory", "worker: memory after its first task (PSS)", "MiB", LESS)
 WORKER_CPU = Measure("worker_cpu", "worker: CPU of one core while idle", "%", LESS)
 SERVER_MEMORY = Measure("server_memory", "server: memory after all of this (PSS)", "MiB", LESS)
-SERVER_CPU = Measure("server_cpu", "server: CPU of one core while idle, after all of this", "%", LESS)
+SERVER_CPU = Measure("server_cpu", "server: CPU of one core while idle", "%", LESS)
 
 
 def latency(to: str, percentile: str) -> Measure:

@@ -55,7 +55,7 @@ class Reader:
         first = self._stage.first_task_seconds()
         if Workload.IDLE in self._chosen:
             yield Reading(measures.FIRST_TASK, first * 1000)
-            yield from self._idle_worker()
+            yield from self._idle()
         if Workload.LATENCY in self._chosen and self._counts.asked:
             yield from self._latency()
         if Workload.TASKS in self._chosen and self._counts.tasks:
@@ -67,27 +67,26 @@ class Reader:
         if Workload.DRAIN in self._chosen and self._counts.backlog:
             yield from self._drain()
         if Workload.IDLE in self._chosen:
-            yield from self._idle_server()
+            yield from self._server_memory()
 
-    def _idle_worker(self) -> Iterator[Reading]:
-        used, others = self._left_alone(self._stage.worker_pid)
-        yield Reading(measures.WORKER_CPU, used, others_percent=others)
-        yield Reading(measures.WORKER_MEMORY, memory(self._stage.worker_pid).pss)
-
-    def _idle_server(self) -> Iterator[Reading]:
+    def _idle(self) -> Iterator[Reading]:
+        """A worker and its server that have nothing to do, side by side."""
         server = self._stage.server_pid
-        if server is not None:
-            used, others = self._left_alone(server)
-            yield Reading(measures.SERVER_CPU, used, others_percent=others)
-            yield Reading(measures.SERVER_MEMORY, memory(server).pss)
-
-    def _left_alone(self, pid: int) -> tuple[float, float]:
-        """The CPU of one core that an idle process uses, and that all others do, in percent."""
+        pids = {"worker": self._stage.worker_pid} | ({} if server is None else {"server": server})
         time.sleep(min(SETTLE_SECONDS_MAX, self._idle_seconds))
         began = time.monotonic()
-        with self._counting({"idle": pid}) as spent:
+        with self._counting(pids) as spent:
             time.sleep(self._idle_seconds)
-        return spent.cpu_seconds["idle"] / (time.monotonic() - began) * 100, spent.others_percent
+        seconds = time.monotonic() - began
+        for name, used in spent.cpu_seconds.items():
+            measure = measures.WORKER_CPU if name == "worker" else measures.SERVER_CPU
+            yield Reading(measure, used / seconds * 100, others_percent=spent.others_percent)
+        yield Reading(measures.WORKER_MEMORY, memory(self._stage.worker_pid).pss)
+
+    def _server_memory(self) -> Iterator[Reading]:
+        server = self._stage.server_pid
+        if server is not None:
+            yield Reading(measures.SERVER_MEMORY, memory(server).pss)
 
     def _latency(self) -> Iterator[Reading]:
         answer = self._stage.client.ask("latency", self._counts.asked)

@@ -30,6 +30,8 @@ KEPT = ("fsync", "synchronous_commit", "full_page_writes")
 ON_POSTGRES = "PostgreSQL, " + ", ".join(f"{name}={OPTIONS[name]}" for name in KEPT)
 ON_REDIS = "Redis keeps nothing on disk: an acknowledged task is lost with it"
 CHILDREN = "2"
+LONG_IDLE_SECONDS = 33.0
+"""More than the 30 seconds after which our workers poll again, and tell that they are there."""
 _numbers = itertools.count(1)
 
 Command = tuple[str | Path, ...]
@@ -83,6 +85,8 @@ class System:
     is_ours: bool = False
     embedded: bool = False
     """Whether workflows run in the process that starts them."""
+    idle_seconds: float = 8.0
+    """How long it is left alone: longer where it polls or tells of itself only now and then."""
 
     def command(self, role: str, address: str) -> Command:
         if role == "worker" and self.worker:
@@ -101,6 +105,7 @@ def ours(store: StoreName, ground: Ground) -> System:
         counts=Counts(3000, 8000, 8000, 100, {1: 1000, 5: 400}),
         serving=lambda: _penstock(store, ground),
         is_ours=True,
+        idle_seconds=LONG_IDLE_SECONDS,
     )
 
 
@@ -132,6 +137,7 @@ def procrastinate(ground: Ground, say: Say, *, install: bool) -> System:
         program="benchmarks.peers.with_procrastinate",
         counts=Counts(1000, 800, 600, 80),
         serving=lambda: _postgres(database),
+        idle_seconds=LONG_IDLE_SECONDS,
     )
 
 
@@ -239,6 +245,7 @@ def temporal(ground: Ground, say: Say, *, install: bool) -> System:
         program="benchmarks.peers.with_temporal",
         counts=Counts(300, 0, 200, 60, {1: 200, 5: 120}),
         serving=lambda: _temporal(peer, folder),
+        idle_seconds=LONG_IDLE_SECONDS,
     )
 
 

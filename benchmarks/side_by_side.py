@@ -19,7 +19,6 @@ from benchmarks.samples import loads, spread
 from benchmarks.stands import Ground, StoreName
 from benchmarks.workloads import Say
 
-IDLE_SECONDS = 8.0
 OURS = tuple(f"penstock, {store.value}" for store in StoreName)
 SYSTEMS = (*OURS, *PEERS)
 Found = Mapping[tuple[str, Measure], Sequence[Reading]]
@@ -81,7 +80,7 @@ class SideBySide:
 
     def _read(self, system: System) -> Iterator[Reading]:
         counts = system.counts.least() if self._quick else system.counts
-        idle_seconds = 0.1 if self._quick else IDLE_SECONDS
+        idle_seconds = 0.1 if self._quick else system.idle_seconds
         try:
             with stage(system, self._ground.folder) as at_work:
                 yield from Reader(at_work, counts, self._workloads, idle_seconds).all()
