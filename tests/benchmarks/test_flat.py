@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.benchmarks.running import quick_run
+
 SPREAD = {"median", "min", "max"}
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -19,19 +15,8 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(300)
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
     """One quick run of these parts: its JSON and what it printed."""
-    target = tmp_path_factory.mktemp("bench") / "report.json"
-    parts = [word for name in ("sqlite", "beside", "footprint", "soak") for word in ("--only", name)]
-    ended = subprocess.run(
-        (sys.executable, "-m", "benchmarks", "--quick", *parts, "--json", str(target)),
-        cwd=ROOT,
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(target.read_text()), ended.stdout
+    folder = tmp_path_factory.mktemp("bench")
+    return quick_run(folder, "sqlite", "beside", "footprint", "soak", seconds_max=280)
 
 
 def test_work_is_compared_beside_closed_workflows_sleeping_timers_and_idle_pollers(run):

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +9,8 @@ import pytest
 from benchmarks.__main__ import NAMES
 from benchmarks.peer_systems import PEERS
 from benchmarks.stands import StoreName
+from tests.benchmarks.running import quick_run
 
-ROOT = Path(__file__).parent.parent.parent
 STORES = {"sqlite"}
 SPREAD = {"median", "min", "max"}
 APART = ("admission", "sdk", "workflows", "beside", "footprint", "soak")
@@ -27,21 +22,9 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(900)
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
     """One quick run of all parts but those that have tests of their own: its JSON and what it printed."""
     folder = tmp_path_factory.mktemp("bench")
-    target = folder / "made" / "report.json"
-    parts = ["--only", "sqlite"] + [
-        word for name in NAMES if name not in (*StoreName, *APART) for word in ("--only", name)
-    ]
-    ended = subprocess.run(
-        (sys.executable, "-m", "benchmarks", "--quick", *parts, "--json", str(target)),
-        cwd=ROOT,
-        env=os.environ | {"XDG_CACHE_HOME": str(folder)},  # no peer is installed there, so none is asked
-        capture_output=True,
-        text=True,
-        timeout=840,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(target.read_text()), ended.stdout
+    parts = [name for name in NAMES if name not in (*StoreName, *APART)]
+    nothing_installed = {"XDG_CACHE_HOME": str(folder)}
+    return quick_run(folder, "sqlite", *parts, seconds_max=840, environment=nothing_installed)
 
 
 def test_a_quick_run_measures_every_workload(run):
