@@ -15,13 +15,14 @@ from benchmarks.driving import UnexpectedAnswer
 from benchmarks.workflows_client import Talk, talk
 
 QUEUES = 20
+KINDS = ("activity", "workflow")
 SETTLE_SECONDS = 1.0
 SENT_TOGETHER, BREATH_SECONDS = 100, 0.05
 
 
-async def _poll(talking: Talk) -> None:
+async def _poll(talking: Talk, kind: str) -> None:
     while True:
-        if found := await talking.take("activity"):
+        if found := await talking.take(kind):
             raise UnexpectedAnswer(f"a task came to a queue that is empty: {found}")
 
 
@@ -29,7 +30,8 @@ async def _wait(url: str, count: int) -> None:
     async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as polling:
         talking = [await stack.enter_async_context(talk(url, f"idle-{number}")) for number in range(QUEUES)]
         for number in range(count):
-            polling.create_task(_poll(talking[number % QUEUES]))
+            # Half of them for each kind of task, as workers do that serve both.
+            polling.create_task(_poll(talking[number % QUEUES], KINDS[number // QUEUES % len(KINDS)]))
             if number % SENT_TOGETHER == 0:
                 await asyncio.sleep(BREATH_SECONDS)
         await asyncio.sleep(SETTLE_SECONDS)
