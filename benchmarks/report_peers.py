@@ -50,6 +50,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     },
 }
 """Each with its measures, and what they are called there."""
+PROCESSES = ("server", "database", "broker", "worker", "client")
 COMPARED = {
     "tasks": "tasks ↑",
     "task_cpu": "their CPU ↓",
@@ -76,7 +77,7 @@ def show_peers(found: Row | None, console: Console) -> None:
     for title, heads in TABLES.items():
         for made in _measured(title, heads, found["figures"]):
             console.print(made)
-    for made in _ratios(found["figures"]):
+    for made in (*_spent(found["figures"]), *_ratios(found["figures"])):
         console.print(made)
 
 
@@ -92,6 +93,29 @@ def _measured(title: str, heads: Mapping[str, str], figures: Sequence[Row]) -> I
             cells = (spread(rows[key]["value"]) if key in rows else "" for key in keys)
             repetitions = str(min(row["repetitions"] for row in own))
             made.add_row(system, *cells, repetitions, _others(own), _loads(own))
+    yield made
+
+
+def _spent(figures: Sequence[Row]) -> Iterator[Table]:
+    """Which processes the time goes to, and how much of the machine they kept busy: this is what binds a rate."""
+    rows = [row for row in figures if row["cpu_ms"] and row["unit"] == "per s"]
+    if not rows:
+        return
+    made = table(
+        "CPU ms for each task or workflow, by process",
+        "system",
+        "measure",
+        *PROCESSES,
+        "all",
+        "cores busy",
+        caption="cores busy: all of it times the rate; as many as the machine has: CPU binds",
+    )
+    for row in rows:
+        spent = {name: cpu["median"] for name, cpu in row["cpu_ms"].items()}
+        whole = sum(spent.values())
+        cells = (f"{spent[name]:.2f}" if name in spent else "" for name in PROCESSES)
+        cores = whole * row["value"]["median"] / 1000
+        made.add_row(row["system"], row["about"], *cells, f"{whole:.2f}", f"{cores:.2f}")
     yield made
 
 
