@@ -33,7 +33,12 @@ from benchmarks.targets import as_rows, judged
 from benchmarks.workloads import WORKLOADS, Campaign
 from tests.support.cradle import SWITCH as FORKS
 
-NAMES = (*StoreName, LIMITS, *(each.name for each in WORKLOADS), *(part.name for part in PARTS))
+NAMES = (
+    *(store.value for store in StoreName),
+    LIMITS,
+    *(each.name for each in WORKLOADS),
+    *(part.name for part in PARTS),
+)
 USUAL = frozenset(NAMES) - {part.name for part in PARTS if part.only_if_named}
 RESULTS = Path(__file__).parent / "results"
 PRINTED_WIDTH = 200
@@ -62,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="a smoke; its figures mean nothing")
     _add_repeated(parser, "--only", NAMES, "a store or a part")
     _add_repeated(parser, "--system", SYSTEMS, "of the part peers, only this one")
-    _add_repeated(parser, "--workload", [*Workload], "of the part peers, only this one")
+    _add_repeated(parser, "--workload", [each.value for each in Workload], "of the part peers, only this one")
     parser.add_argument("--repetitions", type=int, metavar="N", help="of the part peers; 3 unless said")
     parser.add_argument(
         "--minutes", type=float, default=60.0, metavar="N", help="of the part soak; 60 unless said"
@@ -100,7 +105,7 @@ def _merge(paths: Sequence[Path]) -> dict[str, Any]:
 def _measure(options: argparse.Namespace) -> dict[str, Any]:
     choice = Choice(
         systems=options.system or SYSTEMS,
-        workloads=options.workload or tuple(Workload),
+        workloads=[Workload(name) for name in options.workload or Workload],
         repetitions=options.repetitions,
         minutes=options.minutes,
     )

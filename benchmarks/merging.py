@@ -21,7 +21,7 @@ def read(paths: Sequence[Path]) -> list[dict[str, Any]]:
     """Reports from files and from folders of them; of a folder, only those of full runs."""
     found: list[dict[str, Any]] = []
     for path in paths:
-        if path.is_dir():
+        if path.suffix != ".json":
             found += [each for each in map(_report, sorted(path.glob("*.json"))) if _counts(each)]
         else:
             found.append(_report(path))
