@@ -129,7 +129,7 @@ class HotGroup:
         order = Order(self._sizes.hot_dispatches[setting.batch], setting.batch, setting.limits)
         assert self._ground.postgres is not None
         cpu = cpu_seconds(self._ground.postgres.pid)
-        async with _watched(url) as waits:
+        async with watched(url) as waits:
             for member in members:
                 member.order(order)
             heard = await asyncio.gather(*(asyncio.to_thread(member.hear) for member in members))
@@ -177,7 +177,7 @@ def _members(url: str, count: int, fill: int) -> Iterator[list[Member]]:
 
 
 @contextlib.asynccontextmanager
-async def _watched(url: str) -> AsyncIterator[Counter[str]]:
+async def watched(url: str) -> AsyncIterator[Counter[str]]:
     """What busy connections wait for, as often as it was seen."""
     waits: Counter[str] = Counter()
     connection = await asyncpg.connect(url)

@@ -2,47 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
-Row = Mapping[str, Any]
+from benchmarks.report_flat import show_flat
+from benchmarks.report_peers import show_peers, show_targets
+from benchmarks.report_tables import Row
+from benchmarks.report_tables import number as _number
+from benchmarks.report_tables import ratio as _ratio
+from benchmarks.report_tables import spread as _spread
+from benchmarks.report_tables import table as _table
 
 
 def show(report: Row, console: Console) -> None:
     """Print what was measured; sections that were not are left out."""
+    show_place(report, console)
+    for section, made in (("limits", _limits), ("workloads", _workloads), ("scaling", _scaling)):
+        if report.get(section):
+            console.print(made(report[section]))
+    _show_engine(report, console)
+    if report.get("workflows"):
+        console.print(_workflows(report["workflows"]["at_work"]))
+        console.print(_asleep(report["workflows"]["asleep"]))
+    if report.get("accuracy"):
+        console.print(_shares(report["accuracy"]))
+        console.print(_crowds(report["accuracy"]))
+    _show_sdk(report.get("sdk"), console)
+    _show_workers(report.get("workers"), console)
+    if report.get("resolving"):
+        console.print(_resolving(report["resolving"]))
+    show_flat(report, console)
+    show_peers(report.get("peers"), console)
+    show_targets(report, console)
+
+
+def show_place(report: Row, console: Console) -> None:
+    """Where it was measured, and whether it counts."""
+    if report.get("quick"):
+        console.print("A quick run: its figures mean nothing.")
     facts = report["environment"]
     console.print(", ".join(f"{name} {value}" for name, value in facts.items() if value is not None))
-    if report["limits"]:
-        console.print(_limits(report["limits"]))
-    if report["workloads"]:
-        console.print(_workloads(report["workloads"]))
-    if report["scaling"]:
-        console.print(_scaling(report["scaling"]))
-    if report["dispatch_rates"]:
-        console.print(_dispatch_rates(report["dispatch_rates"]["rates"]))
-        console.print(_dispatch_ratios(report["dispatch_rates"]["ratios"]))
-        console.print(_placing(report["dispatch_rates"]["placing"]))
-    if report["admission"]:
-        found = report["admission"]
+
+
+def _show_engine(report: Row, console: Console) -> None:
+    if found := report.get("dispatch_rates"):
+        console.print(_dispatch_rates(found["rates"]))
+        console.print(_dispatch_ratios(found["ratios"]))
+        console.print(_placing(found["placing"]))
+    if found := report.get("admission"):
         console.print(_limited_rates(found["rates"]))
         console.print(_limited_ratios(found["ratios"]))
         if found["hot_group"]:
             console.print(_hot_group(found["hot_group"]))
         console.print(_why(found["why"]))
-    if report["workflows"]:
-        console.print(_workflows(report["workflows"]["at_work"]))
-        console.print(_asleep(report["workflows"]["asleep"]))
-    if report["accuracy"]:
-        console.print(_shares(report["accuracy"]))
-        console.print(_crowds(report["accuracy"]))
-    _show_sdk(report["sdk"], console)
-    _show_workers(report["workers"], console)
-    if report["resolving"]:
-        console.print(_resolving(report["resolving"]))
 
 
 def _show_sdk(found: Row | None, console: Console) -> None:
@@ -548,7 +562,7 @@ def _sdk_cpu(rows: Sequence[Row]) -> Table:
 
 def _sdk_ratios(rows: Sequence[Row]) -> Table:
     pairs = list(dict.fromkeys((row["ours"], row["peer"]) for row in rows))
-    names = (f"{own}\n/ {peer}" for own, peer in pairs)
+    names = (f"{own} / {peer}" for own, peer in pairs)
     table = _table("Ours to a peer, by medians", "measure, better if", *names)
     by_measure: dict[str, dict[tuple[str, str], float | None]] = {}
     for row in rows:
@@ -559,27 +573,8 @@ def _sdk_ratios(rows: Sequence[Row]) -> Table:
     return table
 
 
-def _spread(figure: Row) -> str:
-    shown = "{:,.0f}" if figure["median"] >= 100 else "{:.2f}"
-    median, least, most = (shown.format(figure[name]) for name in ("median", "min", "max"))
-    return f"{median} [{least}..{most}]"
-
-
 def _system(row: Row) -> str:
     return f"{row['system']}, {row['setting']}"
-
-
-def _table(title: str, *columns: str, caption: str | None = None) -> Table:
-    table = Table(
-        title=title, title_justify="left", caption=caption, caption_justify="left", box=box.MARKDOWN
-    )
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="left" if place < 2 else "right", no_wrap=place != 1)
-    return table
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}"
 
 
 def _range(figure: Row) -> str:
@@ -588,10 +583,6 @@ def _range(figure: Row) -> str:
 
 def _cpu(cpu: Row, name: str) -> str:
     return f"{cpu[name]['median']:.2f}" if name in cpu else ""
-
-
-def _ratio(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
 
 
 def _load(row: Row) -> str:

@@ -21,7 +21,6 @@ from benchmarks.peers.environments import environment
 from benchmarks.peers.keeping import Driver, ended, started
 from benchmarks.stands import Ground, StoreName, stand
 from benchmarks.workloads import Say
-from tests.support.live import free_port
 
 DBOS_PACKAGES = ("dbos==3.3.0",)
 KEPT = ("fsync", "synchronous_commit", "full_page_writes")
@@ -115,15 +114,8 @@ class Temporal:
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[Address]:
-        home = _new_folder(self.folder, "temporal")
-        port = free_port()
-        pragmas = ("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL")
-        place = ("--ip", "127.0.0.1", "--port", str(port), "--db-filename", str(home / "temporal.db"))
-        command = (self.peer.command, "server", "start-dev", "--headless", "--log-level", "error")
-        with contextlib.ExitStack() as stack:
-            with (home / "log").open("wb") as log:
-                server = started(stack, home, (*command, *place, *pragmas), stdout=log, stderr=log)
-            yield Address(f"127.0.0.1:{port}", {"server": server.pid})
+        with temporal_peer.durable_server(self.peer, _new_folder(self.folder, "temporal")) as (address, pid):
+            yield Address(address, {"server": pid})
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,14 @@ class Sizes:
     listed_counted: int
     worker_idle_seconds: float
     """How long a worker program is left alone."""
+    idle_pollers: int
+    """Polls that wait beside the work that is measured."""
+    beside_rounds: int
+    beside_tasks: int
+    footprint_waiting: int
+    footprint_open: int
+    several: int
+    """Tasks that several servers do together in one measurement."""
     sdk: SdkSizes
 
 
@@ -113,6 +121,12 @@ FULL = Sizes(
     listed_asked=50,
     listed_counted=2,
     worker_idle_seconds=10.0,
+    idle_pollers=2000,
+    beside_rounds=5,
+    beside_tasks=300,
+    footprint_waiting=10_000,
+    footprint_open=500,
+    several=2000,
     sdk=SdkSizes(
         workflows=600,
         workflows_of_peers=300,
@@ -122,7 +136,7 @@ FULL = Sizes(
         asked=100,
         fan_out=1000,
         replayed_events=10_000,
-        cached_events=(100, 10_000),
+        cached_events=(10, 10_000),
         updates=240,
         idle_seconds=10.0,
     ),
@@ -161,6 +175,12 @@ QUICK = Sizes(
     listed_asked=2,
     listed_counted=1,
     worker_idle_seconds=0.1,
+    idle_pollers=40,
+    beside_rounds=1,
+    beside_tasks=20,
+    footprint_waiting=100,
+    footprint_open=10,
+    several=80,
     sdk=SdkSizes(
         workflows=4,
         workflows_of_peers=4,

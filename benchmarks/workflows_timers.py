@@ -55,7 +55,7 @@ class SleepingTimers:
         url = new_store(store, self._ground)
         with serving(store, self._ground, url) as server:
             if count:
-                uvloop.run(_sleep(server))
+                uvloop.run(sleep_one(server))
         tables = (*TABLES, "timers")
         if count and store is StoreName.SQLITE:
             grow_sqlite(Path(url.removeprefix("sqlite:///")), count - 1, tables=tables)
@@ -79,7 +79,8 @@ class SleepingTimers:
             )
 
 
-async def _sleep(server: Stand) -> None:
+async def sleep_one(server: Stand) -> None:
+    """A run that sleeps for a month."""
     async with talk(server.url) as talking:
         await talking.start()
         task = await talking.take_one()

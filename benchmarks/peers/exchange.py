@@ -6,26 +6,30 @@ Only the standard library: the Python of a peer runs this.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import struct
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 Json = dict[str, Any]
 PAUSE_SECONDS = 0.01
 """Between two tasks of an idle system."""
 LOOK_SECONDS = 0.005
 DONE_SECONDS_MAX = 240.0
+FILLED_AT_ONCE = 1000
+"""Tasks in one call where a backlog is made, if a system can send many."""
+MOMENT = struct.Struct("<d")
 
 
 class Client(Protocol):
-    """What a system must be able to do. A task returns when its first line ran, on the clock of the machine."""
+    """What every system can do. A task returns when its first line ran, on the clock of the machine."""
 
     sends_at_once: int
-    workflows_at_once: int
 
     async def send(self) -> None:
         """Start a task, and do not wait for it."""
@@ -33,26 +37,41 @@ class Client(Protocol):
     async def ask(self) -> float:
         """One task from its start to its result."""
 
+
+class WorkflowClient(Client, Protocol):
+    """What a system can do that has workflows."""
+
+    workflows_at_once: int
+
     async def workflow(self, steps: int) -> None:
         """A workflow of so many activities one after the other, to its result."""
+
+
+class FanOutClient(Client, Protocol):
+    """What a system can do whose workflows may do several things at once."""
 
     async def fan_out(self, width: int) -> None:
         """A workflow of so many activities side by side, to its result."""
 
 
 class Ticks:
-    """How many tasks have run: each appends one byte to a file that all processes share."""
+    """Which tasks have run, and when: each appends its moment to a file that all processes share."""
 
     def __init__(self) -> None:
         self._file = os.open(os.environ["BENCH_TICKS"], os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
 
     def tick(self) -> float:
         now = time.monotonic()
-        os.write(self._file, b".")
+        os.write(self._file, MOMENT.pack(now))
         return now
 
     def count(self) -> int:
-        return os.fstat(self._file).st_size
+        return os.fstat(self._file).st_size // MOMENT.size
+
+    def since(self, number: int) -> list[float]:
+        """The moments of all after so many, in order of time."""
+        found = os.pread(self._file, (self.count() - number) * MOMENT.size, number * MOMENT.size)
+        return sorted(moment for (moment,) in MOMENT.iter_unpack(found))
 
 
 class Questions:
@@ -64,37 +83,77 @@ class Questions:
 
     async def first(self) -> Json:
         """One task, whenever a worker comes up: when its first line ran."""
-        return {"at": await self._client.ask()}
+        before = self._ticks.count()
+        await self._client.send()
+        return {"at": (await self._ran(before, 1))[0]}
 
     async def tasks(self, count: int) -> Json:
         """Tasks from the first start until the last one has run."""
-        before, began = self._ticks.count(), time.perf_counter()
-        took = await _side_by_side(count, self._client.sends_at_once, self._client.send)
-        ends_at = began + DONE_SECONDS_MAX
+        before, began = self._ticks.count(), time.monotonic()
+        took = await in_flight(count, self._client.sends_at_once, self._client.send)
+        return await self._rate(before, count, began, took["seconds"])
+
+    async def batches(self, count: int, size: int) -> Json:
+        """The same, so many tasks in one call."""
+        send_many = getattr(self._client, "send_many", None)
+        if send_many is None:
+            return {"unable": True}
+        at_once = getattr(self._client, "batches_at_once", 1)
+        before, began = self._ticks.count(), time.monotonic()
+        took = await in_flight(max(1, count // size), at_once, lambda: send_many(size))
+        return await self._rate(before, max(1, count // size) * size, began, took["seconds"])
+
+    async def fill(self, count: int) -> Json:
+        """Tasks that wait, sent the quickest way; no worker is there."""
+        send_many, before = getattr(self._client, "send_many", None), self._ticks.count()
+        if send_many is None:
+            await in_flight(count, self._client.sends_at_once, self._client.send)
+        else:
+            for start in range(0, count, FILLED_AT_ONCE):
+                await send_many(min(FILLED_AT_ONCE, count - start))
+        return {"before": before}
+
+    async def drained(self, before: int, count: int) -> Json:
+        """How long the backlog took, from its first task to its last."""
+        ran = await self._ran(before, count)
+        counted = self._counted(count)
+        return {"count": counted - 1, "seconds": ran[counted - 1] - ran[0]}
+
+    async def _rate(self, before: int, count: int, began: float, sent_seconds: float) -> Json:
+        ran, counted = await self._ran(before, count), self._counted(count)
+        return {"count": counted, "seconds": ran[counted - 1] - began, "sent_seconds": sent_seconds}
+
+    def _counted(self, count: int) -> int:
+        """All tasks, but for systems that are known to deliver the last few late."""
+        return max(1, int(count * getattr(self._client, "counted", 1.0)))
+
+    async def _ran(self, before: int, count: int) -> list[float]:
+        """Wait until so many tasks have run; when they did."""
+        ends_at = time.monotonic() + DONE_SECONDS_MAX
         while (ran := self._ticks.count() - before) < count:
-            if time.perf_counter() > ends_at:
+            if time.monotonic() > ends_at:
                 raise RuntimeError(f"only {ran} of {count} tasks have run")
             await asyncio.sleep(LOOK_SECONDS)
-        return {"count": count, "seconds": time.perf_counter() - began, "sent_seconds": took["seconds"]}
+        return self._ticks.since(before)
 
     async def latency(self, count: int) -> Json:
         """Tasks one after the other on an idle system: to the first line and to the result."""
         starts, results = [], []
-        for _ in range(count):
-            await asyncio.sleep(PAUSE_SECONDS)
-            began = time.monotonic()
-            starts.append(await self._client.ask() - began)
-            results.append(time.monotonic() - began)
+        async with getattr(self._client, "asking", contextlib.nullcontext)():
+            for _ in range(count):
+                await asyncio.sleep(PAUSE_SECONDS)
+                began = time.monotonic()
+                starts.append(await self._client.ask() - began)
+                results.append(time.monotonic() - began)
         return {"count": count, "start": _milliseconds(starts), "result": _milliseconds(results)}
 
     async def workflows(self, count: int, steps: int) -> Json:
-        return await _side_by_side(
-            count, self._client.workflows_at_once, lambda: self._client.workflow(steps)
-        )
+        client = cast(WorkflowClient, self._client)
+        return await in_flight(count, client.workflows_at_once, lambda: client.workflow(steps))
 
     async def fan_out(self, width: int) -> Json:
         began = time.perf_counter()
-        await self._client.fan_out(width)
+        await cast(FanOutClient, self._client).fan_out(width)
         return {"count": width, "seconds": time.perf_counter() - began}
 
     async def answer(self, verb: str, values: list[Any]) -> Json:
@@ -105,7 +164,7 @@ class Questions:
         return {"unable": True} if ask is None else await ask(*values)
 
 
-async def _side_by_side(count: int, at_once: int, one: Callable[[], Awaitable[object]]) -> Json:
+async def in_flight(count: int, at_once: int, one: Callable[[], Awaitable[object]]) -> Json:
     """So many of one kind, some at a time: how long all took, and each."""
     left, each_took = iter(range(count)), []
 
@@ -146,7 +205,7 @@ def _write(answer: Json) -> None:
 
 async def timed(count: int, one: Callable[[], Awaitable[object]]) -> Json:
     """The same thing so many times, one after the other."""
-    return await _side_by_side(count, 1, one)
+    return await in_flight(count, 1, one)
 
 
 def save(path: str, document: str) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +16,8 @@ from penstock.core.policies import Policy
 from penstock.core.scheduling.gates import ScopeState
 from penstock.core.windows import Window
 from penstock.ports.store import Tx
+from tests.benchmarks.running import quick_run
 
-ROOT = Path(__file__).parent.parent.parent
 STORES = {"sqlite", "postgres"}
 SPREAD = {"median", "min", "max"}
 SCOPES = [
@@ -91,18 +87,8 @@ async def test_what_was_taken_is_put_in_line_again(lines):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
     """One quick run of this part: its JSON and what it printed."""
-    target = tmp_path_factory.mktemp("bench") / "report.json"
-    ended = subprocess.run(
-        (sys.executable, "-m", "benchmarks", "--quick", "--only", "admission", "--json", str(target)),
-        cwd=ROOT,
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        timeout=540,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(target.read_text())["admission"], ended.stdout
+    report, printed = quick_run(tmp_path_factory.mktemp("bench"), "admission", seconds_max=540)
+    return report["admission"], printed
 
 
 @pytest.mark.acceptance

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.__main__ import ADMISSION, NAMES, SDK, WORKFLOWS
+from benchmarks.__main__ import NAMES
+from benchmarks.peer_systems import PEERS
 from benchmarks.stands import StoreName
+from tests.benchmarks.running import quick_run
 
-ROOT = Path(__file__).parent.parent.parent
 STORES = {"sqlite"}
 SPREAD = {"median", "min", "max"}
+APART = ("admission", "sdk", "workflows", "beside", "footprint", "soak")
+"""Parts that have tests of their own."""
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -24,24 +22,9 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(900)
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
     """One quick run of all parts but those that have tests of their own: its JSON and what it printed."""
     folder = tmp_path_factory.mktemp("bench")
-    target = folder / "made" / "report.json"
-    parts = ["--only", "sqlite"] + [
-        word
-        for name in NAMES
-        if name not in (*StoreName, ADMISSION, SDK, WORKFLOWS)
-        for word in ("--only", name)
-    ]
-    ended = subprocess.run(
-        (sys.executable, "-m", "benchmarks", "--quick", *parts, "--json", str(target)),
-        cwd=ROOT,
-        env=os.environ | {"XDG_CACHE_HOME": str(folder)},  # no peer is installed there, so none is asked
-        capture_output=True,
-        text=True,
-        timeout=840,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(target.read_text()), ended.stdout
+    parts = [name for name in NAMES if name not in (*StoreName, *APART)]
+    nothing_installed = {"XDG_CACHE_HOME": str(folder)}
+    return quick_run(folder, "sqlite", *parts, seconds_max=840, environment=nothing_installed)
 
 
 def test_a_quick_run_measures_every_workload(run):
@@ -134,3 +117,41 @@ def test_workers_are_started_and_left_alone_in_one_process_and_with_children(run
         assert row["processes"]["median"] >= (3 if row["kind"] == "2 child processes" else 1)
     assert report["workers"]["ratios"] == []
     assert "Worker programs" in printed
+
+
+def test_ours_is_measured_in_every_workload_and_peers_that_are_not_there_are_named(run):
+    report, printed = run
+    peers = report["peers"]
+    assert {row["system"] for row in peers["figures"]} == {"penstock, sqlite"}
+    assert {row["system"] for row in peers["missing"]} == set(PEERS)
+    measured = {row["measure"] for row in peers["figures"]}
+    assert {
+        "tasks",
+        "task_cpu",
+        "batches",
+        "drain",
+        "result_p50",
+        "workflows_1",
+        "workflows_5_p99",
+    } < measured
+    assert {"first_task", "worker_memory", "worker_cpu", "server_memory", "server_cpu"} < measured
+    for row in peers["figures"]:
+        assert set(row["value"]) == set(row["load"]) == SPREAD
+    assert "synchronous=FULL" in printed
+
+
+def test_several_servers_need_postgres(run):
+    report, _ = run
+    assert report["servers"] == []
+
+
+def test_every_target_has_a_line_whether_it_was_measured_or_not(run):
+    report, printed = run
+    assert {row["number"] for row in report["targets"]} == set(range(1, 23))
+    assert {row["verdict"] for row in report["targets"] if row["number"] == 1} == {"not measured in this run"}
+    assert all(
+        row["ratio"] is not None
+        for row in report["targets"]
+        if row["number"] == 20 and "fair" in row["measure"]
+    )
+    assert "Of 22 targets" in printed

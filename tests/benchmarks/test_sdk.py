@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +13,8 @@ from benchmarks.peers.exchange import Questions, Ticks
 from benchmarks.sdk import figures, ratios
 from benchmarks.sdk_readings import LESS, MORE, Measure, Reading
 from benchmarks.sizes import FULL, QUICK
+from tests.benchmarks.running import quick_run
 
-ROOT = Path(__file__).parent.parent.parent
 SPREAD = {"median", "min", "max"}
 RATE, DELAY = Measure("rate", "per s", MORE), Measure("delay", "ms", LESS)
 
@@ -109,19 +105,8 @@ class TestAClientThatIsAsked:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
     """One quick run of this part: its JSON and what it printed."""
-    target = tmp_path_factory.mktemp("bench") / "report.json"
-    parts = ("--only", "sdk", "--only", "sqlite")
-    ended = subprocess.run(
-        (sys.executable, "-m", "benchmarks", "--quick", *parts, "--json", str(target)),
-        cwd=ROOT,
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(target.read_text())["sdk"], ended.stdout
+    report, printed = quick_run(tmp_path_factory.mktemp("bench"), "sdk", "sqlite", seconds_max=280)
+    return report["sdk"], printed
 
 
 @pytest.mark.acceptance

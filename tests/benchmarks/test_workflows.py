@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,9 +18,9 @@ from benchmarks.workflows_fan_out import group
 from benchmarks.workflows_histories import prepare
 from benchmarks.workflows_lists import QUERIES, close_one
 from benchmarks.workflows_meter import Took, row
+from tests.benchmarks.running import quick_run
 from tests.support import live
 
-ROOT = Path(__file__).parent.parent.parent
 STORES = {"sqlite", "postgres"}
 SPREAD = {"median", "min", "max"}
 RUNS = 2000
@@ -106,18 +102,8 @@ async def test_copied_runs_are_found_by_every_filter_as_often_as_they_were_made(
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
     """One quick run of this part: its JSON and what it printed."""
-    target = tmp_path_factory.mktemp("bench") / "report.json"
-    ended = subprocess.run(
-        (sys.executable, "-m", "benchmarks", "--quick", "--only", "workflows", "--json", str(target)),
-        cwd=ROOT,
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        timeout=840,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(target.read_text())["workflows"], ended.stdout
+    report, printed = quick_run(tmp_path_factory.mktemp("bench"), "workflows", seconds_max=840)
+    return report["workflows"], printed
 
 
 @real

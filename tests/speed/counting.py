@@ -1,0 +1,113 @@
+"""Which statements reach a database: SQLite and PostgreSQL themselves are asked, whoever sends them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from penstock.stores import sqlite
+
+Seen = list[str]
+
+
+STEP = 20
+"""SQLite tells after so many instructions."""
+
+
+class Heard:
+    """All statements that were sent so far, and of SQLite how many instructions it took to answer them."""
+
+    def __init__(self) -> None:
+        self.statements: Seen = []
+        self.instructions = 0
+
+    def hear(self, sql: str) -> None:
+        if not sql.startswith("--"):  # what a trigger does
+            self.statements.append(sql)
+
+    def step(self) -> int:
+        self.instructions += STEP
+        return 0  # go on
+
+    @contextlib.asynccontextmanager
+    async def during(self) -> AsyncIterator[Seen]:
+        """Those that are sent inside the block, known after it."""
+        await self._rest()
+        before, told = len(self.statements), Seen()
+        yield told
+        await self._rest()
+        told += self.statements[before:]
+
+    async def fewest(self, times: int, work: Callable[[], Awaitable[object]]) -> Seen:
+        """The shortest of some repetitions: now and then something is also looked after that is no part of it."""
+        found = []
+        for _ in range(times):
+            async with self.during() as told:
+                await work()
+            found.append(told)
+        return min(found, key=len)
+
+    async def fewest_instructions(self, times: int, work: Callable[[], Awaitable[object]]) -> int:
+        found = []
+        for _ in range(times):
+            before = self.instructions
+            await work()
+            found.append(self.instructions - before)
+        return min(found)
+
+    @staticmethod
+    async def _rest() -> None:
+        """Drivers tell in a later turn of the loop."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+def told(statements: Seen) -> str:
+    """The statements as a reader of a failed test wants them, the most frequent first."""
+    begun = Counter(" ".join(sql.split())[:90] for sql in statements)
+    return "\n".join(f"{count:4} × {sql}" for sql, count in begun.most_common())
+
+
+def hear_sqlite(heard: Heard, patch: pytest.MonkeyPatch) -> None:
+    """From here on, of every connection that a store opens."""
+    connect: Callable[..., Any] = sqlite._connect
+
+    def connected(*given: Any) -> Any:
+        connection = connect(*given)
+        connection.set_trace_callback(heard.hear)
+        connection.set_progress_handler(heard.step, STEP)
+        return connection
+
+    patch.setattr(sqlite, "_connect", connected)
+
+
+def hear_postgres(heard: Heard, patch: pytest.MonkeyPatch) -> None:
+    """From here on, of every connection that a store opens."""
+    connect, create_pool = asyncpg.connect, asyncpg.create_pool
+
+    def tell(record: Any) -> None:
+        heard.hear(record.query)
+
+    async def connected(*given: Any, **options: Any) -> Any:
+        connection = await connect(*given, **options)
+        connection.add_query_logger(tell)
+        return connection
+
+    async def begun(connection: Any) -> None:
+        connection.add_query_logger(tell)
+
+    def pooled(*given: Any, **options: Any) -> Any:
+        return create_pool(*given, **options, init=begun)
+
+    patch.setattr(asyncpg, "connect", connected)
+    patch.setattr(asyncpg, "create_pool", pooled)
+
+
+def transactions(statements: Seen) -> int:
+    return sum(sql.startswith("COMMIT") for sql in statements)

@@ -1,0 +1,56 @@
+"""The application in process, without a socket, and tasks that pass through all of it: start, poll, complete."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from penstock import assembly
+from penstock.settings import load
+from tests.support import asgi, live
+
+QUEUE, WORKER, TYPE = "speed", "speed-worker", "Nothing"
+SLOTS = 1000
+
+
+class EdgeWork:
+    def __init__(self, application: asgi.App) -> None:
+        self._application = application
+        self._numbers = itertools.count(1)
+
+    async def task(self) -> None:
+        """One standalone task, three requests."""
+        name = f"speed-{next(self._numbers)}"
+        await self._post("operator", "activities", activity_id=name, activity_type=TYPE, task_queue=QUEUE)
+        wish = {"worker_id": WORKER, "task_queue": QUEUE, "max_tasks": 1}
+        [task] = (await self._post("worker", "worker/activity-tasks/poll", **wish))["tasks"]
+        report = {name: task[name] for name in ("activity_attempt_id", "lease_owner")}
+        await self._post("worker", f"worker/activity-tasks/{task['task_id']}/complete", result=None, **report)
+
+    async def register(self) -> None:
+        types = {"supported_activity_types": [TYPE], "max_concurrent_activity_tasks": SLOTS}
+        await self._post(
+            "worker", "worker/register", worker_id=WORKER, task_queue=QUEUE, runtime="external", **types
+        )
+
+    async def _post(self, role: str, path: str, **body: Any) -> Any:
+        raw = json.dumps(body).encode()
+        about = {"host": "127.0.0.1", "content-type": "application/json", "content-length": str(len(raw))}
+        given = live.headers(role) | about
+        headers = [(name.lower(), value) for name, value in given.items()]
+        answer = await asgi.call(self._application, "POST", f"/api/{path}", headers=headers, chunks=[raw])
+        assert answer.status < 300, answer.raw
+        return answer.json
+
+
+@contextlib.asynccontextmanager
+async def edge_work() -> AsyncIterator[EdgeWork]:
+    """On a store in memory: what a database costs is watched elsewhere."""
+    settings = load(live.TOKENS | {"DW_DATABASE_URL": "memory://"})
+    async with assembly.assembled(settings) as server:
+        work = EdgeWork(server.application)
+        await work.register()
+        yield work

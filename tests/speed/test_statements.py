@@ -1,0 +1,187 @@
+"""How many statements each step of a task's life takes: no more than today, and no more when more tasks wait.
+
+A ceiling that is met by a better design is lowered; one that must rise has a reason that is worth a sentence in
+`docs/decisions/`. On SQLite every row that is written counts; PostgreSQL writes rows of one kind with one statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from penstock.core.history.commands import CompleteWorkflow, ScheduleActivity
+from penstock.core.model import Task, TaskKind
+from penstock.stores.postgres import NOW_MS
+from penstock.stores.sql.catalogue import Dialect, catalogue, reading_catalogue
+from tests.speed.counting import Heard, Seen, hear_postgres, hear_sqlite, told, transactions
+from tests.speed.engine_work import NOTHING, TYPE, EngineWork, engine_work
+
+TIMES = 3
+POSTGRES = Dialect.POSTGRES
+MANY = 50
+CROWD = 1_000
+CEILINGS = {
+    "sqlite": {
+        "start a task": 14,
+        "claim one task": 20,
+        "complete a task": 12,
+        f"start {MANY} tasks at once": 602,
+        f"claim {MANY} tasks": 216,
+        f"complete {MANY} tasks at once": 502,
+        "start a workflow": 13,
+        "decide to run an activity": 13,
+        "complete the activity of a workflow": 15,
+        "decide to complete": 10,
+    },
+    "postgres": {
+        "start a task": 13,
+        "claim one task": 19,
+        "complete a task": 11,
+        f"start {MANY} tasks at once": 26,
+        f"claim {MANY} tasks": 19,
+        f"complete {MANY} tasks at once": 22,
+        "start a workflow": 13,
+        "decide to run an activity": 13,
+        "complete the activity of a workflow": 15,
+        "decide to complete": 10,
+    },
+}
+"""As it was measured; those that are sent at once go in two groups: the first, and the rest."""
+
+
+def allowed(store: str, step: str) -> int:
+    """One or two more are not yet a collapse, nor is one group more."""
+    most = CEILINGS[store][step]
+    return most + (most // 2 if step.endswith("at once") else 2)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """An engine at work on one store, and what is heard of its statements."""
+
+    store: str
+    work: EngineWork
+    heard: Heard
+
+    async def fewest(self, step: Callable[[], Awaitable[object]]) -> Seen:
+        return await self.heard.fewest(TIMES, step)
+
+    def check(self, step: str, statements: Seen) -> None:
+        ceiling = allowed(self.store, step)
+        assert len(statements) <= ceiling, (
+            f"{self.store}: to {step} takes {len(statements)} statements, and at most {ceiling} are allowed:\n"
+            f"{told(statements)}"
+        )
+
+
+@pytest.fixture(scope="module")
+async def counted(address: Path | str) -> AsyncIterator[Counted]:
+    """After some tasks and workflows, so that what is learned once is known."""
+    heard, on_sqlite = Heard(), isinstance(address, Path)
+    with pytest.MonkeyPatch.context() as patch:
+        (hear_sqlite if on_sqlite else hear_postgres)(heard, patch)
+        async with engine_work(address) as work:
+            await work.tasks(10, 2)
+            for _ in range(2):
+                await work.workflow()
+            yield Counted("sqlite" if on_sqlite else "postgres", work, heard)
+
+
+async def test_a_task_is_started_claimed_and_completed_with_few_statements(counted: Counted):
+    work = counted.work
+    counted.check("start a task", await counted.fewest(work.start_task))
+    await work.start_tasks(2 * TIMES)
+    taken: list[Task] = []
+
+    async def claim() -> None:
+        taken.extend(await work.claim(1))
+
+    counted.check("claim one task", await counted.fewest(claim))
+    counted.check("complete a task", await counted.fewest(lambda: work.complete(taken.pop())))
+    await work.empty()
+
+
+async def test_many_tasks_at_once_take_few_statements_more(counted: Counted):
+    work = counted.work
+    taken: list[list[Task]] = []
+
+    async def claim() -> None:
+        taken.append(await work.claim(MANY))
+        assert len(taken[-1]) == MANY
+
+    counted.check(f"start {MANY} tasks at once", await counted.fewest(lambda: work.start_tasks(MANY)))
+    counted.check(f"claim {MANY} tasks", await counted.fewest(claim))
+    ended = await counted.fewest(lambda: work.complete_all(taken.pop()))
+    counted.check(f"complete {MANY} tasks at once", ended)
+
+
+async def test_every_step_of_a_workflow_takes_few_statements(counted: Counted):
+    work = counted.work
+    for _ in range(TIMES):
+        await work.start_workflow()
+    counted.check("start a workflow", await counted.fewest(work.start_workflow))
+    first = [(await work.claim(1, TaskKind.WORKFLOW))[0] for _ in range(2 * TIMES)]
+    activity = ScheduleActivity(TYPE, None, NOTHING)
+    scheduled = await counted.fewest(lambda: work.decide(first.pop(), activity))
+    counted.check("decide to run an activity", scheduled)
+    running = [(await work.claim(1))[0] for _ in range(TIMES)]
+    completed = await counted.fewest(lambda: work.complete(running.pop()))
+    counted.check("complete the activity of a workflow", completed)
+    last = [(await work.claim(1, TaskKind.WORKFLOW))[0] for _ in range(TIMES)]
+    closed = await counted.fewest(lambda: work.decide(last.pop(), CompleteWorkflow(NOTHING)))
+    counted.check("decide to complete", closed)
+    for task in first:
+        await work.decide(task, CompleteWorkflow(NOTHING))
+
+
+async def test_a_claim_takes_as_many_statements_however_many_tasks_wait(counted: Counted):
+    work = counted.work
+
+    async def claim() -> None:
+        await work.complete_all(await work.claim(MANY))
+
+    await work.start_tasks(TIMES * MANY)
+    few = await counted.fewest(claim)
+    await work.start_tasks(CROWD)
+    many = await counted.fewest(claim)
+    if counted.store == "sqlite":
+        await check_instructions(counted)
+    await work.empty()
+    assert len(many) <= len(few) + 2, f"beside {CROWD} tasks:\n{told(many)}\nbeside none:\n{told(few)}"
+
+
+async def test_what_is_asked_for_at_once_shares_transactions(counted: Counted):
+    work = counted.work
+    one = transactions(await counted.fewest(work.start_task))
+    many = transactions(await counted.fewest(lambda: work.start_tasks(MANY)))
+    await work.empty()
+    assert one == 1
+    assert many <= MANY / 4, f"{MANY} starts at once took {many} transactions"
+
+
+async def check_instructions(counted: Counted) -> None:
+    """Nor do the statements walk past those that wait: SQLite counts its steps, and one task takes few of them."""
+    work, heard = counted.work, counted.heard
+
+    async def one() -> None:
+        await work.complete_all(await work.claim(1))
+
+    beside = await heard.fewest_instructions(TIMES, one)
+    await work.empty()
+    await work.start_tasks(TIMES)
+    alone = await heard.fewest_instructions(TIMES, one)
+    assert beside <= 1.5 * alone, f"{beside} instructions of SQLite beside {CROWD} tasks, {alone} beside none"
+
+
+@pytest.mark.parametrize("address", ["postgres"], indirect=True)
+async def test_nothing_is_sent_on_the_way_that_the_planner_was_not_asked_about(counted: Counted):
+    """`tests/stores/test_plans.py` has every statement of the catalogue planned."""
+    async with counted.heard.during() as sent:
+        await counted.work.tasks(3, 2)
+        await counted.work.workflow()
+    known = {each.sql for each in (*catalogue(POSTGRES).values(), *reading_catalogue(POSTGRES).values())}
+    others = {sql for sql in sent if sql not in known and sql not in ("BEGIN", "COMMIT", NOW_MS)}
+    assert {sql for sql in others if not sql.startswith("SELECT pg_notify(")} == set()
