@@ -2,6 +2,9 @@
 
 Each keeps its own text, as a part of a `WITH` of which all parts are carried out. PostgreSQL carries such parts out
 from the last to the first: they are listed backwards, so that rows are locked in the order that every node keeps.
+
+All parts see one moment, that at which the first began. A part that waits for a row changes it as it is then; but rows
+that others committed meanwhile are not found by the parts behind it. A statement that must find them goes first.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ def batches(writes: Iterable[tuple[Statement, Rows]]) -> Iterator[Writes]:
     """Writes in their order, as many together as can be."""
     batch: Writes = []
     for statement, rows in writes:
-        if batch and not all(_are_apart(statement, other) for other, _ in batch):
+        if batch and (statement.looks or not all(_are_apart(statement, other) for other, _ in batch)):
             yield batch
             batch = []
         batch.append((statement, rows))
