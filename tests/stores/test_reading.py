@@ -133,6 +133,9 @@ class GatedDatabase:
         self.may_end = asyncio.Event()
         self.ending = 0
 
+    def get_max_size(self) -> int:
+        return GROUPS_AT_ONCE
+
     @contextlib.asynccontextmanager
     async def acquire(self, *, timeout: float) -> AsyncIterator[GatedDatabase]:
         yield self
@@ -176,3 +179,55 @@ async def test_a_read_that_is_too_slow_leaves_the_reads_beside_it_alone(store: S
     await hasty.close()
     assert isinstance(found[0], Unavailable)
     assert [each.workflow_id for each in found[1:]] == ["one"] * 3  # type: ignore[union-attr]
+
+
+class SilentDatabase(GatedDatabase):
+    """A database that takes connections and does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    async def execute(self, sql: str) -> None:
+        self.asked += 1
+        await self.may_end.wait()
+        raise TimeoutError
+
+    def terminate(self) -> None:
+        """Nothing is held here."""
+
+
+async def test_reads_that_wait_for_a_database_that_is_silent_are_told_so_together():
+    database = SilentDatabase()
+    readers = Readers(cast("Any", database), {}, Known())
+    looks: list[asyncio.Task[None]] = []
+
+    async def operation(_: Tx) -> None:
+        """It is never begun."""
+
+    async with asyncio.timeout(10):
+        for _ in range(GROUPS_AT_ONCE + 3):
+            looks.append(asyncio.create_task(readers.read(operation, long=False)))
+            while database.asked < min(len(looks), GROUPS_AT_ONCE):
+                await asyncio.sleep(0)
+        database.may_end.set()
+        answers = await asyncio.gather(*looks, return_exceptions=True)
+    assert [type(each) for each in answers] == [Unavailable] * len(looks)
+    assert database.asked == GROUPS_AT_ONCE
+
+
+@pytest.mark.parametrize("address", ["postgres"], indirect=True)
+async def test_long_reads_leave_connections_to_short_ones(store: Store, address: str):
+    await record(store, lambda tx: tx.runs.insert(a_run("r1", workflow_id="one")))
+    holder = await asyncpg.connect(address)
+    async with holder.transaction():
+        await holder.execute("LOCK TABLE letters IN ACCESS EXCLUSIVE MODE")
+        long = [
+            asyncio.create_task(store.read(lambda tx: tx.letters.get("one"), long=True)) for _ in range(8)
+        ]
+        await asyncio.sleep(0)
+        found = await store.read(lambda tx: tx.runs.get(RunId("r1")))
+        assert not any(each.done() for each in long)
+    assert found is not None
+    await asyncio.gather(*long)
+    await holder.close()

@@ -28,7 +28,8 @@ from penstock.stores.sql.tx import SqlTx
 
 GROUP_MAX = 64
 GROUPS_AT_ONCE = 2
-"""Short reads use so many connections at most; the others of the pool are for long ones."""
+"""Short reads use so many connections at most; the others of the pool are for long ones, which use no more."""
+WAITING_MAX = 20_000
 ACQUIRE_S_MAX = 10
 TOO_SLOW = (asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)
 SLOW_MAX = 2
@@ -49,13 +50,16 @@ class Readers:
         self._groups: set[asyncio.Task[None]] = set()
         self._looking = 0
         """How many groups look for reads that wait; one that has found none is not counted, though it has not gone."""
+        self._room = asyncio.Semaphore(max(1, pool.get_max_size() - GROUPS_AT_ONCE))
 
     async def read(self, operation: Operation[Any], *, long: bool) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         job = Job(cast("Callable[[Tx], Coroutine[Any, Any, Any]]", operation), "", future)
         if long:
-            await self._settle([job])
+            await self._settle_alone(job)
             return await future
+        if len(self._jobs) >= WAITING_MAX:
+            raise unavailable(TimeoutError())
         self._jobs.append(job)
         if self._looking < GROUPS_AT_ONCE:
             self._looking += 1
@@ -63,6 +67,17 @@ class Readers:
             self._groups.add(group)
             group.add_done_callback(self._groups.discard)
         return await future
+
+    async def _settle_alone(self, job: Job) -> None:
+        try:
+            async with asyncio.timeout(ACQUIRE_S_MAX):
+                await self._room.acquire()
+        except TimeoutError as error:
+            raise unavailable(error) from error
+        try:
+            await self._settle([job])
+        finally:
+            self._room.release()
 
     async def _serve(self) -> None:
         try:
@@ -87,6 +102,9 @@ class Readers:
         if len(jobs) > 1 and (not outage or isinstance(error, TOO_SLOW)):
             await self._each_alone(jobs, error)
             return
+        if isinstance(error, TimeoutError):  # a database that is silent is not asked again while callers wait
+            jobs += self._jobs
+            self._jobs.clear()
         for job in jobs:
             job.error = unavailable(error) if outage else error
             job.answer()
