@@ -231,3 +231,13 @@ async def test_long_reads_leave_connections_to_short_ones(store: Store, address:
     assert found is not None
     await asyncio.gather(*long)
     await holder.close()
+
+
+@pytest.mark.parametrize("address", ["postgres"], indirect=True)
+async def test_a_store_that_closes_answers_the_reads_that_were_handed_in(store: Store, address: str):
+    await record(store, lambda tx: tx.runs.insert(a_run("r1", workflow_id="one")))
+    closing = await PostgresStore.open(address, LocalWakeups())
+    looks = [asyncio.create_task(closing.read(lambda tx: tx.runs.get(RunId("r1")))) for _ in range(200)]
+    await asyncio.sleep(0)
+    await closing.close()
+    assert [each.workflow_id for each in await asyncio.gather(*looks) if each is not None] == ["one"] * 200

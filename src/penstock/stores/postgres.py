@@ -139,6 +139,7 @@ class PostgresStore:
     async def close(self) -> None:
         self._closing = True
         await asyncio.gather(*(line.close() for line in (*self._lines.values(), *self._work)))
+        await self._reads.close()
         await self._readers.close()
 
 

@@ -68,6 +68,11 @@ class Readers:
             group.add_done_callback(self._groups.discard)
         return await future
 
+    async def close(self) -> None:
+        """Answer what was handed in, if that does not take long."""
+        if self._groups:
+            await asyncio.wait(self._groups, timeout=ACQUIRE_S_MAX)
+
     async def _settle_alone(self, job: Job) -> None:
         try:
             async with asyncio.timeout(ACQUIRE_S_MAX):
