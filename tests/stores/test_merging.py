@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
 
+from penstock.stores.sql import merging
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
 from penstock.stores.sql.merging import batches, can_be_parts, merged, values_of
 
@@ -81,3 +83,17 @@ def test_parts_are_listed_backwards_since_they_are_carried_out_from_the_last_to_
     sql = merged((first, last))
     assert sql.index("w1 AS") < sql.index("w0 AS")
     assert sql.index(f"w0 AS ({first.sql[:20]}") > 0
+
+
+def test_a_batch_is_usual_once_it_has_come_often(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(merging, "OFTEN", 2)
+    habits, start = merging.Habits(), tuple(statements(*START))
+    assert [habits.knows(start) for _ in range(4)] == [False, False, True, True]
+
+
+def test_batches_that_always_differ_are_never_usual(monkeypatch: pytest.MonkeyPatch):
+    """Each would be prepared anew, and would take the place of one that comes often."""
+    monkeypatch.setattr(merging, "OFTEN", 2)
+    habits = merging.Habits()
+    every = [*itertools.combinations(POSTGRES.values(), 2)][: merging.REMEMBERED + 1]
+    assert not any(habits.knows(each) for _ in range(5) for each in every)

@@ -18,9 +18,27 @@ from penstock.stores.sql.catalogue import Statement
 
 Rows = list[tuple[Any, ...]]
 Writes = list[tuple[Statement, Rows]]
+OFTEN = 2
+"""A batch that has come more often than this, and not long ago, is sent as one statement."""
+REMEMBERED = 64
 _CHANGES = re.compile(r"^(?:INSERT INTO|UPDATE|DELETE FROM)\s+(\w+)")
 _TOUCHES = re.compile(r"\b(?:INTO|UPDATE|FROM|JOIN|USING)\s+(\w+)")
 _PARAMETER = re.compile(r"\$(\d+)")
+
+
+class Habits:
+    """Which batches come often on a connection: to prepare a text for one that does not costs more than it saves."""
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[Statement, ...], int] = {}
+
+    def knows(self, statements: tuple[Statement, ...]) -> bool:
+        """Whether a batch, which has come now, is one of the usual ones."""
+        times = self._times.pop(statements, 0) + 1
+        self._times[statements] = times
+        if len(self._times) > REMEMBERED:
+            del self._times[next(iter(self._times))]
+        return times > OFTEN
 
 
 def batches(writes: Iterable[tuple[Statement, Rows]]) -> Iterator[Writes]:
