@@ -10,6 +10,7 @@ import pytest
 
 from penstock.ports.store import Store
 from penstock.stores.memory import MemoryStore
+from penstock.stores.sql import merging
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.lending import Lent
 from tests.support.builders import NOW_MS
@@ -21,6 +22,12 @@ from tests.support.servers import Server, drop_database
 def clock() -> ManualClock:
     """The time of the stores that live on one node; PostgreSQL has its own."""
     return ManualClock(NOW_MS)
+
+
+@pytest.fixture(autouse=True)
+def _merge_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes travel together from the first time on, so that every test has them do so."""
+    monkeypatch.setattr(merging, "OFTEN", 0)
 
 
 @pytest.fixture

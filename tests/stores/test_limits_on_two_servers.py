@@ -12,6 +12,7 @@ import pytest
 from penstock.core.admission import cluster_scope, group_scope, namespace_scope
 from penstock.core.model import Queue, Task, TaskState
 from penstock.core.policies import Knob
+from penstock.core.scheduling.fairness import Place
 from penstock.engine import admission, policies
 from penstock.engine.admission import ScopeAsk
 from penstock.engine.house import House
@@ -21,7 +22,7 @@ from penstock.settings import load
 from penstock.stores.postgres import PostgresStore, migrate
 from penstock.wakeups.local import LocalWakeups
 from penstock.world import SystemEntropy
-from tests.stores.working import a_queue, claim, enqueue, limit, look, queue_now, scope_now
+from tests.stores.working import a_queue, claim, enqueue, limit, look, places, queue_now, scope_now
 from tests.support.builders import NOW_MS, a_task, released
 
 ALL = cluster_scope()
@@ -55,6 +56,10 @@ class Database:
         async with self._holder.transaction():
             await self._holder.execute(f"SELECT 1 FROM {rows} FOR UPDATE")
             yield
+
+    async def execute(self, change: str) -> None:
+        """Change rows as the one who holds some, if it does."""
+        await self._holder.execute(change)
 
     async def leases(self) -> int:
         """How many tasks are leased at one moment."""
@@ -251,3 +256,20 @@ async def test_claims_that_want_scopes_in_another_order_all_get_theirs(stores: l
     assert sum(len(each) for each in granted) == 30
     for group in ("red", "green", "blue"):
         assert (await scope_now(stores[1], group_scope("default", group))).running == 10
+
+
+async def test_the_end_of_a_lease_finds_a_lane_that_was_held_while_it_waited_for_the_key(
+    stores: list[PostgresStore], database: Database
+):
+    """Whoever holds a lane at a limit holds the row of its key meanwhile, so that no end of a lease passes unseen."""
+    one, _ = stores
+    queue = await a_busy_queue(one, leases=1, ready=1)
+    [task] = await look(one, lambda tx: tx.tasks.leases_on(queue.queue_id, 2))
+    await database.execute("UPDATE tasks SET counted = 1 WHERE state = 'leased'")
+    await database.execute("INSERT INTO keys (queue_id, key, running) SELECT queue_id, key, 1 FROM lanes")
+    async with database.holding("keys"):
+        ending = asyncio.create_task(end(one, task))
+        await database.until_waiting(1)
+        await database.execute(f"UPDATE lanes SET place = {int(Place.HELD)}")
+    await ending
+    assert list((await places(one, queue.queue_id)).values()) == [Place.STALE]

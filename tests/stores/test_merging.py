@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
 
+from penstock.stores.sql import merging
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
 from penstock.stores.sql.merging import batches, can_be_parts, merged, values_of
 
@@ -41,6 +43,23 @@ def test_a_statement_that_reads_what_another_changes_does_not_travel_with_it():
     assert len(parts) == 2
 
 
+def test_a_statement_that_looks_at_rows_that_others_change_goes_first():
+    """While the key is waited for, a claim may hold its lanes: they are found only by a look after the wait."""
+    parts = list(batches((each, [()]) for each in statements("uncount_key", "release_lanes", "count_added")))
+    assert [names_of(part) for part in parts] == [["uncount_key"], ["release_lanes", "count_added"]]
+
+
+READING = {"join_lane", "rejoin_lane", "settle_lane", "settle_cost", "drop_lane"}
+"""They read another table, too: either this transaction holds what they read, or it may be a moment old."""
+
+
+def test_no_other_write_goes_by_what_another_table_says():
+    """What is added here must be marked to look, or it may go by what was so before a write beside it waited."""
+    tables = re.compile(r"\b(?:INTO|UPDATE|FROM|JOIN|USING)\s+(?!unnest\b)([a-z]\w*)")
+    parts = [each for each in POSTGRES.values() if can_be_parts([each])]
+    assert {each.name for each in parts if len(set(tables.findall(each.sql))) > 1} == READING
+
+
 def test_a_statement_that_is_sent_alone_is_no_part_of_another():
     alone = next(each for each in POSTGRES.values() if each.alone and not each.answers)
     assert not can_be_parts([alone])
@@ -64,3 +83,17 @@ def test_parts_are_listed_backwards_since_they_are_carried_out_from_the_last_to_
     sql = merged((first, last))
     assert sql.index("w1 AS") < sql.index("w0 AS")
     assert sql.index(f"w0 AS ({first.sql[:20]}") > 0
+
+
+def test_a_batch_is_usual_once_it_has_come_often(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(merging, "OFTEN", 2)
+    habits, start = merging.Habits(), tuple(statements(*START))
+    assert [habits.knows(start) for _ in range(4)] == [False, False, True, True]
+
+
+def test_batches_that_always_differ_are_never_usual(monkeypatch: pytest.MonkeyPatch):
+    """Each would be prepared anew, and would take the place of one that comes often."""
+    monkeypatch.setattr(merging, "OFTEN", 2)
+    habits = merging.Habits()
+    every = [*itertools.combinations(POSTGRES.values(), 2)][: merging.REMEMBERED + 1]
+    assert not any(habits.knows(each) for _ in range(5) for each in every)

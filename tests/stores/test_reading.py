@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 
 import asyncpg
 import pytest
@@ -14,6 +16,10 @@ import pytest
 from penstock.core.model import RunId
 from penstock.errors import Unavailable
 from penstock.ports.store import Store, Tx
+from penstock.stores.postgres import PostgresStore
+from penstock.stores.postgres_reading import GROUPS_AT_ONCE, Readers
+from penstock.stores.sql.known import Known
+from penstock.wakeups.local import LocalWakeups
 from tests.stores.working import record
 from tests.support.builders import a_run
 
@@ -118,3 +124,120 @@ async def test_reads_go_on_after_all_connections_were_broken(store: Store, addre
             found = await store.read(lambda tx: tx.runs.get(RunId("r1")))
     assert found is not None
     assert found.workflow_id == "one"
+
+
+class GatedDatabase:
+    """A pool of connections that end no transaction before they may."""
+
+    def __init__(self) -> None:
+        self.may_end = asyncio.Event()
+        self.ending = 0
+
+    def get_max_size(self) -> int:
+        return GROUPS_AT_ONCE
+
+    @contextlib.asynccontextmanager
+    async def acquire(self, *, timeout: float) -> AsyncIterator[GatedDatabase]:
+        yield self
+
+    async def execute(self, sql: str) -> None:
+        if sql == "COMMIT":
+            self.ending += 1
+            await self.may_end.wait()
+
+    async def fetchval(self, _sql: str) -> int:
+        return 1
+
+
+async def test_a_read_is_answered_that_comes_in_the_moment_in_which_all_groups_end():
+    database = GatedDatabase()
+    readers = Readers(cast("Any", database), {}, Known())
+
+    async def operation(_: Tx) -> str:
+        return "read"
+
+    async with asyncio.timeout(10):
+        for number in range(GROUPS_AT_ONCE):
+            assert await readers.read(operation, long=False) == "read"
+            while database.ending <= number:
+                await asyncio.sleep(0)
+        database.may_end.set()
+        assert await asyncio.create_task(readers.read(operation, long=False)) == "read"
+
+
+@pytest.mark.parametrize("address", ["postgres"], indirect=True)
+async def test_a_read_that_is_too_slow_leaves_the_reads_beside_it_alone(store: Store, address: str):
+    await record(store, lambda tx: tx.runs.insert(a_run("r1", workflow_id="one")))
+    hasty = await PostgresStore.open(address, LocalWakeups(), statement_timeout_ms=200)
+    holder = await asyncpg.connect(address)
+    async with holder.transaction():
+        await holder.execute("LOCK TABLE letters IN ACCESS EXCLUSIVE MODE")
+        slow = hasty.read(lambda tx: tx.letters.get("one"))
+        quick = [hasty.read(lambda tx: tx.runs.get(RunId("r1"))) for _ in range(3)]
+        found = await asyncio.gather(slow, *quick, return_exceptions=True)
+    await holder.close()
+    await hasty.close()
+    assert isinstance(found[0], Unavailable)
+    assert [each.workflow_id for each in found[1:]] == ["one"] * 3  # type: ignore[union-attr]
+
+
+class SilentDatabase(GatedDatabase):
+    """A database that takes connections and does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    async def execute(self, sql: str) -> None:
+        self.asked += 1
+        await self.may_end.wait()
+        raise TimeoutError
+
+    def terminate(self) -> None:
+        """Nothing is held here."""
+
+
+async def test_reads_that_wait_for_a_database_that_is_silent_are_told_so_together():
+    database = SilentDatabase()
+    readers = Readers(cast("Any", database), {}, Known())
+    looks: list[asyncio.Task[None]] = []
+
+    async def operation(_: Tx) -> None:
+        """It is never begun."""
+
+    async with asyncio.timeout(10):
+        for _ in range(GROUPS_AT_ONCE + 3):
+            looks.append(asyncio.create_task(readers.read(operation, long=False)))
+            while database.asked < min(len(looks), GROUPS_AT_ONCE):
+                await asyncio.sleep(0)
+        database.may_end.set()
+        answers = await asyncio.gather(*looks, return_exceptions=True)
+    assert [type(each) for each in answers] == [Unavailable] * len(looks)
+    assert database.asked == GROUPS_AT_ONCE
+
+
+@pytest.mark.parametrize("address", ["postgres"], indirect=True)
+async def test_long_reads_leave_connections_to_short_ones(store: Store, address: str):
+    await record(store, lambda tx: tx.runs.insert(a_run("r1", workflow_id="one")))
+    holder = await asyncpg.connect(address)
+    async with holder.transaction():
+        await holder.execute("LOCK TABLE letters IN ACCESS EXCLUSIVE MODE")
+        long = [
+            asyncio.create_task(store.read(lambda tx: tx.letters.get("one"), long=True)) for _ in range(8)
+        ]
+        await asyncio.sleep(0)
+        found = await store.read(lambda tx: tx.runs.get(RunId("r1")))
+        assert not any(each.done() for each in long)
+    assert found is not None
+    await asyncio.gather(*long)
+    await holder.close()
+
+
+@pytest.mark.parametrize("address", ["postgres"], indirect=True)
+async def test_a_store_that_closes_answers_the_reads_that_were_handed_in(store: Store, address: str):
+    await record(store, lambda tx: tx.runs.insert(a_run("r1", workflow_id="one")))
+    closing = await PostgresStore.open(address, LocalWakeups())
+    looks = [asyncio.create_task(closing.read(lambda tx: tx.runs.get(RunId("r1")))) for _ in range(200)]
+    await asyncio.sleep(0)
+    await closing.close()
+    assert [each.workflow_id for each in await asyncio.gather(*looks) if each is not None] == ["one"] * 200

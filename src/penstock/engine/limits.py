@@ -64,7 +64,7 @@ async def of_line(house: House, namespace: str, name: str, kind: TaskKind) -> Li
             [limits.use(rules, states.get(rules.name), tx.now_ms) for rules in found.scopes],
         )
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 async def of_parts(house: House, parts: Parts) -> Mapping[Part, LimitsView]:
@@ -73,7 +73,7 @@ async def of_parts(house: House, parts: Parts) -> Mapping[Part, LimitsView]:
     async def operation(tx: Tx) -> Mapping[Part, LimitsView]:
         return await _parts(tx, parts, await holding.lines_of(tx, parts[Part.ALL]))
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 async def of_group(house: House, namespace: str, group: str) -> GroupView:
@@ -84,7 +84,7 @@ async def of_group(house: House, namespace: str, group: str) -> GroupView:
         lines = [each for each in await holding.lines_of(tx, parts[Part.ALL]) if each.limits.group == group]
         return GroupView(group, namespace, await _parts(tx, parts, lines), lines)
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 async def groups(house: House, namespace: str) -> Sequence[GroupView]:
@@ -111,7 +111,7 @@ async def groups(house: House, namespace: str) -> Sequence[GroupView]:
             for owner, group, parts in found
         ]
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 async def _parts(tx: Tx, parts: Parts, lines: Sequence[Queue]) -> Mapping[Part, LimitsView]:

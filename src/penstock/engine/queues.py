@@ -116,7 +116,7 @@ async def every(house: House, namespace: str) -> Sequence[QueueView]:
             )
         return views
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 async def describe(house: House, namespace: str, name: str) -> QueueView:
@@ -148,7 +148,7 @@ async def describe(house: House, namespace: str, name: str) -> QueueView:
             await _holders(tx, namespace, [*every_line.values()]),
         )
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 async def gates_of(tx: Tx, queue: Queue, oldest: Task | None) -> Sequence[Gate]:

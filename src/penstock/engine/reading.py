@@ -226,7 +226,7 @@ async def page_activities(
             if activity is not None
         ]
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 def _told(event: RecordedEvent | None) -> dict[str, Any] | None:

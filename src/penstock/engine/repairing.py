@@ -107,7 +107,7 @@ async def candidates(house: House, namespace: str, limit: int) -> Candidates:
         runs = [run for run in found if run is not None and is_stranded(run)]
         return Candidates(tx.now_ms, tasks[:limit], runs[:limit], len(tasks) > limit, len(runs) > limit)
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 async def repair_all(

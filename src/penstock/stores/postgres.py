@@ -37,6 +37,7 @@ from penstock.stores.postgres_talk import (
 )
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue, reading_catalogue
 from penstock.stores.sql.known import Known
+from penstock.stores.sql.merging import Habits
 from penstock.stores.sql.session import Session
 from penstock.stores.sql.turns import Turns
 from penstock.stores.sql.tx import SqlTx
@@ -51,6 +52,8 @@ WORK_LINES = 2
 SHARDS = 16
 """Over so many rows the ends of a scope's leases are counted, so that connections seldom wait for each other."""
 NOTIFY_BYTES_MAX = 7000
+STATEMENTS_KEPT = 256
+"""So many statements a connection keeps prepared: those of the catalogue that it needs, and usual batches of writes."""
 MIGRATION_LOCK = zlib.crc32(b"penstock migrations")
 log = structlog.get_logger("penstock.store")
 
@@ -139,6 +142,7 @@ class PostgresStore:
     async def close(self) -> None:
         self._closing = True
         await asyncio.gather(*(line.close() for line in (*self._lines.values(), *self._work)))
+        await self._reads.close()
         await self._readers.close()
 
 
@@ -169,6 +173,7 @@ class _GroupLine:
         self._arrived = asyncio.Event()
         self._closing = False
         self._connection: Connection | None = None
+        self._habits = Habits()
         self._runner = asyncio.create_task(self._run(), name="penstock-group-line")
 
     async def submit(self, operation: Operation[T], key: str) -> T:
@@ -274,7 +279,7 @@ class _GroupLine:
             if any(job.error is not None and job.acted for job in jobs):
                 raise _LeftTraces
             writes = [(each, turns.written(each, rows)) for each, rows in ordered_writes(sessions)]
-            await write_all(connection, writes, self._notes(sessions))
+            await write_all(connection, writes, self._notes(sessions), self._habits)
             self._on_moment(Moment.BEFORE_COMMIT)
             committing = True
             await connection.execute("COMMIT")
@@ -365,6 +370,7 @@ class _GroupLine:
                 timeout=5,
                 server_settings=_server_settings(self._statement_timeout_ms),
                 command_timeout=_patience_s(self._statement_timeout_ms),
+                statement_cache_size=STATEMENTS_KEPT,
             )
         return self._connection
 

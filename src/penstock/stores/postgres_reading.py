@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import asyncpg
 
+from penstock.errors import Unavailable
 from penstock.ports.store import Operation, Tx
 from penstock.stores.driving import Job, ReadOnlySession
 from penstock.stores.postgres_talk import (
@@ -27,8 +28,12 @@ from penstock.stores.sql.tx import SqlTx
 
 GROUP_MAX = 64
 GROUPS_AT_ONCE = 2
-"""Short reads use so many connections at most; the others of the pool are for long ones."""
+"""Short reads use so many connections at most; the others of the pool are for long ones, which use no more."""
+WAITING_MAX = 20_000
 ACQUIRE_S_MAX = 10
+TOO_SLOW = (asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)
+SLOW_MAX = 2
+"""After so many reads that were too slow each on its own no other one of their group is tried again."""
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -43,24 +48,51 @@ class Readers:
         self._known = known
         self._jobs: deque[Job] = deque()
         self._groups: set[asyncio.Task[None]] = set()
+        self._looking = 0
+        """How many groups look for reads that wait; one that has found none is not counted, though it has not gone."""
+        self._room = asyncio.Semaphore(max(1, pool.get_max_size() - GROUPS_AT_ONCE))
 
     async def read(self, operation: Operation[Any], *, long: bool) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         job = Job(cast("Callable[[Tx], Coroutine[Any, Any, Any]]", operation), "", future)
         if long:
-            await self._settle([job])
+            await self._settle_alone(job)
             return await future
+        if len(self._jobs) >= WAITING_MAX:
+            raise unavailable(TimeoutError())
         self._jobs.append(job)
-        if len(self._groups) < GROUPS_AT_ONCE:
+        if self._looking < GROUPS_AT_ONCE:
+            self._looking += 1
             group = asyncio.create_task(self._serve(), name="penstock-reads")
             self._groups.add(group)
             group.add_done_callback(self._groups.discard)
         return await future
 
+    async def close(self) -> None:
+        """Answer what was handed in, if that does not take long."""
+        if self._groups:
+            await asyncio.wait(self._groups, timeout=ACQUIRE_S_MAX)
+
+    async def _settle_alone(self, job: Job) -> None:
+        try:
+            async with asyncio.timeout(ACQUIRE_S_MAX):
+                await self._room.acquire()
+        except TimeoutError as error:
+            raise unavailable(error) from error
+        try:
+            await self._settle([job])
+        finally:
+            self._room.release()
+
     async def _serve(self) -> None:
-        while self._jobs:
-            group = [self._jobs.popleft() for _ in range(min(GROUP_MAX, len(self._jobs)))]
-            await self._settle([job for job in group if not job.future.done()])
+        try:
+            while self._jobs:
+                group = [self._jobs.popleft() for _ in range(min(GROUP_MAX, len(self._jobs)))]
+                wanted = [job for job in group if not job.future.done()]
+                if wanted:
+                    await self._settle(wanted)
+        finally:
+            self._looking -= 1
 
     async def _settle(self, jobs: list[Job]) -> None:
         """Answer every caller; what a merged question failed on is asked again, each caller on its own."""
@@ -72,13 +104,28 @@ class Readers:
 
     async def _failed(self, jobs: list[Job], error: Exception) -> None:
         outage = isinstance(error, GONE) or (isinstance(error, asyncpg.PostgresError) and is_outage(error))
-        if not outage and len(jobs) > 1:
-            for job in jobs:
-                await self._settle([job])
+        if len(jobs) > 1 and (not outage or isinstance(error, TOO_SLOW)):
+            await self._each_alone(jobs, error)
             return
+        if isinstance(error, TimeoutError):  # a database that is silent is not asked again while callers wait
+            jobs += self._jobs
+            self._jobs.clear()
         for job in jobs:
             job.error = unavailable(error) if outage else error
             job.answer()
+
+    async def _each_alone(self, jobs: list[Job], error: Exception) -> None:
+        """Only the read that is too slow, or wrong, fails; where several are too slow it is the database."""
+        slow = 0
+        for job in jobs:
+            if job.future.done():
+                continue
+            if slow < SLOW_MAX:
+                await self._settle([job])
+                slow += isinstance(job.error, Unavailable)
+            else:
+                job.error = unavailable(error)
+                job.answer()
 
     async def _look(self, connection: Connection, jobs: list[Job]) -> None:
         """All statements of a group see the same moment: a run that is succeeded in between is not shown as the last.

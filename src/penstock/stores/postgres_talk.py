@@ -89,39 +89,48 @@ async def answer_all(connection: Connection, asks: Sequence[Ask]) -> list[Rows]:
     return answers
 
 
-async def write_all(connection: Connection, writes: merging.Writes, notes: Sequence[str]) -> None:
-    """Carry out all writes of a transaction, as many in one statement as can be, and tell the other servers."""
+async def write_all(
+    connection: Connection, writes: merging.Writes, notes: Sequence[str], habits: merging.Habits
+) -> None:
+    """Carry out all writes of a transaction, as many in one statement as is usual, and tell the other servers."""
     left = list(merging.batches(writes))
     for batch in left[:-1] if notes else left:
-        await _write(connection, batch)
+        await _write(connection, batch, habits)
     if not notes:
         return
     first, *others = notes
-    if left and _is_mergeable(left[-1]):
-        sql = merging.merged(tuple(statement for statement, _ in left[-1]), NOTIFY)
+    if left and _is_mergeable(left[-1]) and habits.knows(_statements(left[-1])):
+        sql = merging.merged(_statements(left[-1]), NOTIFY)
         await connection.execute(sql, *merging.values_of(left[-1]), CHANNEL, first)
     else:
-        for batch in left[-1:]:
-            await _write(connection, batch)
+        await _write_apart(connection, left[-1] if left else [])
         await connection.execute(NOTIFY, CHANNEL, first)
     for note in others:
         await connection.execute(NOTIFY, CHANNEL, note)
 
 
+def _statements(batch: merging.Writes) -> tuple[Statement, ...]:
+    return tuple(statement for statement, _ in batch)
+
+
 def _is_mergeable(batch: merging.Writes) -> bool:
-    return merging.can_be_parts([statement for statement, _ in batch])
+    return merging.can_be_parts(_statements(batch))
 
 
-async def _write(connection: Connection, batch: merging.Writes) -> None:
-    statement, rows = batch[0]
-    if len(batch) > 1:
-        sql = merging.merged(tuple(each for each, _ in batch))
-        await connection.execute(sql, *merging.values_of(batch))
-    elif statement.alone:
-        for row in rows:
-            await connection.execute(statement.sql, *row)
+async def _write(connection: Connection, batch: merging.Writes, habits: merging.Habits) -> None:
+    if len(batch) > 1 and habits.knows(_statements(batch)):
+        await connection.execute(merging.merged(_statements(batch)), *merging.values_of(batch))
     else:
-        await connection.execute(statement.sql, *_columns(rows))
+        await _write_apart(connection, batch)
+
+
+async def _write_apart(connection: Connection, batch: merging.Writes) -> None:
+    for statement, rows in batch:
+        if statement.alone:
+            for row in rows:
+                await connection.execute(statement.sql, *row)
+        else:
+            await connection.execute(statement.sql, *_columns(rows))
 
 
 def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:

@@ -17,6 +17,7 @@ statements of many operations travel as one. `q.n` numbers the rows; a statement
 `{index name}` after a table names the index to use where the planner must be told (SQLite, which would rather
 walk a primary key than a small partial index).
 A statement marked `-- alone` is never merged: it names its parameters (`:run_id`) and may use them in a LIMIT.
+A statement marked `-- looks` must see what others committed while the writes before it waited: it begins anew.
 A file `noun.postgres.sql` or `noun.sqlite.sql` overrides by name where a dialect must differ.
 """
 
@@ -89,6 +90,8 @@ class Statement(Struct, frozen=True, eq=False):
     """Whether it is sent once per operation instead of once for many."""
     locks: bool
     """Whether it locks the row that its values name."""
+    looks: bool = False
+    """Whether it goes by what rows say that it does not hold yet."""
 
     @property
     def acts(self) -> bool:
@@ -164,6 +167,7 @@ def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
     found = re.search(r"^-- takes: *(.+)$", block, flags=re.MULTILINE)
     takes = tuple(_column(part) for part in found[1].split(",")) if found else ()
     alone = re.search(r"^-- alone$", block, flags=re.MULTILINE) is not None
+    looks = re.search(r"^-- looks$", block, flags=re.MULTILINE) is not None
     sql = "\n".join(line for line in block.splitlines() if line.strip() and not line.startswith("--"))
     sql = sql.strip().removesuffix(";")
     sql = sql.replace("{columns}", ", ".join(column for column, _ in takes))
@@ -178,7 +182,7 @@ def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
     sql = _placeholders(sql, takes, dialect)
     sql = _functions(sql, dialect)
     answers = sql.upper().startswith("SELECT") or "RETURNING" in sql.upper()
-    return Statement(name, sql, takes, rank, answers, alone, locks)
+    return Statement(name, sql, takes, rank, answers, alone, locks, looks)
 
 
 def _column(text: str) -> tuple[str, str]:

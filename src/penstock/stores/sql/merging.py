@@ -2,6 +2,9 @@
 
 Each keeps its own text, as a part of a `WITH` of which all parts are carried out. PostgreSQL carries such parts out
 from the last to the first: they are listed backwards, so that rows are locked in the order that every node keeps.
+
+All parts see one moment, that at which the first began. A part that waits for a row changes it as it is then; but rows
+that others committed meanwhile are not found by the parts behind it. A statement that must find them goes first.
 """
 
 from __future__ import annotations
@@ -15,16 +18,34 @@ from penstock.stores.sql.catalogue import Statement
 
 Rows = list[tuple[Any, ...]]
 Writes = list[tuple[Statement, Rows]]
+OFTEN = 2
+"""A batch that has come more often than this, and not long ago, is sent as one statement."""
+REMEMBERED = 64
 _CHANGES = re.compile(r"^(?:INSERT INTO|UPDATE|DELETE FROM)\s+(\w+)")
 _TOUCHES = re.compile(r"\b(?:INTO|UPDATE|FROM|JOIN|USING)\s+(\w+)")
 _PARAMETER = re.compile(r"\$(\d+)")
+
+
+class Habits:
+    """Which batches come often on a connection: to prepare a text for one that does not costs more than it saves."""
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[Statement, ...], int] = {}
+
+    def knows(self, statements: tuple[Statement, ...]) -> bool:
+        """Whether a batch, which has come now, is one of the usual ones."""
+        times = self._times.pop(statements, 0) + 1
+        self._times[statements] = times
+        if len(self._times) > REMEMBERED:
+            del self._times[next(iter(self._times))]
+        return times > OFTEN
 
 
 def batches(writes: Iterable[tuple[Statement, Rows]]) -> Iterator[Writes]:
     """Writes in their order, as many together as can be."""
     batch: Writes = []
     for statement, rows in writes:
-        if batch and not all(_are_apart(statement, other) for other, _ in batch):
+        if batch and (statement.looks or not all(_are_apart(statement, other) for other, _ in batch)):
             yield batch
             batch = []
         batch.append((statement, rows))

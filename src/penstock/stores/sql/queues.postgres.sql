@@ -74,7 +74,9 @@ UPDATE lanes SET count = lanes.count - q.gone
  WHERE lanes.queue_id = q.queue_id AND lanes.level = q.level AND lanes.key = q.key;
 
 -- name: release_lanes
+-- looks
 -- takes: queue_id bigint, key text
+-- A lane that was held while the end of the lease waited for its key is found, too.
 UPDATE lanes SET place = 2
   FROM (SELECT t.queue_id, t.level, t.key
           FROM (SELECT DISTINCT q.queue_id, q.key FROM {rows}) q

@@ -406,6 +406,7 @@ UPDATE lanes SET place = 2
    AND lanes.count > 0 AND (lanes.place = 4 OR (lanes.place = 0 AND lanes.rank > 0));
 
 -- name: rerank_other_lanes
+-- looks
 -- takes: queue_id bigint, key text, level bigint
 -- The key was given something at one level, so its rank at the others has changed.
 UPDATE lanes SET place = 2
@@ -414,6 +415,7 @@ UPDATE lanes SET place = 2
    AND lanes.level <> q.level AND lanes.count > 0 AND lanes.place = 0;
 
 -- name: touch_lanes
+-- looks
 -- takes: queue_id bigint, key text, place bigint
 -- What an operator asks of a key has changed.
 UPDATE lanes SET place = CASE WHEN lanes.place = 1 THEN 1 ELSE q.place END
