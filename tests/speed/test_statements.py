@@ -6,6 +6,7 @@ A ceiling that is met by a better design is lowered; one that must rise has a re
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 
 from penstock.core.history.commands import CompleteWorkflow, ScheduleActivity
 from penstock.core.model import Task, TaskKind
-from penstock.stores.postgres import NOW_MS
+from penstock.stores.postgres_reading import BEGIN
+from penstock.stores.postgres_talk import NOW_MS
 from penstock.stores.sql.catalogue import Dialect, catalogue, reading_catalogue
 from tests.speed.counting import Heard, Seen, hear_postgres, hear_sqlite, told, transactions
 from tests.speed.engine_work import NOTHING, TYPE, EngineWork, engine_work
@@ -37,16 +39,16 @@ CEILINGS = {
         "decide to complete": 10,
     },
     "postgres": {
-        "start a task": 13,
-        "claim one task": 19,
-        "complete a task": 11,
-        f"start {MANY} tasks at once": 26,
-        f"claim {MANY} tasks": 19,
-        f"complete {MANY} tasks at once": 22,
-        "start a workflow": 13,
-        "decide to run an activity": 13,
-        "complete the activity of a workflow": 15,
-        "decide to complete": 10,
+        "start a task": 7,
+        "claim one task": 15,
+        "complete a task": 7,
+        f"start {MANY} tasks at once": 14,
+        f"claim {MANY} tasks": 15,
+        f"complete {MANY} tasks at once": 14,
+        "start a workflow": 8,
+        "decide to run an activity": 7,
+        "complete the activity of a workflow": 9,
+        "decide to complete": 7,
     },
 }
 """As it was measured; those that are sent at once go in two groups: the first, and the rest."""
@@ -182,6 +184,24 @@ async def test_nothing_is_sent_on_the_way_that_the_planner_was_not_asked_about(c
     async with counted.heard.during() as sent:
         await counted.work.tasks(3, 2)
         await counted.work.workflow()
-    known = {each.sql for each in (*catalogue(POSTGRES).values(), *reading_catalogue(POSTGRES).values())}
-    others = {sql for sql in sent if sql not in known and sql not in ("BEGIN", "COMMIT", NOW_MS)}
-    assert {sql for sql in others if not sql.startswith("SELECT pg_notify(")} == set()
+    known = {
+        unnumbered(each.sql)
+        for each in (*catalogue(POSTGRES).values(), *reading_catalogue(POSTGRES).values())
+    }
+    others = {left_of(sql, known) for sql in sent if sql not in ("BEGIN", BEGIN, "COMMIT", NOW_MS)}
+    assert {sql for sql in others if sql and not sql.startswith("SELECT pg_notify(")} == set()
+
+
+def unnumbered(sql: str) -> str:
+    """Parts of a merged statement have other numbers for what they take."""
+    return re.sub(r"\$\d+", "$", sql)
+
+
+def left_of(sql: str, known: set[str]) -> str:
+    """What is left of a text without the statements of the catalogue, and the words that make one of several."""
+    text = unnumbered(sql)
+    if text in known:
+        return ""
+    for each in sorted(known, key=len, reverse=True):
+        text = text.replace(f"AS ({each})", "")
+    return re.sub(r"^WITH w\d+ (?:, w\d+ )*\s*(?:SELECT 1$)?", "", text)
