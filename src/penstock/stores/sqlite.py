@@ -45,6 +45,8 @@ T = TypeVar("T")
 GROUP_MAX = 256
 """Most operations in one transaction: bounds how long the first of them waits for the last."""
 READERS = 2
+CACHE_KIB, READ_CACHE_KIB = 24_576, 4_096
+"""How much of the file the writer and each reader keep in memory; the system keeps what they do not."""
 WAITING_MAX = 20_000
 """Most operations that may wait for the writer; beyond it callers are told to come back."""
 _CLOSE = object()
@@ -267,6 +269,7 @@ class SqliteStore:
         if connection is None:
             connection = _connect(self._path, self._synchronous)
             connection.execute("PRAGMA query_only = ON")
+            connection.execute(f"PRAGMA cache_size = -{READ_CACHE_KIB}")
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             self._local.connection = connection
             self._read_connections.append(connection)
@@ -305,7 +308,7 @@ def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {'FULL' if synchronous == 'full' else 'NORMAL'}")
     connection.execute("PRAGMA mmap_size = 0")
-    connection.execute("PRAGMA cache_size = -65536")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     connection.execute("PRAGMA temp_store = MEMORY")
     return connection
 
