@@ -304,7 +304,7 @@ async def _equipped(house: House, query: QueryTask) -> LeasedQuery | None:
             size += sum(len(event.payload) for event in page)
         return LeasedQuery(query, run, events)
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 async def _refuse(house: House, query: QueryTask) -> None:

@@ -109,7 +109,7 @@ async def history(
         return HistoryPage(run, events, bool(events) and events[-1].sequence < run.last_sequence)
 
     if wait_ms <= 0:
-        return await house.store.read(operation)
+        return await house.store.read(operation, long=True)
 
     async def look() -> tuple[HistoryPage, bool]:
         found = await house.store.read(operation)
@@ -132,7 +132,7 @@ async def history_back(
         events = await tx.histories.page_back(run.run_id, upto, limit)
         return HistoryPage(run, events, bool(events) and events[-1].sequence > 1)
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 class Result(Struct, frozen=True):
@@ -193,7 +193,7 @@ async def task_history(house: House, run_id: RunId, after: int, limit: int) -> H
         events = await tx.histories.page(run_id, after, limit)
         return HistoryPage(run, events, bool(events) and events[-1].sequence < run.last_sequence)
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 class StandaloneView(Struct, frozen=True):

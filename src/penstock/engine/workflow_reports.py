@@ -285,7 +285,7 @@ async def _first_diverging(house: House, run_id: RunId, parted: Divergence) -> R
             after = events[-1].sequence
         return None
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 async def heartbeat(house: House, namespace: str, task_id: TaskId, report: Report) -> Receipt:

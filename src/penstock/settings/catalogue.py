@@ -251,7 +251,8 @@ CATALOGUE: tuple[Setting, ...] = (
         "DW_POSTGRES_POOL_SIZE",
         Whole(2, 1000, "connections"),
         "8",
-        "Connections for reading that one server process holds; it holds three more for writing and one to listen.",
+        "Connections for reading that one server process holds, two of which are kept for short reads; it holds five "
+        "more for writing and one to listen.",
         Group.STORE,
     ),
     Setting(

@@ -122,10 +122,10 @@ class Sweeper(Generic[K]):
         Beats of all sweepers fall together, so that what they look for can be looked for together.
         """
         beat = BEAT_S if self._beat_s is None else self._beat_s
+        left_ms = None if self._next_due_ms is None else await self._until_next_ms()
         pause = beat - asyncio.get_running_loop().time() % beat if beat else 0.0
-        if self._next_due_ms is not None:
-            left_ms = await self._until_next_ms()
-            pause = pause if left_ms is None else min(pause, max(0.0, left_ms / 1000))
+        if left_ms is not None:
+            pause = min(pause, max(0.0, left_ms / 1000))
         if self._stuck:
             pause = beat  # what is due cannot be mended: it must not be looked at all the time
         with contextlib.suppress(TimeoutError):
