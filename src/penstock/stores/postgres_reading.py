@@ -34,7 +34,7 @@ ACQUIRE_S_MAX = 10
 TOO_SLOW = (asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)
 SLOW_MAX = 2
 """After so many reads that were too slow each on its own no other one of their group is tried again."""
-BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+BEGIN, END = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "END"
 
 
 class Readers:
@@ -135,7 +135,7 @@ class Readers:
         try:
             await connection.execute(BEGIN)
             await self._operate(connection, jobs, await connection.fetchval(NOW_MS))
-            await connection.execute("COMMIT")
+            await connection.execute(END)
         except BaseException:
             connection.terminate()  # it is silent or in the middle of something: it does not go back to the pool
             raise
