@@ -17,7 +17,7 @@ from penstock.core.model import RunId
 from penstock.errors import Unavailable
 from penstock.ports.store import Store, Tx
 from penstock.stores.postgres import PostgresStore
-from penstock.stores.postgres_reading import GROUPS_AT_ONCE, Readers
+from penstock.stores.postgres_reading import END, GROUPS_AT_ONCE, Readers
 from penstock.stores.sql.known import Known
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.working import record
@@ -141,7 +141,7 @@ class GatedDatabase:
         yield self
 
     async def execute(self, sql: str) -> None:
-        if sql == "COMMIT":
+        if sql == END:
             self.ending += 1
             await self.may_end.wait()
 
