@@ -43,6 +43,8 @@ class Supervisor:
             self._start()
             while not self._told_to_end:
                 time.sleep(LOOK_SECONDS)
+                if self._told_to_end:
+                    break
                 now = stamps(self._place)
                 if now != seen:
                     self._changed(seen, now)
