@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import reloading
 from penstock.cli.reloading import Supervisor
 
 SLEEPER = """
@@ -39,6 +38,6 @@ def test_a_supervisor_that_is_told_to_end_ends_as_its_process_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     told = Told([sys.executable, "-c", SLEEPER], tmp_path)
-    monkeypatch.setattr(reloading.time, "sleep", told.sleep)
+    monkeypatch.setattr("penstock.cli.reloading.time.sleep", told.sleep)
     assert told.run() == 3
     assert "starts anew" not in capfd.readouterr().err

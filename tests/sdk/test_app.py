@@ -162,7 +162,9 @@ async def test_a_task_that_nobody_began_while_it_was_good_has_expired(app: Penst
         await (await past.send()).result(timeout=LATER)
 
 
-async def test_a_task_that_is_late_when_it_is_sent_expires_though_a_worker_waits_for_it(app: Penstock) -> None:
+async def test_a_task_that_is_late_when_it_is_sent_expires_though_a_worker_waits_for_it(
+    app: Penstock,
+) -> None:
     """Scenario 48."""
     ran: list[int] = []
 

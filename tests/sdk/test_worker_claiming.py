@@ -489,7 +489,7 @@ async def test_a_worker_whose_tasks_run_in_processes_asks_for_short_leases(
     """Scenario 33: if it dies, its places are free again soon. Heartbeats may be further apart than a short lease."""
     watched = Watched(client.transport)
     own = Client(watched, namespace=client.namespace)
-    options = {"task_queue": QUEUE, "start_to_close_timeout": SHORT, "heartbeat_timeout": heartbeat}
+    options: dict[str, Any] = {} if heartbeat is None else {"heartbeat_timeout": heartbeat}
     async with Worker(
         own,
         task_queue=QUEUE,
@@ -498,7 +498,9 @@ async def test_a_worker_whose_tasks_run_in_processes_asks_for_short_leases(
         process_slots=1,
         all_in_processes=True,
     ):
-        await client.execute_activity("own_pid", id=f"c-{next(_ids)}", **options)
+        await client.execute_activity(
+            "own_pid", id=f"c-{next(_ids)}", task_queue=QUEUE, start_to_close_timeout=SHORT, **options
+        )
     assert {body["lease_ms"] for body in watched.of("/activity-tasks/poll")} == {SHORT_LEASE_MS}
     lengthened = [body.get("lease_ms") for body in watched.of("/heartbeat") if "activity_attempt_id" in body]
     assert lengthened[:1] == ([] if heartbeat is None else [None])
