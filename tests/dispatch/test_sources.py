@@ -258,3 +258,10 @@ def test_a_problem_is_told_on_one_line_whatever_the_names_are(tmp_path: Path) ->
     with pytest.raises(DispatchConfigError) as refused:
         load_dispatch(file, environ={})
     assert str(refused.value.problems[0]).startswith(r'penstock.queue_options."a\nb" ')
+
+
+def test_a_table_that_only_a_flag_speaks_of_is_told_with_the_flag() -> None:
+    with pytest.raises(DispatchConfigError) as refused:
+        load_dispatch(PIPELINES, environ={}, overrides=["queue_option.gpu.heartbeat_timeout=1s"])
+    (problem,) = refused.value.problems
+    assert problem.origin == "--set queue_option.gpu.heartbeat_timeout"
