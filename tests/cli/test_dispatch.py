@@ -34,6 +34,28 @@ def test_check_tells_the_warnings_and_succeeds(run: Run) -> None:
     assert body["fingerprint"][:12] in result.stderr
 
 
+def test_check_without_a_file_checks_the_one_of_the_folder_too(run: Run) -> None:
+    assert "dispatch" not in run("config", "check").stderr
+    folder = Path("penstock.toml")
+    folder.write_text('[penstock.worker_config]\ndefault_task_queue = "home"\n')
+    result = run("config", "check")
+    assert result.exit_code == 0
+    assert "The dispatch configuration of penstock.toml is valid" in result.stderr
+    assert "The configuration is valid." in result.stderr
+    assert "penstock.toml:2" in run("config", "show", "--effective").stdout
+    folder.write_text("[penstock.worker_config]\noops = 1\n")
+    result = run("config", "check")
+    assert result.exit_code == 2
+    assert "penstock.worker_config.oops (penstock.toml:2): unknown key" in result.stderr
+
+
+def test_check_refuses_a_pipe_instead_of_finding_nothing_in_it(run: Run) -> None:
+    os.mkfifo("pipe.toml")
+    result = run("config", "check", "pipe.toml")
+    assert result.exit_code == 2
+    assert "pipe.toml: cannot be read: it is a pipe" in result.stderr
+
+
 def test_check_refuses_undeclared_queues_when_strict(run: Run) -> None:
     result = run("config", "check", "--config", PIPELINES, "--strict")
     assert result.exit_code == 2

@@ -342,6 +342,7 @@ def test_being_told_again_ends_it_at_once(
         (["shop.instance:app", "--processes=0"], "0 is not in the range"),
         (["shop.instance:app", "--processes=x"], "'x' is not a valid integer range"),
         (["shop.instance:app", "--max-claim-batch=-1"], "-1 is not in the range"),
+        (["shop.instance:app", "--name="], "--name has 1 to 200 characters that one can see"),
         (["shop.instance:app", "--shutdown-timeout=nan"], "nan is not a number of seconds"),
         (["shop.instance:app", "--shutdown-timeout=inf"], "inf is not in the range"),
         (["shop.instance:app", "--loglevel=LOUD"], "'LOUD' is not one of"),

@@ -93,6 +93,20 @@ _TINY = "0:00:00.000001"
             _retry(initial_interval=5, maximum_interval=5),
             _retry(initial_interval=5, maximum_interval="0:00:04.999999"),
         ),
+        (
+            _retry(non_retryable_error_types_extra=["E" * 255]),
+            _retry(non_retryable_error_types_extra=["E" * 256]),
+        ),
+        (
+            _retry(non_retryable_error_types_extra=["E E"]),
+            _retry(non_retryable_error_types_extra=["E\nE"]),
+        ),
+        (
+            _retry(
+                non_retryable_error_types_extra=[f"E{number}" for number in range(999)]
+            ),  # VE is the baseline's
+            _retry(non_retryable_error_types_extra=[f"E{number}" for number in range(1000)]),
+        ),
         (_profile(max_cached_workflows=0), _profile(max_cached_workflows=-1)),
         (_profile(max_cached_workflows=1_000_000), _profile(max_cached_workflows=1_000_001)),
         (_profile(max_concurrent_workflow_tasks=1), _profile(max_concurrent_workflow_tasks=0)),
@@ -134,6 +148,14 @@ def test_a_bound_is_where_it_is_said_to_be(right: dict[str, Any], wrong: dict[st
         (_queue(schedule_to_close_timeout="0:10:00"), _queue(schedule_to_close_timeout="0:09:59")),
         (_queue(start_to_close_timeout="1:00:00"), _queue(start_to_close_timeout="1:00:01")),
         (_queue(schedule_to_close_timeout="1:00:00"), _queue(schedule_to_close_timeout="1:00:01")),
+        (
+            _retry(maximum_attempts=6),
+            _worker(
+                default_activity_start_to_close_timeout="3650d",
+                workflow_execution_timeout="3650d",
+                retry_policy_config={"maximum_attempts": 2**31 - 1},
+            ),
+        ),
         (
             _worker(workflow_execution_timeout="0:30:00"),
             _worker(workflow_execution_timeout="0:29:59"),

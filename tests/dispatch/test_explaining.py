@@ -45,6 +45,9 @@ def test_only_the_warnings_that_concern_the_call_are_told() -> None:
     assert "'openai-queue' has no queue_options" in warning
     (stranger,) = explain(config, "act_llm_gen_txt").warnings
     assert "no route is for 'act_llm_gen_txt'; it goes to 'temporal_task_queue'" in stranger
+    misspelt = explain(config, "act_llm_gen_text", "claude-4.6-opuss").warnings
+    assert "the route knows no key 'claude-4.6-opuss'; did you mean 'claude-4.6-opus'?" in misspelt
+    assert not any("no key" in each for each in explain(config, "act_llm_gen_text", "mistral").warnings)
     assert "did you mean 'act_llm_gen_text'?" in stranger
 
 

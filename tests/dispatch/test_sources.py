@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -111,6 +112,18 @@ def test_the_environment_wins_over_files_in_any_spelling_of_a_name(variable: str
     assert config.queue_options["anthropic-queue"].start_to_close_timeout == timedelta(minutes=7)
     sources = {row.path: row.source for row in rows(config)}
     assert sources["queue_options.anthropic-queue.start_to_close_timeout"] == f"environment {variable}"
+
+
+def test_blanks_around_a_variable_are_not_meant() -> None:
+    environ = {
+        "PENSTOCK__WORKER_CONFIG__DEFAULT_TASK_QUEUE": "  at home ",
+        "PENSTOCK__AUTO_HEARTBEAT": " false ",
+    }
+    config = load_dispatch(environ=environ)
+    assert config.worker_config.default_task_queue == "at home"
+    assert not config.auto_heartbeat
+    quoted = load_dispatch(environ={"PENSTOCK__WORKER_CONFIG__DEFAULT_TASK_QUEUE": " ' at home' "})
+    assert quoted.worker_config.default_task_queue == " at home"
 
 
 def test_the_environment_names_handles_and_whole_tables_as_toml_has_them(tmp_path: Path) -> None:
@@ -231,3 +244,24 @@ def test_a_file_is_of_dispatch_if_it_has_the_table_and_not_if_it_has_the_word(
     file = tmp_path / "pyproject.toml"
     file.write_text(text)
     assert has_root(file) is has
+
+
+def test_a_pipe_is_refused_for_it_could_not_be_read_again(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.toml"
+    os.mkfifo(pipe)
+    with pytest.raises(DispatchConfigError, match="it is a pipe; a configuration is read more than once"):
+        load_dispatch(pipe, environ={})
+
+
+def test_a_problem_is_told_on_one_line_whatever_the_names_are(tmp_path: Path) -> None:
+    file = _file(tmp_path, "x.toml", '[penstock.queue_options."a\\nb"]\n')
+    with pytest.raises(DispatchConfigError) as refused:
+        load_dispatch(file, environ={})
+    assert str(refused.value.problems[0]).startswith(r'penstock.queue_options."a\nb" ')
+
+
+def test_a_table_that_only_a_flag_speaks_of_is_told_with_the_flag() -> None:
+    with pytest.raises(DispatchConfigError) as refused:
+        load_dispatch(PIPELINES, environ={}, overrides=["queue_option.gpu.heartbeat_timeout=1s"])
+    (problem,) = refused.value.problems
+    assert problem.origin == "--set queue_option.gpu.heartbeat_timeout"

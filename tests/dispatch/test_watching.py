@@ -132,3 +132,19 @@ def test_a_file_that_is_empty_all_at_once_is_not_taken(
     assert not watched.reload()
     assert watched.current.worker_config.default_task_queue == "one"
     assert "empty all at once" in caplog.text
+
+
+@pytest.mark.parametrize("content", [_FILE.format("0:01:00"), _FILE.format("0:02:00"), "[penstock"])
+def test_what_changed_between_reading_and_watching_is_heard_of_at_the_first_look(
+    file: Path, content: str
+) -> None:
+    before = WatchedDispatch(file, environ={}).current
+    file.write_text(content)
+    watched = WatchedDispatch(file, environ={}, current=before)
+    assert watched.current is before
+    heard: list[DispatchConfig] = []
+    watched.on_change(lambda _, new: heard.append(new))
+    is_another = "0:02:00" in content
+    assert watched.reload_if_changed() is is_another
+    assert heard == ([watched.current] if is_another else [])
+    assert not watched.reload_if_changed()

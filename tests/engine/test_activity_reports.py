@@ -494,6 +494,22 @@ async def test_a_task_handed_out_ahead_of_time_can_be_given_back_unstarted(scene
     assert (again.task.attempt, again.task.claimed) == (1, 0)
 
 
+@pytest.mark.parametrize(("asked_ms", "leased_ms"), [(2_000, 2_000), (None, 300_000), (86_400_000, 300_000)])
+async def test_a_worker_may_ask_for_a_shorter_lease_than_the_server_gives_and_for_no_longer_one(
+    scene: Scene, asked_ms: int | None, leased_ms: int
+):
+    """Scenario 33: who renews in time is missed soon."""
+    await scene.start()
+    await scene.decide(charge())
+    leased = await scene.take(ACTIVITY, lease_ms=asked_ms)
+    assert leased.task.lease_expires_at_ms == scene.clock.now_ms() + leased_ms
+    scene.clock.advance(1_000)
+    beat = await activity_reports.heartbeat(
+        scene.house, "default", leased.task.task_id, of(leased), None, asked_ms
+    )
+    assert beat.task.lease_expires_at_ms == scene.clock.now_ms() + leased_ms
+
+
 async def test_a_throttled_report_that_is_sent_again_is_only_acknowledged(scene: Scene):
     leased = await running(scene, tries(3))
     slow_down = Failure("slow down", throttled_ms=1_000)

@@ -162,6 +162,24 @@ async def test_a_task_that_nobody_began_while_it_was_good_has_expired(app: Penst
         await (await past.send()).result(timeout=LATER)
 
 
+async def test_a_task_that_is_late_when_it_is_sent_expires_though_a_worker_waits_for_it(
+    app: Penstock,
+) -> None:
+    """Scenario 48."""
+    ran: list[int] = []
+
+    @app.task
+    async def greet() -> None:
+        ran.append(1)
+
+    past = greet.with_options(good_until=datetime.now(UTC) - timedelta(hours=1))
+    async with app.worker(await app.client()):
+        await (await greet.send()).result(timeout=LATER)
+        with pytest.raises(TaskExpired):
+            await (await past.send()).result(timeout=LATER)
+    assert ran == [1]
+
+
 @pytest.mark.parametrize("delay", [timedelta(0), timedelta(milliseconds=20)])
 async def test_what_is_good_for_a_while_is_so_from_the_first_on_and_not_with_each_attempt(
     app: Penstock, delay: timedelta

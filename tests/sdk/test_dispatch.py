@@ -325,6 +325,8 @@ def test_a_key_that_the_call_gives_wins_also_if_it_is_none(given: Any) -> None:
         ("model", [{"model": 3}], "text, an Enum of texts or None, not 3"),
         ("model", [{"model": Size.LARGE}], "not Size with the value 3"),
         ("model", [{"model": "x" * 1001}], "at most 1000 characters"),
+        ("model", [{"model": "a\0b"}], "without NUL and halves of pairs, not 'a\\x00b'"),
+        ("model", [{"model": "\ud800"}], "without NUL and halves of pairs, not '\\ud800'"),
         (lambda job, model: job.nothing, [1], "AttributeError: 'int' object has no attribute 'nothing'"),
     ],
 )

@@ -17,12 +17,14 @@ from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.worker import Worker
 from penstock.sdk.worker.claiming import Claiming
 from penstock.sdk.worker.held import Held
+from penstock.sdk.worker.leases import SHORT_LEASE_MS
 from penstock.sdk.worker.metrics import Unheard
 from penstock.sdk.worker.polling import Surroundings
 from penstock.sdk.worker.rounds import Line, Rounds
 from penstock.sdk.worker.slots import Slots
 from penstock.sdk.worker.trouble import Trouble
 from tests.acceptance.cluster import Cluster
+from tests.sdk.activities_in_processes import own_pid
 from tests.sdk.serving import connected, new_namespace
 from tests.support.sdk import Gates, Watched
 
@@ -478,3 +480,38 @@ async def test_a_worker_is_given_its_queues_in_one_way(client: Client) -> None:
     for options, told in wrong:
         with pytest.raises((TypeError, ValueError), match=told):
             Worker(client, activities=[gates.pass_gate], **options)
+
+
+@pytest.mark.parametrize("heartbeat", [None, timedelta(seconds=30)])
+async def test_a_worker_whose_tasks_run_in_processes_asks_for_short_leases(
+    client: Client, heartbeat: timedelta | None
+) -> None:
+    """Scenario 33: if it dies, its places are free again soon. Heartbeats may be further apart than a short lease."""
+    watched = Watched(client.transport)
+    own = Client(watched, namespace=client.namespace)
+    options: dict[str, Any] = {} if heartbeat is None else {"heartbeat_timeout": heartbeat}
+    async with Worker(
+        own,
+        task_queue=QUEUE,
+        activities=[own_pid],
+        max_concurrent_activity_tasks=1,
+        process_slots=1,
+        all_in_processes=True,
+    ):
+        await client.execute_activity(
+            "own_pid", id=f"c-{next(_ids)}", task_queue=QUEUE, start_to_close_timeout=SHORT, **options
+        )
+    assert {body["lease_ms"] for body in watched.of("/activity-tasks/poll")} == {SHORT_LEASE_MS}
+    lengthened = [body.get("lease_ms") for body in watched.of("/heartbeat") if "activity_attempt_id" in body]
+    assert lengthened[:1] == ([] if heartbeat is None else [None])
+
+
+async def test_a_worker_whose_code_may_hold_the_interpreter_has_the_leases_of_the_server(
+    client: Client,
+) -> None:
+    watched, gates = Watched(client.transport), Gates()
+    await send(client, 1)
+    async with served(Client(watched, namespace=client.namespace), gates, places=1):
+        await gates.until(lambda: len(gates.running) == 1)
+        gates.open()
+    assert not any("lease_ms" in body for body in watched.of("/activity-tasks/poll"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.configuration import load_settings
-from penstock.cli.dispatching import load_or_say, problem_body, source_options, tell_warnings
+from penstock.cli.dispatching import found_files, load_or_say, problem_body, source_options, tell_warnings
 from penstock.cli.exits import say
 from penstock.cli.grammar import Reach, noun
 from penstock.cli.screen import Cell, Screen, name, nothing_yet, plain
@@ -53,15 +53,18 @@ def check(
     strict: bool,
 ) -> None:
     """Check a configuration and name every problem; exit code 78 for a server's, 2 for that of dispatch."""
-    of_server, of_dispatch = _sorted_files((*named, *files), root, overrides, strict)
+    given = (*named, *files)
+    of_server, of_dispatch = _sorted_files(given, root, overrides, strict)
+    found = [] if given or of_dispatch is not None else found_files(root)
     answer: dict[str, Any] = {"valid": True, "warnings": []}
-    if of_dispatch is not None:
-        dispatch = load_or_say(session, of_dispatch, root, overrides, strict=strict)
+    if of_dispatch is not None or found:
+        dispatch = load_or_say(session, of_dispatch or found, root, overrides, strict=strict)
         tell_warnings(dispatch)
         answer["warnings"] = [problem_body(warning) for warning in dispatch.warnings]
         answer["fingerprint"] = dispatch.fingerprint
         answer["unused"] = list(dispatch.unused)
-        say(f"The dispatch configuration is valid, with fingerprint {dispatch.fingerprint[:12]}.")
+        which = f" of {found[0]}" if found else ""
+        say(f"The dispatch configuration{which} is valid, with fingerprint {dispatch.fingerprint[:12]}.")
     if of_server is not None or of_dispatch is None:
         settings = load_settings(of_server)
         answer["warnings"] += list(settings.warnings)
@@ -95,7 +98,10 @@ def show(
     """Show every setting in force and where it comes from; secrets are masked."""
     from penstock.settings import describe
 
-    of_server, of_dispatch = _sorted_files((*named, *files), root, overrides)
+    given = (*named, *files)
+    of_server, of_dispatch = _sorted_files(given, root, overrides)
+    if effective and not given and of_dispatch is None:
+        of_dispatch = found_files(root) or None
     if of_dispatch is not None:
         if of_server is not None or queue is not None:
             raise click.UsageError(
@@ -130,7 +136,7 @@ def _sorted_files(
     """The file of a server, if one is given, and the files of dispatch, if any are meant."""
     from penstock.dispatch.sources import has_root
 
-    of_dispatch = [path for path in files if root is not None or has_root(path)]
+    of_dispatch = [path for path in files if root is not None or path.is_fifo() or has_root(path)]
     is_meant = bool(of_dispatch or overrides or strict)
     if is_meant:
         of_dispatch = [path for path in files if path in of_dispatch or not path.exists()]

@@ -41,8 +41,7 @@ class Supervisor:
         try:
             seen = stamps(self._place)
             self._start()
-            while not self._told_to_end:
-                time.sleep(LOOK_SECONDS)
+            while self._waited():
                 now = stamps(self._place)
                 if now != seen:
                     self._changed(seen, now)
@@ -54,6 +53,12 @@ class Supervisor:
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)
+
+    def _waited(self) -> bool:
+        """Wait until it is time to look again; False: it is told to end."""
+        if not self._told_to_end:
+            time.sleep(LOOK_SECONDS)
+        return not self._told_to_end
 
     def _start(self) -> None:
         """Ctrl-C reaches all of a terminal's processes: the child gets it from here, and only once."""

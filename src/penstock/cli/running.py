@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from penstock.sdk.app import Penstock
 
 APP_VARIABLE = "PENSTOCK_APP"
+NAME_MAX = 200
+"""Of a worker; the server has 255, and its queues are told behind it."""
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _COUNT_MAX = 10_000
@@ -162,6 +164,7 @@ def run_app(
         from penstock.cli.reloading import run_reloading
 
         raise click.exceptions.Exit(run_reloading(Path.cwd()))
+    _check_name(numbers["name"])
     wanted = _wanted(queues, listed)
     sources = Sources(files, root, overrides, strict)
     special = _specialised(sources, wanted, profile, scope)
@@ -190,6 +193,11 @@ def _named(path: str | None, module: str | None) -> str:
     if path is not None and module is not None and path != module:
         raise click.UsageError(f"{path} and --module {module} cannot both be meant.")
     return path or module or os.environ.get(APP_VARIABLE, "").strip()
+
+
+def _check_name(name: str | None) -> None:
+    if name is not None and (not name.strip() or not name.isprintable() or len(name) > NAME_MAX):
+        raise click.UsageError(f"--name has 1 to {NAME_MAX} characters that one can see, not {name!r}.")
 
 
 def _missing(special: Specialised | None) -> NoReturn:

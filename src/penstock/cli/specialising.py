@@ -57,15 +57,15 @@ class Sources:
     def load(self) -> DispatchConfig:
         return load_for_command(self.files, self.root, self.overrides, strict=self.strict)
 
-    def watched(self) -> WatchedDispatch | None:
-        """The same, looked after; None where there is no file to look after."""
+    def watched(self, config: DispatchConfig) -> WatchedDispatch | None:
+        """The same, which was read already, looked after; None where there is no file to look after."""
         from penstock.cli.dispatching import found_files
         from penstock.dispatch.watching import WatchedDispatch
 
         files = list(self.files or found_files(self.root))
         if not files:
             return None
-        return WatchedDispatch(files, self.root, overrides=self.overrides, strict=self.strict)
+        return WatchedDispatch(files, self.root, overrides=self.overrides, strict=self.strict, current=config)
 
 
 @dataclass(frozen=True, slots=True)

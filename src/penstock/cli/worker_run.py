@@ -72,7 +72,7 @@ class Running:
     def _watched(self) -> WatchedDispatch | None:
         """The configuration, exchanged when its file changes: what is scheduled from then on goes by the new one."""
         what = self._plan.specialised
-        return None if what is None else what.sources.watched()
+        return None if what is None else what.sources.watched(what.config)
 
     async def _settle_caps(self, client: Client) -> None:
         from penstock.sdk.tasks.caps import Caps

@@ -15,6 +15,8 @@ from penstock.dispatch.problems import hint_towards
 from penstock.dispatch.reading import Reader
 from penstock.dispatch.scopes import by_tag
 
+ERROR_TYPES_MAX = 1_000
+"""So many types of errors fit into one policy; no server takes more."""
 PAIRS_MAX = 1_000
 """So many patterns, and pairs of them, are looked at for keys that fit them."""
 _Said = dict[str, tuple[Any, Path]]
@@ -35,6 +37,21 @@ def errors(config: DispatchConfig, reader: Reader) -> None:
             )
     if not has_bad_retries:
         _pauses(config, reader)
+        if len(config.all_non_retryable_error_types()) > ERROR_TYPES_MAX:
+            _error_types(config, reader)
+
+
+def _error_types(config: DispatchConfig, reader: Reader) -> None:
+    """Refuse merged policies with more names than a server takes; the first of them tells of all."""
+    for activity, key in _calls(config):
+        found = config.resolve(activity, key, is_traced=False).retry_policy.non_retryable_error_types or ()
+        if len(found) > ERROR_TYPES_MAX:
+            reader.refuse(
+                ("worker_config", "retry_policy_config", "non_retryable_error_types"),
+                f"with what other layers add, {len(found)} types of errors are never retried,"
+                f" and {ERROR_TYPES_MAX} are the most",
+            )
+            return
 
 
 def _defaults(config: DispatchConfig, reader: Reader) -> None:
@@ -184,7 +201,7 @@ def _of_whole(said: _Said, whole: timedelta, is_given: bool) -> Iterator[tuple[P
         yield path, f"{attempt} is above the workflow_execution_timeout of {whole}, and is cut to it"
     elif in_all is not None and in_all > whole:
         yield in_all_path, f"{in_all} is above the workflow_execution_timeout of {whole}, and is cut to it"
-    elif is_given and isinstance(attempts, int) and attempt * attempts > whole:
+    elif is_given and isinstance(attempts, int) and attempts > whole // attempt:
         yield (
             path,
             f"{attempts} attempts of {attempt} do not fit into the workflow_execution_timeout of {whole}",

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from penstock.dispatch.config import DispatchConfig
+from penstock.dispatch.models import Route
 from penstock.dispatch.options import DispatchOptions, shown_names
 from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.problems import hint_towards
@@ -95,7 +96,7 @@ def explain(config: DispatchConfig, activity: str, routing_key: str | None = Non
         options,
         tuple(values),
         tuple(_cuts(config, options)),
-        tuple(_warnings(config, activity, options)),
+        tuple(_warnings(config, activity, routing_key, options)),
         options.task_queue or config.worker_config.default_task_queue,
     )
 
@@ -165,7 +166,9 @@ def _cuts(config: DispatchConfig, options: DispatchOptions) -> Iterator[Cut]:
             yield Cut(name, str(asked), str(least), why)
 
 
-def _warnings(config: DispatchConfig, activity: str, options: DispatchOptions) -> Iterator[str]:
+def _warnings(
+    config: DispatchConfig, activity: str, routing_key: str | None, options: DispatchOptions
+) -> Iterator[str]:
     """The warnings of the file that concern this call."""
     wc = config.worker_config
     if wc.activity_queues and activity not in wc.activity_queues:
@@ -173,6 +176,7 @@ def _warnings(config: DispatchConfig, activity: str, options: DispatchOptions) -
         yield f"no route is for {activity!r}; it goes to {wc.default_task_queue!r}" + (
             f"; {near}" if near else ""
         )
+    yield from _key_in_doubt(wc.activity_queues.get(activity), routing_key)
     queue = options.task_queue or wc.default_task_queue
     concerned = (
         f"{config.root}.{shown_path(('queue_options', queue))}",
@@ -184,6 +188,14 @@ def _warnings(config: DispatchConfig, activity: str, options: DispatchOptions) -
         is_of_another_queue = "task queue '" in warning.message and repr(queue) not in warning.message
         if warning.path.startswith(concerned) and not is_of_another_queue:
             yield str(warning)
+
+
+def _key_in_doubt(route: Route | None, key: str | None) -> Iterator[str]:
+    """A key that the route does not know, and that is spelt nearly like one that it does."""
+    if route is None or not key or key in route.handle_options or route.queue_for(key)[1] != ("default",):
+        return
+    if near := hint_towards(key, {**route.by_handle, **route.handle_options}):
+        yield f"the route knows no key {key!r}; {near}"
 
 
 def _said(said: Said) -> dict[str, str]:

@@ -12,6 +12,8 @@ from penstock.dispatch.options import UNLIMITED
 from penstock.dispatch.retry import FOR_EVER
 
 QUEUE_NAME_MAX = 200
+NAME_MAX = 255
+"""No server takes a longer one."""
 RESERVED_PREFIX = "__penstock"
 LONGEST = timedelta(days=3650)
 """No server takes a longer one."""
@@ -202,10 +204,14 @@ class Names:
         for item in value:
             if not isinstance(item, str) or not item.strip():
                 raise ValueError(f"{_shown(item)} is not a name; every item is a text that is not empty")
+            if len(item) > NAME_MAX:
+                raise ValueError(f"a name has at most {NAME_MAX} characters, {item[:20]!r}… has {len(item)}")
+            if not item.isprintable():
+                raise ValueError(f"{item!a} has control characters or others that nobody sees")
         return tuple(value)
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "array", "items": {"type": "string", "minLength": 1}}
+        return {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": NAME_MAX}}
 
 
 @dataclass(frozen=True, slots=True)

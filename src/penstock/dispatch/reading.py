@@ -52,11 +52,12 @@ class Reader:
         return Problem(shown_path((*self.prefix, *path)), message, hint, self.origin(path))
 
     def origin(self, path: Path) -> str:
-        """Where the value, or the nearest table around it, was given; empty if nobody gave it."""
+        """Where the value, the nearest table around it, or something in it was given; empty if nobody gave it."""
         for depth in range(len(path), 0, -1):
             if (origin := self.origins.get(path[:depth])) is not None:
                 return origin
-        return ""
+        inside = (origin for where, origin in self.origins.items() if where[: len(path)] == path)
+        return next(inside, "")
 
     def _key(self, key: Key, held: object, path: Path, found: dict[str, Any]) -> None:
         if held == UNSET:

@@ -191,8 +191,13 @@ def _copied(value: Any) -> Any:
 
 def _text(name: str) -> str:
     try:
+        if FilePath(name).is_fifo():
+            hint = "a configuration is read more than once: write it to a file"
+            raise Unreadable(Problem("", "cannot be read: it is a pipe", hint, origin=name))
         with FilePath(name).open("rb") as file:
             content = file.read(_BYTES_MAX + 1)
+    except Unreadable:
+        raise
     except (OSError, ValueError) as error:
         cause = error.strerror if isinstance(error, OSError) else "not a path"
         raise Unreadable(Problem("", f"cannot be read: {cause}", origin=name)) from None
@@ -288,8 +293,8 @@ def _match(parts: list[str], root: Mapping[str, Any]) -> _Place | Problem:
 def _given(place: _Place, text: str) -> tuple[Path, object] | Problem:
     """The value of a variable for its place; a whole table, or list of tables, is written as TOML has it."""
     if not isinstance(place.holds, Table | TableOf | ListOf):
-        return place.path, value_of(text, place.holds)
-    value = value_of(text, None)
+        return place.path, value_of(text.strip(), place.holds)
+    value = value_of(text.strip(), None)
     is_list = isinstance(place.holds, ListOf)
     if value == UNSET or isinstance(value, list if is_list else dict):
         return place.path, value

@@ -36,7 +36,9 @@ class WatchedDispatch:
         environ: Mapping[str, str] | None = None,
         overrides: Iterable[str] = (),
         strict: bool = False,
+        current: DispatchConfig | None = None,
     ) -> None:
+        """`current` is what was read of the files already; what changed since comes into force at the first look."""
         self._paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         self._root = root
         self._environ = None if environ is None else dict(environ)
@@ -44,8 +46,8 @@ class WatchedDispatch:
         self._strict = strict
         self._listeners: list[Listener] = []
         self._lock = threading.Lock()
-        self._seen = self._stamps()
-        self._current = self._load()
+        self._seen = self._stamps() if current is None else []
+        self._current = self._load() if current is None else current
 
     @property
     def current(self) -> DispatchConfig:

@@ -190,7 +190,12 @@ class Heartbeat(Struct, frozen=True):
 
 
 async def heartbeat(
-    house: House, namespace: str, task_id: TaskId, report: Report, details: str | None
+    house: House,
+    namespace: str,
+    task_id: TaskId,
+    report: Report,
+    details: str | None,
+    lease_ms: int | None = None,
 ) -> Heartbeat:
     """Renew the lease and the heartbeat clock; a lease that ended is never brought back."""
 
@@ -201,8 +206,7 @@ async def heartbeat(
         refusal = _lease_refusal(task, run, activity, report, _excused_now_ms(house, tx, task, activity))
         if refusal is not None:
             return Heartbeat(task, run, activity, recorded=False, reason=refusal.reason.value)
-        lease_ms = task.claimed or house.settings.leases.activity_lease_ms
-        renewed = renew(task, tx.now_ms, lease_ms)
+        renewed = renew(task, tx.now_ms, task.claimed or house.settings.leases.of_activity(lease_ms))
         told = newest_details(
             activity.heartbeat_details, details, same_attempt=activity.heartbeat_at_ms is not None
         )

@@ -32,7 +32,9 @@ class Permit(Struct, frozen=True):
     now_ms: int = 0
 
 
-async def start(house: House, namespace: str, task_id: TaskId, report: Report) -> Permit:
+async def start(
+    house: House, namespace: str, task_id: TaskId, report: Report, lease_ms: int | None = None
+) -> Permit:
     """Let a task run that its worker holds; one that runs already is told so again."""
 
     async def known(tx: Tx) -> Task | None:
@@ -55,7 +57,7 @@ async def start(house: House, namespace: str, task_id: TaskId, report: Report) -
             house, queue, running, states, held.task, tx.now_ms
         )
         if hold is None:
-            return _begin(house, tx, queue, states, permit)
+            return _begin(house, tx, queue, states, permit, lease_ms)
         keep(tx, queue, states, settled)
         return replace(permit, hold=hold)
 
@@ -81,7 +83,9 @@ def _hold(
     return allowed if isinstance(allowed, Hold) else None
 
 
-def _begin(house: House, tx: Tx, queue: Queue, states: dict[str, ScopeState], permit: Permit) -> Permit:
+def _begin(
+    house: House, tx: Tx, queue: Queue, states: dict[str, ScopeState], permit: Permit, asked_ms: int | None
+) -> Permit:
     task = permit.task
     scopes = [charged(rules, states[rules.name], 1, task.cost, tx.now_ms) for rules in queue.limits.scopes]
     for state in scopes:
@@ -89,7 +93,7 @@ def _begin(house: House, tx: Tx, queue: Queue, states: dict[str, ScopeState], pe
     window = dispatch.windowed(queue, 1, tx.now_ms)
     if window != queue.window:
         tx.policies.settle(queue.queue_id, queue.paid_until_ns, queue.aging_turn, window)
-    lease_ms = house.settings.leases.activity_lease_ms
+    lease_ms = house.settings.leases.of_activity(asked_ms)
     started = replace(
         task,
         claimed=0,

@@ -63,6 +63,8 @@ class Poll(Struct, frozen=True):
     """For how long what was not handed out is saved up, by the same worker."""
     claim_lease_ms: int | None = None
     """How long tasks are leased that are handed out ahead of time; None: they are to be run at once."""
+    lease_ms: int | None = None
+    """How long activity tasks are leased at most; None: as long as the server says."""
 
 
 class Leased(Struct, frozen=True):
@@ -428,7 +430,9 @@ async def _lease(
     for task, holder in zip(tasks, holders, strict=True):
         poll = polls[holder]
         workflow = task.kind is TaskKind.WORKFLOW
-        lease_ms = leases.workflow_lease_ms if workflow else poll.claim_lease_ms or leases.activity_lease_ms
+        lease_ms = (
+            leases.workflow_lease_ms if workflow else poll.claim_lease_ms or leases.of_activity(poll.lease_ms)
+        )
         token = attempt_id(task.attempt + 1, house.entropy.token())
         held = grant(task, poll.worker_id, token, tx.now_ms, lease_ms, poll.poll_request_id)
         claimed = poll.claim_lease_ms or 0

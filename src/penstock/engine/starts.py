@@ -15,7 +15,7 @@ from penstock.core.history.events import EventType
 from penstock.core.history.payloads import activity_payload, started
 from penstock.core.model import Activity, ActivityId, Blob, Event, Host, Instance, Run, RunId, Standing
 from penstock.core.scheduling.retries import GOOD_UNTIL
-from penstock.core.timers import earliest
+from penstock.core.timers import MINUTE_MS, earliest
 from penstock.engine.addressing import Address, find
 from penstock.engine.house import House
 from penstock.engine.recording import append, hold_back, line_up, line_up_activity
@@ -27,6 +27,8 @@ from penstock.errors import Conflict, Reason, Unavailable
 from penstock.ports.store import Tx
 
 STANDALONE_TYPE = "penstock.activity"
+OUT_OF_REACH_MS = 60 * MINUTE_MS
+"""Work that is late when it comes is lined up so much later, where its clock finds it before any worker does."""
 """The workflow type under which a standalone activity's host run is kept."""
 
 
@@ -156,11 +158,14 @@ async def start_activity(house: House, request: Start, command: ScheduleActivity
         run = replace(run, last_step=1, last_task=1, open_activities=1)
         due_ms = tx.now_ms + request.delay_ms
         good_for_ms = None if request.good_for_ms is None else due_ms + request.good_for_ms
-        asked = _expiring(command, earliest(request.good_until_ms, good_for_ms), due_ms)
+        good_until_ms = earliest(request.good_until_ms, good_for_ms)
+        asked = _expiring(command, good_until_ms, due_ms)
         activity = schedule(run, asked, due_ms)
         said = activity_payload(activity) | dispatched(activity, asked)
         run = append(tx, run, [started(run), Event(EventType.ACTIVITY_SCHEDULED, said)])
-        await line_up_activity(tx, run, activity, command.wish.over(run.standing), due_ms)
+        is_late = good_until_ms is not None and good_until_ms <= tx.now_ms
+        ready_ms = due_ms + OUT_OF_REACH_MS if is_late else due_ms
+        await line_up_activity(tx, run, activity, command.wish.over(run.standing), ready_ms)
         tx.runs.insert(run)
         return Started(run, StartOutcome.STARTED_NEW, activity=activity)
 

@@ -11,7 +11,7 @@ from penstock.dispatch import DispatchConfig, DispatchOptions, Layer, RetryOverl
 from penstock.dispatch.options import Resolution, resolution_of
 from penstock.dispatch.resolving import CALL_SITE
 from penstock.sdk.activities.defaults import NONE, Defaults
-from penstock.sdk.activities.routing import KEY_MAX
+from penstock.sdk.activities.routing import KEY_MAX, is_plain
 from penstock.sdk.retry import RetryPolicy
 
 CLOCKS = (
@@ -97,7 +97,7 @@ def resolved(
 def _key_of(carried: Resolution) -> str | None:
     """The key that the code resolved with, where it is one that can be recorded."""
     key = carried.options.routing_key
-    return str(key) if isinstance(key, str) and len(key) <= KEY_MAX else None
+    return str(key) if isinstance(key, str) and len(key) <= KEY_MAX and is_plain(key) else None
 
 
 def _told(sources: Mapping[str, str], fingerprint: str | None) -> dict[str, Any]:

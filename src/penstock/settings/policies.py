@@ -157,6 +157,10 @@ class LeasePolicy:
     quarantine_after: int
     """Worker deaths that end an activity; 0: none do."""
 
+    def of_activity(self, asked_ms: int | None) -> int:
+        """How long an activity task is leased to a worker that asks for so long, or does not ask."""
+        return self.activity_lease_ms if asked_ms is None else min(asked_ms, self.activity_lease_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class PollPolicy:

@@ -72,6 +72,7 @@ Rate = Annotated[float, Meta(ge=0, le=RATE_MAX_MICRO // MICRO)]
 
 RetryRate = Annotated[float, Meta(ge=RETRY_RATE_MIN_MICRO / MICRO, le=RATE_MAX_MICRO // MICRO)]
 ConveyedRate = Annotated[float, Meta(ge=RATE_MIN, le=RATE_MAX_MICRO // MICRO)]
+LeaseMs = Annotated[int, Meta(ge=1000, le=86_400_000)]
 BurstSeconds = Annotated[float, Meta(ge=0, le=BURST_MAX_MS // MILLI)]
 RunningLimit = Annotated[int, Meta(ge=0, le=RUNNING_LIMIT_MAX)]
 PerMinute = Annotated[int, Meta(ge=0, le=PER_MINUTE_MAX)]

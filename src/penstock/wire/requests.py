@@ -25,6 +25,7 @@ from penstock.wire.fields import (
     FairnessWeight,
     GroupName,
     HistoryPage,
+    LeaseMs,
     Message,
     Milliseconds,
     Name,
@@ -382,6 +383,8 @@ class PollTasks(Request):
     queue_rate_burst_seconds: BurstSeconds | None = None
     claim_lease_ms: Annotated[int, Meta(ge=100, le=600_000)] | None = None
     """Activity tasks ahead of time: leased so long, counted by no limit, to be started before they are run."""
+    lease_ms: LeaseMs | None = None
+    """Activity tasks are leased no longer than this: for workers that renew in time, and are missed soon."""
 
 
 class TaskLease(Request):
@@ -465,8 +468,13 @@ class FailActivityTask(ActivityLease):
 class StartActivityTask(ActivityLease):
     """Take the permit of a task that was handed out ahead of time."""
 
+    lease_ms: LeaseMs | None = None
+    """From now on it is leased no longer than this, as with polls."""
+
 
 class HeartbeatActivityTask(ActivityLease):
+    lease_ms: LeaseMs | None = None
+    """The lease is renewed for no longer than this, as with polls."""
     sequence: Annotated[int, Meta(ge=0, le=INT_MAX)] | None = None
     """Counts the heartbeats of an attempt: one that was overtaken on the way does not undo what a later one told."""
     details: Anything = None

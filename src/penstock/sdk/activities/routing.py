@@ -84,7 +84,18 @@ def checked_key(key: object, what: str) -> str | None:
         raise RoutingKeyError(f"{what}: a routing key is text, an Enum of texts or None, not {told}")
     if len(value) > KEY_MAX:
         raise RoutingKeyError(f"{what}: a routing key has at most {KEY_MAX} characters, not {len(value)}")
+    if not is_plain(value):
+        raise RoutingKeyError(
+            f"{what}: a routing key is text without NUL and halves of pairs, not {value[:100]!a}"
+        )
     return str(value)
+
+
+def is_plain(key: str) -> bool:
+    """Whether servers and databases can keep it as it is."""
+    if key.isascii():
+        return "\0" not in key
+    return "\0" not in key and not any("\ud800" <= letter <= "\udfff" for letter in key)
 
 
 def _found(rule: RoutingKey, parameters: Sequence[str], values: Sequence[Any]) -> object:

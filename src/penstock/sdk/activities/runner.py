@@ -89,6 +89,7 @@ class ActivityRunner:
             recycle_after=process_recycle_after,
         )
         self.targets = tuple(targets.values())
+        self.is_all_in_processes = bool(definitions) and all(each.kind == "process" for each in definitions)
         """What runs in processes, as `module:name`."""
         self.killed = 0
         """Processes that were ended by force because they did not end with the worker."""

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.sdk.activities.outcomes import WORKER_SHUTDOWN
 from penstock.sdk.activities.runner import ActivityRunner
 from penstock.sdk.failures import ServerRefused, Unreachable
-from penstock.sdk.worker.leases import renewing
+from penstock.sdk.worker.leases import lengthened, renewing
 from penstock.sdk.worker.plane import Plane
 from penstock.sdk.worker.reports import HAND_BACK, Reports
 from penstock.sdk.worker.trouble import is_lost, log
@@ -54,14 +54,17 @@ class ActivityTasks:
     async def _run(self, task: Json) -> Json:
         """Run, and hold the lease meanwhile. An activity with a heartbeat timeout holds it by its own heartbeats."""
         if _is_to_beat(task):
-            return await self._runner.run(task)
+            if self._plane.lease_ms is None:
+                return await self._runner.run(task)
+            async with lengthened(lambda: self._plane.beat(task, {})):  # its heartbeats may be further apart
+                return await self._runner.run(task)
         async with renewing(task, lambda: self._renew(task)):
             return await self._runner.run(task)
 
     async def _renew(self, task: Json) -> Json:
         """Keep the lease. That tells nothing of how far it is, and hears whether the function may go on."""
         try:
-            answer = await self._plane.beat(task, {})
+            answer = await self._plane.keep(task)
         except ServerRefused as error:
             if is_lost(error):
                 self._runner.heard(task["task_id"], {"can_continue": False})

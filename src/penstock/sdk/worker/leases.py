@@ -11,6 +11,8 @@ from typing import Any
 from penstock.sdk.worker.trouble import is_passing
 
 Json = dict[str, Any]
+SHORT_LEASE_MS = 15_000
+"""How long a lease lasts where nothing but the death of a worker keeps it from being renewed."""
 SHORTEST_S = 0.2
 LONGEST_S = 60.0
 
@@ -25,6 +27,30 @@ async def renewing(task: Json, renew: Callable[[], Awaitable[Json]]) -> AsyncIte
         keeper.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await keeper
+
+
+@contextlib.asynccontextmanager
+async def lengthened(renew: Callable[[], Awaitable[Json]]) -> AsyncIterator[None]:
+    """Have a lease renewed once while the block lasts, whatever that takes."""
+    keeper = asyncio.ensure_future(_once(renew))
+    try:
+        yield
+    finally:
+        keeper.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await keeper
+
+
+async def _once(renew: Callable[[], Awaitable[Json]]) -> None:
+    while True:
+        try:
+            await renew()
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            await asyncio.sleep(SHORTEST_S)
+        else:
+            return
 
 
 async def _keep(expires_at: str | None, renew: Callable[[], Awaitable[Json]]) -> None:

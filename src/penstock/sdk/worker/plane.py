@@ -25,6 +25,8 @@ class Plane:
         self.worker_id = worker_id
         self.task_queue = task_queue
         self.build_id = build_id
+        self.lease_ms: int | None = None
+        """How long activity tasks are leased; None: as long as the server says."""
 
     async def register(self, body: Json) -> Json:
         return await self._transport.work("/worker/register", body, idempotent=True)
@@ -40,7 +42,8 @@ class Plane:
 
     async def poll(self, kind: str, tasks_max: int, poll_id: str, **fields: Any) -> list[Json]:
         """Wait for tasks of a kind, `workflow` or `activity`: none, or up to `tasks_max`."""
-        body = self._poll(poll_id) | {"max_tasks": tasks_max} | fields
+        lease = self._asked_lease if kind == "activity" else {}
+        body = self._poll(poll_id) | {"max_tasks": tasks_max} | lease | fields
         answer = await self._transport.work(
             f"/worker/{kind}-tasks/poll", body, idempotent=True, timeout_s=POLL_SECONDS
         )
@@ -85,12 +88,20 @@ class Plane:
     async def start(self, task: Mapping[str, Any]) -> Json:
         """Take the permit of a task that was claimed ahead; `started` says whether it may run."""
         path = "/worker" + route("activity-tasks", task["task_id"], "start")
-        return await self._transport.work(path, self.attempt(task), idempotent=True)
+        return await self._transport.work(path, self.attempt(task) | self._asked_lease, idempotent=True)
+
+    async def keep(self, task: Mapping[str, Any]) -> Json:
+        """Keep the lease of an activity task, and tell nothing."""
+        return await self.beat(task, self._asked_lease)
 
     async def beat(self, task: Mapping[str, Any], body: Json) -> Json:
         """Keep the lease of an activity task, and tell how far it is."""
         path = "/worker" + route("activity-tasks", task["task_id"], "heartbeat")
         return await self._transport.work(path, self.attempt(task) | body, idempotent=True)
+
+    @property
+    def _asked_lease(self) -> Json:
+        return {} if self.lease_ms is None else {"lease_ms": self.lease_ms}
 
     async def report(self, kind: str, item: Json) -> Json:
         """Say how one task ended. `item` has `task_id` and `action`."""

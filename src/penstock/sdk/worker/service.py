@@ -21,6 +21,7 @@ from penstock.sdk.worker.beginning import beginning
 from penstock.sdk.worker.cache import RunCache
 from penstock.sdk.worker.crew import Crew
 from penstock.sdk.worker.introduction import conveyed, introduction
+from penstock.sdk.worker.leases import SHORT_LEASE_MS
 from penstock.sdk.worker.local_activities import LocalActivities
 from penstock.sdk.worker.metrics import WorkerMetrics
 from penstock.sdk.worker.options import WorkerOptions
@@ -105,6 +106,8 @@ class Service:
             self._hands_back,
         )
         self._questions = Questions(plane, self._cache, begin)
+        if options.all_in_processes and self._runner.is_all_in_processes:
+            plane.lease_ms = SHORT_LEASE_MS
         self._activities = ActivityTasks(plane, self._reports["activity"], self._runner, self._hands_back)
         self._crews = {
             "workflow": Crew("workflow", self._workflow_slots, self._workflow_task, metrics),
@@ -116,7 +119,7 @@ class Service:
         if self._room.ahead is not None:
             self._line.room = partial(self._room.ahead.room, task_queue)
         self._room.join(self._line, self._crews["activity"])
-        self._dealings = Dealings(task_queue, rank, plane.start, lambda task: plane.beat(task, {}))
+        self._dealings = Dealings(task_queue, rank, plane.start, plane.keep)
         self._presence = Presence(
             plane,
             self._introduction,

@@ -162,6 +162,7 @@ async def _poll(call: Call, kind: TaskKind) -> Answer:
         activities_per_second_micro=_conveyed(request) if kind is TaskKind.ACTIVITY else None,
         activities_burst_ms=_burst_ms(request),
         claim_lease_ms=request.claim_lease_ms if kind is TaskKind.ACTIVITY else None,
+        lease_ms=request.lease_ms,
     )
     wait_ms = min(wait_ms, polls.poll_timeout_ms_max)
     batch = request.max_tasks is not None
@@ -442,7 +443,9 @@ async def start_activity_task(call: Call) -> Answer:
     request: StartActivityTask = call.body
     task_id = _task_id(call)
     with _about_task(call, request, task_id, activity_attempt_id=request.activity_attempt_id, started=False):
-        permit = await permits.start(call.house, call.namespace, task_id, _attempt(request, ""))
+        permit = await permits.start(
+            call.house, call.namespace, task_id, _attempt(request, ""), request.lease_ms
+        )
     hold = permit.hold
     again_ms = None if hold is None else hold.look_again_at_ms
     return Answer(
@@ -479,7 +482,7 @@ async def heartbeat_activity_task(call: Call) -> Answer:
     details = {
         name: value
         for name, value in msgspec.to_builtins(request).items()
-        if name not in ("activity_attempt_id", "lease_owner") and value is not None
+        if name not in ("activity_attempt_id", "lease_owner", "lease_ms") and value is not None
     }
     with _about_task(call, request, task_id, activity_attempt_id=request.activity_attempt_id):
         beat = await activity_reports.heartbeat(
@@ -488,6 +491,7 @@ async def heartbeat_activity_task(call: Call) -> Answer:
             task_id,
             _attempt(request, ""),
             json.dumps(details) if details.keys() - {"sequence"} else None,
+            request.lease_ms,
         )
     stopped = beat.reason == Reason.ACTIVITY_CANCELLED.value or not beat.run.is_open
     return Answer(
