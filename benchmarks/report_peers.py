@@ -98,7 +98,7 @@ def _measured(title: str, heads: Mapping[str, str], figures: Sequence[Row]) -> I
 
 def _spent(figures: Sequence[Row]) -> Iterator[Table]:
     """Which processes the time goes to, and how much of the machine they kept busy: this is what binds a rate."""
-    rows = [row for row in figures if row["cpu_ms"] and row["unit"] == "per s"]
+    rows = [row for row in figures if row.get("cpu_ms") and row["unit"] == "per s"]
     if not rows:
         return
     made = table(
