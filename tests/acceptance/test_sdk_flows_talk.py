@@ -256,7 +256,8 @@ async def test_a_signal_starts_the_workflow_that_it_is_for_and_finds_it_the_next
 async def test_queries_answer_from_the_state_of_a_run_open_or_closed(flows: Flows) -> None:
     handle = await flows.start("collector", 2)
     assert await query(flows, handle.workflow_id, "items") == []
-    await flows.saw(handle.workflow_id, "ConditionWaitOpened")  # until then signals wait, and no query sees them
+    # Until its code has looked signals wait, and no query sees them.
+    await flows.saw(handle.workflow_id, "ConditionWaitOpened")
     await handle.signal("add", ["a"])
     assert await query(flows, handle.workflow_id, "items") == ["a"]
     assert await query(flows, handle.workflow_id, "item", 0) == "a"
