@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from penstock import Penstock, TaskFailed, TaskHandle
 from tests.faults.waiting import until
+from tests.faults.worker_program import worker_program
 from tests.support.live import PENSTOCK, TOKENS, LiveServer, running, server
 
 LATER = 60
+APP_NAME = "mortal_app:app"
 APP = """
     import os
     import signal
@@ -86,24 +86,6 @@ def app(place: Path, live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> Itera
     made.close_sync()
 
 
-@contextmanager
-def program(folder: Path, live: LiveServer, name: str, *args: str) -> Iterator[subprocess.Popen[bytes]]:
-    around = {name: value for name, value in os.environ.items() if not name.startswith(("DW_", "DURABLE_"))}
-    environment = around | {
-        "DURABLE_WORKFLOW_SERVER_URL": live.url,
-        "DURABLE_WORKFLOW_WORKER_TOKEN": TOKENS["DW_WORKER_TOKEN"],
-    }
-    command = [sys.executable, "-m", "penstock", "worker", "mortal_app:app", "--name", name, *args]
-    with (folder / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-
-
 def crash_of(handle: TaskHandle[object]) -> TaskFailed:
     with pytest.raises(TaskFailed) as caught:
         handle.result_sync(timeout=LATER)
@@ -121,12 +103,12 @@ async def test_a_running_task_of_a_killed_worker_fails_is_retried_or_is_delivere
 ) -> None:
     """Scenario 32, with and without a policy; the worker has no children."""
     marks = {name: place / f"{name}.mark" for name in ("once", "again", "anew")}
-    with program(place, live, "first") as first:
+    with worker_program(place, live, APP_NAME, "first") as first:
         sent = {name: await app.tasks[name].send(str(mark)) for name, mark in marks.items()}
         for name, mark in marks.items():
             await until(f"{name} runs", mark.exists)
         first.kill()
-    with program(place, live, "second"):
+    with worker_program(place, live, APP_NAME, "second"):
         with pytest.raises(TaskFailed) as caught:
             await sent["once"].result(timeout=LATER)
         assert getattr(caught.value.cause, "type", None) == "WORKER_CRASHED"
@@ -141,7 +123,7 @@ def test_a_task_that_kills_its_process_is_quarantined_and_costs_nobody_else_anyt
     place: Path, live: LiveServer, app: Penstock
 ) -> None:
     """Scenario 40 with child processes."""
-    with program(place, live, "parent", "--processes=2") as parent:
+    with worker_program(place, live, APP_NAME, "parent", "--processes=2") as parent:
         before = app.tasks["add"].send_many_sync([(number, 1) for number in range(10)])
         poison = app.tasks["poison"].send_sync("child")
         between = app.tasks["add"].send_many_sync([(number, 2) for number in range(10)])
@@ -166,10 +148,10 @@ def test_a_task_that_kills_every_worker_is_quarantined_and_the_next_worker_goes_
     """Scenario 40 and fault F12, with workers that have no children; the journal holds every ending."""
     poison = app.tasks["poison"].send_sync("worker")
     for number in range(3):
-        with program(place, live, f"victim-{number}") as victim:
+        with worker_program(place, live, APP_NAME, f"victim-{number}") as victim:
             assert victim.wait(60) == -9
     with ExitStack() as stack:
-        stack.enter_context(program(place, live, "survivor"))
+        stack.enter_context(worker_program(place, live, APP_NAME, "survivor"))
         assert "The lease of survivor" not in str(crash_of(poison))
         assert app.tasks["add"].send_sync(20, 22).result_sync(timeout=LATER) == 42
     (place / "journal").write_text(told(live, "journal", "export").stdout)

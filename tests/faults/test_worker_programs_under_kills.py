@@ -7,15 +7,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import textwrap
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
 from penstock.sdk.client import Client
 from penstock.sdk.retry import RetryPolicy
+from tests.faults.worker_program import worker_program
 from tests.support.live import PENSTOCK, TOKENS, LiveServer, running, server
 
 TASKS, CAP = 40, 3
@@ -36,32 +35,18 @@ APP = f"""
 """
 
 
-@contextmanager
-def program(folder: Path, live: LiveServer, name: str) -> Iterator[subprocess.Popen[bytes]]:
-    around = {name: value for name, value in os.environ.items() if not name.startswith(("DW_", "DURABLE_"))}
-    environment = around | {
-        "DURABLE_WORKFLOW_SERVER_URL": live.url,
-        "DURABLE_WORKFLOW_CONTROL_TOKEN": TOKENS["DW_OPERATOR_TOKEN"],
-        "DURABLE_WORKFLOW_WORKER_TOKEN": TOKENS["DW_WORKER_TOKEN"],
-    }
-    command = [sys.executable, "-m", "penstock", "worker", "killed_app:app", "--processes=2", "--name", name]
-    with (folder / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-
-
 async def test_no_task_is_lost_and_no_cap_exceeded_whoever_is_killed(tmp_path: Path) -> None:
     (tmp_path / "killed_app.py").write_text(textwrap.dedent(APP))
     settings = {"DW_JOURNAL": "true", "DW_ACTIVITY_TASK_TIMEOUT": "2"}
     made = server(tmp_path, f"sqlite:///{tmp_path}/penstock.db", settings=settings)
     with ExitStack() as stack:
         stack.enter_context(running(made))
-        workers = [stack.enter_context(program(tmp_path, made, name)) for name in ("one", "two")]
+        workers = [
+            stack.enter_context(
+                worker_program(tmp_path, made, "killed_app:app", name, "--processes=2", sets_caps=True)
+            )
+            for name in ("one", "two")
+        ]
         connecting = Client.connect(
             made.url,
             control_token=TOKENS["DW_OPERATOR_TOKEN"],

@@ -171,5 +171,5 @@ def _caps_seen(config: DispatchConfig, seen: Seen) -> Iterator[Finding]:
                 "cap_differs",
                 queue,
                 f"the file says {cap:g} a second, but workers conveyed {said.limit:g}",
-                "they started with another configuration; restart them",
+                "they follow another configuration: give them this file, or restart them with it",
             )

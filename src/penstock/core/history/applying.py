@@ -439,7 +439,7 @@ def _record_version_marker(stage: Stage, command: RecordVersionMarker) -> None:
 
 def _upsert_search_attributes(stage: Stage, command: UpsertSearchAttributes) -> None:
     merged = _merged(stage.run.search_attributes, command.attributes)
-    kept = _json(merged)
+    kept = json_text.written(merged)
     check_size("search_attribute_size", without_keys(kept), SEARCH_ATTRIBUTE_BYTES_MAX)
     stage.run = replace(stage.run, search_attributes=kept)
     stage.attributes_changed = True
@@ -451,7 +451,7 @@ def _upsert_search_attributes(stage: Stage, command: UpsertSearchAttributes) -> 
 
 def _upsert_memo(stage: Stage, command: UpsertMemo) -> None:
     merged = _merged(stage.run.memo, command.entries)
-    kept = _json(merged)
+    kept = json_text.written(merged)
     check_size("memo_size", kept, max(MEMO_BYTES_MAX, len(stage.run.memo.encode())))
     stage.run = replace(stage.run, memo=kept)
     stage.attributes_changed = True
@@ -469,10 +469,6 @@ def _merged(before: str, changes: Json) -> dict[str, Any]:
     """The entries with what was said over them; None deletes."""
     merged: dict[str, Any] = json_text.read(before) | dict(changes)
     return {name: value for name, value in merged.items() if value is not None}
-
-
-def _json(value: object) -> str:
-    return json_text.written(value)
 
 
 def _envelope(blob: Blob) -> dict[str, str]:
@@ -530,14 +526,14 @@ def _is_closed_alike(update: Update, status: UpdateStatus, outcome: dict[str, An
     """Whether the same was said of it before. Another end than the first one is refused."""
     if update.status is UpdateStatus.ACCEPTED:
         return False
-    if (update.status, update.outcome) != (status, _json(outcome)):
+    if (update.status, update.outcome) != (status, json_text.written(outcome)):
         raise invalid(f"Update {update.update_id!r} was answered otherwise.", update_id=update.update_id)
     return True
 
 
 def _close_update(stage: Stage, update: Update, status: UpdateStatus, outcome: dict[str, Any]) -> None:
     stage.applied[update.update_id] = replace(
-        update, status=status, outcome=_json(outcome), closed_at_ms=stage.now_ms
+        update, status=status, outcome=json_text.written(outcome), closed_at_ms=stage.now_ms
     )
     stage.run = replace(stage.run, open_updates=stage.run.open_updates - 1)
 
