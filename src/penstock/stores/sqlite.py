@@ -1,6 +1,9 @@
-"""The embedded store: one SQLite file, one writer thread that commits in groups, readers beside it.
+"""The embedded store: one SQLite file, one writer that commits in groups, readers beside it.
 
 Operations that arrive together share one transaction and one fsync; each caller is answered after the commit.
+They run on the event loop itself, a few milliseconds at a time: they need the interpreter all along, and a thread
+would only take it from the loop and give it back at every statement. What waits for the disk (opening, committing)
+and reads that look at much have threads of their own.
 The writer's connection alone writes and checkpoints, and a lock file keeps other processes away, so the
 WAL-reset race of SQLite 3.7.0 to 3.51.2 (two connections writing or checkpointing at once) cannot happen here.
 """
@@ -11,9 +14,9 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import queue
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
@@ -44,12 +47,15 @@ else:
 T = TypeVar("T")
 GROUP_MAX = 256
 """Most operations in one transaction: bounds how long the first of them waits for the last."""
+AT_A_STRETCH_S = 0.002
+"""How long operations of one group run before others get their turn on the loop."""
 READERS = 2
+BUSY_S = 5.0
+"""How long to wait for somebody else who writes to the file by hand."""
 CACHE_KIB, READ_CACHE_KIB = 24_576, 4_096
 """How much of the file the writer and each reader keep in memory; the system keeps what they do not."""
 WAITING_MAX = 20_000
 """Most operations that may wait for the writer; beyond it callers are told to come back."""
-_CLOSE = object()
 _OWN_FAULTS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError)
 """Errors that one operation brought about by itself; all others speak of the file."""
 log = structlog.get_logger("penstock.store")
@@ -78,14 +84,16 @@ class SqliteStore:
         self._statements = catalogue(Dialect.SQLITE)
         self._known = Known()
         self._loop = asyncio.get_running_loop()
-        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._waiting = 0
+        self._jobs: deque[Job] = deque()
+        self._writer: asyncio.Task[None] | None = None
+        """Commits while there is something to commit."""
+        self._writing: sqlite3.Connection | None = None
+        self._reading: sqlite3.Connection | None = None
         self._closing = False
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="penstock-disk")
         self._local = threading.local()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="penstock-reader")
         self._read_connections: list[sqlite3.Connection] = []
-        self._writer = threading.Thread(target=self._write, name="penstock-writer", daemon=True)
-        self._writer.start()
 
     @classmethod
     async def open(
@@ -111,18 +119,23 @@ class SqliteStore:
     async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
         if self._closing:
             raise Unavailable(Reason.SERVER_DRAINING, "The store is closing.", outcome="none")
-        if self._waiting >= WAITING_MAX:
+        if len(self._jobs) >= WAITING_MAX:
             raise Unavailable(
                 Reason.STORE_UNAVAILABLE, "The disk does not keep up. Try again shortly.", outcome="none"
             )
         future: asyncio.Future[T] = self._loop.create_future()
-        self._waiting += 1
-        self._jobs.put(Job(cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation), key, future))
+        self._jobs.append(Job(cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation), key, future))
+        if self._writer is None:
+            self._writer = self._loop.create_task(self._write(), name="penstock-writer")
         return await future
 
     async def read(self, operation: Operation[T], *, long: bool = False) -> T:
         typed = cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation)
-        return await self._loop.run_in_executor(self._readers, self._read_one, typed)
+        if long:
+            return await self._loop.run_in_executor(self._readers, self._read_aside, typed)
+        if self._reading is None:
+            self._reading = self._reader()
+        return self._read_one(self._reading, typed)
 
     async def check(self) -> None:
         async def nothing(tx: Tx) -> None:
@@ -139,65 +152,65 @@ class SqliteStore:
         if self._closing:
             return
         self._closing = True
-        self._jobs.put(_CLOSE)
-        await asyncio.to_thread(self._writer.join)
+        if self._writer is not None:
+            await self._writer
+        self._disk.shutdown()
         self._readers.shutdown()
-        for connection in self._read_connections:
-            connection.close()
+        for connection in (*self._read_connections, self._writing):
+            if connection is not None:
+                connection.close()
         with contextlib.closing(_connect(self._path, self._synchronous)) as last:
             last.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._lock.close()
 
-    # the writer thread
+    # writing
 
-    def _write(self) -> None:
-        connection: sqlite3.Connection | None = None
-        while True:
-            jobs, last = self._next_group()
-            if jobs:
-                connection = self._commit_group(connection, jobs)
-            if last:
-                if connection is not None:
-                    connection.close()
-                return
+    async def _write(self) -> None:
+        """Commit group after group, as long as there is one."""
+        while self._jobs:
+            jobs = [self._jobs.popleft() for _ in range(min(GROUP_MAX, len(self._jobs)))]
+            await self._commit_group(jobs)
+            self._deliver(jobs)
+        self._writer = None
 
-    def _next_group(self) -> tuple[list[Job], bool]:
-        first = self._jobs.get()
-        if first is _CLOSE:
-            return [], True
-        group = [first]
-        while len(group) < GROUP_MAX:
-            try:
-                job = self._jobs.get_nowait()
-            except queue.Empty:
-                break
-            if job is _CLOSE:
-                return group, True
-            group.append(job)
-        return group, False
-
-    def _commit_group(
-        self, connection: sqlite3.Connection | None, jobs: list[Job]
-    ) -> sqlite3.Connection | None:
-        """Commit together and tell the callers; returns the connection, or None when the next group needs a new one."""
+    async def _commit_group(self, jobs: list[Job]) -> None:
+        """Commit together. If that fails, the next group gets a new connection."""
         committing = False
         try:
-            if connection is None:
-                connection = _connect(self._path, self._synchronous)
-            cursor = connection.cursor()
-            cursor.execute("BEGIN IMMEDIATE")
-            now_ms = self._clock.now_ms()
-            for job in jobs:
-                self._run(cursor, job, now_ms)
-            self._on_moment(Moment.BEFORE_COMMIT)
+            if self._writing is None:
+                self._writing = await self._on_disk(_connect_impatiently, self._path, self._synchronous)
+            cursor = self._writing.cursor()
+            await self._begin(cursor)
+            await self._run_all(cursor, jobs)
             committing = True
-            cursor.execute("COMMIT")
-            self._on_moment(Moment.AFTER_COMMIT)
-        except sqlite3.Error as error:
-            self._failed(connection, jobs, error, committing)
-            connection = None
-        self._loop.call_soon_threadsafe(self._deliver, jobs)
-        return connection
+            await self._on_disk(self._commit, cursor)
+        except Exception as error:
+            self._failed(self._writing, jobs, error, committing)
+            self._writing = None
+
+    async def _on_disk(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await self._loop.run_in_executor(self._disk, work, *arguments)
+
+    async def _begin(self, cursor: sqlite3.Cursor) -> None:
+        try:
+            cursor.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            # Somebody writes to the file by hand: wait for them, but not on the loop.
+            await self._on_disk(_begin_in_time, cursor)
+
+    async def _run_all(self, cursor: sqlite3.Cursor, jobs: list[Job]) -> None:
+        now_ms = self._clock.now_ms()
+        until = self._loop.time() + AT_A_STRETCH_S
+        for job in jobs:
+            if self._loop.time() > until:
+                await asyncio.sleep(0)
+                until = self._loop.time() + AT_A_STRETCH_S
+            self._run(cursor, job, now_ms)
+
+    def _commit(self, cursor: sqlite3.Cursor) -> None:
+        self._on_moment(Moment.BEFORE_COMMIT)
+        cursor.execute("COMMIT")
+        self._on_moment(Moment.AFTER_COMMIT)
 
     def _run(self, cursor: sqlite3.Cursor, job: Job, now_ms: int) -> None:
         """Run one operation inside the group's transaction; if it raises, it leaves no trace there."""
@@ -216,7 +229,7 @@ class SqliteStore:
         cursor.execute("RELEASE operation")
 
     def _failed(
-        self, connection: sqlite3.Connection | None, jobs: list[Job], error: sqlite3.Error, committing: bool
+        self, connection: sqlite3.Connection | None, jobs: list[Job], error: Exception, committing: bool
     ) -> None:
         """The group did not commit, or nobody can say: drop the connection and tell the callers."""
         log.error("group commit failed", error=str(error), operations=len(jobs), committing=committing)
@@ -238,8 +251,7 @@ class SqliteStore:
             job.error = refusal
 
     def _deliver(self, jobs: list[Job]) -> None:
-        """Back on the loop: answer the callers, then ring."""
-        self._waiting -= len(jobs)
+        """Answer the callers, then ring."""
         bells: dict[str, None] = {}
         for job in jobs:
             job.answer()
@@ -248,14 +260,21 @@ class SqliteStore:
         if bells:
             self._wakeups.ring(bells)
 
-    # the reader threads
+    # reading
 
-    def _read_one(self, operation: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
-        connection = self._reader()
+    def _read_aside(self, operation: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
+        """Read in one of the reader threads; each has a connection of its own."""
+        if getattr(self._local, "connection", None) is None:
+            self._local.connection = self._reader()
+        return self._read_one(self._local.connection, operation)
+
+    def _read_one(
+        self, connection: sqlite3.Connection, operation: Callable[[Tx], Coroutine[Any, Any, T]]
+    ) -> T:
         session = ReadOnlySession(self._statements, self._clock.now_ms())
         try:
-            connection.execute("BEGIN")
-            return cast("T", _drive(connection.cursor(), operation(SqlTx(session, self._known))))
+            cursor = connection.execute("BEGIN")
+            return cast("T", _drive(cursor, operation(SqlTx(session, self._known))))
         except sqlite3.Error as error:
             raise Unavailable(
                 Reason.STORE_UNAVAILABLE, f"The database failed: {error}", outcome="none"
@@ -265,15 +284,25 @@ class SqliteStore:
                 connection.execute("ROLLBACK")
 
     def _reader(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = _connect(self._path, self._synchronous)
-            connection.execute("PRAGMA query_only = ON")
-            connection.execute(f"PRAGMA cache_size = -{READ_CACHE_KIB}")
-            connection.execute("PRAGMA wal_autocheckpoint = 0")
-            self._local.connection = connection
-            self._read_connections.append(connection)
+        connection = _connect(self._path, self._synchronous)
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute(f"PRAGMA cache_size = -{READ_CACHE_KIB}")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        self._read_connections.append(connection)
         return connection
+
+
+def _connect_impatiently(path: Path, synchronous: str) -> sqlite3.Connection:
+    """For the loop, which must not wait for others."""
+    connection = _connect(path, synchronous)
+    connection.execute("PRAGMA busy_timeout = 0")
+    return connection
+
+
+def _begin_in_time(cursor: sqlite3.Cursor) -> None:
+    cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_S * 1000)}")
+    cursor.execute("BEGIN IMMEDIATE")
+    cursor.execute("PRAGMA busy_timeout = 0")
 
 
 def _drive(cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -303,7 +332,7 @@ def _know_values() -> None:
 
 def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        str(path), isolation_level=None, check_same_thread=False, cached_statements=256, timeout=5.0
+        str(path), isolation_level=None, check_same_thread=False, cached_statements=256, timeout=BUSY_S
     )
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {'FULL' if synchronous == 'full' else 'NORMAL'}")
