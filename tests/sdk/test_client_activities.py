@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from penstock.sdk import activity, outbound
+from penstock.sdk import activity, gathering
 from penstock.sdk.client import Client
 from penstock.sdk.descriptions import WorkflowExecutionStatus
 from penstock.sdk.failures import (
@@ -151,7 +151,7 @@ async def test_an_id_in_use_is_refused(client: Client) -> None:
 async def test_many_are_started_with_few_requests_in_their_order(
     client: Client, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbound, "BATCH_ITEMS_MAX", 10)
+    monkeypatch.setattr(gathering, "BATCH_ITEMS_MAX", 10)
     starts = [ActivityStart(paint, str(number), task_queue="q") for number in range(25)]
     handles = await client.start_activities(starts)
     assert [handle.id for handle in handles] == [start.input.id for start in starts]

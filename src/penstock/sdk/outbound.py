@@ -17,6 +17,7 @@ import msgspec
 from penstock.sdk.converting import DataConverter
 from penstock.sdk.descriptions import ActivityExecutionDescription, WorkflowExecutionDescription
 from penstock.sdk.failures import ServerRefused, refusal
+from penstock.sdk.gathering import Starts
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.transport import Transport, route
@@ -25,9 +26,6 @@ Json = dict[str, Any]
 UpdateStage = Literal["accepted", "completed"]
 OnLostLease = Literal["redeliver", "fail"]
 
-BATCH_ITEMS_MAX: Final = 100
-BATCH_BYTES_MAX: Final = 1_500_000
-"""Well below the body that a server accepts, unless it was set to accept less."""
 QUERY_SECONDS: Final = 60.0
 WAIT_SECONDS: Final = 30
 """How long the server is asked to hold a request that waits for an outcome; then it is asked again."""
@@ -227,24 +225,29 @@ class Wire(OutboundInterceptor):
         super().__init__(self)
         self._transport = transport
         self._converter = converter
+        self._workflows, self._activities = Starts(transport, "workflows"), Starts(transport, "activities")
 
     async def start_workflow(self, input: StartWorkflowInput) -> StartedWorkflow:  # noqa: A002
         body = self._workflow_start(input)
-        path = route("workflows")
-        if input.start_signal is not None:
-            path = route("workflows", "signal-with-start")
-            del body["duplicate_policy"]
-            what = f'the signal "{input.start_signal}" of workflow "{input.workflow}"'
-            body |= {
-                "signal_name": input.start_signal,
-                "signal_input": self._converter.encode_arguments(input.start_signal_args, what),
-                "signal_request_id": input.request_id,
-            }
         async with within(input.rpc_timeout, f"The server did not answer the start of {input.id!r}"):
-            answer = await self._transport.control(
-                "POST", path, body, idempotent=True, idempotency_key=input.request_id
-            )
+            if input.start_signal is None:
+                answer = await self._workflows.send(body, input.request_id)
+            else:
+                answer = await self._signal_with_start(input, input.start_signal, body)
         return StartedWorkflow(answer["workflow_id"], answer["run_id"], answer["outcome"] == "started_new")
+
+    async def _signal_with_start(self, start: StartWorkflowInput, signal: str, body: Json) -> Json:
+        del body["duplicate_policy"]
+        what = f'the signal "{signal}" of workflow "{start.workflow}"'
+        body |= {
+            "signal_name": signal,
+            "signal_input": self._converter.encode_arguments(start.start_signal_args, what),
+            "signal_request_id": start.request_id,
+        }
+        path = route("workflows", "signal-with-start")
+        return await self._transport.control(
+            "POST", path, body, idempotent=True, idempotency_key=start.request_id
+        )
 
     def _workflow_start(self, start: StartWorkflowInput) -> Json:
         return _said(
@@ -312,26 +315,13 @@ class Wire(OutboundInterceptor):
         )
 
     async def start_activity(self, input: StartActivityInput) -> StartedActivity:  # noqa: A002
-        answer = await self._transport.control(
-            "POST",
-            route("activities"),
-            self._activity_start(input),
-            idempotent=True,
-            idempotency_key=input.request_id,
-        )
-        return _started(answer)
+        return _started(await self._activities.send(self._activity_start(input), input.request_id))
 
     async def start_activities(
         self, inputs: Sequence[StartActivityInput]
     ) -> Sequence[StartedActivity | ServerRefused]:
-        outcomes: list[StartedActivity | ServerRefused] = []
-        items = [self._activity_start(each) | {"idempotency_key": each.request_id} for each in inputs]
-        for portion in _portions(items):
-            answer = await self._transport.control(
-                "POST", route("activities", "batch"), {"items": portion}, idempotent=True
-            )
-            outcomes += [_outcome(item) for item in answer["items"]]
-        return outcomes
+        starts = [(self._activity_start(each), each.request_id) for each in inputs]
+        return [_outcome(answer) for answer in await self._activities.send_all(starts)]
 
     def _activity_start(self, start: StartActivityInput) -> Json:
         times = {
@@ -409,20 +399,6 @@ def _started(answer: Json) -> StartedActivity:
 def _outcome(item: Json) -> StartedActivity | ServerRefused:
     status = item.pop("http_status")
     return _started(item) if status < 400 else refusal(status, item)
-
-
-def _portions(items: Sequence[Json]) -> list[list[Json]]:
-    """As many items in each as one request may carry."""
-    portions: list[list[Json]] = []
-    size = 0
-    for item in items:
-        item_bytes = len(msgspec.json.encode(item))
-        if not portions or len(portions[-1]) == BATCH_ITEMS_MAX or size + item_bytes > BATCH_BYTES_MAX:
-            portions.append([])
-            size = 0
-        portions[-1].append(item)
-        size += item_bytes
-    return portions
 
 
 def _said(**fields: Any) -> Json:
