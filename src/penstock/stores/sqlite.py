@@ -61,6 +61,10 @@ _OWN_FAULTS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataErr
 log = structlog.get_logger("penstock.store")
 
 
+class _LeftTraces(Exception):
+    """An operation failed after it had changed something: rare, so that the others of its group do not pay for it."""
+
+
 class SqliteStore:
     """Made by `open`; close it, so that the write-ahead log is folded into the file."""
 
@@ -181,7 +185,14 @@ class SqliteStore:
                 self._writing = await self._on_disk(_connect_impatiently, self._path, self._synchronous)
             cursor = self._writing.cursor()
             await self._begin(cursor)
-            await self._run_all(cursor, jobs)
+            try:
+                await self._run_all(cursor, jobs, self._run)
+            except _LeftTraces:
+                cursor.execute("ROLLBACK")
+                for job in jobs:
+                    job.begin_again()
+                await self._begin(cursor)
+                await self._run_all(cursor, jobs, self._run_apart)
             committing = True
             await self._on_disk(self._commit, cursor)
         except Exception as error:
@@ -198,14 +209,16 @@ class SqliteStore:
             # Somebody writes to the file by hand: wait for them, but not on the loop.
             await self._on_disk(_begin_in_time, cursor)
 
-    async def _run_all(self, cursor: sqlite3.Cursor, jobs: list[Job]) -> None:
+    async def _run_all(
+        self, cursor: sqlite3.Cursor, jobs: list[Job], run: Callable[[sqlite3.Cursor, Job, int], None]
+    ) -> None:
         now_ms = self._clock.now_ms()
         until = self._loop.time() + AT_A_STRETCH_S
         for job in jobs:
             if self._loop.time() > until:
                 await asyncio.sleep(0)
                 until = self._loop.time() + AT_A_STRETCH_S
-            self._run(cursor, job, now_ms)
+            run(cursor, job, now_ms)
 
     def _commit(self, cursor: sqlite3.Cursor) -> None:
         self._on_moment(Moment.BEFORE_COMMIT)
@@ -213,9 +226,9 @@ class SqliteStore:
         self._on_moment(Moment.AFTER_COMMIT)
 
     def _run(self, cursor: sqlite3.Cursor, job: Job, now_ms: int) -> None:
-        """Run one operation inside the group's transaction; if it raises, it leaves no trace there."""
+        """Run one operation inside the group's transaction; if it raises, it must not have changed anything there."""
         session = Session(self._statements, now_ms, journals=self.journals)
-        cursor.execute("SAVEPOINT operation")
+        before = cursor.connection.total_changes
         try:
             job.result = _drive(cursor, job.operation(SqlTx(session, self._known)))
             for statement, rows in ordered_writes([session]):
@@ -225,6 +238,15 @@ class SqliteStore:
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OWN_FAULTS):
                 raise
             job.error = error
+            if cursor.connection.total_changes != before:
+                raise _LeftTraces from error
+
+    def _run_apart(self, cursor: sqlite3.Cursor, job: Job, now_ms: int) -> None:
+        """The same; what it changed is taken back if it raises."""
+        cursor.execute("SAVEPOINT operation")
+        try:
+            self._run(cursor, job, now_ms)
+        except _LeftTraces:
             cursor.execute("ROLLBACK TO operation")
         cursor.execute("RELEASE operation")
 
