@@ -2,7 +2,7 @@
 -- alone
 -- takes: run_id text, most bigint
 SELECT 1, {task}
-  FROM tasks t WHERE t.run_id = :run_id AND t.state IN ('ready', 'delayed', 'leased')
+  FROM tasks t WHERE t.run_id = :run_id AND t.state <> 'done' AND t.state <> 'cancelled'
  ORDER BY t.task_id LIMIT :most;
 
 -- name: survey_open_runs
@@ -42,7 +42,7 @@ SELECT 1, t.run_id
          ORDER BY r.started_at_ms, r.run_id LIMIT :looked) t
  WHERE (t.owed = 1 OR t.open_activities + t.open_timers + t.open_children = 0)
    AND NOT EXISTS (SELECT 1 FROM tasks k
-                    WHERE k.run_id = t.run_id AND k.state IN ('ready', 'delayed', 'leased'))
+                    WHERE k.run_id = t.run_id AND k.state <> 'done' AND k.state <> 'cancelled')
  ORDER BY t.started_at_ms, t.run_id LIMIT :most;
 
 -- name: overdue_tasks_of_namespace

@@ -25,14 +25,14 @@ SELECT q.n, {task}
 -- name: lock_live_tasks
 -- takes: run_id text
 SELECT q.n, {task}
-  FROM {rows} JOIN tasks t ON t.run_id = q.run_id AND t.state IN ('ready', 'delayed', 'leased')
+  FROM {rows} JOIN tasks t ON t.run_id = q.run_id AND t.state <> 'done' AND t.state <> 'cancelled'
  ORDER BY t.task_id {lock t};
 
 -- name: lock_workflow_task
 -- takes: run_id text
 SELECT q.n, {task}
   FROM {rows} JOIN tasks t
-    ON t.run_id = q.run_id AND t.kind = 'workflow' AND t.state IN ('ready', 'delayed', 'leased')
+    ON t.run_id = q.run_id AND t.kind = 'workflow' AND t.state <> 'done' AND t.state <> 'cancelled'
  ORDER BY t.task_id {lock t};
 
 -- name: redelivered_tasks
