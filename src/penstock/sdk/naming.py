@@ -33,11 +33,19 @@ class Called:
     least: int = 0
     most: int | None = None
     """None: any number of arguments."""
-    takes: str | None = None
     parameters: Sequence[tuple[str, Any]] = ()
     """Names with their type hints, where they are known."""
     definition: ActivityDefinition | None = None
     """Of an activity that is named by its function."""
+
+    @property
+    def takes(self) -> str:
+        """How a message says what may be given."""
+        names = [name for name, _ in self.parameters]
+        if not names:
+            return "no arguments"
+        number = str(len(names)) if self.least == len(names) else f"{self.least} to {len(names)}"
+        return f"{number} argument{'' if number == '1' else 's'} ({', '.join(names)})"
 
     @property
     def defaults(self) -> Defaults:
@@ -99,17 +107,8 @@ def activity_named(activity: object) -> Called:
     found = ActivityDefinition.must_be(activity)
     if found.name is None:
         raise TypeError("A dynamic activity runs for every name: start it by the name that is meant")
-    least, most = found.required, len(found.parameters)
-    return Called(
-        "activity",
-        found.name,
-        found.ret_type,
-        least,
-        most,
-        _takes(found.parameters, least),
-        tuple(zip(found.parameters, found.arg_types, strict=True)),
-        found,
-    )
+    hints = tuple(zip(found.parameters, found.arg_types, strict=True))
+    return Called("activity", found.name, found.ret_type, found.required, len(hints), hints, found)
 
 
 def _handler_named(kind: str, handler: object) -> Called:
@@ -129,9 +128,8 @@ def _handler_named(kind: str, handler: object) -> Called:
 
 def _with_parameters(called: Called, parameters: Parameters) -> Called:
     most = None if parameters.variadic else len(parameters.types)
-    takes = _takes(parameters.names, parameters.required)
     hints = tuple(zip(parameters.names, parameters.types, strict=True))
-    return replace(called, least=parameters.required, most=most, takes=takes, parameters=hints)
+    return replace(called, least=parameters.required, most=most, parameters=hints)
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
@@ -146,14 +144,6 @@ def by_name(kind: str, name: str) -> Called:
     if not name:
         raise ValueError(f"The name of a {kind} must not be empty")
     return Called(kind, name)
-
-
-def _takes(parameters: Sequence[str], least: int) -> str:
-    """How a message says what may be given."""
-    if not parameters:
-        return "no arguments"
-    number = str(len(parameters)) if least == len(parameters) else f"{least} to {len(parameters)}"
-    return f"{number} argument{'' if number == '1' else 's'} ({', '.join(parameters)})"
 
 
 _PLAIN: Final = (bool, int, float, str, bytes, list, dict)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import uuid
+import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -215,7 +214,7 @@ def chain(interceptors: Sequence[ClientInterceptor], last: OutboundInterceptor) 
 
 
 def new_id() -> str:
-    return uuid.uuid4().hex
+    return secrets.token_hex(16)
 
 
 class Wire(OutboundInterceptor):
@@ -324,13 +323,6 @@ class Wire(OutboundInterceptor):
         return [_outcome(answer) for answer in await self._activities.send_all(starts)]
 
     def _activity_start(self, start: StartActivityInput) -> Json:
-        times = {
-            "start_to_close_timeout": start.start_to_close_timeout,
-            "schedule_to_start_timeout": start.schedule_to_start_timeout,
-            "schedule_to_close_timeout": start.schedule_to_close_timeout,
-            "heartbeat_timeout": start.heartbeat_timeout,
-            "start_delay": start.start_delay,
-        }
         body = _said(
             activity_id=start.id,
             activity_type=start.activity,
@@ -343,14 +335,15 @@ class Wire(OutboundInterceptor):
             cost_estimate=start.cost_estimate,
             routing_key=start.routing_key,
             dispatch=start.dispatch,
-            **_good(start.good_until),
             on_lost_lease=start.on_lost_lease,
         )
-        for name, time in times.items():
-            body |= _said(
-                **{f"{name}_seconds": _whole_seconds(time, name), f"{name}_ms": _whole_ms(time, name)}
-            )
-        return body | _standing(start.priority)
+        if start.good_until is not None:
+            body |= _good(start.good_until)
+        for name in _TIMES:
+            ms = _whole_ms(getattr(start, name), name)
+            if ms is not None:
+                body[f"{name}_seconds"], body[f"{name}_ms"] = -(-ms // 1000), ms
+        return body if start.priority is None else body | _standing(start.priority)
 
     async def cancel_activity(self, id: str, reason: str | None) -> None:  # noqa: A002
         body = _said(reason=reason, request_id=new_id())
@@ -391,6 +384,17 @@ async def pace(took_s: float) -> None:
         await asyncio.sleep(0.5)
 
 
+_TIMES: Final = (
+    "start_to_close_timeout",
+    "schedule_to_start_timeout",
+    "schedule_to_close_timeout",
+    "heartbeat_timeout",
+    "start_delay",
+)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_NO_TIME: Final = timedelta(0)
+
+
 def _started(answer: Json) -> StartedActivity:
     new = answer["outcome"] == "started_new"
     return StartedActivity(answer["activity_id"], answer["workflow_run_id"], new)
@@ -417,11 +421,11 @@ def _plain(values: Mapping[str, Any] | None) -> Json | None:
     return plain
 
 
-def _good(until: datetime | timedelta | None) -> Json:
+def _good(until: datetime | timedelta) -> Json:
     """Until when it may begin. A time counts by the clock of the server, which has only that one."""
     if isinstance(until, timedelta):
         return {"good_for_ms": _whole_ms(until, "good_until")}
-    return _said(good_until=None if until is None else until.astimezone(UTC).isoformat())
+    return {"good_until": until.astimezone(UTC).isoformat()}
 
 
 def _whole_ms(time: timedelta | None, name: str) -> int | None:
@@ -429,9 +433,9 @@ def _whole_ms(time: timedelta | None, name: str) -> int | None:
         return None
     if not isinstance(time, timedelta):
         raise TypeError(f"{name} must be a timedelta, not {type(time).__name__}")
-    if time < timedelta(0) or (not time and name != "start_delay"):
+    if time < _NO_TIME or (not time and name != "start_delay"):
         raise ValueError(f"{name} must be longer than nothing")
-    return math.ceil(time / timedelta(milliseconds=1))
+    return -(-time // _MILLISECOND)
 
 
 def _whole_seconds(time: timedelta | None, name: str) -> int | None:

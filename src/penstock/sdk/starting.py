@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -12,6 +12,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
+    Final,
     Generic,
     ParamSpec,
     Protocol,
@@ -260,7 +261,7 @@ class ActivityStart(Generic[OwnT]):
         **options: Unpack[ActivityOptions],
     ) -> None:
         self._called = called = activity_named(activity)
-        _check("start of an activity", options, ActivityOptions.__annotations__)
+        _check("start of an activity", options, _ACTIVITY_OPTIONS)
         self._args = called.arguments(arg, args)
         self._routing_key = called.routing_key(self._args, options)
         given: dict[str, Any] = dict(options)
@@ -281,20 +282,19 @@ class ActivityStart(Generic[OwnT]):
             config = in_force(given.pop("dispatch"))()
         how = resolved(self._called.name, self._routing_key, given, self._called.defaults, config)
         queue = how.task_queue or (None if config is None else config.worker_config.default_task_queue)
+        given |= how.clocks
         given |= {"task_queue": queue, "retry_policy": how.retry_policy, "routing_key": how.routing_key}
         _check_queue("start of an activity", given)
         if how.trace is not None:
             how.trace()
-        return StartActivityInput(
-            activity=self._called.name, args=self._args, dispatch=how.told, **given | dict(how.clocks)
-        )
+        return StartActivityInput(activity=self._called.name, args=self._args, dispatch=how.told, **given)
 
 
 def workflow_start(
     called: Called, arg: Any, args: Sequence[Any], options: StartOptions
 ) -> StartWorkflowInput:
     """What is sent, from what was said. Ids that were not given are made here, so that a repeat is the same start."""
-    _check("start of a workflow", options, StartOptions.__annotations__)
+    _check("start of a workflow", options, _START_OPTIONS)
     _check_queue("start of a workflow", options)
     given: dict[str, Any] = dict(options)
     given["id"] = given.get("id") or f"wf-{new_id()}"
@@ -331,12 +331,15 @@ def budgeted(start: StartWorkflowInput, config: DispatchConfig | None) -> StartW
     )
 
 
-def _check(what: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
-    names = list(known)
+_START_OPTIONS: Final = dict.fromkeys(StartOptions.__annotations__)
+_ACTIVITY_OPTIONS: Final = dict.fromkeys(ActivityOptions.__annotations__)
+
+
+def _check(what: str, given: Mapping[str, Any], known: Mapping[str, None]) -> None:
     for name in given:
-        if name not in names:
-            close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(names)}"
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
             raise TypeError(f"A {what} has no option {name!r}{hint}")
 
 

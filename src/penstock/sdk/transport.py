@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
+from penstock import __version__
 from penstock.sdk.failures import ServerRefused, Unreachable, refusal
-
-if TYPE_CHECKING:
-    import aiohttp
+from penstock.sdk.http.connection import Answer, Garbled
+from penstock.sdk.http.connections import Connections, NotConnected
 
 Json = dict[str, Any]
 
@@ -30,13 +30,13 @@ WORKER_PLANE: Final = ("X-Durable-Workflow-Protocol-Version", "1.20")
 ANSWER_SECONDS: Final = 30.0
 MARGIN_SECONDS: Final = 10.0
 """Beyond what the server was asked to wait, before its answer counts as lost."""
-CONNECT_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 30.0
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
 TRIED_AGAIN: Final = (429, 500, 502, 503)
 """Statuses that say: not now. A request that may be sent twice is."""
 _HEADER_TEXT: Final = re.compile(r"[\x21-\x7e]+")
+_LINE_END: Final = re.compile(r"[\r\n\0]")
 
 
 class Transport(Protocol):
@@ -108,14 +108,11 @@ class Patience:
         return own if asked_s is None else asked_s + min(own, 1.0) * jitter
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Call:
     """One request, the same bytes whenever it is sent."""
 
-    method: str
-    url: str
-    headers: Mapping[str, str] = field(repr=False)
-    content: bytes | None = field(repr=False)
+    request: bytes = field(repr=False)
     idempotent: bool
     timeout_s: float
 
@@ -158,10 +155,13 @@ class HttpTransport:
         self._ssl = ssl
         self._patience = patience or Patience()
         self._jitter = jitter
-        self._session: aiohttp.ClientSession | None = None
+        self._connections: Connections | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._check(insecure)
+        parts = urlsplit(self.url)
+        self._root = f"{parts.path}/api"
+        self._heads = {plane: self._head(parts.netloc, plane) for plane in (CONTROL_PLANE, WORKER_PLANE)}
 
     def __repr__(self) -> str:
         return f"HttpTransport({self.url!r}, namespace={self.namespace!r})"
@@ -191,139 +191,121 @@ class HttpTransport:
         idempotency_key: str | None = None,
     ) -> Json:
         """Ask the control plane. `timeout_s` is how long the server may hold the request; a margin is added."""
-        headers = self._headers(CONTROL_PLANE, self._control_token)
+        head = self._heads[CONTROL_PLANE]
         if idempotency_key is not None:
-            headers["Idempotency-Key"] = idempotency_key
-        return await self._ask(method, path, body, headers, idempotent, timeout_s, query)
+            head += f"Idempotency-Key: {_one_line(idempotency_key)}\r\n"
+        if query is not None:
+            path += _queried(query)
+        return await self._ask(method, path, body, head, idempotent, timeout_s)
 
     async def work(
         self, path: str, body: Json, *, idempotent: bool, timeout_s: float | None = None, method: str = "POST"
     ) -> Json:
         """Ask the worker plane; the path begins with `/worker`. A DELETE is sent without its body."""
-        headers = self._headers(WORKER_PLANE, self._worker_token)
         sent = None if method in ("GET", "DELETE") else body
-        return await self._ask(method, path, sent, headers, idempotent, timeout_s, None)
+        return await self._ask(method, path, sent, self._heads[WORKER_PLANE], idempotent, timeout_s)
 
     async def close(self) -> None:
         """Close all connections; the transport cannot be used again."""
         self._closed = True
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        connections, self._connections = self._connections, None
+        if connections is not None:
+            connections.close()
 
-    def _headers(self, plane: tuple[str, str], token: str | None) -> dict[str, str]:
-        headers = {plane[0]: plane[1], "X-Namespace": self.namespace, "Accept": "application/json"}
+    def _head(self, server: str, plane: tuple[str, str]) -> str:
+        """The headers that all requests of a plane have. Within a machine nothing is compressed."""
+        token = self._control_token if plane is CONTROL_PLANE else self._worker_token
+        headers = {
+            "Host": server if server.isascii() else server.encode("idna").decode(),
+            "User-Agent": f"penstock-python/{__version__}",
+            "Accept": "application/json",
+            plane[0]: plane[1],
+            "X-Namespace": self.namespace,
+        }
         if token:
             headers["Authorization"] = f"Bearer {token}"
-        return headers
+        if not _is_loopback(urlsplit(self.url).hostname or ""):
+            headers["Accept-Encoding"] = "gzip"
+        return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
     async def _ask(
-        self,
-        method: str,
-        path: str,
-        body: Json | None,
-        headers: dict[str, str],
-        idempotent: bool,
-        timeout_s: float | None,
-        query: Mapping[str, Any] | None,
+        self, method: str, path: str, body: Json | None, head: str, idempotent: bool, timeout_s: float | None
     ) -> Json:
-        given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
-        url = f"{self.url}/api{path}{'?' + urlencode(given) if given else ''}"
-        content = None if body is None else msgspec.json.encode(body)
-        if content is not None:
-            headers["Content-Type"] = "application/json"
+        content = b""
+        if body is not None:
+            content = msgspec.json.encode(body)
+            head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
+        request = f"{method} {self._root}{path} HTTP/1.1\r\n{head}\r\n".encode() + content
         wait_s = ANSWER_SECONDS if timeout_s is None else timeout_s + MARGIN_SECONDS
-        call = _Call(method, url, headers, content, idempotent or method == "GET", wait_s)
-        return await self._until_answered(call)
+        return await self._until_answered(_Call(request, idempotent or method == "GET", wait_s))
 
     async def _until_answered(self, call: _Call) -> Json:
         """Patience counts from the first trouble, so that a long poll has all of it."""
-        loop = asyncio.get_running_loop()
         ends_at: float | None = None
         for attempt in count(1):
             try:
                 return await self._send(call)
             except _Trouble as trouble:
-                ends_at = ends_at or loop.time() + self._patience.seconds
+                now = asyncio.get_running_loop().time()
+                ends_at = ends_at or now + self._patience.seconds
                 pause_s = self._patience.pause_s(attempt, trouble.asked_s, self._jitter())
-                hopeless = not trouble.again or loop.time() + pause_s >= ends_at
+                hopeless = not trouble.again or now + pause_s >= ends_at
                 if hopeless or (trouble.happened and not call.idempotent):
                     raise trouble.error from trouble.error.__cause__
             await asyncio.sleep(pause_s)
         raise AssertionError("numbers never end")
 
     async def _send(self, call: _Call) -> Json:
-        import aiohttp
-        from yarl import URL
-
-        session = self._open_session()
-        timeout = aiohttp.ClientTimeout(total=call.timeout_s, sock_connect=CONNECT_SECONDS)
+        connections = self._open_connections()
         try:
-            async with session.request(
-                call.method,
-                URL(call.url, encoded=True),
-                data=call.content,
-                headers=call.headers,
-                timeout=timeout,
-                allow_redirects=False,
-            ) as answer:
-                status, asked_s = answer.status, _seconds(answer.headers.get("Retry-After"))
-                raw = await answer.read()
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            answer = await connections.ask(call.request, call.timeout_s, again=call.idempotent)
+        except (NotConnected, Garbled, OSError) as error:
             raise self._lost(call, error) from None
-        return self._read(status, raw, asked_s)
+        return self._read(answer)
 
-    def _open_session(self) -> aiohttp.ClientSession:
-        import aiohttp
-
-        from penstock import __version__
-
+    def _open_connections(self) -> Connections:
         if self._closed:
             raise RuntimeError("This client is closed; connect a new one")
         loop = asyncio.get_running_loop()
-        if self._session is not None and self._loop is not loop:
+        if self._connections is not None and self._loop is not loop:
             if self._loop is not None and not self._loop.is_closed():
                 raise RuntimeError(
                     "A client belongs to the event loop that first used it; connect one in each loop"
                 )
-            self._session = None  # its loop is gone, and its connections with it
-        if self._session is None:
-            connector = aiohttp.TCPConnector(limit=0, ssl=self._ssl, keepalive_timeout=30)
-            headers = {"User-Agent": f"penstock-python/{__version__}"}
-            self._session = aiohttp.ClientSession(connector=connector, headers=headers)
+            self._connections = None  # its loop is gone, and its connections with it
+        if self._connections is None:
+            self._connections = Connections(self.url, self._ssl)
             self._loop = loop
-        return self._session
+        return self._connections
 
-    def _lost(self, call: _Call, error: Exception) -> _Trouble:
-        import aiohttp
-
-        made = not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-        insecure = isinstance(error, aiohttp.ClientSSLError | tls.SSLError)
-        text = f"{self.url} did not answer: {_plain(error)}"
+    def _lost(self, call: _Call, error: NotConnected | Garbled | OSError) -> _Trouble:
+        made = not isinstance(error, NotConnected)
+        cause = error.cause if isinstance(error, NotConnected) else error
+        insecure = isinstance(cause, tls.SSLError)
+        text = f"{self.url} did not answer: {_plain(cause)}"
         if insecure:
-            text = f"No secure connection to {self.url}: {_plain(error)}. Check the certificate"
+            text = f"No secure connection to {self.url}: {_plain(cause)}. Check the certificate"
         elif not made:
-            text = f"Cannot reach {self.url}: {_plain(error)}. Does the server run (`penstock dev`) and listen there?"
-        elif isinstance(error, TimeoutError):
+            text = f"Cannot reach {self.url}: {_plain(cause)}. Does the server run (`penstock dev`) and listen there?"
+        elif isinstance(cause, TimeoutError):
             text = f"{self.url} did not answer within {call.timeout_s:g} seconds"
         if made and not call.idempotent:
             text += ". The request may have been carried out: look before you repeat it"
         unreachable = Unreachable(text)
-        if not isinstance(
-            error, aiohttp.ClientResponseError
-        ):  # which would show our headers, the token among them
-            unreachable.__cause__ = error
+        unreachable.__cause__ = cause
         return _Trouble(unreachable, happened=made, again=not insecure)
 
-    def _read(self, status: int, raw: bytes, asked_s: float | None) -> Json:
+    def _read(self, answer: Answer) -> Json:
+        status = answer.status
         try:
-            body = msgspec.json.decode(raw)
+            body = msgspec.json.decode(answer.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             body = None
+        if status < 300 and isinstance(body, dict):
+            return body
+        asked_s = _seconds(answer.headers.get(b"retry-after"))
         if not isinstance(body, dict):
             raise self._stranger(status, asked_s)
-        if status < 300:
-            return body
         refused: ServerRefused = refusal(status, body)
         raise _Trouble(refused, happened=True, again=status in TRIED_AGAIN, asked_s=asked_s)
 
@@ -349,23 +331,33 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
+def _queried(query: Mapping[str, Any]) -> str:
+    given = {name: _text(value) for name, value in query.items() if value is not None}
+    return f"?{urlencode(given)}" if given else ""
+
+
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _seconds(text: str | None) -> float | None:
+def _one_line(text: str) -> str:
+    """The value of a header, which must not begin another one."""
+    if _LINE_END.search(text):
+        raise ValueError(f"An idempotency key is one line of text, not {text!r}")
+    return text
+
+
+def _seconds(header: bytes | None) -> float | None:
     """What Retry-After asks for; a date there is not understood, and our own pause is taken."""
-    if text is None or not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", text.strip()):
-        return None
-    return float(text)
+    text = "" if header is None else header.decode("latin-1").strip()
+    return float(text) if re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", text) else None
 
 
 def _plain(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "nothing came in time"
-    inner = getattr(error, "os_error", error)
-    if isinstance(inner, OSError) and inner.strerror:
-        return inner.strerror.rstrip(".").lower()
-    if hasattr(error, "request_info"):
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.rstrip(".").lower()
+    if isinstance(error, Garbled):
         return "it does not speak HTTP as it should"
     return str(error).rstrip(".") or type(error).__name__

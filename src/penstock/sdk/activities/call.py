@@ -39,7 +39,9 @@ class Call:
         """Takes the details of a heartbeat as they travel."""
         self.why: Stop | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """It is not waited for any more."""
+        """It is not waited for any more. Who waits here may be cancelled; the code goes on then."""
+        self.over: Callable[[], None] | None = None
+        """Called once, when it is not waited for any more."""
         self.pressed: Callable[[], None] | None = None
         """Called once, when it is to be waited for no longer than the grace."""
         self._reach: Callable[[], object] | None = None
@@ -93,6 +95,9 @@ class Call:
                 self._reach()
 
     def end(self) -> None:
+        over, self.over = self.over, None
+        if over is not None:
+            over()
         if not self.ended.done():
             self.ended.set_result(None)
 

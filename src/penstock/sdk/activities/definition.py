@@ -75,7 +75,7 @@ class ActivityDefinition:
         found = _marked(fn)
         if found is None:
             return None
-        return _kept(fn, found[1]) if isinstance(fn, types.FunctionType) else _definition(*found)
+        return _kept(fn, found[1]) if isinstance(fn, types.FunctionType | partial) else _definition(*found)
 
     @classmethod
     def must_be(cls, fn: object) -> ActivityDefinition:
@@ -275,8 +275,8 @@ def _marked(fn: object) -> tuple[Any, Mark] | None:
     return (fn, found) if isinstance(found, Mark) else None
 
 
-def _kept(fn: types.FunctionType, told: Mark) -> ActivityDefinition:
-    """Worked out once for each function: workflow code asks with every call. A wrapper may have copied another's."""
+def _kept(fn: types.FunctionType | partial[Any], told: Mark) -> ActivityDefinition:
+    """Worked out once for each function: every call asks for it. A wrapper may have copied another's."""
     kept: tuple[Mark | None, ActivityDefinition | None] = fn.__dict__.get(DEFINITION, (None, None))
     mark, known = kept
     if known is None or known.fn is not fn or mark is not told:

@@ -9,16 +9,20 @@ import threading
 
 class Flag:
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._is_set = False
+        self._event: threading.Event | None = None
+        """Made for the first thread that waits."""
         self._lock = threading.Lock()
         self._waiting: set[asyncio.Future[None]] = set()
 
     def is_set(self) -> bool:
-        return self._event.is_set()
+        return self._is_set
 
     def set(self) -> None:
         with self._lock:
-            self._event.set()
+            self._is_set = True
+            if self._event is not None:
+                self._event.set()
             waiting, self._waiting = self._waiting, set()
         for each in waiting:
             with contextlib.suppress(RuntimeError):  # the loop of that waiter is closed
@@ -26,11 +30,15 @@ class Flag:
 
     def wait_sync(self, timeout_s: float | None = None) -> bool:
         """Block this thread; False: the time was over first."""
-        return self._event.wait(timeout_s)
+        with self._lock:
+            if self._is_set:
+                return True
+            event = self._event = self._event or threading.Event()
+        return event.wait(timeout_s)
 
     async def wait(self) -> None:
         with self._lock:
-            if self._event.is_set():
+            if self._is_set:
                 return
             woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.add(woken)

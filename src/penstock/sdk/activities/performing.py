@@ -57,9 +57,12 @@ class Performing:
         given: list[Any] = (
             [[RawValue(each, self._converter) for each in values]] if definition.dynamic else values
         )
-        innermost = Innermost(partial(self._innermost, call, arguments, given))
         asked = ExecuteActivityInput(definition.fn, given)
-        value = await chain(self._interceptors, innermost).execute_activity(asked)
+        if self._interceptors:
+            innermost = Innermost(partial(self._innermost, call, arguments, given))
+            value = await chain(self._interceptors, innermost).execute_activity(asked)
+        else:
+            value = await self._innermost(call, arguments, given, asked)
         return encoded_result(definition, value, self._converter)
 
     async def _innermost(self, call: Call, sent: Any, given: list[Any], asked: ExecuteActivityInput) -> Any:

@@ -188,10 +188,8 @@ class ActivityRunner:
         return call, beats
 
     def _call(self, definition: ActivityDefinition, info: ActivityInfo, tell: Callable[[Any], None]) -> Call:
-        what = f"the heartbeat of {definition.told}"
-
         def heartbeat(details: tuple[Any, ...]) -> None:
-            tell(self._converter.encode_arguments(details, what))
+            tell(self._converter.encode_arguments(details, f"the heartbeat of {definition.told}"))
 
         interruption = Interruption() if definition.kind == "thread" else None
         context = ActivityContext(info, heartbeat, interruption=interruption)
@@ -215,12 +213,13 @@ class ActivityRunner:
         work = asyncio.create_task(self._performing.perform(call, arguments))
         work.add_done_callback(lambda _: call.end())
         alarms: list[Alarm] = []
-        call.ended.add_done_callback(lambda _: self._over(call, work, alarms))
+        call.over = lambda: self._over(call, work, alarms)
         call.pressed = lambda: alarms.append(self._clock.call_later(self._grace_of(call), call.give_up))
-        if call.deadline_s is not None:
-            alarms.append(self._clock.call_later(call.deadline_s, partial(call.stop, Stop.TIMED_OUT)))
+        deadline_s = call.deadline_s
+        if deadline_s is not None:
+            alarms.append(self._clock.call_later(deadline_s, partial(call.stop, Stop.TIMED_OUT)))
         try:
-            await asyncio.shield(call.ended)
+            await call.ended
         except asyncio.CancelledError:
             call.stop(Stop.SHUTDOWN)
             raise

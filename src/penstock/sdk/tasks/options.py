@@ -61,7 +61,7 @@ class TaskOptions:
             raise TypeError("A task is known by its id or by its idempotency_key: give one of them")
         return replace(self, **given)
 
-    def start(self, task: str, delay: timedelta | None) -> ActivityOptions:
+    def start(self, task: str) -> ActivityOptions:
         """The same in the words of a standalone activity."""
         words: dict[str, Any] = {
             "task_queue": self.queue,
@@ -70,7 +70,6 @@ class TaskOptions:
             "heartbeat_timeout": self.heartbeat_timeout,
             "priority": self.priority,
             "good_until": self.good_until,
-            "start_delay": delay,
             "on_lost_lease": self.on_lost_lease,
             "id": self.id,
         }

@@ -72,6 +72,17 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
     def _signature(self) -> inspect.Signature:
         return inspect.signature(self)
 
+    @functools.cached_property
+    def _fitting(self) -> range:
+        """How many arguments are a whole call just as they are, if all are given by position."""
+        definition = self.definition
+        return range(definition.required, len(definition.parameters) - definition.keywords + 1)
+
+    @functools.cached_property
+    def _words(self) -> ActivityOptions:
+        """What every send says."""
+        return self._options.start(self.name)
+
     def with_options(self, **options: Unpack[SendOptions]) -> Task[P, CallT, ResultT]:
         """The same task, sent otherwise: `add.with_options(priority=1).send(1, 2)`."""
         fn: Callable[P, CallT] = self.func
@@ -128,13 +139,15 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
 
     def _start_options(self, delay: timedelta | None) -> ActivityOptions:
         self._queues.check(self.queue, self.name)
-        return self._options.start(self.name, delay)
+        return self._words if delay is None else self._words | {"start_delay": delay}
 
     def _handle(self, found: ActivityHandle[ResultT]) -> TaskHandle[ResultT]:
         return TaskHandle(self._clients, found.id, is_new=found.is_new, result_type=self.definition.ret_type)
 
     def _positional(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
         """Arguments travel by position, also those that are given by name. What is left out between is its default."""
+        if not kwargs and len(args) in self._fitting:
+            return args
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:

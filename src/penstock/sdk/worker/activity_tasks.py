@@ -8,7 +8,7 @@ from typing import Any
 from penstock.sdk.activities.outcomes import WORKER_SHUTDOWN
 from penstock.sdk.activities.runner import ActivityRunner
 from penstock.sdk.failures import ServerRefused, Unreachable
-from penstock.sdk.worker.leases import lengthened, renewing
+from penstock.sdk.worker.leases import Keeping, lengthened
 from penstock.sdk.worker.plane import Plane
 from penstock.sdk.worker.reports import HAND_BACK, Reports
 from penstock.sdk.worker.trouble import is_lost, log
@@ -58,7 +58,7 @@ class ActivityTasks:
                 return await self._runner.run(task)
             async with lengthened(lambda: self._plane.beat(task, {})):  # its heartbeats may be further apart
                 return await self._runner.run(task)
-        async with renewing(task, lambda: self._renew(task)):
+        async with Keeping(task, lambda: self._renew(task)):
             return await self._runner.run(task)
 
     async def _renew(self, task: Json) -> Json:

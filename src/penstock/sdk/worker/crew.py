@@ -30,7 +30,7 @@ class Crew:
     def start(self, task: Json) -> None:
         """Run a task whose place is taken."""
         self._metrics.count(names.TASKS_STARTED, kind=self._kind)
-        running = asyncio.ensure_future(self._run(task))
+        running = asyncio.create_task(self._run(task))
         self._at_work.add(running)
         running.add_done_callback(self._ended)
 

@@ -17,6 +17,27 @@ SHORTEST_S = 0.2
 LONGEST_S = 60.0
 
 
+class Keeping:
+    """Renew as long as a block lasts: `async with Keeping(…)`. Most blocks are over before the first renewal is due."""
+
+    def __init__(self, task: Json, renew: Callable[[], Awaitable[Json]]) -> None:
+        self._expires_at: str | None = task.get("lease_expires_at")
+        self._renew = renew
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._due = loop.call_later(pause_s(self._expires_at), self._begin)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._due.cancel()
+        if self._keeper is not None:
+            await _ended(self._keeper)
+
+    def _begin(self) -> None:
+        self._keeper = asyncio.create_task(_keep(self._expires_at, self._renew, is_due=True))
+
+
 @contextlib.asynccontextmanager
 async def renewing(task: Json, renew: Callable[[], Awaitable[Json]]) -> AsyncIterator[asyncio.Task[None]]:
     """Renew as long as the block lasts. The task that is given ends, with the refusal, when the lease is lost."""
@@ -24,9 +45,7 @@ async def renewing(task: Json, renew: Callable[[], Awaitable[Json]]) -> AsyncIte
     try:
         yield keeper
     finally:
-        keeper.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await keeper
+        await _ended(keeper)
 
 
 @contextlib.asynccontextmanager
@@ -36,9 +55,7 @@ async def lengthened(renew: Callable[[], Awaitable[Json]]) -> AsyncIterator[None
     try:
         yield
     finally:
-        keeper.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await keeper
+        await _ended(keeper)
 
 
 async def _once(renew: Callable[[], Awaitable[Json]]) -> None:
@@ -53,9 +70,19 @@ async def _once(renew: Callable[[], Awaitable[Json]]) -> None:
             return
 
 
-async def _keep(expires_at: str | None, renew: Callable[[], Awaitable[Json]]) -> None:
+async def _ended(keeper: asyncio.Task[None]) -> None:
+    keeper.cancel()
+    with contextlib.suppress(asyncio.CancelledError, Exception):
+        await keeper
+
+
+async def _keep(
+    expires_at: str | None, renew: Callable[[], Awaitable[Json]], *, is_due: bool = False
+) -> None:
     while True:
-        await asyncio.sleep(pause_s(expires_at))
+        if not is_due:
+            await asyncio.sleep(pause_s(expires_at))
+        is_due = False
         try:
             expires_at = (await renew()).get("lease_expires_at", expires_at)
         except Exception as error:

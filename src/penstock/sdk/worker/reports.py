@@ -53,7 +53,7 @@ class Reports:
         report = _Report(item, loop.create_future(), time.monotonic() + TRY_SECONDS, in_batch_only)
         self._waiting.append(report)
         self._call()
-        return await asyncio.shield(report.answer)
+        return await report.answer
 
     async def all_sent(self) -> None:
         """Wait until nothing is under way."""
@@ -72,7 +72,7 @@ class Reports:
         self._called = False
         while self._waiting and len(self._open) < AT_ONCE_MAX:
             some = [self._waiting.popleft() for _ in range(min(ITEMS_MAX, len(self._waiting)))]
-            sending = asyncio.ensure_future(self._deliver(some))
+            sending = asyncio.create_task(self._deliver(some))
             self._open.add(sending)
             sending.add_done_callback(self._ended)
 
