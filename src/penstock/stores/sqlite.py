@@ -183,18 +183,14 @@ class SqliteStore:
         try:
             if self._writing is None:
                 self._writing = await self._on_disk(_connect_impatiently, self._path, self._synchronous)
-            cursor = self._writing.cursor()
+            cursor, before = self._writing.cursor(), self._writing.total_changes
             await self._begin(cursor)
-            try:
-                await self._run_all(cursor, jobs, self._run)
-            except _LeftTraces:
-                cursor.execute("ROLLBACK")
-                for job in jobs:
-                    job.begin_again()
-                await self._begin(cursor)
-                await self._run_all(cursor, jobs, self._run_apart)
+            await self._run_group(cursor, jobs)
             committing = True
-            await self._on_disk(self._commit, cursor)
+            if self._writing.total_changes == before:
+                self._commit(cursor)  # of nothing: the disk has no part in it
+            else:
+                await self._on_disk(self._commit, cursor)
         except Exception as error:
             self._failed(self._writing, jobs, error, committing)
             self._writing = None
@@ -208,6 +204,16 @@ class SqliteStore:
         except sqlite3.OperationalError:
             # Somebody writes to the file by hand: wait for them, but not on the loop.
             await self._on_disk(_begin_in_time, cursor)
+
+    async def _run_group(self, cursor: sqlite3.Cursor, jobs: list[Job]) -> None:
+        try:
+            await self._run_all(cursor, jobs, self._run)
+        except _LeftTraces:
+            cursor.execute("ROLLBACK")
+            for job in jobs:
+                job.begin_again()
+            await self._begin(cursor)
+            await self._run_all(cursor, jobs, self._run_apart)
 
     async def _run_all(
         self, cursor: sqlite3.Cursor, jobs: list[Job], run: Callable[[sqlite3.Cursor, Job, int], None]
