@@ -9,7 +9,6 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +49,10 @@ def counted(path: Path) -> tuple[int, int]:
 
 
 def _count(heard: Counted) -> None:
-    connect: Callable[..., Any] = sqlite._connect
+    connect = sqlite._connect
 
-    def connected(*given: Any) -> Any:
-        connection = connect(*given)
+    def connected(path: Path, synchronous: str) -> Any:
+        connection = connect(path, synchronous)
         connection.set_trace_callback(heard.hear)
         return connection
 

@@ -14,6 +14,7 @@ from benchmarks.charts import CHARTS, draw, kept
 from benchmarks.report import show, show_place
 from benchmarks.report_flat import show_flat
 from benchmarks.report_peers import show_peers, show_targets
+from benchmarks.report_profiles import show_profile
 
 Row = Mapping[str, Any]
 WIDTH = 2000
@@ -56,6 +57,7 @@ def _block(report: Row, drawn: Sequence[Path]) -> Iterator[str]:
         show_place(report, console)
         show_targets(report, console)
         show_peers(report.get("peers"), console)
+        show_profile(report.get("profile"), console)
         show_flat(report, console)
 
     yield _printed(tables)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.peer_measures import BATCH, Workload
+from benchmarks.peer_readings import ECHO_SECONDS, SETTLE_SECONDS_MAX
 from benchmarks.peer_stage import Stage
 from benchmarks.peer_systems import Counts
 
@@ -24,6 +25,11 @@ class Job:
     item: str
     count: float
     question: Question = ()
+
+    @property
+    def echo_seconds(self) -> float:
+        """How long what is acknowledged late still counts."""
+        return ECHO_SECONDS
 
     def prepare(self, at_work: Stage) -> Question:
         """Have what must be there before; returns what the client is to be asked."""
@@ -51,6 +57,14 @@ class Drain(Job):
 
 class Rest(Job):
     """Nothing to do for so many seconds."""
+
+    @property
+    def echo_seconds(self) -> float:
+        return 0.0
+
+    def prepare(self, at_work: Stage) -> Question:
+        time.sleep(min(SETTLE_SECONDS_MAX, self.count))
+        return ()
 
     def begin(self, at_work: Stage, question: Question) -> None:
         pass

@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from benchmarks.counted_server import FILE
 from benchmarks.counted_server import counted as asked_of_sqlite
@@ -24,7 +27,7 @@ from benchmarks.crew import ROOT
 from benchmarks.databases import Postgres
 from benchmarks.layers import profile
 from benchmarks.peer_measures import Workload
-from benchmarks.peer_readings import ECHO_SECONDS, SETTLE_SECONDS_MAX, counting
+from benchmarks.peer_readings import counting
 from benchmarks.peer_stage import Stage, stage
 from benchmarks.peer_systems import Address, Counts, System, ours
 from benchmarks.peers.environments import Absent
@@ -44,6 +47,15 @@ SAMPLED = ("server", "worker", "client")
 FUNCTIONS = {"server": 15, "worker": 8, "client": 8}
 WORKER_UP_SECONDS = 0.3
 """A worker that has just been started is looked at after that."""
+IMPORTS = """
+import os, time
+import uvloop
+from penstock import Penstock, Worker, workflow
+from penstock.sdk.worker import run_worker
+from benchmarks.process_trees import mapped
+print([time.process_time(), mapped(os.getpid())["values"]])
+"""
+"""What a worker imports: its CPU seconds with those of Python itself, and the memory that its values take."""
 _numbers = itertools.count(1)
 
 
@@ -117,7 +129,7 @@ class Profiles:
                 question, before = job.prepare(at_work), asked_of_sqlite(path)
                 job.begin(at_work, question)
                 job.finish(at_work)
-                time.sleep(ECHO_SECONDS)
+                time.sleep(job.echo_seconds)
                 statements, commits = (
                     round((late - early) / job.count, 4)
                     for late, early in zip(asked_of_sqlite(path), before, strict=True)
@@ -135,7 +147,16 @@ def _first_task(at_work: Stage) -> dict[str, float]:
     seconds = at_work.first_task_seconds()
     spent = cpu_seconds_of_trees((at_work.worker_pid,))
     at_work.client.ask("tasks", WARM)
-    return {"ms": round(seconds * 1000, 1), "cpu_ms": round(spent * 1000, 1)}
+    imported = subprocess.run(
+        (sys.executable, "-c", IMPORTS), check=True, capture_output=True, cwd=ROOT
+    ).stdout
+    importing, values = msgspec.json.decode(imported, type=tuple[float, float])
+    return {
+        "ms": round(seconds * 1000, 1),
+        "cpu_ms": round(spent * 1000, 1),
+        "import_cpu_ms": round(importing * 1000, 1),
+        "import_mib": round(values, 1),
+    }
 
 
 def _add(rows: Sequence[dict[str, Any]], told: Mapping[str, Mapping[str, float]]) -> None:
@@ -173,16 +194,13 @@ class Watch:
 
     def _undisturbed(self, job: Job) -> dict[str, Any]:
         at_work, question = self.at_work, job.prepare(self.at_work)
-        if job.name == "idle":
-            time.sleep(min(SETTLE_SECONDS_MAX, job.count))
         with counted(at_work.url, at_work.pids, self.postgres, tells=self.tells) as counts:
             job.begin(at_work, question)
             with counting(at_work.pids) as spent:
                 began = time.monotonic()
                 answer = job.finish(at_work)
                 seconds = time.monotonic() - began
-                if job.name != "idle":
-                    time.sleep(ECHO_SECONDS)
+                time.sleep(job.echo_seconds)
         return {
             "store": self.store.value,
             "name": job.name,

@@ -103,14 +103,15 @@ class Sampler:
 
     def try_on(self, pid: int) -> str:
         """Look at a process once, with the frames of C or else without; why it cannot be, if so."""
+        why = ""
         for self.is_native in (True, False):
             spy = self.spy(pid)
             spy.wait_until_it_samples()
-            works = not spy.has_failed
+            why = spy.said() if spy.has_failed else ""
             spy.end()
-            if works:
-                return ""
-        return spy.said()
+            if not why:
+                break
+        return why
 
     @contextlib.contextmanager
     def sampling(self) -> Iterator[Sampling]:
