@@ -83,12 +83,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="measure nothing: make one report of these results, or of all full runs that were kept",
     )
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw the part peers into this folder")
+    parser.add_argument(
+        "--plots", type=Path, metavar="FOLDER", help="draw the parts peers and profile into this folder"
+    )
     parser.add_argument(
         "--docs",
         type=Path,
         metavar="FOLDER",
-        help="put pictures and tables of peers and targets into this documentation",
+        help="put pictures and tables of peers, profile and targets into this documentation",
     )
     return parser
 
