@@ -25,10 +25,12 @@ PROFILED = {
     "server_cpu": "idle",
 }
 """Which profile belongs to a measure of the part `peers`."""
-MACHINE_FULL, CORE_FULL = 0.85, 0.85
-"""From here on, all cores or one core count as full: no process is at work all of the time."""
+FULL, CORE_FULL = 0.9, 0.85
+"""From here on, all cores or one of them count as full: no process is at work all of the time."""
+CPU_BINDS = 0.6
+"""Of the time to a result."""
 LAYERS, FUNCTIONS, SAMPLES_MIN = 4, 3, 30
-WAIT_MIN, OTHERS_MIN = 0.03, 25.0
+WAIT_MIN = 0.03
 EXPLAINS = 0.5
 
 
@@ -52,7 +54,7 @@ def binds(report: Row, ours: str, measure: str) -> str:
         return "; ".join(_at_rest(row, measure.removesuffix("_cpu")))
     cores = (report.get("environment") or {}).get("cores") or 1
     told = _delay(row) if row["name"] == "latency" else _rate(row, cores)
-    return "; ".join((*told, *_layers(row), *_waits(row), *_counts(row), *_neighbours(row)))
+    return "; ".join((*told, *_layers(row), *_waits(row), *_counts(row)))
 
 
 def grows(rate: float, cost: float | None) -> str:
@@ -68,26 +70,28 @@ def grows(rate: float, cost: float | None) -> str:
 
 def _rate(row: Row, cores: int) -> Iterator[str]:
     busy = sum(each["cores"] for each in row["processes"])
-    most = _most(row)
+    others, most = row["others_percent"] / 100, _most(row)
     who = f"{most['process']} {most['cores']:.2f} of a core, {_ms(most['cpu_ms'])} ms CPU a {row['item']}"
     every = sum(each["cpu_ms"] for each in row["processes"])
     whole = f"{busy:.2f} of {cores} cores busy, {_ms(every)} ms CPU a {row['item']} in all processes"
-    if busy >= MACHINE_FULL * cores:
-        yield f"the CPU of the machine binds: {whole}; most of it {who}"
-    elif most["cores"] >= CORE_FULL:
+    if most["cores"] >= CORE_FULL:
         yield f"one core binds: {who}; {whole}"
+    elif busy >= FULL * cores:
+        yield f"the CPU of the machine binds: {whole}; most of it {who}"
+    elif busy + others >= FULL * cores:
+        yield f"the machine was full, but others had {others:.2f} cores of it: {whole}; most of it {who}"
     else:
-        yield f"waiting binds, no process has a full core: most has {who}; {whole}"
+        yield f"waiting binds, for no process has a full core: {whole}; most of it {who}"
 
 
 def _delay(row: Row) -> Iterator[str]:
     each = {process["process"]: process["cpu_ms"] for process in row["processes"]}
     listed = ", ".join(f"{name} {_ms(value)}" for name, value in each.items())
-    whole = row["latency_ms"]["p50"]
-    yield (
-        f"of {_ms(whole)} ms to the result, {_ms(sum(each.values()))} ms are CPU ({listed}), "
-        "the rest is waiting for the disk, for wake-ups and for a turn"
+    whole, spent = row["latency_ms"]["p50"], sum(each.values())
+    binds = (
+        "the CPU on the way binds" if spent >= CPU_BINDS * whole else "waiting binds, for disk and wake-ups"
     )
+    yield f"{binds}: {_ms(whole)} ms to the result, beside {_ms(spent)} ms CPU a {row['item']} ({listed})"
 
 
 def _at_rest(row: Row, process: str) -> Iterator[str]:
@@ -119,9 +123,9 @@ def _layers(row: Row, process: str | None = None) -> Iterator[str]:
     sampled = next((each for each in row["samples"] if each["process"] == name), None)
     if sampled is None or sampled["samples"] < SAMPLES_MIN:
         return
-    layers = ", ".join(f"{layer} {share:.0%}" for layer, share in _first(sampled["layers"], LAYERS))
+    layers = ", ".join(f"{layer} {_percent(share)}" for layer, share in _first(sampled["layers"], LAYERS))
     busiest = "; ".join(
-        f"{each['function']} {each['share']:.0%}" for each in sampled["functions"][:FUNCTIONS]
+        f"{each['function']} {_percent(each['share'])}" for each in sampled["functions"][:FUNCTIONS]
     )
     yield f"of the {name}: {layers} (most own time: {busiest})"
 
@@ -135,7 +139,9 @@ def _sampled_most(row: Row) -> str:
 def _waits(row: Row) -> Iterator[str]:
     for sampled in row["samples"]:
         if sampled["process"] == "server":
-            found = [f"{what} {share:.0%}" for what, share in sampled["waits"].items() if share >= WAIT_MIN]
+            found = [
+                f"{what} {_percent(share)}" for what, share in sampled["waits"].items() if share >= WAIT_MIN
+            ]
             if found:
                 yield f"its threads wait for {', '.join(found)} of their time at work"
 
@@ -161,11 +167,6 @@ def _counts(row: Row) -> Iterator[str]:
         )
 
 
-def _neighbours(row: Row) -> Iterator[str]:
-    if row["others_percent"] >= OTHERS_MIN:
-        yield f"others used {row['others_percent']:.0f} % of a core meanwhile"
-
-
 def _most(row: Row) -> Row:
     most: Row = max(row["processes"], key=lambda each: each["cores"])
     return most
@@ -177,3 +178,7 @@ def _first(shares: Mapping[str, float], count: int) -> Sequence[tuple[str, float
 
 def _ms(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.0f}"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %"

@@ -1,14 +1,13 @@
-"""`python -m benchmarks.counted_server server start`: a server that counts what it asks of SQLite, in a file.
+"""`python -m benchmarks.counted_server server start`: a server that tells what it asks of SQLite, in a file.
 
-The file holds the number of statements and of commits, each as eight bytes; whoever wants to know reads it.
+Each statement is a line of the file, without the values that were bound to it.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
-import struct
-import threading
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,49 +15,44 @@ from penstock.cli import main
 from penstock.stores import sqlite
 
 FILE = "BENCH_STATEMENTS"
-NUMBERS = struct.Struct("<qq")
-FRAMES = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA", "--")
-"""What makes a transaction, or is done by a trigger, is no statement of an operation."""
+_VALUE = re.compile(r"[xX]?'(?:[^']|'')*'|\b\d+(?:\.\d+)?\b|\bNULL\b")
+LENGTH = 100
 
 
-class Counted:
-    """Statements and commits so far, kept where others can read them."""
+class Teller:
+    """Writes down every statement as it is sent; threads may do so at once."""
 
     def __init__(self, path: Path) -> None:
-        with path.open("w+b") as file:
-            file.write(NUMBERS.pack(0, 0))
-            file.flush()
-            self._kept = mmap.mmap(file.fileno(), NUMBERS.size)
-        self._lock = threading.Lock()
-        self._statements = self._commits = 0
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def hear(self, sql: str) -> None:
-        """Called by the writer and by readers, each in a thread of its own."""
-        with self._lock:
-            if sql.startswith("COMMIT"):
-                self._commits += 1
-            elif not sql.lstrip().startswith(FRAMES):
-                self._statements += 1
-            self._kept[:] = NUMBERS.pack(self._statements, self._commits)
+        if not sql.startswith("--"):  # what a trigger does
+            os.write(self._file, f"{statement(sql)}\n".encode())
 
 
-def counted(path: Path) -> tuple[int, int]:
-    """Statements and commits until now."""
-    statements, commits = NUMBERS.unpack(path.read_bytes())
-    return statements, commits
+def statement(sql: str) -> str:
+    """How it begins, on one line; the same for all values."""
+    return " ".join(_VALUE.sub("?", sql[: 10 * LENGTH]).split())[:LENGTH]
 
 
-def _count(heard: Counted) -> None:
+def told(path: Path, since: int = 0) -> Counter[str]:
+    """How often each statement was sent since the file was so long."""
+    with path.open("rb") as file:
+        file.seek(since)
+        return Counter(file.read().decode().splitlines())
+
+
+def _tell(teller: Teller) -> None:
     connect = sqlite._connect
 
     def connected(path: Path, synchronous: str) -> Any:
         connection = connect(path, synchronous)
-        connection.set_trace_callback(heard.hear)
+        connection.set_trace_callback(teller.hear)
         return connection
 
     sqlite._connect = connected
 
 
 if __name__ == "__main__":
-    _count(Counted(Path(os.environ[FILE])))
+    _tell(Teller(Path(os.environ[FILE])))
     main()

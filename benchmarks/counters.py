@@ -7,7 +7,7 @@ import contextlib
 import re
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,12 @@ FRAMES = (
     "RELEASE",
     "SET",
     "RESET",
+    "PRAGMA",
     "SELECT pg_advisory_unlock_all",
 )
 """What makes a transaction or a connection is no statement of an operation."""
 OWN = ("pg_stat_", "pg_current_wal_lsn")
-TOP = 8
+TOP = 12
 SQL_LENGTH = 100
 _REQUESTS = re.compile(
     r'^penstock_requests_total\{operation="([^"]*)",status="[^"]*"\} ([0-9.e+]+)$', re.MULTILINE
@@ -42,11 +43,12 @@ Counts = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What PostgreSQL says of a statement."""
+    """How often a database was sent a statement."""
 
     sql: str
     calls: int
-    seconds: float
+    seconds: float = 0.0
+    """How long the database took; of SQLite nobody knows."""
 
 
 @dataclass(slots=True)
@@ -75,22 +77,33 @@ def _each(counts: Mapping[str, float], count: float) -> Counts:
     return {name: round(value / count, 4) for name, value in counts.items() if value}
 
 
-def _told(statements: list[Statement], count: float) -> dict[str, Any]:
-    commits = sum(each.calls for each in statements if each.sql.startswith(("COMMIT", "END")))
+def asked_each(statements: Iterable[Statement], count: float) -> dict[str, Any]:
+    """Statements and commits for one of so many, and which are sent most often."""
+    every = list(statements)
+    asked = [each for each in every if not each.sql.startswith(FRAMES)]
+    commits = sum(each.calls for each in every if each.sql.startswith(("COMMIT", "END")))
+    most = sorted(asked, key=lambda each: -each.calls)[:TOP]
+    return {
+        "statements": round(sum(each.calls for each in asked) / count, 4),
+        "commits": round(commits / count, 4),
+        "frequent": [_one(each, count) for each in most],
+    }
+
+
+def _told(statements: Sequence[Statement], count: float) -> dict[str, Any]:
     asked = [each for each in statements if not each.sql.startswith(FRAMES)]
     slowest = sorted(asked, key=lambda each: -each.seconds)[:TOP]
-    return {
-        "statements": round(sum(each.calls for each in asked) / count, 3),
-        "commits": round(commits / count, 4),
+    return asked_each(statements, count) | {
         "database_ms": round(sum(each.seconds for each in asked) * 1000 / count, 4),
-        "slowest": [
-            {
-                "statement": each.sql[:SQL_LENGTH],
-                "calls": round(each.calls / count, 4),
-                "ms": round(each.seconds * 1000 / count, 4),
-            }
-            for each in slowest
-        ],
+        "slowest": [_one(each, count) for each in slowest],
+    }
+
+
+def _one(each: Statement, count: float) -> dict[str, Any]:
+    return {
+        "statement": each.sql[:SQL_LENGTH],
+        "calls": round(each.calls / count, 4),
+        "ms": round(each.seconds * 1000 / count, 4),
     }
 
 

@@ -20,9 +20,8 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.counted_server import FILE
-from benchmarks.counted_server import counted as asked_of_sqlite
-from benchmarks.counters import counted, telling_postgres
+from benchmarks.counted_server import FILE, told
+from benchmarks.counters import Statement, asked_each, counted, telling_postgres
 from benchmarks.crew import ROOT
 from benchmarks.databases import Postgres
 from benchmarks.layers import profile
@@ -31,14 +30,14 @@ from benchmarks.peer_readings import counting
 from benchmarks.peer_stage import Stage, stage
 from benchmarks.peer_systems import Address, Counts, System, ours
 from benchmarks.peers.environments import Absent
-from benchmarks.process_trees import cpu_seconds_of_trees, mapped
+from benchmarks.process_trees import cpu_seconds_of_trees, kernel_shares, mapped
 from benchmarks.processes import load_average
 from benchmarks.profiled_work import Job, jobs
 from benchmarks.sampler import RATE, Sampler
 from benchmarks.stands import Ground, StoreName, new_store, serving
 from benchmarks.workloads import Say
 
-COUNTS = Counts(1500, 4000, 8000, 80, {1: 400, 5: 150})
+COUNTS = Counts(1500, 4000, 8000, 150, {1: 400, 5: 150})
 COUNTED = Counts(400, 1000, 1000, 20, {1: 100, 5: 50})
 """Enough for a server that only counts."""
 IDLE_SECONDS, COUNTED_IDLE_SECONDS, QUICK_IDLE_SECONDS = 12.0, 5.0, 0.2
@@ -118,23 +117,20 @@ class Profiles:
         self._say(f"profile, {watch.store.value}: {job.about}")
         return watch.row(job)
 
-    def _asked_of_sqlite(self, ground: Ground) -> dict[str, dict[str, float]]:
+    def _asked_of_sqlite(self, ground: Ground) -> dict[str, dict[str, Any]]:
         """Statements and commits for each item of each workload."""
         self._say("profile, sqlite: statements and commits of each")
         path = ground.folder / f"statements-{next(_numbers)}"
         found = {}
-        with stage(_counting_system(ground, path), ground.folder) as at_work:
+        with stage(_telling_system(ground, path), ground.folder) as at_work:
             _first_task(at_work)
             for job in self._jobs(COUNTED, COUNTED_IDLE_SECONDS):
-                question, before = job.prepare(at_work), asked_of_sqlite(path)
+                question, before = job.prepare(at_work), path.stat().st_size
                 job.begin(at_work, question)
                 job.finish(at_work)
                 time.sleep(job.echo_seconds)
-                statements, commits = (
-                    round((late - early) / job.count, 4)
-                    for late, early in zip(asked_of_sqlite(path), before, strict=True)
-                )
-                found[job.name] = {"statements": statements, "commits": commits}
+                sent = (Statement(sql, calls) for sql, calls in told(path, before).items())
+                found[job.name] = asked_each(sent, job.count)
         return found
 
     def _leave_out(self, store: StoreName, name: str, why: str) -> None:
@@ -159,14 +155,14 @@ def _first_task(at_work: Stage) -> dict[str, float]:
     }
 
 
-def _add(rows: Sequence[dict[str, Any]], told: Mapping[str, Mapping[str, float]]) -> None:
+def _add(rows: Sequence[dict[str, Any]], asked: Mapping[str, Mapping[str, Any]]) -> None:
     for row in rows:
-        row["counts"] |= told.get(row["name"], {})
+        row["counts"] |= asked.get(row["name"], {})
 
 
-def _counting_system(ground: Ground, path: Path) -> System:
+def _telling_system(ground: Ground, path: Path) -> System:
     @contextlib.contextmanager
-    def counting_server() -> Iterator[Address]:
+    def telling_server() -> Iterator[Address]:
         paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         command = (sys.executable, "-m", "benchmarks.counted_server", "server", "start")
         settings = {FILE: str(path), "PYTHONPATH": paths}
@@ -174,7 +170,7 @@ def _counting_system(ground: Ground, path: Path) -> System:
         with serving(StoreName.SQLITE, ground, url, settings, command) as server:
             yield Address(server.url, server.pids)
 
-    return replace(ours(StoreName.SQLITE, ground), serving=counting_server)
+    return replace(ours(StoreName.SQLITE, ground), serving=telling_server)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +192,7 @@ class Watch:
         at_work, question = self.at_work, job.prepare(self.at_work)
         with counted(at_work.url, at_work.pids, self.postgres, tells=self.tells) as counts:
             job.begin(at_work, question)
-            with counting(at_work.pids) as spent:
+            with counting(at_work.pids) as spent, kernel_shares(at_work.pids) as kernel:
                 began = time.monotonic()
                 answer = job.finish(at_work)
                 seconds = time.monotonic() - began
@@ -215,6 +211,7 @@ class Watch:
                     "process": name,
                     "cpu_ms": round(used * 1000 / job.count, 4),
                     "cores": round(used / seconds, 4),
+                    "kernel": round(kernel[name], 3),
                 }
                 for name, used in spent.cpu_seconds.items()
             ],

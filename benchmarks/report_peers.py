@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.bindings import profile_of
 from benchmarks.report_tables import Row, ratio, spread, table
 from benchmarks.samples import ratio as divided
 from benchmarks.targets import BOTH, WORST_FIRST, Judged, Verdict, by_target, judged
@@ -173,29 +174,31 @@ def show_targets(report: Mapping[str, Any], console: Console) -> None:
     missed = sorted({each.line.number for each in lines if each.verdict is Verdict.MISSED})
     if missed:
         console.print(f"Missed: {', '.join(map(str, missed))}.")
-    for made in _bound(lines):
+    for made in _bound(report, lines):
         console.print(made)
 
 
-def _bound(lines: Sequence[Judged]) -> Iterator[Table]:
+def _bound(report: Row, lines: Sequence[Judged]) -> Iterator[Table]:
     """What binds every line that is not at its goal; lines that the same thing binds stand together."""
-    found: dict[str, list[str]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for each in sorted(lines, key=lambda each: WORST_FIRST.index(each.verdict)):
         if each.binds:
-            about = f"{each.line.number} ({each.line.measure}; {each.line.against}: {each.verdict.value})"
-            found.setdefault(each.binds, []).append(about)
+            row = profile_of(report, each.line.ours, each.line.key)
+            profile = "" if row is None else f"{row['store']}, {row['about']}"
+            about = f"{each.line.number} {each.line.against} ({each.verdict.value})"
+            found.setdefault((profile, each.binds), []).append(about)
     if not found:
         return
     made = table(
         "What binds the targets that are not at their goal",
-        "",
+        "profile",
         "what binds",
         "targets",
-        caption="from the tables of the part profile: the same workload on the same store",
+        caption="profile: the row of the tables of the part profile that says so",
     )
     made.columns[2].no_wrap, made.columns[2].justify = False, "left"
-    for number, (binds, targets) in enumerate(found.items(), start=1):
-        made.add_row(str(number), escape(binds), escape("; ".join(targets)))
+    for (profile, binds), targets in found.items():
+        made.add_row(profile, escape(binds), escape(", ".join(targets)))
     yield made
 
 

@@ -9,13 +9,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.counters import TOP
 from benchmarks.layers import Layer, Wait
-from benchmarks.report_tables import Row, table
+from benchmarks.report_tables import Row, percent, table
 
 PROCESSES = ("server", "database", "worker", "client")
 FUNCTIONS = {"server": 15, "worker": 8, "client": 8}
 """How many of each workload, those of one process in one table."""
-STATEMENTS = 12
+STATEMENTS = 20
 SAMPLES_MIN = 30
 """Fewer say nothing about shares."""
 
@@ -41,10 +42,11 @@ def _spent(rows: Sequence[Row]) -> Iterator[Table]:
         *PROCESSES,
         "all",
         "cores busy",
+        "server in kernel",
         "others' CPU %",
         "load",
         caption="a process: ms for each (cores that it kept busy); a full core of one process, or all of the machine, "
-        "is what binds; the worker of a backlog starts in it",
+        "is what binds; in kernel: of its CPU, by the kernel's own count; the worker of a backlog starts in it",
     )
     for row in rows:
         spent = {each["process"]: each for each in row["processes"]}
@@ -58,6 +60,7 @@ def _spent(rows: Sequence[Row]) -> Iterator[Table]:
             *cells,
             _ms(whole),
             f"{cores:.2f}",
+            percent(spent["server"]["kernel"]),
             f"{row['others_percent']:.0f}",
             f"{row['load']:.1f}",
         )
@@ -127,12 +130,13 @@ def _layers(process: str, there: Sequence[tuple[Row, Row]]) -> Table:
         "samples",
         "slowed",
         caption="the shares of samples in which a thread worked, times the CPU of the undisturbed run; waits: of "
-        "samples in which a thread worked or waited for that; slowed: by the sampler, so these are shares and no times",
+        "samples in which a thread worked or waited for that; slowed: by the sampler; a thread "
+        "that could run, but had no core, counts as one that worked, so system calls that wake others weigh too much",
     )
     for row, each in there:
         spent = next(found["cpu_ms"] for found in row["processes"] if found["process"] == process)
         cells = (_share(each["layers"].get(name), spent) for name in names)
-        waited = (_percent(each["waits"].get(wait)) for wait in waits)
+        waited = (percent(each["waits"].get(wait)) for wait in waits)
         made.add_row(
             row["store"], row["about"], *cells, *waited, f"{each['samples']:,}", f"{each['slowed']:.1f}"
         )
@@ -154,13 +158,19 @@ def _all_functions(rows: Sequence[Row]) -> Iterator[Table]:
 
 
 def _statements(rows: Sequence[Row]) -> Iterator[Table]:
-    told = [row for row in rows if row["counts"].get("slowest")]
-    shares = {
-        row["about"]: {each["statement"]: each["ms"] for each in row["counts"]["slowest"]} for row in told
-    }
-    title = "Profile: statements by the time that PostgreSQL runs them, ms for each"
-    caption = "how they begin; those that are not among the slowest of a workload are left out there"
-    yield from _matrix(title, "statement", caption, shares, STATEMENTS, lambda value: f"{value:.3f}")
+    """Of SQLite how often they are sent, of PostgreSQL how long they take."""
+    caption = "how they begin; only the first {} of each workload are looked at"
+    for store, kind, field, title in (
+        ("sqlite", "frequent", "calls", "Profile: statements of SQLite, how many for each"),
+        ("postgres", "slowest", "ms", "Profile: statements of PostgreSQL, ms for each that it runs them"),
+    ):
+        values = {
+            row["about"]: {each["statement"]: each[field] for each in row["counts"].get(kind, ())}
+            for row in rows
+            if row["store"] == store
+        }
+        said = caption.format(TOP)
+        yield from _matrix(title, "statement", said, values, STATEMENTS, lambda value: f"{value:.3f}")
 
 
 def _matrix(
@@ -191,11 +201,7 @@ def _sampled(rows: Sequence[Row], process: str) -> Iterator[tuple[Row, Row]]:
 
 
 def _share(share: float | None, spent: float) -> str:
-    return "" if share is None else f"{_ms(share * spent)} ({share:.0%})"
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%}"
+    return "" if share is None else f"{_ms(share * spent)} ({percent(share)})"
 
 
 def _number(value: float | None, digits: int = 2) -> str:
