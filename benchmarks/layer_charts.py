@@ -80,7 +80,6 @@ def kept_layers(report: Row) -> list[dict[str, Any]]:
         {
             "store": row["store"],
             "about": row["about"],
-            "item": row["item"],
             "processes": [each for each in row["processes"] if each["process"] == PROCESS],
             "samples": [
                 {name: each[name] for name in ("process", "samples", "layers")} for each in _sampled(row)
@@ -108,7 +107,7 @@ def picture(store: str, bars: Sequence[tuple[Row, Row]]) -> str:
         f"<style>{STYLE}</style>",
         f'<rect class="ground" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="10"/>',
         _text(24, 38, _title(store), "title"),
-        _text(24, 62, "% of its CPU by layer, sampled; right: CPU ms for each", "soft"),
+        _text(24, 62, "% of its CPU by layer, sampled; right: CPU for each task, workflow or second", "soft"),
     ]
     for number, (row, each) in enumerate(bars):
         lines += _bar(row, each, TOP + STEP * number)
@@ -130,7 +129,7 @@ def _bar(row: Row, sampled: Row, y: int) -> Iterator[str]:
             yield _text(x + length / 2, y + 15, f"{share:.0%}", "on middle")
         x += length
     spent = next(each["cpu_ms"] for each in row["processes"] if each["process"] == PROCESS)
-    yield _text(WIDTH - RIGHT + 10, y + 15, f"{spent:.2f} ms a {row['item']}", "ink")
+    yield _text(WIDTH - RIGHT + 10, y + 15, f"{spent:.2f} ms", "ink")
 
 
 def _legend(layer: Layer, number: int, top: int) -> Iterator[str]:

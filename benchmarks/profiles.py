@@ -186,7 +186,8 @@ class Watch:
 
     def row(self, job: Job) -> dict[str, Any]:
         found = self._undisturbed(job)
-        return found | {"samples": self._sampled(job, found["seconds"] / found["count"])}
+        samples, failed = self._sampled(job, found["seconds"] / found["count"])
+        return found | {"samples": samples, "not_sampled": failed}
 
     def _undisturbed(self, job: Job) -> dict[str, Any]:
         at_work, question = self.at_work, job.prepare(self.at_work)
@@ -221,9 +222,10 @@ class Watch:
             "memory_mib": {name: mapped(pid) for name, pid in at_work.pids.items() if name in SAMPLED},
         }
 
-    def _sampled(self, job: Job, seconds_each: float) -> list[dict[str, Any]]:
+    def _sampled(self, job: Job, seconds_each: float) -> tuple[list[dict[str, Any]], dict[str, str]]:
+        """The profile of each process, and why some have none."""
         if self.sampler is None:
-            return []
+            return [], {}
         question = job.prepare(self.at_work)
         with self.sampler.sampling() as spies:
             spies.attach(self._sampled_pids())
@@ -235,11 +237,12 @@ class Watch:
             job.finish(self.at_work)
             seconds = time.monotonic() - began
         slowed = round(seconds / job.count / seconds_each, 2)
-        return [
+        found = [
             {"process": name, "slowed": slowed, "native": self.sampler.is_native}
             | profile(stacks, FUNCTIONS[name])
             for name, stacks in spies.stacks.items()
         ]
+        return found, spies.failed
 
     def _sampled_pids(self) -> dict[str, int]:
         return {name: pid for name, pid in self.at_work.pids.items() if name in SAMPLED}

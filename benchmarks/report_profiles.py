@@ -27,6 +27,10 @@ def show_profile(found: Row | None, console: Console) -> None:
     for missing in found["missing"]:
         console.print(f"profile, {missing['store']}: no {missing['name']}: {missing['why']}", markup=False)
     rows = found["rows"]
+    for row in rows:
+        for process, why in row["not_sampled"].items():
+            about = f"{row['store']}, {row['about']}"
+            console.print(f"profile, {about}: the {process} was not sampled: {why}", markup=False)
     for made in (*_spent(rows), *_asked(rows), *_all_layers(rows), *_all_functions(rows), *_statements(rows)):
         console.print(made)
 

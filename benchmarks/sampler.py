@@ -48,10 +48,8 @@ class Spy:
         return self.process.poll() is not None
 
     def said(self) -> str:
-        """Its last line that is not about itself."""
-        lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        told = [line for line in lines if not line.startswith("Reason")] or ["it said nothing"]
-        return told[-1]
+        """Why it ended: what it wrote first that is not about its work."""
+        return reason(self.log.read_text(errors="replace"))
 
     def end(self) -> None:
         if self.process.poll() is None:
@@ -135,6 +133,12 @@ class Sampler:
                 stacks,
                 log,
             )
+
+
+def reason(said: str) -> str:
+    """The first line is the message; what may follow is a trace of py-spy's own code."""
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("py-spy>")]
+    return lines[0].removeprefix("Error: ") if lines else "it ended and said nothing"
 
 
 def read(lines: Iterable[str]) -> Stacks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.layers import Layer, Wait, frame, layer_of, profile, wait_of
-from benchmarks.sampler import read
+from benchmarks.sampler import read, reason
 
 LOOP = "Runner.run (asyncio/runners.py:86);run_forever (loop.c:33192);Handle__run (loop.c:70959)"
 ANSWER = f"{LOOP};Endpoint._answer (penstock/server/handler.py:107)"
@@ -104,3 +104,11 @@ def test_no_samples_have_no_shares():
 def test_stacks_of_several_threads_are_counted_together():
     lines = ["thread (12): writer;a (x.py:1) 2", "thread (13): reader;a (x.py:1) 3", "", "not a stack"]
     assert read(lines) == {"a (x.py:1)": 5}
+
+
+def test_of_what_a_sampler_said_when_it_ended_the_message_is_kept():
+    trace = (
+        "py-spy> Sampling process\n\nError: Failed to find python version\n\nStack backtrace:\n   0: anyhow\n"
+    )
+    assert reason(trace) == "Failed to find python version"
+    assert reason("\n") == "it ended and said nothing"

@@ -70,6 +70,7 @@ def profiled(store: str = "postgres", name: str = "tasks", **changes: Any) -> di
         },
         "memory_mib": {"server": {"values": 40.0, "code": 4.0}, "worker": {"values": 30.0, "code": 2.0}},
         "samples": [sampled()],
+        "not_sampled": {},
     } | changes
 
 
@@ -207,6 +208,11 @@ def test_without_a_sampler_there_are_cpu_and_counts_and_it_is_said():
     assert "profile, sqlite: no layers and functions: py-spy: it is not installed" in text
     assert "Profile: CPU ms" in text
     assert "by layer" not in text
+
+
+def test_a_process_that_could_not_be_sampled_is_named():
+    text = printed(report(profiled(not_sampled={"worker": "Permission Denied"}))["profile"])
+    assert "profile, postgres, the workload tasks: the worker was not sampled: Permission Denied" in text
 
 
 def test_the_page_has_a_table_of_what_binds_missed_targets():
