@@ -30,7 +30,7 @@ FULL, CORE_FULL = 0.9, 0.85
 CPU_BINDS = 0.6
 """Of the time to a result."""
 LAYERS, FUNCTIONS, SAMPLES_MIN = 4, 3, 30
-WAIT_MIN = 0.03
+WAIT_MIN, OTHERS_MIN = 0.03, 25.0
 EXPLAINS = 0.5
 
 
@@ -92,6 +92,8 @@ def _delay(row: Row) -> Iterator[str]:
         "the CPU on the way binds" if spent >= CPU_BINDS * whole else "waiting binds, for disk and wake-ups"
     )
     yield f"{binds}: {_ms(whole)} ms to the result, beside {_ms(spent)} ms CPU a {row['item']} ({listed})"
+    if row["others_percent"] >= OTHERS_MIN:
+        yield f"others had {row['others_percent'] / 100:.2f} cores meanwhile"
 
 
 def _at_rest(row: Row, process: str) -> Iterator[str]:
@@ -143,7 +145,7 @@ def _waits(row: Row) -> Iterator[str]:
                 f"{what} {_percent(share)}" for what, share in sampled["waits"].items() if share >= WAIT_MIN
             ]
             if found:
-                yield f"its threads wait for {', '.join(found)} of their time at work"
+                yield f"threads of the server wait for {', '.join(found)} of their time at work"
 
 
 def _counts(row: Row) -> Iterator[str]:
@@ -163,7 +165,7 @@ def _counts(row: Row) -> Iterator[str]:
         whole = counts["database_ms"]
         yield (
             f"the database runs statements for {_ms(whole)} ms a {row['item']}, most of it "
-            f"{_ms(slowest['ms'])} ms in `{slowest['statement'][:60].replace('|', ' ')}…`"
+            f"{_ms(slowest['ms'])} ms in `{slowest['statement'].replace('|', ' ')}`"
         )
 
 

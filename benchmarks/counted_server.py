@@ -6,17 +6,15 @@ Each statement is a line of the file, without the values that were bound to it.
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from benchmarks.statements import named, without_values
 from penstock.cli import main
 from penstock.stores import sqlite
 
 FILE = "BENCH_STATEMENTS"
-_VALUE = re.compile(r"[xX]?'(?:[^']|'')*'|\b\d+(?:\.\d+)?\b|\bNULL\b")
-LENGTH = 100
 
 
 class Teller:
@@ -27,12 +25,7 @@ class Teller:
 
     def hear(self, sql: str) -> None:
         if not sql.startswith("--"):  # what a trigger does
-            os.write(self._file, f"{statement(sql)}\n".encode())
-
-
-def statement(sql: str) -> str:
-    """How it begins, on one line; the same for all values."""
-    return " ".join(_VALUE.sub("?", sql[: 10 * LENGTH]).split())[:LENGTH]
+            os.write(self._file, f"{named(without_values(sql))}\n".encode())
 
 
 def told(path: Path, since: int = 0) -> Counter[str]:

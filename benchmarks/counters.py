@@ -16,6 +16,7 @@ import asyncpg
 
 from benchmarks.databases import Postgres, durable_postgres
 from benchmarks.process_trees import tree
+from benchmarks.statements import named
 
 STATEMENTS = "pg_stat_statements"
 FRAMES = (
@@ -33,7 +34,6 @@ FRAMES = (
 """What makes a transaction or a connection is no statement of an operation."""
 OWN = ("pg_stat_", "pg_current_wal_lsn")
 TOP = 12
-SQL_LENGTH = 100
 _REQUESTS = re.compile(
     r'^penstock_requests_total\{operation="([^"]*)",status="[^"]*"\} ([0-9.e+]+)$', re.MULTILINE
 )
@@ -101,7 +101,7 @@ def _told(statements: Sequence[Statement], count: float) -> dict[str, Any]:
 
 def _one(each: Statement, count: float) -> dict[str, Any]:
     return {
-        "statement": each.sql[:SQL_LENGTH],
+        "statement": named(each.sql),
         "calls": round(each.calls / count, 4),
         "ms": round(each.seconds * 1000 / count, 4),
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -28,8 +28,8 @@ class Layer(StrEnum):
     STORE = "store in Python"
     DRIVER = "database driver"
     SQLITE = "SQLite's own code"
-    FILES = "kernel: files"
-    SOCKETS = "kernel: sockets"
+    FILES = "files (kernel)"
+    SOCKETS = "sockets (kernel)"
     LOOP = "event loop and threads"
     COLLECTING = "garbage collection"
     TELLING = "metrics and logs"
@@ -38,6 +38,9 @@ class Layer(StrEnum):
     TASKS = "tasks and activities"
     BENCHMARK = "the benchmark itself"
     REST = "everything else"
+
+
+KERNEL = (Layer.FILES, Layer.SOCKETS)
 
 
 class Wait(StrEnum):
@@ -195,11 +198,15 @@ def _is_python(place: str) -> bool:
     return place.endswith(".py") or place.startswith("<")
 
 
-def profile(stacks: Stacks, functions: int) -> dict[str, Any]:
-    """Layers and functions by share of the samples in which a thread worked; waits by that of all but idle ones."""
-    layers: Counter[str] = Counter()
+def profile(stacks: Stacks, functions: int, kernel: float = 1.0) -> dict[str, Any]:
+    """Layers and functions by share of the samples in which a thread worked; waits by that of all but idle ones.
+
+    A thread that has no core, for the one that it woke took it, looks as if it were still at work in the kernel. So
+    no more counts there than `kernel`, the share of its CPU that the kernel itself counted.
+    """
+    layers: Counter[Layer] = Counter()
     waits: Counter[str] = Counter()
-    busiest: Counter[str] = Counter()
+    busiest: Counter[tuple[str, Layer]] = Counter()
     for text, count in stacks.items():
         frames = [frame(each) for each in text.split(";")]
         wait = wait_of(frames)
@@ -207,19 +214,35 @@ def profile(stacks: Stacks, functions: int) -> dict[str, Any]:
             waits[wait.value] += count
             continue
         layer = layer_of(frames)
-        layers[layer.value] += count
-        busiest[_function(frames, layer)] += count
-    worked, idle = layers.total(), waits.pop(Wait.IDLE.value, 0)
+        layers[layer] += count
+        busiest[_function(frames, layer), layer] += count
+    idle, weight = waits.pop(Wait.IDLE.value, 0), _weights(layers, kernel)
+    shares = {layer.value: weight[layer] * count for layer, count in layers.items()}
+    named = {name: weight[layer] * count for (name, layer), count in busiest.items()}
+    waited = layers.total() + waits.total()
     return {
-        "samples": worked,
+        "samples": layers.total(),
         "idle_samples": idle,
-        "layers": _shares(layers.most_common(), worked),
-        "waits": _shares(waits.most_common(), worked + waits.total()),
-        "functions": [
-            {"function": name, "share": share}
-            for name, share in _shares(busiest.most_common(functions), worked).items()
-        ],
+        "layers": dict(_largest(shares)),
+        "waits": {name: round(count / waited, 4) for name, count in waits.most_common()},
+        "functions": [{"function": name, "share": share} for name, share in _largest(named)[:functions]],
     }
+
+
+def _weights(layers: Mapping[Layer, int], kernel: float) -> dict[Layer, float]:
+    """What one sample of each layer counts, of all."""
+    whole = sum(layers.values())
+    seen = sum(layers.get(layer, 0) for layer in KERNEL)
+    counted = min(seen, kernel * whole)
+    if not seen or seen == whole:
+        return dict.fromkeys(layers, 1 / whole) if whole else {}
+    inside, outside = counted / seen / whole, (whole - counted) / (whole - seen) / whole
+    return {layer: inside if layer in KERNEL else outside for layer in layers}
+
+
+def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
+    ordered = sorted(shares.items(), key=lambda each: -each[1])
+    return [(name, round(share, 4)) for name, share in ordered]
 
 
 def _function(frames: Sequence[tuple[str, str]], layer: Layer) -> str:
@@ -230,7 +253,3 @@ def _function(frames: Sequence[tuple[str, str]], layer: Layer) -> str:
     if own != python[-1]:
         name += f": {python[-1][0]}"
     return name if _layer_of_place(own) is layer else f"{name} > {layer.value}"
-
-
-def _shares(counted: Iterable[tuple[str, int]], whole: int) -> dict[str, float]:
-    return {name: round(count / whole, 4) for name, count in counted}

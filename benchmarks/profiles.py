@@ -37,10 +37,10 @@ from benchmarks.sampler import RATE, Sampler
 from benchmarks.stands import Ground, StoreName, new_store, serving
 from benchmarks.workloads import Say
 
-COUNTS = Counts(1500, 4000, 8000, 150, {1: 400, 5: 150})
+COUNTS = Counts(1500, 4000, 6000, 100, {1: 400, 5: 120})
 COUNTED = Counts(400, 1000, 1000, 20, {1: 100, 5: 50})
 """Enough for a server that only counts."""
-IDLE_SECONDS, COUNTED_IDLE_SECONDS, QUICK_IDLE_SECONDS = 12.0, 5.0, 0.2
+IDLE_SECONDS, COUNTED_IDLE_SECONDS, QUICK_IDLE_SECONDS = 10.0, 5.0, 0.2
 WARM = 100
 SAMPLED = ("server", "worker", "client")
 FUNCTIONS = {"server": 15, "worker": 8, "client": 8}
@@ -55,6 +55,7 @@ from benchmarks.process_trees import mapped
 print([time.process_time(), mapped(os.getpid())["values"]])
 """
 """What a worker imports: its CPU seconds with those of Python itself, and the memory that its values take."""
+Row = Mapping[str, Any]
 _numbers = itertools.count(1)
 
 
@@ -186,7 +187,7 @@ class Watch:
 
     def row(self, job: Job) -> dict[str, Any]:
         found = self._undisturbed(job)
-        samples, failed = self._sampled(job, found["seconds"] / found["count"])
+        samples, failed = self._sampled(job, found)
         return found | {"samples": samples, "not_sampled": failed}
 
     def _undisturbed(self, job: Job) -> dict[str, Any]:
@@ -222,7 +223,7 @@ class Watch:
             "memory_mib": {name: mapped(pid) for name, pid in at_work.pids.items() if name in SAMPLED},
         }
 
-    def _sampled(self, job: Job, seconds_each: float) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    def _sampled(self, job: Job, undisturbed: Row) -> tuple[list[dict[str, Any]], dict[str, str]]:
         """The profile of each process, and why some have none."""
         if self.sampler is None:
             return [], {}
@@ -236,10 +237,11 @@ class Watch:
                 spies.attach(self._sampled_pids(), wait=False)
             job.finish(self.at_work)
             seconds = time.monotonic() - began
-        slowed = round(seconds / job.count / seconds_each, 2)
+        slowed = round(seconds / undisturbed["seconds"], 2)
+        kernel = {each["process"]: each["kernel"] for each in undisturbed["processes"]}
         found = [
             {"process": name, "slowed": slowed, "native": self.sampler.is_native}
-            | profile(stacks, FUNCTIONS[name])
+            | profile(stacks, FUNCTIONS[name], kernel[name])
             for name, stacks in spies.stacks.items()
         ]
         return found, spies.failed

@@ -49,8 +49,8 @@ def _spent(rows: Sequence[Row]) -> Iterator[Table]:
         "server in kernel",
         "others' CPU %",
         "load",
-        caption="a process: ms for each (cores that it kept busy); a full core of one process, or all of the machine, "
-        "is what binds; in kernel: of its CPU, by the kernel's own count; the worker of a backlog starts in it",
+        caption="in brackets: cores that it kept busy; in kernel: of its CPU, by the kernel's own count; a backlog: "
+        "its worker starts in it",
     )
     for row in rows:
         spent = {each["process"]: each for each in row["processes"]}
@@ -133,9 +133,8 @@ def _layers(process: str, there: Sequence[tuple[Row, Row]]) -> Table:
         *(f"waits for {wait}" for wait in waits),
         "samples",
         "slowed",
-        caption="the shares of samples in which a thread worked, times the CPU of the undisturbed run; waits: of "
-        "samples in which a thread worked or waited for that; slowed: by the sampler; a thread "
-        "that could run, but had no core, counts as one that worked, so system calls that wake others weigh too much",
+        caption="shares of samples in which a thread worked, times the CPU of the undisturbed run; of the kernel at "
+        "most what it counted itself; waits: of samples at work and such; slowed: by the sampler",
     )
     for row, each in there:
         spent = next(found["cpu_ms"] for found in row["processes"] if found["process"] == process)
@@ -157,13 +156,13 @@ def _all_functions(rows: Sequence[Row]) -> Iterator[Table]:
                 for row, each in there
             }
             title = f"Profile: {store}, {process}, functions by own time, % of its CPU"
-            caption = "function > layer: time that was spent for it there"
+            caption = "function > layer: time that was spent for it there; blank: not among its first"
             yield from _matrix(title, "function", caption, shares, most, lambda share: f"{share * 100:.1f}")
 
 
 def _statements(rows: Sequence[Row]) -> Iterator[Table]:
     """Of SQLite how often they are sent, of PostgreSQL how long they take."""
-    caption = "how they begin; only the first {} of each workload are looked at"
+    caption = "blank: not among the first {} of a workload"
     for store, kind, field, title in (
         ("sqlite", "frequent", "calls", "Profile: statements of SQLite, how many for each"),
         ("postgres", "slowest", "ms", "Profile: statements of PostgreSQL, ms for each that it runs them"),

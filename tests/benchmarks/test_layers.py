@@ -83,6 +83,15 @@ def test_shares_are_of_the_samples_in_which_a_thread_worked():
     assert found["waits"] == {"the disk": 0.5}
 
 
+def test_in_the_kernel_no_more_counts_than_it_counted_itself():
+    stacks = {ANSWER: 30, f"{ANSWER};UVStream__try_write (loop.c:1);write (libc.so.6)": 70}
+    assert profile(stacks, 1)["layers"] == {"sockets (kernel)": 0.7, "HTTP": 0.3}
+    found = profile(stacks, 2, kernel=0.2)
+    assert found["layers"] == {"HTTP": 0.8, "sockets (kernel)": 0.2}
+    assert [each["share"] for each in found["functions"]] == [0.8, 0.2]
+    assert profile(stacks, 1, kernel=0.9)["layers"] == {"sockets (kernel)": 0.7, "HTTP": 0.3}
+
+
 def test_a_function_is_named_with_what_was_done_for_it_elsewhere():
     stacks = {
         f"{RUN};sqlite3_step (sqlite3.c:9)": 3,

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from benchmarks.bindings import NO_PROFILE, NO_WORKLOAD, PROFILED, binds, grows
 from benchmarks.charts import draw, kept, titles
-from benchmarks.counted_server import statement, told
+from benchmarks.counted_server import told
 from benchmarks.counters import Counted, Statement, requests_in
 from benchmarks.layer_charts import COLOURS
 from benchmarks.layers import Layer
@@ -22,6 +22,7 @@ from benchmarks.peer_measures import Workload
 from benchmarks.profiled_work import jobs
 from benchmarks.profiles import COUNTS
 from benchmarks.report_profiles import show_profile
+from benchmarks.statements import named, without_values
 from benchmarks.targets import LINES, Verdict, as_rows, judged
 from tests.benchmarks.test_targets import figure, ratio_row
 
@@ -94,9 +95,9 @@ def test_a_process_with_a_full_core_binds_and_its_layers_and_counts_are_told():
         "of the server: HTTP 60 %, engine 40 % (most own time: Endpoint._answer (server/handler.py) 30 %)"
         in text
     )
-    assert "wait for the disk 20 %" in text
+    assert "threads of the server wait for the disk 20 %" in text
     assert "1.25 requests, 4.5 statements, 0.125 commits, 9 KB to disk a task" in text
-    assert "0.40 ms in `INSERT INTO tasks…`" in text
+    assert "0.40 ms in `INSERT INTO tasks`" in text
 
 
 @pytest.mark.parametrize(
@@ -288,11 +289,23 @@ def test_what_makes_a_transaction_is_no_statement_and_commits_are_counted_apart(
     assert (found["requests"], found["disk_bytes"]) == ({"start": 1.0}, 2000.0)
 
 
-def test_statements_of_sqlite_are_the_same_whatever_their_values(tmp_path: Path):
+def test_statements_are_the_same_whatever_their_values():
     first, second = (
-        f"SELECT  a1 FROM t\n WHERE id = '{word}' AND n < {n}" for word, n in (("x''y", 1), ("z", 22))
+        f"UPDATE  t1 SET a = '{word}'\n WHERE n < {n}" for word, n in (("it''s", 1), ("other", 22))
     )
-    assert statement(first) == statement(second) == "SELECT a1 FROM t WHERE id = ? AND n < ?"
+    assert named(without_values(first)) == named(without_values(second)) == "UPDATE t1 SET a = ? WHERE n < ?"
+
+
+def test_a_statement_is_named_by_where_it_looks_or_by_what_it_writes():
+    columns = ", ".join(f"t.column_{number}" for number in range(100))
+    assert named(f"SELECT {columns} FROM tasks t WHERE t.id = $1") == "SELECT … FROM tasks t WHERE t.id = $1"
+    several = (
+        "WITH w1 AS (INSERT INTO meters (a) SELECT 1), w2 AS (UPDATE tasks SET a = 1) INSERT INTO events (b)"
+    )
+    assert named(several) == "INSERT meters, events; UPDATE tasks"
+
+
+def test_what_a_server_told_of_its_statements_is_read_from_where_it_was(tmp_path: Path):
     file = tmp_path / "statements"
     file.write_text("old\n")
     before = file.stat().st_size
