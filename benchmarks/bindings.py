@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from benchmarks.layers import Wait
+
 Row = Mapping[str, Any]
 NO_PROFILE = "no profile in this run: `python -m benchmarks --only profile`"
 NO_WORKLOAD = "no workload of the profile belongs to it: see the table of its own part"
@@ -27,6 +29,8 @@ PROFILED = {
 """Which profile belongs to a measure of the part `peers`."""
 FULL, CORE_FULL = 0.9, 0.85
 """From here on, all cores or one of them count as full: no process is at work all of the time."""
+CORE_OF_TURNS, LOCK_BINDS = 0.65, 0.1
+"""A process whose threads wait so much for their lock cannot fill a core: each turn begins late."""
 CPU_BINDS = 0.6
 """Of the time to a result."""
 LAYERS, FUNCTIONS, SAMPLES_MIN = 4, 3, 30
@@ -49,7 +53,7 @@ def binds(report: Row, ours: str, measure: str) -> str:
     if measure == "first_task":
         return _first_task(row["first_task"])
     if measure.endswith("_memory"):
-        return _memory(row, measure.removesuffix("_memory"))
+        return _memory(report, row, measure.removesuffix("_memory"))
     if measure in ("worker_cpu", "server_cpu"):
         return "; ".join(_at_rest(row, measure.removesuffix("_cpu")))
     cores = (report.get("environment") or {}).get("cores") or 1
@@ -80,6 +84,8 @@ def _rate(row: Row, cores: int) -> Iterator[str]:
         yield f"the CPU of the machine binds: {whole}; most of it {who}"
     elif busy + others >= FULL * cores:
         yield f"the machine was full, but others had {others:.2f} cores of it: {whole}; most of it {who}"
+    elif most["cores"] >= CORE_OF_TURNS and _waited(row, most["process"], Wait.LOCK) >= LOCK_BINDS:
+        yield f"the interpreter lock of the {most['process']} binds, its threads take turns: {who}; {whole}"
     else:
         yield f"waiting binds, for no process has a full core: {whole}; most of it {who}"
 
@@ -112,12 +118,15 @@ def _first_task(first: Row) -> str:
     )
 
 
-def _memory(row: Row, process: str) -> str:
-    held, first = row["memory_mib"][process], row.get("first_task") or {}
-    said = f"{held['values']:.0f} MiB of the {process} are values of its own, {held['code']:.0f} MiB code"
-    if process == "worker" and "import_mib" in first:
-        said += f"; {first['import_mib']:.0f} MiB of values are there after its imports alone"
-    return said
+def _memory(report: Row, row: Row, process: str) -> str:
+    """What a process holds as it grows: after its imports, at rest, and at its largest."""
+    imported, rest = row["first_task"]["import_mib"][process], row["memory_mib"][process]
+    rows = (each for each in report["profile"]["rows"] if each["store"] == row["store"])
+    most = max(each["memory_mib"][process]["values"] for each in rows)
+    return (
+        f"of the {process}, {imported:.0f} MiB are values after its imports alone, {rest['values']:.0f} at rest, "
+        f"{most:.0f} after work; {rest['code']:.0f} MiB code"
+    )
 
 
 def _layers(row: Row, process: str | None = None) -> Iterator[str]:
@@ -146,6 +155,11 @@ def _waits(row: Row) -> Iterator[str]:
             ]
             if found:
                 yield f"threads of the server wait for {', '.join(found)} of their time at work"
+
+
+def _waited(row: Row, process: str, wait: Wait) -> float:
+    shares = (each["waits"].get(wait.value, 0.0) for each in row["samples"] if each["process"] == process)
+    return float(next(shares, 0.0))
 
 
 def _counts(row: Row) -> Iterator[str]:

@@ -37,7 +37,7 @@ from benchmarks.sampler import RATE, Sampler
 from benchmarks.stands import Ground, StoreName, new_store, serving
 from benchmarks.workloads import Say
 
-COUNTS = Counts(1500, 4000, 6000, 100, {1: 400, 5: 120})
+COUNTS = Counts(2000, 5000, 6000, 100, {1: 500, 5: 150})
 COUNTED = Counts(400, 1000, 1000, 20, {1: 100, 5: 50})
 """Enough for a server that only counts."""
 IDLE_SECONDS, COUNTED_IDLE_SECONDS, QUICK_IDLE_SECONDS = 10.0, 5.0, 0.2
@@ -49,12 +49,15 @@ WORKER_UP_SECONDS = 0.3
 IMPORTS = """
 import os, time
 import uvloop
-from penstock import Penstock, Worker, workflow
-from penstock.sdk.worker import run_worker
+{}
 from benchmarks.process_trees import mapped
 print([time.process_time(), mapped(os.getpid())["values"]])
 """
-"""What a worker imports: its CPU seconds with those of Python itself, and the memory that its values take."""
+"""A process that imports: its CPU seconds with those of Python itself, and the memory that its values take then."""
+IMPORTED = {
+    "worker": "import penstock, penstock.sdk.worker",
+    "server": "import penstock.assembly, penstock.cli.program, penstock.cli.server, penstock.stores.{store}",
+}
 Row = Mapping[str, Any]
 _numbers = itertools.count(1)
 
@@ -73,7 +76,7 @@ class Profiles:
     def _rows(self, store: StoreName) -> list[dict[str, Any]]:
         with self._ground_of(store) as (ground, tells):
             with stage(ours(store, ground), ground.folder) as at_work:
-                first = _first_task(at_work)
+                first = _first_task(at_work) | _imports(store)
                 sampler = self._sampler(store, at_work)
                 watch = Watch(store, at_work, ground.postgres, tells, sampler)
                 rows = [self._row(watch, job) for job in self._jobs(COUNTS, IDLE_SECONDS)]
@@ -139,21 +142,27 @@ class Profiles:
         self._say(f"profile, {store.value}: no {name}: {why}")
 
 
-def _first_task(at_work: Stage) -> dict[str, float]:
+def _first_task(at_work: Stage) -> dict[str, Any]:
     """How long the worker took to its first task, and its CPU until then; then warm all of it up."""
     seconds = at_work.first_task_seconds()
     spent = cpu_seconds_of_trees((at_work.worker_pid,))
     at_work.client.ask("tasks", WARM)
-    imported = subprocess.run(
-        (sys.executable, "-c", IMPORTS), check=True, capture_output=True, cwd=ROOT
-    ).stdout
-    importing, values = msgspec.json.decode(imported, type=tuple[float, float])
+    return {"ms": round(seconds * 1000, 1), "cpu_ms": round(spent * 1000, 1)}
+
+
+def _imports(store: StoreName) -> dict[str, Any]:
+    """CPU of the imports of a worker, and memory after those of worker and server."""
+    found = {name: _imported(code.format(store=store.value)) for name, code in IMPORTED.items()}
     return {
-        "ms": round(seconds * 1000, 1),
-        "cpu_ms": round(spent * 1000, 1),
-        "import_cpu_ms": round(importing * 1000, 1),
-        "import_mib": round(values, 1),
+        "import_cpu_ms": round(found["worker"][0] * 1000, 1),
+        "import_mib": {name: round(values, 1) for name, (_, values) in found.items()},
     }
+
+
+def _imported(code: str) -> tuple[float, float]:
+    command = (sys.executable, "-c", IMPORTS.format(code))
+    told = subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout
+    return msgspec.json.decode(told, type=tuple[float, float])
 
 
 def _add(rows: Sequence[dict[str, Any]], asked: Mapping[str, Mapping[str, Any]]) -> None:

@@ -6,7 +6,7 @@ import re
 
 LENGTH = 90
 _VALUE = re.compile(r"[xX]?'(?:[^']|'')*'|\b\d+(?:\.\d+)?\b|\bNULL\b")
-_WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)(?: INTO| FROM)? (\w+)")
+_WRITES = re.compile(r"\b(INSERT INTO|(?<!FOR )(?<!DO )UPDATE|DELETE FROM) (\w+)")
 
 
 def without_values(sql: str) -> str:
@@ -19,10 +19,10 @@ def named(sql: str) -> str:
     if sql.startswith("WITH ") and (writes := _WRITES.findall(sql)):
         verbs = dict.fromkeys(verb for verb, _ in writes)
         return "; ".join(f"{verb} {', '.join(_tables(verb, writes))}" for verb in verbs)
-    if sql.startswith("SELECT ") and " FROM " in sql:
+    if len(sql) > LENGTH and sql.startswith("SELECT ") and " FROM " in sql:
         return f"SELECT … {sql[sql.index(' FROM ') + 1 :]}"[:LENGTH]
     return sql[:LENGTH]
 
 
 def _tables(verb: str, writes: list[tuple[str, str]]) -> list[str]:
-    return list(dict.fromkeys(table for other, table in writes if other == verb and table != "SET"))
+    return list(dict.fromkeys(table for other, table in writes if other == verb))

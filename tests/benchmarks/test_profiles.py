@@ -106,11 +106,13 @@ def test_a_process_with_a_full_core_binds_and_its_layers_and_counts_are_told():
         (cores(server=0.95, client=0.9), 0.0, "one core binds: server"),
         (cores(server=0.8, worker=0.6, client=0.5), 0.0, "the CPU of the machine binds"),
         (cores(server=0.8), 110.0, "the machine was full, but others had 1.10 cores of it"),
+        (cores(server=0.7, client=0.2), 0.0, "the interpreter lock of the server binds"),
         (cores(server=0.4, client=0.2), 0.0, "waiting binds, for no process has a full core"),
     ],
 )
-def test_one_core_or_all_or_neighbours_or_waiting_binds_a_rate(used: Any, others: float, begins: str):
-    assert said(profiled(processes=used, others_percent=others)).startswith(begins)
+def test_a_core_or_all_or_neighbours_or_a_lock_or_waiting_binds_a_rate(used: Any, others: float, begins: str):
+    locked = [sampled(waits={"the interpreter lock": 0.2})]
+    assert said(profiled(processes=used, others_percent=others, samples=locked)).startswith(begins)
 
 
 def test_where_the_database_is_busiest_the_layers_of_the_server_that_asks_it_are_told():
@@ -129,10 +131,22 @@ def test_a_delay_is_compared_with_the_cpu_that_it_takes():
 
 
 def test_start_memory_and_rest_are_said_from_the_profile_of_a_system_at_rest():
-    first = {"ms": 500.0, "cpu_ms": 400.0, "import_cpu_ms": 300.0, "import_mib": 25.0}
+    first = {
+        "ms": 500.0,
+        "cpu_ms": 400.0,
+        "import_cpu_ms": 300.0,
+        "import_mib": {"worker": 25.0, "server": 20.0},
+    }
     row = profiled(name="idle", item="second", first_task=first)
     assert said(row, "first_task").startswith("400 of 500 ms to the first task are CPU of the worker")
-    assert said(row, "worker_memory").startswith("30 MiB of the worker are values of its own, 2 MiB code")
+    late = profiled(
+        memory_mib={"server": {"values": 60.0, "code": 4.0}, "worker": {"values": 33.0, "code": 2.0}}
+    )
+    told = binds(report(row, late), "penstock, postgres", "server_memory")
+    assert (
+        told
+        == "of the server, 20 MiB are values after its imports alone, 40 at rest, 60 after work; 4 MiB code"
+    )
     assert "woken 3.0 times a second" in said(row, "server_cpu")
     assert "4.5 statements" in said(row, "server_cpu")
 
@@ -300,9 +314,10 @@ def test_a_statement_is_named_by_where_it_looks_or_by_what_it_writes():
     columns = ", ".join(f"t.column_{number}" for number in range(100))
     assert named(f"SELECT {columns} FROM tasks t WHERE t.id = $1") == "SELECT … FROM tasks t WHERE t.id = $1"
     several = (
-        "WITH w1 AS (INSERT INTO meters (a) SELECT 1), w2 AS (UPDATE tasks SET a = 1) INSERT INTO events (b)"
+        "WITH w1 AS (INSERT INTO meters (a) SELECT 1 ON CONFLICT DO UPDATE SET a = 2), w2 AS (UPDATE tasks SET a = 1), "
+        "w3 AS (SELECT 1 FROM lanes FOR UPDATE OF lanes) INSERT INTO events (b)"
     )
-    assert named(several) == "INSERT meters, events; UPDATE tasks"
+    assert named(several) == "INSERT INTO meters, events; UPDATE tasks"
 
 
 def test_what_a_server_told_of_its_statements_is_read_from_where_it_was(tmp_path: Path):
