@@ -67,13 +67,15 @@ class Profiles:
 
     def __init__(self, ground: Ground, say: Say, *, quick: bool, workloads: Collection[Workload]) -> None:
         self._ground, self._say, self._quick, self._workloads = ground, say, quick, workloads
-        self._missing: list[dict[str, str]] = []
+        self._missing: dict[str, str] = {}
+        """What a store has no findings of, and why."""
 
     def run(self, stores: Sequence[StoreName]) -> dict[str, Any]:
         rows = [row for store in stores for row in self._rows(store)]
-        return {"rate": RATE, "missing": self._missing, "rows": rows}
+        return {"rate": RATE, "rows": rows}
 
     def _rows(self, store: StoreName) -> list[dict[str, Any]]:
+        self._missing = {}
         with self._ground_of(store) as (ground, tells):
             with stage(ours(store, ground), ground.folder) as at_work:
                 first = _first_task(at_work) | _imports(store)
@@ -81,7 +83,7 @@ class Profiles:
                 watch = Watch(store, at_work, ground.postgres, tells, sampler)
                 rows = [self._row(watch, job) for job in self._jobs(COUNTS, IDLE_SECONDS)]
             for row in rows:
-                row |= {"first_task": first} if row["name"] == "idle" else {}
+                row |= {"first_task": first, "missing": self._missing}
             if store is StoreName.SQLITE:
                 _add(rows, self._asked_of_sqlite(ground))
         return rows
@@ -138,7 +140,7 @@ class Profiles:
         return found
 
     def _leave_out(self, store: StoreName, name: str, why: str) -> None:
-        self._missing.append({"store": store.value, "name": name, "why": why})
+        self._missing[name] = why
         self._say(f"profile, {store.value}: no {name}: {why}")
 
 

@@ -24,15 +24,18 @@ SAMPLES_MIN = 30
 def show_profile(found: Row | None, console: Console) -> None:
     if not found:
         return
-    for missing in found["missing"]:
-        console.print(f"profile, {missing['store']}: no {missing['name']}: {missing['why']}", markup=False)
     rows = found["rows"]
-    for row in rows:
-        for process, why in row["not_sampled"].items():
-            about = f"{row['store']}, {row['about']}"
-            console.print(f"profile, {about}: the {process} was not sampled: {why}", markup=False)
+    for line in dict.fromkeys(line for row in rows for line in _left_out(row)):
+        console.print(line, markup=False)
     for made in (*_spent(rows), *_asked(rows), *_all_layers(rows), *_all_functions(rows), *_statements(rows)):
         console.print(made)
+
+
+def _left_out(row: Row) -> Iterator[str]:
+    for name, why in row["missing"].items():
+        yield f"profile, {row['store']}: no {name}: {why}"
+    for process, why in row["not_sampled"].items():
+        yield f"profile, {row['store']}, {row['about']}: the {process} was not sampled: {why}"
 
 
 def _spent(rows: Sequence[Row]) -> Iterator[Table]:

@@ -72,6 +72,13 @@ def profiled(store: str = "postgres", name: str = "tasks", **changes: Any) -> di
         "memory_mib": {"server": {"values": 40.0, "code": 4.0}, "worker": {"values": 30.0, "code": 2.0}},
         "samples": [sampled()],
         "not_sampled": {},
+        "missing": {},
+        "first_task": {
+            "ms": 500.0,
+            "cpu_ms": 400.0,
+            "import_cpu_ms": 300.0,
+            "import_mib": {"worker": 25.0, "server": 20.0},
+        },
     } | changes
 
 
@@ -80,7 +87,7 @@ def cores(**each: float) -> list[dict[str, Any]]:
 
 
 def report(*rows: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"environment": {"cores": 2}, "profile": {"rate": 100, "missing": [], "rows": list(rows)}} | more
+    return {"environment": {"cores": 2}, "profile": {"rate": 100, "rows": list(rows)}} | more
 
 
 def said(row: dict[str, Any], measure: str = "tasks") -> str:
@@ -131,13 +138,7 @@ def test_a_delay_is_compared_with_the_cpu_that_it_takes():
 
 
 def test_start_memory_and_rest_are_said_from_the_profile_of_a_system_at_rest():
-    first = {
-        "ms": 500.0,
-        "cpu_ms": 400.0,
-        "import_cpu_ms": 300.0,
-        "import_mib": {"worker": 25.0, "server": 20.0},
-    }
-    row = profiled(name="idle", item="second", first_task=first)
+    row = profiled(name="idle", item="second")
     assert said(row, "first_task").startswith("400 of 500 ms to the first task are CPU of the worker")
     late = profiled(
         memory_mib={"server": {"values": 60.0, "code": 4.0}, "worker": {"values": 33.0, "code": 2.0}}
@@ -218,9 +219,10 @@ def test_tables_have_processes_counts_layers_functions_and_statements():
 
 
 def test_without_a_sampler_there_are_cpu_and_counts_and_it_is_said():
-    missing = {"store": "sqlite", "name": "layers and functions", "why": "py-spy: it is not installed"}
-    text = printed({"rate": 100, "missing": [missing], "rows": [profiled(samples=[])]})
-    assert "profile, sqlite: no layers and functions: py-spy: it is not installed" in text
+    missing = {"layers and functions": "py-spy: it is not installed"}
+    rows = [profiled(name=name, samples=[], missing=missing) for name in ("tasks", "drain")]
+    text = printed({"rate": 100, "rows": rows})
+    assert text.count("profile, postgres: no layers and functions: py-spy: it is not installed") == 1
     assert "Profile: CPU ms" in text
     assert "by layer" not in text
 

@@ -149,8 +149,7 @@ def test_ours_is_profiled_in_every_workload_and_a_sampler_that_is_not_there_is_n
         assert {each["process"] for each in row["processes"]} == {"server", "worker", "client"}
         assert row["counts"]["statements"] > 0
         assert row["samples"] == []
-    (missing,) = found["missing"]
-    assert missing["why"].startswith("py-spy: it is not installed")
+        assert row["missing"]["layers and functions"].startswith("py-spy: it is not installed")
     assert "Profile: what is asked for each" in printed
 
 
