@@ -33,7 +33,7 @@ CORE_OF_TURNS, LOCK_BINDS = 0.65, 0.1
 """A process whose threads wait so much for their lock cannot fill a core: each turn begins late."""
 CPU_BINDS = 0.6
 """Of the time to a result."""
-LAYERS, FUNCTIONS, SAMPLES_MIN = 4, 3, 30
+LAYERS, FUNCTIONS, CONNECTIONS, SAMPLES_MIN = 4, 3, 3, 30
 WAIT_MIN, OTHERS_MIN = 0.03, 25.0
 EXPLAINS = 0.5
 
@@ -58,7 +58,7 @@ def binds(report: Row, ours: str, measure: str) -> str:
         return "; ".join(_at_rest(row, measure.removesuffix("_cpu")))
     cores = (report.get("environment") or {}).get("cores") or 1
     told = _delay(row) if row["name"] == "latency" else _rate(row, cores)
-    return "; ".join((*told, *_layers(row), *_waits(row), *_counts(row)))
+    return "; ".join((*told, *_layers(row), *_waits(row), *_counts(row), *_connections(row)))
 
 
 def grows(rate: float, cost: float | None) -> str:
@@ -186,6 +186,12 @@ def _counts(row: Row) -> Iterator[str]:
 def _most(row: Row) -> Row:
     most: Row = max(row["processes"], key=lambda each: each["cores"])
     return most
+
+
+def _connections(row: Row) -> Iterator[str]:
+    seen = [f"{name} {_percent(share)}" for name, share in _first(row["connections"], CONNECTIONS)]
+    if seen:
+        yield f"of its busy connections: {', '.join(seen)}"
 
 
 def _first(shares: Mapping[str, float], count: int) -> Sequence[tuple[str, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import threading
 import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 import asyncpg
 
 from benchmarks.databases import Postgres, durable_postgres
+from benchmarks.hot_group import watched
 from benchmarks.process_trees import tree
 from benchmarks.statements import named
 
@@ -139,6 +141,26 @@ def telling_postgres(folder: Path, name: str) -> Iterator[tuple[Postgres, bool]]
             yield stack.enter_context(durable_postgres(folder, f"{name}-plain")), False
         else:
             yield postgres, True
+
+
+@contextlib.contextmanager
+def connections(postgres: Postgres) -> Iterator[Counter[str]]:
+    """What busy connections do or wait for inside the block, as often as it was seen; known after it."""
+    (name,) = _ask(postgres, "SELECT max(datname) FROM pg_database WHERE datname LIKE 'bench%'")[0]
+    found, done = Counter[str](), threading.Event()
+
+    async def look() -> None:
+        async with watched(postgres.url(str(name))) as waits:
+            await asyncio.to_thread(done.wait)
+        found.update(waits)
+
+    looking = threading.Thread(target=lambda: asyncio.run(look()))
+    looking.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        looking.join()
 
 
 def _requests(url: str) -> Counts:

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.counted_server import FILE, told
-from benchmarks.counters import Statement, asked_each, counted, telling_postgres
+from benchmarks.counters import Statement, asked_each, connections, counted, telling_postgres
 from benchmarks.crew import ROOT
 from benchmarks.databases import Postgres
 from benchmarks.layers import profile
@@ -42,6 +43,8 @@ COUNTED = Counts(400, 1000, 1000, 20, {1: 100, 5: 50})
 """Enough for a server that only counts."""
 IDLE_SECONDS, COUNTED_IDLE_SECONDS, QUICK_IDLE_SECONDS = 10.0, 5.0, 0.2
 WARM = 100
+CONNECTIONS = 4
+"""How many of the things that busy connections do are kept."""
 SAMPLED = ("server", "worker", "client")
 FUNCTIONS = {"server": 15, "worker": 8, "client": 8}
 WORKER_UP_SECONDS = 0.3
@@ -172,6 +175,10 @@ def _add(rows: Sequence[dict[str, Any]], asked: Mapping[str, Mapping[str, Any]])
         row["counts"] |= asked.get(row["name"], {})
 
 
+def _shares(seen: Counter[str]) -> dict[str, float]:
+    return {name: round(count / seen.total(), 3) for name, count in seen.most_common(CONNECTIONS)}
+
+
 def _telling_system(ground: Ground, path: Path) -> System:
     @contextlib.contextmanager
     def telling_server() -> Iterator[Address]:
@@ -198,8 +205,13 @@ class Watch:
 
     def row(self, job: Job) -> dict[str, Any]:
         found = self._undisturbed(job)
-        samples, failed = self._sampled(job, found)
-        return found | {"samples": samples, "not_sampled": failed}
+        with self._connections() as seen:
+            samples, failed = self._sampled(job, found)
+        return found | {"samples": samples, "not_sampled": failed, "connections": _shares(seen)}
+
+    def _connections(self) -> contextlib.AbstractContextManager[Counter[str]]:
+        """What those to PostgreSQL wait for; SQLite has none."""
+        return contextlib.nullcontext(Counter()) if self.postgres is None else connections(self.postgres)
 
     def _undisturbed(self, job: Job) -> dict[str, Any]:
         at_work, question = self.at_work, job.prepare(self.at_work)

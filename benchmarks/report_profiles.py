@@ -92,9 +92,10 @@ def _asked(rows: Sequence[Row]) -> Iterator[Table]:
         "KB to disk",
         "server sleeps",
         "worker sleeps",
+        "busy connections",
         "which requests",
         caption="statements: without those that begin and end transactions; database ms: how long PostgreSQL ran them; "
-        "sleeps: how often a thread waited for something",
+        "sleeps: how often a thread waited for something; busy connections: run, or what they wait for, while sampled",
     )
     for row in rows:
         counts = row["counts"]
@@ -108,6 +109,7 @@ def _asked(rows: Sequence[Row]) -> Iterator[Table]:
             _number(counts.get("database_ms"), 3),
             _number(None if disk is None else disk / 1000),
             *(_number(counts["switches"].get(name)) for name in ("server", "worker")),
+            ", ".join(f"{name} {percent(share)}" for name, share in list(row["connections"].items())[:3]),
             _requests(counts["requests"]),
         )
     yield made

@@ -72,6 +72,7 @@ def profiled(store: str = "postgres", name: str = "tasks", **changes: Any) -> di
         "memory_mib": {"server": {"values": 40.0, "code": 4.0}, "worker": {"values": 30.0, "code": 2.0}},
         "samples": [sampled()],
         "not_sampled": {},
+        "connections": {"runs": 0.75, "IO: WALSync": 0.25},
         "missing": {},
         "first_task": {
             "ms": 500.0,
@@ -105,6 +106,7 @@ def test_a_process_with_a_full_core_binds_and_its_layers_and_counts_are_told():
     assert "threads of the server wait for the disk 20 %" in text
     assert "1.25 requests, 4.5 statements, 0.125 commits, 9 KB to disk a task" in text
     assert "0.40 ms in `INSERT INTO tasks`" in text
+    assert text.endswith("of its busy connections: runs 75 %, IO: WALSync 25 %")
 
 
 @pytest.mark.parametrize(
