@@ -68,7 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="a smoke; its figures mean nothing")
     _add_repeated(parser, "--only", NAMES, "a store or a part")
     _add_repeated(parser, "--system", SYSTEMS, "of the part peers, only this one")
-    _add_repeated(parser, "--workload", [each.value for each in Workload], "of the part peers, only this one")
+    _add_repeated(
+        parser, "--workload", [each.value for each in Workload], "of peers and profile, only this one"
+    )
     parser.add_argument("--repetitions", type=int, metavar="N", help="of the part peers; 3 unless said")
     parser.add_argument(
         "--minutes", type=float, default=60.0, metavar="N", help="of the part soak; 60 unless said"
@@ -81,12 +83,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="measure nothing: make one report of these results, or of all full runs that were kept",
     )
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw the part peers into this folder")
+    parser.add_argument(
+        "--plots", type=Path, metavar="FOLDER", help="draw the parts peers and profile into this folder"
+    )
     parser.add_argument(
         "--docs",
         type=Path,
         metavar="FOLDER",
-        help="put pictures and tables of peers and targets into this documentation",
+        help="put pictures and tables of peers, profile and targets into this documentation",
     )
     return parser
 

@@ -1,4 +1,7 @@
-"""Bars of the part `peers`, drawn from a report: one picture for each measure that a reader asks for first."""
+"""Bars of the part `peers`, drawn from a report: one picture for each measure that a reader asks for first.
+
+Those of the part `profile` are drawn with them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
+
+from benchmarks.layer_charts import draw_layers, kept_layers, layer_titles
 
 Row = Mapping[str, Any]
 WIDTH, LEFT, RIGHT, TOP = 800, 190, 150, 92
@@ -58,7 +63,12 @@ def draw(report: Row, folder: Path) -> list[Path]:
             path = folder / f"{chart.file}.svg"
             path.write_text(picture(chart, rows, _place(report)))
             drawn.append(path)
-    return drawn
+    return [*drawn, *draw_layers(report, folder)]
+
+
+def titles() -> dict[str, str]:
+    """Of every picture that may be drawn, by its file."""
+    return {f"{chart.file}.svg": chart.title for chart in CHARTS} | layer_titles()
 
 
 def kept(report: Row) -> dict[str, Any]:
@@ -69,7 +79,11 @@ def kept(report: Row) -> dict[str, Any]:
         for row in (report.get("peers") or {}).get("figures", ())
         if row["measure"] in wanted
     ]
-    return {"environment": report.get("environment"), "peers": {"figures": figures}}
+    return {
+        "environment": report.get("environment"),
+        "peers": {"figures": figures},
+        "profile": {"rows": kept_layers(report)},
+    }
 
 
 def picture(chart: Chart, rows: Sequence[Row], place: str) -> str:

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,15 +62,18 @@ class Postgres:
 
 
 @contextlib.contextmanager
-def durable_postgres(folder: Path) -> Iterator[Postgres]:
-    """A PostgreSQL below `folder` that ends with the block, and also when we are killed."""
-    home = folder / "postgres"
+def durable_postgres(
+    folder: Path, name: str = "postgres", options: Mapping[str, str] | None = None
+) -> Iterator[Postgres]:
+    """A PostgreSQL below `folder` that ends with the block, and also when we are killed; `options` beside ours."""
+    home = folder / name
     home.mkdir()
     account = Account.for_servers(home)
     binaries = account.reachable(find_postgres())
     data, port = account.own(home / "data"), _free_port()
     _initialise(binaries, account, data)
-    flags = [word for name, value in OPTIONS.items() for word in ("-c", f"{name}={value}")]
+    given = OPTIONS | dict(options or {})
+    flags = [word for option, value in given.items() for word in ("-c", f"{option}={value}")]
     with (home / "log").open("wb") as log:
         process = account.spawn([binaries.server, "-D", data, "-p", str(port), *flags], log)
     guardian = Guardian(process.pid, home)

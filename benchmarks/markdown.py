@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from benchmarks.charts import CHARTS, draw, kept
+from benchmarks.charts import draw, kept, titles
 from benchmarks.report import show, show_place
 from benchmarks.report_flat import show_flat
 from benchmarks.report_peers import show_peers, show_targets
+from benchmarks.report_profiles import show_profile
 
 Row = Mapping[str, Any]
 WIDTH = 2000
@@ -48,14 +49,15 @@ def write_docs(report: Row, docs: Path) -> list[Path]:
 
 def _block(report: Row, drawn: Sequence[Path]) -> Iterator[str]:
     yield "## Beside peers, and what must not grow"
-    titles = {chart.file: chart.title for chart in CHARTS}
+    named = titles()
     for path in drawn:
-        yield from ("", f"![{titles[path.stem]}]({PICTURES}/{path.name})")
+        yield from ("", f"![{named[path.name]}]({PICTURES}/{path.name})")
 
     def tables(console: Console) -> None:
         show_place(report, console)
         show_targets(report, console)
         show_peers(report.get("peers"), console)
+        show_profile(report.get("profile"), console)
         show_flat(report, console)
 
     yield _printed(tables)

@@ -12,6 +12,7 @@ from benchmarks.beside import Beside
 from benchmarks.dispatch_rates import DispatchRates
 from benchmarks.footprint import Footprint
 from benchmarks.peer_measures import Workload
+from benchmarks.profiles import Profiles
 from benchmarks.resolving import resolving
 from benchmarks.scaling import Scaling
 from benchmarks.sdk import Sdk
@@ -77,6 +78,11 @@ def _peers(run: Run) -> dict[str, Any]:
     ).run(run.stores)
 
 
+def _profile(run: Run) -> dict[str, Any]:
+    quick = not run.is_full
+    return Profiles(run.ground, run.say, quick=quick, workloads=run.choice.workloads).run(run.stores)
+
+
 def _accuracy(run: Run) -> Any:
     return Accuracy(run.ground, run.sizes, run.say, install=run.is_full).run(run.stores)
 
@@ -107,6 +113,7 @@ PARTS = (
     Part("workers", "workers", _workers),
     Part("resolving", "resolving", lambda run: resolving(run.say)),
     Part("peers", "peers", _peers),
+    Part("profile", "profile", _profile),
     Part("beside", "beside", lambda run: Beside(run.ground, run.sizes, run.say).run(run.stores)),
     Part("footprint", "footprint", lambda run: Footprint(run.ground, run.sizes, run.say).run(run.stores)),
     Part("servers", "servers", lambda run: SeveralServers(run.ground, run.sizes, run.say).run(run.stores)),

@@ -38,6 +38,7 @@ class Spent:
 
     cpu_seconds: dict[str, float] = field(default_factory=dict)
     others_percent: float = 0.0
+    seconds: float = 0.0
 
     def each_ms(self, count: int) -> dict[str, float]:
         return {name: seconds * 1000 / count for name, seconds in self.cpu_seconds.items()}
@@ -75,7 +76,7 @@ class Reader:
         pids = {"worker": self._stage.worker_pid} | ({} if server is None else {"server": server})
         time.sleep(min(SETTLE_SECONDS_MAX, self._idle_seconds))
         began = time.monotonic()
-        with self._counting(pids) as spent:
+        with counting(pids) as spent:
             time.sleep(self._idle_seconds)
         seconds = time.monotonic() - began
         for name, used in spent.cpu_seconds.items():
@@ -95,7 +96,7 @@ class Reader:
                 yield Reading(measures.latency(to, percentile), answer[to][percentile])
 
     def _tasks(self) -> Iterator[Reading]:
-        with self._counting(self._stage.pids) as spent:
+        with counting(self._stage.pids) as spent:
             answer = self._stage.client.ask("tasks", self._counts.tasks)
             time.sleep(ECHO_SECONDS)
         each = spent.each_ms(self._counts.tasks)
@@ -103,7 +104,7 @@ class Reader:
         yield Reading(measures.TASK_CPU, sum(each.values()), each, spent.others_percent)
 
     def _batches(self) -> Iterator[Reading]:
-        with self._counting(self._stage.pids) as spent:
+        with counting(self._stage.pids) as spent:
             answer = self._stage.client.ask("batches", self._counts.batched, measures.BATCH)
             time.sleep(ECHO_SECONDS)
         yield _rate(measures.BATCHES, answer, spent, spent.each_ms(answer["count"]))
@@ -120,7 +121,7 @@ class Reader:
             yield from self._workflows("workflows", steps, count, *made)
 
     def _workflows(self, verb: str, steps: int, count: int, rate: Measure, delay: Any) -> Iterator[Reading]:
-        with self._counting(self._stage.pids) as spent:
+        with counting(self._stage.pids) as spent:
             answer = self._stage.client.ask(verb, count, steps)
         yield _rate(rate, answer, spent, spent.each_ms(count))
         for percentile in ("p50", "p99"):
@@ -132,19 +133,21 @@ class Reader:
         before = self._stage.client.ask("fill", self._counts.backlog)["before"]
         self._stage.client.begin("drained", before, self._counts.backlog)
         self._stage.start_worker()
-        with self._counting(self._stage.pids) as spent:
+        with counting(self._stage.pids) as spent:
             answer = self._stage.client.finish()
         yield _rate(measures.DRAIN, answer, spent, spent.each_ms(self._counts.backlog))
 
-    @contextlib.contextmanager
-    def _counting(self, pids: Mapping[str, int]) -> Iterator[Spent]:
-        spent = Spent()
-        before, began, busy, own = _cpu(pids), time.monotonic(), busy_seconds(), own_cpu_seconds()
-        yield spent
-        after, seconds = _cpu(pids), time.monotonic() - began
-        spent.cpu_seconds = {name: after[name] - before[name] for name in before}
-        foreign = busy_seconds() - busy - (own_cpu_seconds() - own) - sum(spent.cpu_seconds.values())
-        spent.others_percent = max(0.0, foreign / seconds * 100)
+
+@contextlib.contextmanager
+def counting(pids: Mapping[str, int]) -> Iterator[Spent]:
+    """What these processes use inside the block."""
+    spent = Spent()
+    before, began, busy, own = _cpu(pids), time.monotonic(), busy_seconds(), own_cpu_seconds()
+    yield spent
+    after, spent.seconds = _cpu(pids), time.monotonic() - began
+    spent.cpu_seconds = {name: after[name] - before[name] for name in before}
+    foreign = busy_seconds() - busy - (own_cpu_seconds() - own) - sum(spent.cpu_seconds.values())
+    spent.others_percent = max(0.0, foreign / spent.seconds * 100)
 
 
 def _cpu(pids: Mapping[str, int]) -> dict[str, float]:

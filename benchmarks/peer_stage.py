@@ -63,6 +63,11 @@ class Stage:
         return self._worker.pid
 
     @property
+    def url(self) -> str:
+        """Where its server, or what stands for one, is."""
+        return self._address.text
+
+    @property
     def server_pid(self) -> int | None:
         """The process of a server of its own, if it has one."""
         return self._address.pids.get("server")

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +47,38 @@ def cpu_seconds_of_trees(pids: Iterable[int]) -> float:
 def memory(pid: int) -> Memory:
     pids = tree(pid)
     return Memory(sum(map(_pss, pids)) / MIB, sum(map(_rss, pids)) / MIB)
+
+
+@contextlib.contextmanager
+def kernel_shares(pids: Mapping[str, int]) -> Iterator[dict[str, float]]:
+    """How much of the CPU of each tree the kernel had inside the block, by its own count; known after it."""
+    before, found = {name: _ticks(pid) for name, pid in pids.items()}, dict[str, float]()
+    yield found
+    for name, pid in pids.items():
+        user, kernel = (late - early for late, early in zip(_ticks(pid), before[name], strict=True))
+        found[name] = kernel / (user + kernel) if user + kernel else 0.0
+
+
+def _ticks(pid: int) -> tuple[int, int]:
+    """Of the user and of the kernel."""
+    user = kernel = 0
+    for each in tree(pid):
+        with contextlib.suppress(OSError):
+            fields = _fields(each)
+            user, kernel = user + int(fields[11]), kernel + int(fields[12])
+    return user, kernel
+
+
+def mapped(pid: int) -> dict[str, float]:
+    """Memory of a tree in MiB: values of its own, and code that it maps; what is shared counts in parts."""
+    found = dict.fromkeys(("Anon", "File"), 0.0)
+    for each in tree(pid):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{each}/smaps_rollup").read_text().splitlines():
+                name, _, rest = line.partition(":")
+                if (kind := name.removeprefix("Pss_")) in found:
+                    found[kind] += int(rest.split()[0]) / 1024
+    return {"values": round(found["Anon"], 1), "code": round(found["File"], 1)}
 
 
 def _parents() -> Iterator[tuple[int, int]]:

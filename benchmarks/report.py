@@ -9,6 +9,7 @@ from rich.table import Table
 
 from benchmarks.report_flat import show_flat
 from benchmarks.report_peers import show_peers, show_targets
+from benchmarks.report_profiles import show_profile
 from benchmarks.report_tables import Row
 from benchmarks.report_tables import number as _number
 from benchmarks.report_tables import ratio as _ratio
@@ -35,6 +36,7 @@ def show(report: Row, console: Console) -> None:
         console.print(_resolving(report["resolving"]))
     show_flat(report, console)
     show_peers(report.get("peers"), console)
+    show_profile(report.get("profile"), console)
     show_targets(report, console)
 
 

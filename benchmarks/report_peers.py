@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.bindings import profile_of
 from benchmarks.report_tables import Row, ratio, spread, table
 from benchmarks.samples import ratio as divided
-from benchmarks.targets import BOTH, Judged, Verdict, by_target, judged
+from benchmarks.targets import BOTH, WORST_FIRST, Judged, Verdict, by_target, judged
 
 TABLES: Mapping[str, Mapping[str, str]] = {
     "Standalone tasks, per s": {
@@ -172,6 +174,32 @@ def show_targets(report: Mapping[str, Any], console: Console) -> None:
     missed = sorted({each.line.number for each in lines if each.verdict is Verdict.MISSED})
     if missed:
         console.print(f"Missed: {', '.join(map(str, missed))}.")
+    for made in _bound(report, lines):
+        console.print(made)
+
+
+def _bound(report: Row, lines: Sequence[Judged]) -> Iterator[Table]:
+    """What binds every line that is not at its goal; lines that the same thing binds stand together."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for each in sorted(lines, key=lambda each: WORST_FIRST.index(each.verdict)):
+        if each.binds:
+            row = profile_of(report, each.line.ours, each.line.key)
+            profile = "" if row is None else f"{row['store']}, {row['about']}"
+            about = f"{each.line.number} {each.line.against} ({each.verdict.value})"
+            found.setdefault((profile, each.binds), []).append(about)
+    if not found:
+        return
+    made = table(
+        "What binds the targets that are not at their goal",
+        "profile",
+        "what binds",
+        "targets",
+        caption="profile: the row of the tables of the part profile that says so",
+    )
+    made.columns[2].no_wrap, made.columns[2].justify = False, "left"
+    for (profile, binds), targets in found.items():
+        made.add_row(profile, escape(binds), escape(", ".join(targets)))
+    yield made
 
 
 def _targets(lines: Sequence[Judged]) -> Table:

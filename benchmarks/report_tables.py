@@ -35,3 +35,7 @@ def number(value: float) -> str:
 
 def ratio(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
+
+
+def percent(share: float | None) -> str:
+    return "" if share is None else f"{share * 100:.0f} %"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -71,12 +71,17 @@ def new_store(store: StoreName, ground: Ground) -> str:
 
 @contextlib.contextmanager
 def serving(
-    store: StoreName, ground: Ground, url: str, settings: Mapping[str, str] | None = None
+    store: StoreName,
+    ground: Ground,
+    url: str,
+    settings: Mapping[str, str] | None = None,
+    command: Sequence[str] | None = None,
 ) -> Iterator[Stand]:
     """A server on the database at `url`, with settings beside those that every stand has."""
     settings = {"DW_SQLITE_SYNCHRONOUS": "full" if store is StoreName.SQLITE else ""} | dict(settings or {})
     name = f"{store}-{next(_numbers)}"
-    with live.running(live.server(ground.folder, url, name=name, settings=settings)) as (server,):
+    made = live.server(ground.folder, url, name=name, settings=settings, command=command)
+    with live.running(made) as (server,):
         pids = {"server": server.pid}
         if store is StoreName.POSTGRES and ground.postgres is not None:
             pids["database"] = ground.postgres.pid

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from benchmarks.bindings import binds, grows
 from benchmarks.peer_measures import LESS, MORE
 
 Row = Mapping[str, Any]
@@ -60,6 +61,8 @@ class Ratio:
     sides: str
     """Both sides, as they were measured."""
     note: str = ""
+    cost: float | None = None
+    """Of a ratio to itself, how many times as much CPU it takes."""
 
 
 Find = Callable[[Row], Ratio | None]
@@ -72,12 +75,18 @@ class Line:
     against: str
     bounds: Bounds
     find: Find
+    ours: str = ""
+    """Which of our systems it is about, of lines that have peers."""
+    key: str = ""
+    """And which of its measures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
     line: Line
     ratio: Ratio | None
+    binds: str = ""
+    """What binds it, where the goal is not met."""
 
     @property
     def verdict(self) -> Verdict:
@@ -86,7 +95,16 @@ class Judged:
 
 def judged(report: Row) -> list[Judged]:
     """Every line of every target, in order."""
-    return [Judged(line, line.find(report)) for line in LINES]
+    found = [Judged(line, line.find(report)) for line in LINES]
+    return [replace(each, binds=_binds(report, each)) for each in found]
+
+
+def _binds(report: Row, each: Judged) -> str:
+    if each.ratio is None or each.verdict is Verdict.GOAL:
+        return ""
+    if each.line.ours:
+        return binds(report, each.line.ours, each.line.key)
+    return grows(each.ratio.value, each.ratio.cost)
 
 
 def by_target(lines: Iterable[Judged]) -> dict[int, Verdict]:
@@ -111,6 +129,7 @@ def as_rows(lines: Iterable[Judged]) -> list[dict[str, Any]]:
             "goal": each.line.bounds.written(each.line.bounds.goal),
             "verdict": each.verdict.value,
             "note": "" if each.ratio is None else each.ratio.note,
+            "binds": each.binds,
         }
         for each in lines
     ]
@@ -162,9 +181,14 @@ def of_rows(section: str, rows: str, takes: Callable[[Row], bool], better: str =
         worst = (min if better == MORE else max)(there, key=lambda row: row["rate"]["median"])
         rate = worst["rate"]
         sides = f"{worst['store']}, {worst['batch']} a claim [{rate['min']:.2f}..{rate['max']:.2f}]"
-        return Ratio(rate["median"], f"the worst of {len(there)}: {sides}")
+        return Ratio(rate["median"], f"the worst of {len(there)}: {sides}", cost=_cost(worst))
 
     return find
+
+
+def _cost(row: Row) -> float | None:
+    cpu = row.get("cpu")
+    return None if cpu is None else float(cpu["median"])
 
 
 def _backlog(size: str) -> Find:
@@ -192,7 +216,7 @@ def _beside(crowd: str) -> Find:
         worst = min(there, key=lambda row: row["rate"]["median"])
         rate = worst["rate"]
         sides = f"{worst['store']}, {worst['size']:,} [{rate['min']:.2f}..{rate['max']:.2f}]"
-        return Ratio(rate["median"], f"the worst of {len(there)}: {sides}")
+        return Ratio(rate["median"], f"the worst of {len(there)}: {sides}", cost=_cost(worst))
 
     return find
 
@@ -211,7 +235,14 @@ def _same(
     """A line for each of our stores."""
     for own in ours:
         store = own.removeprefix("penstock, ")
-        yield Line(number, f"{measure}, {store}", against, bounds, of_peers(own, key, (peer,)))
+        yield Line(number, f"{measure}, {store}", against, bounds, of_peers(own, key, (peer,)), own, key)
+
+
+def _any(number: int, measure: str, bounds: Bounds, ours: str, key: str) -> Line:
+    """A line against DBOS on the store where it is at its best."""
+    store = ours.removeprefix("penstock, ")
+    find = of_peers(ours, key, DBOS_ANY)
+    return Line(number, f"{measure}, {store}", "DBOS at its best", bounds, find, ours, key)
 
 
 def _lines() -> Iterator[Line]:
@@ -235,18 +266,18 @@ def _lines() -> Iterator[Line]:
 
 def _workflow_lines() -> Iterator[Line]:
     first, fifth = "workflows of 1 activity, 100 in flight", "workflows of 5 activities, 100 in flight"
-    best = "DBOS at its best"
     yield from _same(8, first, "Temporal dev server", Bounds(8, 18), "workflows_1", (SQLITE,), TEMPORAL)
-    yield Line(9, f"{first}, sqlite", best, Bounds(3.5, 7), of_peers(SQLITE, "workflows_1", DBOS_ANY))
+    yield _any(9, first, Bounds(3.5, 7), SQLITE, "workflows_1")
     yield from _same(10, fifth, "Temporal dev server", Bounds(7, 16), "workflows_5", (SQLITE,), TEMPORAL)
-    yield Line(10, f"{fifth}, sqlite", best, Bounds(4, 8), of_peers(SQLITE, "workflows_5", DBOS_ANY))
-    yield Line(11, f"{first}, postgres", best, Bounds(3, 6), of_peers(POSTGRES, "workflows_1", DBOS_ANY))
-    yield Line(11, f"{fifth}, postgres", best, Bounds(3, 6), of_peers(POSTGRES, "workflows_5", DBOS_ANY))
+    yield _any(10, fifth, Bounds(4, 8), SQLITE, "workflows_5")
+    yield _any(11, first, Bounds(3, 6), POSTGRES, "workflows_1")
+    yield _any(11, fifth, Bounds(3, 6), POSTGRES, "workflows_5")
     late = "workflow p99, 1 activity, 100 in flight"
     bounds = Bounds(0.15, 0.05, LESS)
     yield from _same(12, late, "Temporal dev server", bounds, "workflows_1_p99", (SQLITE,), TEMPORAL)
     queued = of_peers(SQLITE, "workflows_1_p99", ("dbos, postgres",), "queued_1_p99")
-    yield Line(12, f"{late}, sqlite", "DBOS, queued", Bounds(0.4, 0.15, LESS), queued)
+    bounds = Bounds(0.4, 0.15, LESS)
+    yield Line(12, f"{late}, sqlite", "DBOS, queued", bounds, queued, SQLITE, "workflows_1_p99")
 
 
 def _idle_lines() -> Iterator[Line]:

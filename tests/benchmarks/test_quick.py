@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.__main__ import NAMES
+from benchmarks.bindings import PROFILED
 from benchmarks.peer_systems import PEERS
 from benchmarks.stands import StoreName
 from tests.benchmarks.running import quick_run
@@ -138,6 +139,18 @@ def test_ours_is_measured_in_every_workload_and_peers_that_are_not_there_are_nam
     for row in peers["figures"]:
         assert set(row["value"]) == set(row["load"]) == SPREAD
     assert "synchronous=FULL" in printed
+
+
+def test_ours_is_profiled_in_every_workload_and_a_sampler_that_is_not_there_is_named(run):
+    report, printed = run
+    found = report["profile"]
+    assert {row["name"] for row in found["rows"]} == set(PROFILED.values())
+    for row in found["rows"]:
+        assert {each["process"] for each in row["processes"]} == {"server", "worker", "client"}
+        assert row["counts"]["statements"] > 0
+        assert row["samples"] == []
+        assert row["missing"]["layers and functions"].startswith("py-spy: it is not installed")
+    assert "Profile: what is asked for each" in printed
 
 
 def test_several_servers_need_postgres(run):
