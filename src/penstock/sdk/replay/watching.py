@@ -26,19 +26,22 @@ _raise_in = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
 _raise_in.argtypes = (ctypes.c_ulong, ctypes.c_void_p)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Stretch:
     """A stretch of time in which code runs. What counts is what it computes: it may not be its fault that it waits."""
 
     limit_s: float
     began_s: float
-    computed_s: float
+    computed_s: float | None = None
+    """What its thread had computed when it was first looked at: most are over before anybody looks."""
 
     @classmethod
-    def begin(cls, thread_id: int, limit_s: float) -> _Stretch:
-        return cls(limit_s, time.monotonic(), _computed_s(thread_id))
+    def begin(cls, limit_s: float) -> _Stretch:
+        return cls(limit_s, time.monotonic())
 
     def is_too_long(self, thread_id: int) -> bool:
+        if self.computed_s is None:
+            self.computed_s = _computed_s(thread_id)
         passed_s = time.monotonic() - self.began_s
         if passed_s < self.limit_s:
             return False
@@ -65,7 +68,7 @@ class _Watchman:
     def begin(self, limit_s: float) -> int:
         thread_id = threading.get_ident()
         with self._lock:
-            self._running[thread_id] = _Stretch.begin(thread_id, limit_s)
+            self._running[thread_id] = _Stretch.begin(limit_s)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="penstock-watchman", daemon=True)
                 self._thread.start()
@@ -97,7 +100,7 @@ class _Watchman:
         frame = sys._current_frames().get(thread_id)
         if frame is not None and thread_id not in self._stacks:
             self._stacks[thread_id] = "".join(traceback.format_stack(frame))
-        self._running[thread_id] = _Stretch.begin(thread_id, AGAIN_AFTER_S)
+        self._running[thread_id] = _Stretch.begin(AGAIN_AFTER_S)
         _raise_in(thread_id, id(_Interrupt))
 
 
