@@ -20,6 +20,7 @@ import structlog
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import Line, Operation, Tx
 from penstock.ports.wakeups import Bell, Wakeups
+from penstock.stores import postgres_wire
 from penstock.stores.driving import Job, Moment, OnMoment, ordered_writes, undisturbed
 from penstock.stores.migrating import Migration, migrations, outdated, pending
 from penstock.stores.postgres_reading import Readers
@@ -33,8 +34,9 @@ from penstock.stores.postgres_talk import (
     answer_all,
     is_outage,
     unavailable,
-    write_all,
 )
+from penstock.stores.postgres_transactions import Transaction, make_ready, sendings
+from penstock.stores.postgres_wire import WiredConnection
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue, reading_catalogue
 from penstock.stores.sql.known import Known
 from penstock.stores.sql.merging import Habits
@@ -104,13 +106,14 @@ class PostgresStore:
         journals: bool = False,
     ) -> PostgresStore:
         await require_current_schema(url)
-        readers = await asyncpg.create_pool(
+        readers = await postgres_wire.create_pool(
             url,
             min_size=1,
             max_size=pool_size,
             server_settings=_server_settings(statement_timeout_ms),
             command_timeout=_patience_s(statement_timeout_ms),
             reset=_keep_as_is,
+            init=make_ready,
         )
         return cls(url, node, wakeups, readers, statement_timeout_ms, on_moment, journals)
 
@@ -172,7 +175,7 @@ class _GroupLine:
         self._jobs: deque[Job] = deque()
         self._arrived = asyncio.Event()
         self._closing = False
-        self._connection: Connection | None = None
+        self._connection: WiredConnection | None = None
         self._habits = Habits()
         self._runner = asyncio.create_task(self._run(), name="penstock-group-line")
 
@@ -270,19 +273,21 @@ class _GroupLine:
 
     async def _commit(self, jobs: list[Job]) -> None:
         connection = await self._connected()
+        transaction = Transaction(connection)
         committing = False
         try:
-            await connection.execute("BEGIN")
             now_ms = await connection.fetchval(NOW_MS)
             turns = Turns(self._statements)
-            sessions = await self._operate(connection, jobs, now_ms, turns)
+            sessions = await self._operate(transaction, jobs, now_ms, turns)
             if any(job.error is not None and job.acted for job in jobs):
                 raise _LeftTraces
             writes = [(each, turns.written(each, rows)) for each, rows in ordered_writes(sessions)]
-            await write_all(connection, writes, self._notes(sessions), self._habits)
+            sent = sendings(writes, self._notes(sessions), self._habits)
+            for sending in sent[:-1]:
+                await transaction.write(sending)
             self._on_moment(Moment.BEFORE_COMMIT)
             committing = True
-            await connection.execute("COMMIT")
+            await transaction.commit(sent[-1] if sent else None)
             self._on_moment(Moment.AFTER_COMMIT)
         except BaseException as error:
             if committing and isinstance(error, GONE):
@@ -295,12 +300,12 @@ class _GroupLine:
                 ) from error
             if isinstance(error, TimeoutError):
                 self._hang_up()
-            else:
+            elif transaction.begun or not isinstance(error, asyncpg.PostgresError | _LeftTraces):
                 await self._roll_back(connection)
             raise
 
     async def _operate(
-        self, connection: Connection, jobs: list[Job], now_ms: int, turns: Turns
+        self, transaction: Transaction, jobs: list[Job], now_ms: int, turns: Turns
     ) -> list[Session]:
         """Advance all operations in lock-step, merging equal questions, until each has ended."""
         sessions: dict[int, Session] = {}
@@ -322,7 +327,7 @@ class _GroupLine:
                     (going if turns.may_go(index, asks) else later).append(each)
             assert going or not later, "whoever has a scope goes on"
             asked = [ask for _, _, asks in going for ask in turns.asked(asks)]
-            rows = await answer_all(connection, asked)
+            rows = await answer_all(transaction, asked)
             waiting, place = later, 0
             for index, coroutine, asks in going:
                 answers = rows[place : place + len(asks)]
@@ -363,18 +368,19 @@ class _GroupLine:
             return ()
         return list(_payloads(self._node, dict.fromkeys(bell for each in sessions for bell in each.bells)))
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> WiredConnection:
         if self._connection is None or self._connection.is_closed():
-            self._connection = await asyncpg.connect(
+            self._connection = await postgres_wire.connect(
                 self._url,
                 timeout=5,
                 server_settings=_server_settings(self._statement_timeout_ms),
                 command_timeout=_patience_s(self._statement_timeout_ms),
                 statement_cache_size=STATEMENTS_KEPT,
             )
+            await make_ready(self._connection)
         return self._connection
 
-    async def _roll_back(self, connection: Connection) -> None:
+    async def _roll_back(self, connection: WiredConnection) -> None:
         try:
             await connection.execute("ROLLBACK", timeout=5)
         except Exception:
