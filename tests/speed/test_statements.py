@@ -15,7 +15,7 @@ import pytest
 
 from penstock.core.history.commands import CompleteWorkflow, ScheduleActivity
 from penstock.core.model import Task, TaskKind
-from penstock.stores.postgres_talk import NOW_MS
+from penstock.stores.postgres_moments import NOW_MS
 from penstock.stores.postgres_transactions import BEGIN, COMMIT, END, LOOK
 from penstock.stores.sql.catalogue import Dialect, catalogue, reading_catalogue
 from tests.speed.counting import Heard, Seen, hear_postgres, hear_sqlite, told, transactions

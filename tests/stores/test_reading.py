@@ -17,6 +17,7 @@ from penstock.core.model import RunId
 from penstock.errors import Unavailable
 from penstock.ports.store import Store, Tx
 from penstock.stores.postgres import PostgresStore
+from penstock.stores.postgres_moments import Moments
 from penstock.stores.postgres_reading import GROUPS_AT_ONCE, Readers
 from penstock.stores.sql.known import Known
 from penstock.wakeups.local import LocalWakeups
@@ -153,7 +154,7 @@ class GatedDatabase:
 
 async def test_a_read_is_answered_that_comes_in_the_moment_in_which_all_groups_end():
     database = GatedDatabase()
-    readers = Readers(cast("Any", database), {}, Known())
+    readers = Readers(cast("Any", database), {}, Known(), Moments())
 
     async def operation(_: Tx) -> str:
         return "read"
@@ -201,7 +202,7 @@ class SilentDatabase(GatedDatabase):
 
 async def test_reads_that_wait_for_a_database_that_is_silent_are_told_so_together():
     database = SilentDatabase()
-    readers = Readers(cast("Any", database), {}, Known())
+    readers = Readers(cast("Any", database), {}, Known(), Moments())
     looks: list[asyncio.Task[None]] = []
 
     async def operation(_: Tx) -> None:

@@ -23,10 +23,10 @@ from penstock.ports.wakeups import Bell, Wakeups
 from penstock.stores import postgres_wire
 from penstock.stores.driving import Job, Moment, OnMoment, ordered_writes, undisturbed
 from penstock.stores.migrating import Migration, migrations, outdated, pending
+from penstock.stores.postgres_moments import Moments
 from penstock.stores.postgres_reading import Readers
 from penstock.stores.postgres_talk import (
     GONE,
-    NOW_MS,
     TRY_AGAIN,
     Connection,
     Waiting,
@@ -82,10 +82,19 @@ class PostgresStore:
         self._wakeups = wakeups
         self._statements = catalogue(Dialect.POSTGRES)
         self._known = Known()
-        self._reads = Readers(readers, reading_catalogue(Dialect.POSTGRES), self._known)
+        moments = Moments()
+        self._reads = Readers(readers, reading_catalogue(Dialect.POSTGRES), self._known, moments)
         lines = [
             _GroupLine(
-                url, node, self._statements, self._known, wakeups, statement_timeout_ms, on_moment, journals
+                url,
+                node,
+                self._statements,
+                self._known,
+                moments,
+                wakeups,
+                statement_timeout_ms,
+                on_moment,
+                journals,
             )
             for _ in range(WORK_LINES + 3)
         ]
@@ -158,6 +167,7 @@ class _GroupLine:
         node: str | None,
         statements: Mapping[str, Statement],
         known: Known,
+        moments: Moments,
         wakeups: Wakeups,
         statement_timeout_ms: int,
         on_moment: OnMoment,
@@ -168,6 +178,7 @@ class _GroupLine:
         self._node = node
         self._statements = statements
         self._known = known
+        self._moments = moments
         self._shard = random.randrange(SHARDS)
         self._wakeups = wakeups
         self._statement_timeout_ms = statement_timeout_ms
@@ -276,7 +287,7 @@ class _GroupLine:
         transaction = Transaction(connection)
         committing = False
         try:
-            now_ms = await connection.fetchval(NOW_MS)
+            now_ms = await self._moments.now_ms(connection)
             turns = Turns(self._statements)
             sessions = await self._operate(transaction, jobs, now_ms, turns)
             if any(job.error is not None and job.acted for job in jobs):
@@ -378,6 +389,7 @@ class _GroupLine:
                 statement_cache_size=STATEMENTS_KEPT,
             )
             await make_ready(self._connection)
+            self._moments.forget()
         return self._connection
 
     async def _roll_back(self, connection: WiredConnection) -> None:

@@ -12,9 +12,9 @@ import asyncpg
 from penstock.errors import Unavailable
 from penstock.ports.store import Operation, Tx
 from penstock.stores.driving import Job, ReadOnlySession
+from penstock.stores.postgres_moments import Moments
 from penstock.stores.postgres_talk import (
     GONE,
-    NOW_MS,
     Asking,
     Waiting,
     advance,
@@ -43,11 +43,16 @@ class Readers:
     """Takes short reads in groups, as many as wait when a connection is free, and long ones each on its own."""
 
     def __init__(
-        self, pool: asyncpg.Pool[asyncpg.Record], statements: Mapping[str, Statement], known: Known
+        self,
+        pool: asyncpg.Pool[asyncpg.Record],
+        statements: Mapping[str, Statement],
+        known: Known,
+        moments: Moments,
     ) -> None:
         self._pool = pool
         self._statements = statements
         self._known = known
+        self._moments = moments
         self._jobs: deque[Job] = deque()
         self._groups: set[asyncio.Task[None]] = set()
         self._looking = 0
@@ -137,7 +142,7 @@ class Readers:
         Who has read all is answered at once, before the others and before the end of the transaction.
         """
         try:
-            now_ms = await connection.fetchval(NOW_MS)
+            now_ms = await self._moments.now_ms(connection)
             curious = [job for job in jobs if _code(job) in self._curious]
             others = [job for job in jobs if _code(job) not in self._curious]
             curious += await self._glance(connection, others, now_ms)

@@ -14,7 +14,6 @@ from penstock.stores.sql.session import Ask, Row, Rows
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 CHANNEL = "penstock_wakeups"
-NOW_MS = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 TRY_AGAIN = (
     asyncpg.SerializationError,
