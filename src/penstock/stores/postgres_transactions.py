@@ -22,7 +22,8 @@ NOTIFY = "SELECT pg_notify($1, $2)"
 BEGIN, COMMIT = "BEGIN", "COMMIT"
 LOOK, END = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "END"
 _NAMES = {BEGIN: "penstock_begin", COMMIT: "penstock_commit", LOOK: "penstock_look"}
-_CARRIED = {sql: carried(name) for sql, name in _NAMES.items()}
+CARRIED = {sql: carried(name) for sql, name in _NAMES.items()}
+"""What each of them is on the wire, where another statement carries it."""
 
 
 async def make_ready(connection: WiredConnection) -> None:
@@ -45,12 +46,12 @@ class Transaction:
         if self.begun or not statement.holds:
             return cast("Rows", await self._connection.fetch(statement.sql, *values))
         self.begun = True
-        return cast("Rows", await self._connection.fetch_after(_CARRIED[BEGIN], statement.sql, *values))
+        return cast("Rows", await self._connection.fetch_after(CARRIED[BEGIN], statement.sql, *values))
 
     async def write(self, sending: Sending) -> None:
         """Carry out what is not the last write."""
         sql, values = sending
-        before = b"" if self.begun else _CARRIED[BEGIN]
+        before = b"" if self.begun else CARRIED[BEGIN]
         self.begun = True
         await self._connection.execute_between(before, sql, values, b"")
 
@@ -59,7 +60,7 @@ class Transaction:
         told = ""
         if last is not None:
             sql, values = last
-            after = _CARRIED[COMMIT] if self.begun else b""
+            after = CARRIED[COMMIT] if self.begun else b""
             told = await self._connection.execute_between(b"", sql, values, after)
         if self.begun and told != COMMIT:
             await self._connection.execute(COMMIT)
@@ -76,7 +77,7 @@ class Snapshot:
         if self._begun:
             return cast("Rows", await self._connection.fetch(statement.sql, *values))
         self._begun = True
-        return cast("Rows", await self._connection.fetch_after(_CARRIED[LOOK], statement.sql, *values))
+        return cast("Rows", await self._connection.fetch_after(CARRIED[LOOK], statement.sql, *values))
 
     async def end(self) -> None:
         if self._begun:
