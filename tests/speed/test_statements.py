@@ -27,31 +27,32 @@ MANY = 50
 CROWD = 1_000
 CEILINGS = {
     "sqlite": {
-        "start a task": 14,
+        "start a task": 13,
         "claim one task": 20,
         "complete a task": 12,
-        f"start {MANY} tasks at once": 602,
+        f"start {MANY} tasks at once": 552,
         f"claim {MANY} tasks": 216,
         f"complete {MANY} tasks at once": 502,
-        "start a workflow": 13,
+        "start a workflow": 12,
         "decide to run an activity": 13,
         "complete the activity of a workflow": 15,
         "decide to complete": 10,
     },
     "postgres": {
-        "start a task": 4,
-        "claim one task": 13,
-        "complete a task": 5,
-        f"start {MANY} tasks at once": 8,
-        f"claim {MANY} tasks": 13,
-        f"complete {MANY} tasks at once": 10,
-        "start a workflow": 5,
-        "decide to run an activity": 5,
-        "complete the activity of a workflow": 7,
+        "start a task": 3,
+        "claim one task": 12,
+        "complete a task": 4,
+        f"start {MANY} tasks at once": 6,
+        f"claim {MANY} tasks": 12,
+        f"complete {MANY} tasks at once": 8,
+        "start a workflow": 4,
+        "decide to run an activity": 4,
+        "complete the activity of a workflow": 6,
         "decide to complete": 5,
     },
 }
-"""As it was measured; those that are sent at once go in two groups: the first, and the rest."""
+"""As it was measured; those that are sent at once go in two groups: the first, and the rest. On PostgreSQL journeys are
+counted: BEGIN and COMMIT travel with other statements."""
 
 
 def allowed(store: str, step: str) -> int:
