@@ -45,7 +45,7 @@ CEILINGS = {
         f"start {MANY} tasks at once": 6,
         f"claim {MANY} tasks": 12,
         f"complete {MANY} tasks at once": 8,
-        "start a workflow": 4,
+        "start a workflow": 3,
         "decide to run an activity": 4,
         "complete the activity of a workflow": 6,
         "decide to complete": 5,
@@ -204,5 +204,5 @@ def left_of(sql: str, known: set[str]) -> str:
     if text in known:
         return ""
     for each in sorted(known, key=len, reverse=True):
-        text = text.replace(f"AS ({each})", "")
-    return re.sub(r"^WITH w\d+ (?:, w\d+ )*\s*(?:SELECT 1$)?", "", text)
+        text = text.replace(f"AS ({each})", "").replace(f"ARRAY(SELECT a_ FROM ({each}) a_)", "")
+    return re.sub(r"^(?:WITH w\d+ (?:, w\d+ )*\s*(?:SELECT 1$)?|SELECT (?:, )*$)", "", text)

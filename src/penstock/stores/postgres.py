@@ -188,6 +188,7 @@ class _GroupLine:
         self._closing = False
         self._connection: WiredConnection | None = None
         self._habits = Habits()
+        self._questions = Habits()
         self._runner = asyncio.create_task(self._run(), name="penstock-group-line")
 
     async def submit(self, operation: Operation[T], key: str) -> T:
@@ -284,7 +285,7 @@ class _GroupLine:
 
     async def _commit(self, jobs: list[Job]) -> None:
         connection = await self._connected()
-        transaction = Transaction(connection)
+        transaction = Transaction(connection, self._questions)
         committing = False
         try:
             now_ms = await self._moments.now_ms(connection)

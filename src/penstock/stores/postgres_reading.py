@@ -26,6 +26,7 @@ from penstock.stores.postgres_transactions import Glance, Snapshot
 from penstock.stores.postgres_wire import WiredConnection
 from penstock.stores.sql.catalogue import Statement
 from penstock.stores.sql.known import Known
+from penstock.stores.sql.merging import Habits
 from penstock.stores.sql.session import Ask
 from penstock.stores.sql.tx import SqlTx
 
@@ -59,6 +60,7 @@ class Readers:
         """How many groups look for reads that wait; one that has found none is not counted, though it has not gone."""
         self._curious: set[object] = set()
         """Reads that have asked a second question."""
+        self._habits = Habits()
         self._room = asyncio.Semaphore(max(1, pool.get_max_size() - GROUPS_AT_ONCE))
 
     async def read(self, operation: Operation[Any], *, long: bool) -> Any:
@@ -147,7 +149,7 @@ class Readers:
             others = [job for job in jobs if _code(job) not in self._curious]
             curious += await self._glance(connection, others, now_ms)
             if curious:
-                snapshot = Snapshot(connection)
+                snapshot = Snapshot(connection, self._habits)
                 await self._operate(snapshot, curious, now_ms)
                 await snapshot.end()
         except BaseException:
@@ -159,7 +161,7 @@ class Readers:
         waiting = self._begun(jobs, now_ms)
         going = [each for each in waiting if _is_one_question(each[2])]
         curious = [each for each in waiting if not _is_one_question(each[2])]
-        curious += await self._answered(Glance(connection), jobs, going)
+        curious += await self._answered(Glance(connection, self._habits), jobs, going)
         for index, coroutine, _ in curious:
             coroutine.close()
             self._curious.add(_code(jobs[index]))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import asyncpg
 
 from penstock.errors import Reason, Unavailable
 from penstock.stores.driving import Job
+from penstock.stores.sql import merging
 from penstock.stores.sql.catalogue import Statement
+from penstock.stores.sql.merging import Habits
 from penstock.stores.sql.session import Ask, Row, Rows
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -60,36 +62,69 @@ def expect(asks: Any) -> tuple[Ask, ...]:
     return asks
 
 
+FEW = 3
+"""Questions of so many operations at most travel with others: lists of rows take longer to read than rows do."""
+
+
 class Asking(Protocol):
     """Whoever puts questions to the database: inside a transaction, or without one."""
 
-    async def fetch(self, statement: Statement, *values: Any) -> Rows: ...
+    habits: Habits
+
+    async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows: ...
 
 
 async def answer_all(asking: Asking, asks: Sequence[Ask]) -> list[Rows]:
-    """Ask each distinct statement once, and hand each asker its own rows."""
+    """Ask each distinct statement once, plain questions together, and hand each asker its own rows.
+
+    Statements that lock or change something go first, so that what is asked beside them is not older.
+    """
     places: dict[Statement, list[int]] = {}
     for place, ask in enumerate(asks):
         places.setdefault(ask.statement, []).append(place)
     answers: list[Rows] = [()] * len(asks)
-    for statement in sorted(places, key=lambda each: each.rank):
+    plain = _to_be_asked_together(asking, places)
+    for statement in sorted(places, key=lambda each: (not each.holds, each.rank)):
         askers = places[statement]
+        if statement in plain:
+            continue
         if statement.alone:
             for place in askers:
-                answers[place] = await asking.fetch(statement, *asks[place].values)
+                answers[place] = await asking.fetch(statement.sql, *asks[place].values, holds=statement.holds)
             continue
-        rows = await asking.fetch(statement, *columns([asks[place].values for place in askers]))
-        if not statement.answers:
-            continue
-        if len(askers) == 1:
-            answers[askers[0]] = rows
-            continue
-        shares: list[list[Row]] = [[] for _ in askers]
-        for row in rows:
-            shares[row[0] - 1].append(row)
-        for place, share in zip(askers, shares, strict=True):
-            answers[place] = share
+        values = columns([asks[place].values for place in askers])
+        _share(answers, statement, askers, await asking.fetch(statement.sql, *values, holds=statement.holds))
+    if plain:
+        values = [
+            column for each in plain for column in columns([asks[place].values for place in places[each]])
+        ]
+        [found] = await asking.fetch(merging.asked_together(plain), *values)
+        for statement, rows in zip(plain, found, strict=True):
+            _share(answers, statement, places[statement], rows)
     return answers
+
+
+def _to_be_asked_together(asking: Asking, places: Mapping[Statement, Sequence[int]]) -> tuple[Statement, ...]:
+    """Plain questions of few, if there are several and they come together often."""
+    if len(places) == 1:
+        return ()
+    plain = [each for each in places if not (each.holds or each.alone) and len(places[each]) <= FEW]
+    together = tuple(sorted(plain, key=lambda each: each.rank))
+    return together if len(together) > 1 and asking.habits.knows(together) else ()
+
+
+def _share(answers: list[Rows], statement: Statement, askers: Sequence[int], rows: Rows) -> None:
+    """Give each asker its own rows."""
+    if not statement.answers:
+        return
+    if len(askers) == 1:
+        answers[askers[0]] = rows
+        return
+    shares: list[list[Row]] = [[] for _ in askers]
+    for row in rows:
+        shares[row[0] - 1].append(row)
+    for place, share in zip(askers, shares, strict=True):
+        answers[place] = share
 
 
 def columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:

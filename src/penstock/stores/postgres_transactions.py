@@ -38,15 +38,16 @@ async def make_ready(connection: WiredConnection) -> None:
 class Transaction:
     """Of one group of operations."""
 
-    def __init__(self, connection: WiredConnection) -> None:
+    def __init__(self, connection: WiredConnection, habits: merging.Habits) -> None:
         self._connection = connection
+        self.habits = habits
         self.begun = False
 
-    async def fetch(self, statement: Statement, *values: Any) -> Rows:
-        if self.begun or not statement.holds:
-            return cast("Rows", await self._connection.fetch(statement.sql, *values))
+    async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows:
+        if self.begun or not holds:
+            return cast("Rows", await self._connection.fetch(sql, *values))
         self.begun = True
-        return cast("Rows", await self._connection.fetch_after(CARRIED[BEGIN], statement.sql, *values))
+        return cast("Rows", await self._connection.fetch_after(CARRIED[BEGIN], sql, *values))
 
     async def write(self, sending: Sending) -> None:
         """Carry out what is not the last write."""
@@ -69,15 +70,16 @@ class Transaction:
 class Snapshot:
     """Of one group of reads: all questions see one moment."""
 
-    def __init__(self, connection: WiredConnection) -> None:
+    def __init__(self, connection: WiredConnection, habits: merging.Habits) -> None:
         self._connection = connection
+        self.habits = habits
         self._begun = False
 
-    async def fetch(self, statement: Statement, *values: Any) -> Rows:
+    async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows:
         if self._begun:
-            return cast("Rows", await self._connection.fetch(statement.sql, *values))
+            return cast("Rows", await self._connection.fetch(sql, *values))
         self._begun = True
-        return cast("Rows", await self._connection.fetch_after(CARRIED[LOOK], statement.sql, *values))
+        return cast("Rows", await self._connection.fetch_after(CARRIED[LOOK], sql, *values))
 
     async def end(self) -> None:
         if self._begun:
@@ -87,11 +89,12 @@ class Snapshot:
 class Glance:
     """Of reads of which each asks one question: its answer is of one moment by itself."""
 
-    def __init__(self, connection: WiredConnection) -> None:
+    def __init__(self, connection: WiredConnection, habits: merging.Habits) -> None:
         self._connection = connection
+        self.habits = habits
 
-    async def fetch(self, statement: Statement, *values: Any) -> Rows:
-        return cast("Rows", await self._connection.fetch(statement.sql, *values))
+    async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows:
+        return cast("Rows", await self._connection.fetch(sql, *values))
 
 
 def sendings(writes: merging.Writes, notes: Sequence[str], habits: merging.Habits) -> list[Sending]:
