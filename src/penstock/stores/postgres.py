@@ -40,7 +40,7 @@ from penstock.stores.postgres_wire import WiredConnection
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue, reading_catalogue
 from penstock.stores.sql.known import Known
 from penstock.stores.sql.merging import Habits
-from penstock.stores.sql.session import Session
+from penstock.stores.sql.session import Ask, Rows, Session
 from penstock.stores.sql.turns import Turns
 from penstock.stores.sql.tx import SqlTx
 
@@ -348,6 +348,7 @@ class _GroupLine:
                     _stand_back(jobs[index], coroutine)
                     turns.moved(index, sessions[index], ended=True)
                     continue
+                jobs[index].acted |= any(map(_has_acted, asks, answers))
                 before = len(waiting)
                 shown = [turns.seen(ask, each) for ask, each in zip(asks, answers, strict=True)]
                 advance(jobs, index, coroutine, shown, waiting)
@@ -366,7 +367,6 @@ class _GroupLine:
         """Row locks do not part operations of one transaction: whoever asks second waits for the next group."""
         index, coroutine, asks = waiting
         for ask in asks:
-            job.acted = job.acted or ask.statement.acts
             if not ask.statement.locks or turns.takes(ask.statement):
                 continue
             if locked.setdefault((ask.statement, ask.values), index) != index:
@@ -403,6 +403,11 @@ class _GroupLine:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+
+
+def _has_acted(ask: Ask, answer: Rows) -> bool:
+    """Whether a question has changed something: one that says what it changed may have found nothing to change."""
+    return ask.statement.acts and bool(answer or not ask.statement.answers)
 
 
 def _stand_back(job: Job, coroutine: Coroutine[Any, Any, Any]) -> None:

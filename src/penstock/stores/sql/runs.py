@@ -50,9 +50,6 @@ class SqlRuns:
         self._session = session
 
     async def reserve(self, instance: Instance) -> Instance:
-        taken = await self.instance(instance.namespace, instance.workflow_id)
-        if taken is not None:
-            return taken
         [standing] = await self.reserve_all([instance])
         return standing
 
