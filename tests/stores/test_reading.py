@@ -22,7 +22,7 @@ from penstock.stores.postgres_reading import GROUPS_AT_ONCE, Readers
 from penstock.stores.sql.known import Known
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.working import record
-from tests.support.builders import a_run
+from tests.support.builders import a_run, an_instance
 
 RENAME = "UPDATE runs SET workflow_id = workflow_id || '+'"
 
@@ -66,6 +66,13 @@ async def test_a_read_sees_nothing_that_was_committed_between_its_questions(
     renamed = await store.read(lambda tx: tx.runs.get(RunId("r1")))
     assert renamed is not None
     assert renamed.workflow_id.startswith("one+")
+
+
+@pytest.mark.parametrize("address", ["sqlite", "postgres"], indirect=True)
+async def test_a_read_that_would_change_something_fails_and_changes_nothing(store: Store):
+    with pytest.raises(Exception, match=r"read-?only|store_unavailable"):
+        await store.read(lambda tx: tx.runs.reserve(an_instance(run_id="r1")))
+    assert await store.read(lambda tx: tx.runs.instance("default", "order-1")) is None
 
 
 @pytest.mark.parametrize("address", ["postgres"], indirect=True)

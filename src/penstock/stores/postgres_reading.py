@@ -220,5 +220,7 @@ def _code(job: Job) -> object:
 
 
 def _is_one_question(asks: Sequence[Ask]) -> bool:
-    """Whether they travel as one statement."""
-    return len(asks) == 1 or (not asks[0].statement.alone and len({ask.statement for ask in asks}) == 1)
+    """Whether they travel as one statement, which only reads."""
+    statement = asks[0].statement
+    alike = len(asks) == 1 or (not statement.alone and all(ask.statement is statement for ask in asks))
+    return alike and not statement.acts
