@@ -7,8 +7,15 @@ import contextlib
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit, urlunsplit
 
-COMMIT = b"COMMIT\x00"
+from penstock.stores.postgres_transactions import CARRIED, COMMIT
+
+ALONE = COMMIT.encode() + b"\x00"
 """How the text of a simple query ends on the wire."""
+
+
+def commits(chunk: bytes) -> bool:
+    """Whether a transaction is to end: alone, or with the last write."""
+    return chunk.endswith(ALONE) or CARRIED[COMMIT] in chunk
 
 
 class SwallowingProxy:
@@ -31,7 +38,7 @@ class SwallowingProxy:
         back = asyncio.create_task(self._pass_back(there, writer))
         with contextlib.suppress(OSError):
             while chunk := await reader.read(65_536):
-                if self.to_swallow and chunk.endswith(COMMIT):
+                if self.to_swallow and commits(chunk):
                     self.to_swallow -= 1
                     self.swallowed += 1
                     back.cancel()

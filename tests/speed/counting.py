@@ -99,10 +99,11 @@ def hear_postgres(heard: Heard, patch: pytest.MonkeyPatch) -> None:
         connection.add_query_logger(tell)
         return connection
 
-    async def begun(connection: Any) -> None:
-        connection.add_query_logger(tell)
+    def pooled(*given: Any, init: Callable[[Any], Awaitable[None]], **options: Any) -> Any:
+        async def begun(connection: Any) -> None:
+            await init(connection)
+            connection.add_query_logger(tell)
 
-    def pooled(*given: Any, **options: Any) -> Any:
         return create_pool(*given, **options, init=begun)
 
     patch.setattr(asyncpg, "connect", connected)
@@ -110,4 +111,5 @@ def hear_postgres(heard: Heard, patch: pytest.MonkeyPatch) -> None:
 
 
 def transactions(statements: Seen) -> int:
-    return sum(sql.startswith("COMMIT") for sql in statements)
+    """On PostgreSQL what ends one travels with its last write, which tells the other servers."""
+    return sum(sql.startswith("COMMIT") or "pg_notify(" in sql for sql in statements)

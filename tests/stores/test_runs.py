@@ -38,6 +38,21 @@ async def reserve(store: Store, instance: Instance) -> Instance:
     return await store.transact(operation, key=f"start:{instance.run_id}")
 
 
+async def test_a_workflow_id_is_found_with_its_last_run_or_the_one_that_is_named(store: Store):
+    await reserve(store, an_instance(run_id="r2"))
+    await insert(store, a_run("r1"), a_run("r2"))
+
+    async def named(run_id: str | None, workflow_id: str = "order-1") -> tuple[str, str | None] | None:
+        wanted = None if run_id is None else RunId(run_id)
+        found = await look(store, lambda tx: tx.runs.named("default", workflow_id, wanted))
+        return None if found is None else (found[0].run_id, found[1].run_id if found[1] else None)
+
+    assert await named(None) == ("r2", "r2")
+    assert await named("r1") == ("r2", "r1")
+    assert await named("r9") == ("r2", None)
+    assert await named(None, "order-9") is None
+
+
 async def test_a_workflow_id_belongs_to_whoever_reserved_it_first(store: Store):
     first, second = an_instance(run_id="r1"), an_instance(run_id="r2")
     assert await reserve(store, first) == first

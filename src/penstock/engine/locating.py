@@ -20,10 +20,10 @@ class Located(Struct, frozen=True):
 
 async def locate(tx: Tx, namespace: str, workflow_id: str, run_id: str | None = None) -> Located:
     """The run of a workflow; standalone activities are not found here."""
-    instance = await tx.runs.instance(namespace, workflow_id)
-    if instance is None:
+    found = await tx.runs.named(namespace, workflow_id, None if run_id is None else RunId(run_id))
+    if found is None:
         raise no_instance(workflow_id)
-    run = await tx.runs.get(instance.run_id if run_id is None else RunId(run_id))
+    instance, run = found
     if run is None or (run.namespace, run.workflow_id) != (namespace, workflow_id):
         raise no_run(workflow_id, run_id or instance.run_id)
     if run.host is not Host.WORKFLOW:

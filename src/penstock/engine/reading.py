@@ -173,10 +173,10 @@ async def _found(
     tx: Tx, namespace: str, workflow_id: str, run_id: str | None, host: Host
 ) -> tuple[Instance, Run]:
     """The run that is named, or the last one of the workflow id."""
-    instance = await tx.runs.instance(namespace, workflow_id)
-    if instance is None:
+    found = await tx.runs.named(namespace, workflow_id, None if run_id is None else RunId(run_id))
+    if found is None:
         raise _no_instance(workflow_id, host)
-    run = await tx.runs.get(RunId(run_id) if run_id is not None else instance.run_id)
+    instance, run = found
     if run is None or run.workflow_id != workflow_id or run.namespace != namespace:
         raise no_run(workflow_id, run_id or instance.run_id)
     if run.host is not host:

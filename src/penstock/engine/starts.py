@@ -25,6 +25,7 @@ from penstock.engine.signals import Accepted, Signal, counted, receipt_of, recei
 from penstock.engine.successors import pinned
 from penstock.errors import Conflict, Reason, Unavailable
 from penstock.ports.store import Tx
+from penstock.ports.together import both
 
 STANDALONE_TYPE = "penstock.activity"
 OUT_OF_REACH_MS = 60 * MINUTE_MS
@@ -82,8 +83,9 @@ async def start_workflow(house: House, request: Start, signal: Signal | None = N
 
     async def operation(tx: Tx) -> Started:
         await check_start(tx, request.namespace, request.search_attributes)
-        compatibility = await _pin(tx, request)
-        taken = await _take_id(tx, request, workflow_id, run_id, Host.WORKFLOW)
+        compatibility, taken = await both(
+            _pin(tx, request), _take_id(tx, request, workflow_id, run_id, Host.WORKFLOW)
+        )
         if taken is not None:
             return taken
         run = _new_run(request, Host.WORKFLOW, workflow_id, run_id, compatibility, tx.now_ms)

@@ -20,12 +20,13 @@ import structlog
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import Line, Operation, Tx
 from penstock.ports.wakeups import Bell, Wakeups
+from penstock.stores import postgres_wire
 from penstock.stores.driving import Job, Moment, OnMoment, ordered_writes, undisturbed
 from penstock.stores.migrating import Migration, migrations, outdated, pending
+from penstock.stores.postgres_moments import Moments
 from penstock.stores.postgres_reading import Readers
 from penstock.stores.postgres_talk import (
     GONE,
-    NOW_MS,
     TRY_AGAIN,
     Connection,
     Waiting,
@@ -33,12 +34,13 @@ from penstock.stores.postgres_talk import (
     answer_all,
     is_outage,
     unavailable,
-    write_all,
 )
+from penstock.stores.postgres_transactions import Transaction, make_ready, sendings
+from penstock.stores.postgres_wire import WiredConnection
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue, reading_catalogue
 from penstock.stores.sql.known import Known
 from penstock.stores.sql.merging import Habits
-from penstock.stores.sql.session import Session
+from penstock.stores.sql.session import Ask, Rows, Session
 from penstock.stores.sql.turns import Turns
 from penstock.stores.sql.tx import SqlTx
 
@@ -80,10 +82,19 @@ class PostgresStore:
         self._wakeups = wakeups
         self._statements = catalogue(Dialect.POSTGRES)
         self._known = Known()
-        self._reads = Readers(readers, reading_catalogue(Dialect.POSTGRES), self._known)
+        moments = Moments()
+        self._reads = Readers(readers, reading_catalogue(Dialect.POSTGRES), self._known, moments)
         lines = [
             _GroupLine(
-                url, node, self._statements, self._known, wakeups, statement_timeout_ms, on_moment, journals
+                url,
+                node,
+                self._statements,
+                self._known,
+                moments,
+                wakeups,
+                statement_timeout_ms,
+                on_moment,
+                journals,
             )
             for _ in range(WORK_LINES + 3)
         ]
@@ -104,13 +115,14 @@ class PostgresStore:
         journals: bool = False,
     ) -> PostgresStore:
         await require_current_schema(url)
-        readers = await asyncpg.create_pool(
+        readers = await postgres_wire.create_pool(
             url,
             min_size=1,
             max_size=pool_size,
             server_settings=_server_settings(statement_timeout_ms),
             command_timeout=_patience_s(statement_timeout_ms),
             reset=_keep_as_is,
+            init=make_ready,
         )
         return cls(url, node, wakeups, readers, statement_timeout_ms, on_moment, journals)
 
@@ -155,6 +167,7 @@ class _GroupLine:
         node: str | None,
         statements: Mapping[str, Statement],
         known: Known,
+        moments: Moments,
         wakeups: Wakeups,
         statement_timeout_ms: int,
         on_moment: OnMoment,
@@ -165,6 +178,7 @@ class _GroupLine:
         self._node = node
         self._statements = statements
         self._known = known
+        self._moments = moments
         self._shard = random.randrange(SHARDS)
         self._wakeups = wakeups
         self._statement_timeout_ms = statement_timeout_ms
@@ -172,8 +186,9 @@ class _GroupLine:
         self._jobs: deque[Job] = deque()
         self._arrived = asyncio.Event()
         self._closing = False
-        self._connection: Connection | None = None
+        self._connection: WiredConnection | None = None
         self._habits = Habits()
+        self._questions = Habits()
         self._runner = asyncio.create_task(self._run(), name="penstock-group-line")
 
     async def submit(self, operation: Operation[T], key: str) -> T:
@@ -270,19 +285,21 @@ class _GroupLine:
 
     async def _commit(self, jobs: list[Job]) -> None:
         connection = await self._connected()
+        transaction = Transaction(connection, self._questions)
         committing = False
         try:
-            await connection.execute("BEGIN")
-            now_ms = await connection.fetchval(NOW_MS)
+            now_ms = await self._moments.now_ms(connection)
             turns = Turns(self._statements)
-            sessions = await self._operate(connection, jobs, now_ms, turns)
+            sessions = await self._operate(transaction, jobs, now_ms, turns)
             if any(job.error is not None and job.acted for job in jobs):
                 raise _LeftTraces
             writes = [(each, turns.written(each, rows)) for each, rows in ordered_writes(sessions)]
-            await write_all(connection, writes, self._notes(sessions), self._habits)
+            sent = sendings(writes, self._notes(sessions), self._habits)
+            for sending in sent[:-1]:
+                await transaction.write(sending)
             self._on_moment(Moment.BEFORE_COMMIT)
             committing = True
-            await connection.execute("COMMIT")
+            await transaction.commit(sent[-1] if sent else None)
             self._on_moment(Moment.AFTER_COMMIT)
         except BaseException as error:
             if committing and isinstance(error, GONE):
@@ -295,12 +312,12 @@ class _GroupLine:
                 ) from error
             if isinstance(error, TimeoutError):
                 self._hang_up()
-            else:
+            elif transaction.begun or not isinstance(error, asyncpg.PostgresError | _LeftTraces):
                 await self._roll_back(connection)
             raise
 
     async def _operate(
-        self, connection: Connection, jobs: list[Job], now_ms: int, turns: Turns
+        self, transaction: Transaction, jobs: list[Job], now_ms: int, turns: Turns
     ) -> list[Session]:
         """Advance all operations in lock-step, merging equal questions, until each has ended."""
         sessions: dict[int, Session] = {}
@@ -322,7 +339,7 @@ class _GroupLine:
                     (going if turns.may_go(index, asks) else later).append(each)
             assert going or not later, "whoever has a scope goes on"
             asked = [ask for _, _, asks in going for ask in turns.asked(asks)]
-            rows = await answer_all(connection, asked)
+            rows = await answer_all(transaction, asked)
             waiting, place = later, 0
             for index, coroutine, asks in going:
                 answers = rows[place : place + len(asks)]
@@ -331,6 +348,7 @@ class _GroupLine:
                     _stand_back(jobs[index], coroutine)
                     turns.moved(index, sessions[index], ended=True)
                     continue
+                jobs[index].acted |= any(map(_has_acted, asks, answers))
                 before = len(waiting)
                 shown = [turns.seen(ask, each) for ask, each in zip(asks, answers, strict=True)]
                 advance(jobs, index, coroutine, shown, waiting)
@@ -349,7 +367,6 @@ class _GroupLine:
         """Row locks do not part operations of one transaction: whoever asks second waits for the next group."""
         index, coroutine, asks = waiting
         for ask in asks:
-            job.acted = job.acted or ask.statement.acts
             if not ask.statement.locks or turns.takes(ask.statement):
                 continue
             if locked.setdefault((ask.statement, ask.values), index) != index:
@@ -363,18 +380,20 @@ class _GroupLine:
             return ()
         return list(_payloads(self._node, dict.fromkeys(bell for each in sessions for bell in each.bells)))
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> WiredConnection:
         if self._connection is None or self._connection.is_closed():
-            self._connection = await asyncpg.connect(
+            self._connection = await postgres_wire.connect(
                 self._url,
                 timeout=5,
                 server_settings=_server_settings(self._statement_timeout_ms),
                 command_timeout=_patience_s(self._statement_timeout_ms),
                 statement_cache_size=STATEMENTS_KEPT,
             )
+            await make_ready(self._connection)
+            self._moments.forget()
         return self._connection
 
-    async def _roll_back(self, connection: Connection) -> None:
+    async def _roll_back(self, connection: WiredConnection) -> None:
         try:
             await connection.execute("ROLLBACK", timeout=5)
         except Exception:
@@ -384,6 +403,11 @@ class _GroupLine:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+
+
+def _has_acted(ask: Ask, answer: Rows) -> bool:
+    """Whether a question has changed something: one that says what it changed may have found nothing to change."""
+    return ask.statement.acts and bool(answer or not ask.statement.answers)
 
 
 def _stand_back(job: Job, coroutine: Coroutine[Any, Any, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, cast
 
 import asyncpg
@@ -12,18 +12,22 @@ import asyncpg
 from penstock.errors import Unavailable
 from penstock.ports.store import Operation, Tx
 from penstock.stores.driving import Job, ReadOnlySession
+from penstock.stores.postgres_moments import Moments
 from penstock.stores.postgres_talk import (
     GONE,
-    NOW_MS,
-    Connection,
+    Asking,
     Waiting,
     advance,
     answer_all,
     is_outage,
     unavailable,
 )
+from penstock.stores.postgres_transactions import Glance, Snapshot
+from penstock.stores.postgres_wire import WiredConnection
 from penstock.stores.sql.catalogue import Statement
 from penstock.stores.sql.known import Known
+from penstock.stores.sql.merging import Habits
+from penstock.stores.sql.session import Ask
 from penstock.stores.sql.tx import SqlTx
 
 GROUP_MAX = 64
@@ -34,22 +38,29 @@ ACQUIRE_S_MAX = 10
 TOO_SLOW = (asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)
 SLOW_MAX = 2
 """After so many reads that were too slow each on its own no other one of their group is tried again."""
-BEGIN, END = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "END"
 
 
 class Readers:
     """Takes short reads in groups, as many as wait when a connection is free, and long ones each on its own."""
 
     def __init__(
-        self, pool: asyncpg.Pool[asyncpg.Record], statements: Mapping[str, Statement], known: Known
+        self,
+        pool: asyncpg.Pool[asyncpg.Record],
+        statements: Mapping[str, Statement],
+        known: Known,
+        moments: Moments,
     ) -> None:
         self._pool = pool
         self._statements = statements
         self._known = known
+        self._moments = moments
         self._jobs: deque[Job] = deque()
         self._groups: set[asyncio.Task[None]] = set()
         self._looking = 0
         """How many groups look for reads that wait; one that has found none is not counted, though it has not gone."""
+        self._curious: set[object] = set()
+        """Reads that have asked a second question."""
+        self._habits = Habits()
         self._room = asyncio.Semaphore(max(1, pool.get_max_size() - GROUPS_AT_ONCE))
 
     async def read(self, operation: Operation[Any], *, long: bool) -> Any:
@@ -98,7 +109,7 @@ class Readers:
         """Answer every caller; what a merged question failed on is asked again, each caller on its own."""
         try:
             async with self._pool.acquire(timeout=ACQUIRE_S_MAX) as connection:
-                await self._look(cast("Connection", connection), jobs)
+                await self._look(cast("WiredConnection", connection), jobs)
         except Exception as error:
             await self._failed([job for job in jobs if not job.future.done()], error)
 
@@ -127,38 +138,67 @@ class Readers:
                 job.error = unavailable(error)
                 job.answer()
 
-    async def _look(self, connection: Connection, jobs: list[Job]) -> None:
-        """All statements of a group see the same moment: a run that is succeeded in between is not shown as the last.
+    async def _look(self, connection: WiredConnection, jobs: list[Job]) -> None:
+        """Whoever asks one question goes first: its answer is of one moment. The others see one moment together.
 
         Who has read all is answered at once, before the others and before the end of the transaction.
         """
         try:
-            await connection.execute(BEGIN)
-            await self._operate(connection, jobs, await connection.fetchval(NOW_MS))
-            await connection.execute(END)
+            now_ms = await self._moments.now_ms(connection)
+            curious = [job for job in jobs if _code(job) in self._curious]
+            others = [job for job in jobs if _code(job) not in self._curious]
+            curious += await self._glance(connection, others, now_ms)
+            if curious:
+                snapshot = Snapshot(connection, self._habits)
+                await self._operate(snapshot, curious, now_ms)
+                await snapshot.end()
         except BaseException:
             connection.terminate()  # it is silent or in the middle of something: it does not go back to the pool
             raise
 
-    async def _operate(self, connection: Connection, jobs: list[Job], now_ms: int) -> None:
+    async def _glance(self, connection: WiredConnection, jobs: list[Job], now_ms: int) -> list[Job]:
+        """Answer those who ask one question; the others are remembered, and begin anew."""
+        waiting = self._begun(jobs, now_ms)
+        going = [each for each in waiting if _is_one_question(each[2])]
+        curious = [each for each in waiting if not _is_one_question(each[2])]
+        curious += await self._answered(Glance(connection, self._habits), jobs, going)
+        for index, coroutine, _ in curious:
+            coroutine.close()
+            self._curious.add(_code(jobs[index]))
+        return [jobs[index] for index, _, _ in curious]
+
+    async def _operate(self, snapshot: Snapshot, jobs: list[Job], now_ms: int) -> None:
+        """Answer those who ask more; who did not is taken for one who asks one question the next time."""
+        first = self._begun(jobs, now_ms)
+        waiting = await self._answered(snapshot, jobs, first)
+        self._curious -= {_code(jobs[index]) for index, _, asks in first if _is_one_question(asks)}
+        self._curious |= {_code(jobs[index]) for index, _, _ in waiting}
+        while waiting:
+            waiting = await self._answered(snapshot, jobs, waiting)
+
+    def _begun(self, jobs: list[Job], now_ms: int) -> list[Waiting]:
+        """What each of them asks first."""
         waiting: list[Waiting] = []
         for index, job in enumerate(jobs):
             job.begin_again()
             session = ReadOnlySession(self._statements, now_ms)
             self._advance(jobs, index, job.operation(SqlTx(session, self._known)), None, waiting)
-        while waiting:
-            going, waiting = waiting, []
-            try:
-                rows = await answer_all(connection, [ask for _, _, asks in going for ask in asks])
-            except BaseException:
-                for _, coroutine, _ in going:
-                    coroutine.close()
-                raise
-            place = 0
-            for index, coroutine, asks in going:
-                answers = rows[place : place + len(asks)]
-                place += len(asks)
-                self._advance(jobs, index, coroutine, answers, waiting)
+        return waiting
+
+    async def _answered(self, asking: Asking, jobs: list[Job], going: list[Waiting]) -> list[Waiting]:
+        """What those who were answered ask next."""
+        try:
+            rows = await answer_all(asking, [ask for _, _, asks in going for ask in asks])
+        except BaseException:
+            for _, coroutine, _ in going:
+                coroutine.close()
+            raise
+        place, waiting = 0, list[Waiting]()
+        for index, coroutine, asks in going:
+            answers = rows[place : place + len(asks)]
+            place += len(asks)
+            self._advance(jobs, index, coroutine, answers, waiting)
+        return waiting
 
     @staticmethod
     def _advance(
@@ -172,3 +212,15 @@ class Readers:
         advance(jobs, index, coroutine, answers, waiting)
         if len(waiting) == before:
             jobs[index].answer()
+
+
+def _code(job: Job) -> object:
+    """What tells kinds of reads from each other: those that are written once ask alike."""
+    return getattr(job.operation, "__code__", type(job.operation))
+
+
+def _is_one_question(asks: Sequence[Ask]) -> bool:
+    """Whether they travel as one statement, which only reads."""
+    statement = asks[0].statement
+    alike = len(asks) == 1 or (not statement.alone and all(ask.statement is statement for ask in asks))
+    return alike and not statement.acts

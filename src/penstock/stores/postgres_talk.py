@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import asyncpg
 
@@ -11,12 +11,11 @@ from penstock.errors import Reason, Unavailable
 from penstock.stores.driving import Job
 from penstock.stores.sql import merging
 from penstock.stores.sql.catalogue import Statement
-from penstock.stores.sql.session import Ask, Rows
+from penstock.stores.sql.merging import Habits
+from penstock.stores.sql.session import Ask, Row, Rows
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 CHANNEL = "penstock_wakeups"
-NOTIFY = "SELECT pg_notify($1, $2)"
-NOW_MS = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 TRY_AGAIN = (
     asyncpg.SerializationError,
@@ -63,77 +62,72 @@ def expect(asks: Any) -> tuple[Ask, ...]:
     return asks
 
 
-async def answer_all(connection: Connection, asks: Sequence[Ask]) -> list[Rows]:
-    """Ask each distinct statement once, and hand each asker its own rows."""
+FEW = 3
+"""Questions of so many operations at most travel with others: lists of rows take longer to read than rows do."""
+
+
+class Asking(Protocol):
+    """Whoever puts questions to the database: inside a transaction, or without one."""
+
+    habits: Habits
+
+    async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows: ...
+
+
+async def answer_all(asking: Asking, asks: Sequence[Ask]) -> list[Rows]:
+    """Ask each distinct statement once, plain questions together, and hand each asker its own rows.
+
+    Statements that lock or change something go first, so that what is asked beside them is not older.
+    """
     places: dict[Statement, list[int]] = {}
     for place, ask in enumerate(asks):
         places.setdefault(ask.statement, []).append(place)
     answers: list[Rows] = [()] * len(asks)
-    for statement in sorted(places, key=lambda each: each.rank):
+    plain = _to_be_asked_together(asking, places)
+    for statement in sorted(places, key=lambda each: (not each.holds, each.rank)):
         askers = places[statement]
+        if statement in plain:
+            continue
         if statement.alone:
             for place in askers:
-                answers[place] = cast("Rows", await connection.fetch(statement.sql, *asks[place].values))
+                answers[place] = await asking.fetch(statement.sql, *asks[place].values, holds=statement.holds)
             continue
-        rows = await connection.fetch(statement.sql, *_columns([asks[place].values for place in askers]))
-        if not statement.answers:
-            continue
-        if len(askers) == 1:
-            answers[askers[0]] = cast("Rows", rows)
-            continue
-        shares: list[list[asyncpg.Record]] = [[] for _ in askers]
-        for row in rows:
-            shares[row[0] - 1].append(row)
-        for place, share in zip(askers, shares, strict=True):
-            answers[place] = cast("Rows", share)
+        values = columns([asks[place].values for place in askers])
+        _share(answers, statement, askers, await asking.fetch(statement.sql, *values, holds=statement.holds))
+    if plain:
+        values = [
+            column for each in plain for column in columns([asks[place].values for place in places[each]])
+        ]
+        [found] = await asking.fetch(merging.asked_together(plain), *values)
+        for statement, rows in zip(plain, found, strict=True):
+            _share(answers, statement, places[statement], rows)
     return answers
 
 
-async def write_all(
-    connection: Connection, writes: merging.Writes, notes: Sequence[str], habits: merging.Habits
-) -> None:
-    """Carry out all writes of a transaction, as many in one statement as is usual, and tell the other servers."""
-    left = list(merging.batches(writes))
-    for batch in left[:-1] if notes else left:
-        await _write(connection, batch, habits)
-    if not notes:
+def _to_be_asked_together(asking: Asking, places: Mapping[Statement, Sequence[int]]) -> tuple[Statement, ...]:
+    """Plain questions of few, if there are several and they come together often."""
+    if len(places) == 1:
+        return ()
+    plain = [each for each in places if not (each.holds or each.alone) and len(places[each]) <= FEW]
+    together = tuple(sorted(plain, key=lambda each: each.rank))
+    return together if len(together) > 1 and asking.habits.knows(together) else ()
+
+
+def _share(answers: list[Rows], statement: Statement, askers: Sequence[int], rows: Rows) -> None:
+    """Give each asker its own rows."""
+    if not statement.answers:
         return
-    first, *others = notes
-    if left and _is_mergeable(left[-1]) and habits.knows(_statements(left[-1])):
-        sql = merging.merged(_statements(left[-1]), NOTIFY)
-        await connection.execute(sql, *merging.values_of(left[-1]), CHANNEL, first)
-    else:
-        await _write_apart(connection, left[-1] if left else [])
-        await connection.execute(NOTIFY, CHANNEL, first)
-    for note in others:
-        await connection.execute(NOTIFY, CHANNEL, note)
+    if len(askers) == 1:
+        answers[askers[0]] = rows
+        return
+    shares: list[list[Row]] = [[] for _ in askers]
+    for row in rows:
+        shares[row[0] - 1].append(row)
+    for place, share in zip(askers, shares, strict=True):
+        answers[place] = share
 
 
-def _statements(batch: merging.Writes) -> tuple[Statement, ...]:
-    return tuple(statement for statement, _ in batch)
-
-
-def _is_mergeable(batch: merging.Writes) -> bool:
-    return merging.can_be_parts(_statements(batch))
-
-
-async def _write(connection: Connection, batch: merging.Writes, habits: merging.Habits) -> None:
-    if len(batch) > 1 and habits.knows(_statements(batch)):
-        await connection.execute(merging.merged(_statements(batch)), *merging.values_of(batch))
-    else:
-        await _write_apart(connection, batch)
-
-
-async def _write_apart(connection: Connection, batch: merging.Writes) -> None:
-    for statement, rows in batch:
-        if statement.alone:
-            for row in rows:
-                await connection.execute(statement.sql, *row)
-        else:
-            await connection.execute(statement.sql, *_columns(rows))
-
-
-def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+def columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 

@@ -64,6 +64,12 @@ class MemoryRuns:
     async def instance(self, namespace: str, workflow_id: str) -> Instance | None:
         return self._tables.instances.get((namespace, workflow_id))
 
+    async def named(
+        self, namespace: str, workflow_id: str, run_id: RunId | None
+    ) -> tuple[Instance, Run | None] | None:
+        instance = self._tables.instances.get((namespace, workflow_id))
+        return None if instance is None else (instance, self._tables.runs.get(run_id or instance.run_id))
+
     async def get(self, run_id: RunId) -> Run | None:
         return self._tables.runs.get(run_id)
 

@@ -92,6 +92,8 @@ class Statement(Struct, frozen=True, eq=False):
     """Whether it locks the row that its values name."""
     looks: bool = False
     """Whether it goes by what rows say that it does not hold yet."""
+    holds: bool = False
+    """Whether it locks or changes rows when asked, so that it needs a transaction."""
 
     @property
     def acts(self) -> bool:
@@ -117,7 +119,7 @@ def catalogue(dialect: Dialect) -> Mapping[str, Statement]:
 def reading_catalogue(dialect: Dialect) -> Mapping[str, Statement]:
     """The statements as an operation asks them that only reads: it locks nothing and waits for nobody."""
     return {
-        name: replace(each, sql=_LOCKS.sub("", each.sql), locks=False)
+        name: replace(each, sql=_LOCKS.sub("", each.sql), locks=False, holds=False)
         for name, each in catalogue(dialect).items()
     }
 
@@ -182,7 +184,8 @@ def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
     sql = _placeholders(sql, takes, dialect)
     sql = _functions(sql, dialect)
     answers = sql.upper().startswith("SELECT") or "RETURNING" in sql.upper()
-    return Statement(name, sql, takes, rank, answers, alone, locks, looks)
+    holds = not sql.startswith("SELECT") or _LOCKS.search(sql) is not None
+    return Statement(name, sql, takes, rank, answers, alone, locks, looks, holds)
 
 
 def _column(text: str) -> tuple[str, str]:

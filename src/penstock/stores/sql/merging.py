@@ -1,4 +1,5 @@
-"""Writes of one transaction that travel as one statement, where none of them touches what another one changes.
+"""Writes of one transaction that travel as one statement, where none of them touches what another one changes; and
+questions that travel as one.
 
 Each keeps its own text, as a part of a `WITH` of which all parts are carried out. PostgreSQL carries such parts out
 from the last to the first: they are listed backwards, so that rows are locked in the order that every node keeps.
@@ -61,6 +62,16 @@ def merged(statements: tuple[Statement, ...], end: str = "SELECT 1") -> str:
         parts.append(f"w{number} AS ({_moved(statement.sql, taken)})")
         taken += len(statement.takes)
     return f"WITH {', '.join(reversed(parts))} {_moved(end, taken)}"
+
+
+@lru_cache(maxsize=512)
+def asked_together(statements: tuple[Statement, ...]) -> str:
+    """One text that answers several questions: one row, in which each has a list of its rows."""
+    parts, taken = [], 0
+    for statement in statements:
+        parts.append(f"ARRAY(SELECT a_ FROM ({_moved(statement.sql, taken)}) a_)")
+        taken += len(statement.takes)
+    return f"SELECT {', '.join(parts)}"
 
 
 def values_of(writes: Sequence[tuple[Statement, Rows]]) -> list[list[Any]]:

@@ -41,35 +41,43 @@ _HOSTS = {each.value: each for each in Host}
 _STATUSES = {each.value: each for each in RunStatus}
 
 
+_INSTANCE = 4
+"""So many columns an instance has; in an answer they stand behind its number."""
+
+
 class SqlRuns:
     def __init__(self, session: Session) -> None:
         self._session = session
 
     async def reserve(self, instance: Instance) -> Instance:
-        taken = await self.instance(instance.namespace, instance.workflow_id)
-        if taken is not None:
-            return taken
-        await self._session.ask(
-            "reserve_instance", instance.namespace, instance.workflow_id, instance.run_id, instance.run_count
-        )
-        standing = await self.instance(instance.namespace, instance.workflow_id)
-        assert standing is not None, "a reserved workflow id has a row"
+        [standing] = await self.reserve_all([instance])
         return standing
 
     async def reserve_all(self, instances: Sequence[Instance]) -> Sequence[Instance]:
         if not instances:
             return ()
         ask = self._session.ask_each
-        await ask(
+        made = await ask(
             "reserve_instance",
             ((each.namespace, each.workflow_id, each.run_id, each.run_count) for each in instances),
         )
-        found = await ask("get_instance", ((each.namespace, each.workflow_id) for each in instances))
-        return [Instance(*rows[0][1:]) for rows in found]
+        late = [each for each, rows in zip(instances, made, strict=True) if not rows]
+        others = iter(await ask("get_instance", ((each.namespace, each.workflow_id) for each in late)))
+        return [Instance(*(rows or next(others))[0][1:]) for rows in made]
 
     async def instance(self, namespace: str, workflow_id: str) -> Instance | None:
         rows = await self._session.ask("get_instance", namespace, workflow_id)
         return Instance(*rows[0][1:]) if rows else None
+
+    async def named(
+        self, namespace: str, workflow_id: str, run_id: RunId | None
+    ) -> tuple[Instance, Run | None] | None:
+        rows = await self._session.ask("get_named_run", namespace, workflow_id, run_id)
+        if not rows:
+            return None
+        row = rows[0]
+        run = None if row[_INSTANCE + 1] is None else run_from(row[_INSTANCE:])
+        return Instance(*row[1 : _INSTANCE + 1]), run
 
     async def get(self, run_id: RunId) -> Run | None:
         return _first(await self._session.ask("get_run", run_id))

@@ -11,12 +11,19 @@
 -- Whoever inserts first has the id; on several nodes the second waits here for the first one's commit.
 INSERT INTO instances ({columns})
 SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.namespace, q.workflow_id
-ON CONFLICT (namespace, workflow_id) DO NOTHING;
+ON CONFLICT (namespace, workflow_id) DO NOTHING
+RETURNING 1, namespace, workflow_id, run_id, run_count;
 
 -- name: get_instance
 -- takes: namespace text, workflow_id text
 SELECT q.n, t.namespace, t.workflow_id, t.run_id, t.run_count
   FROM {rows} JOIN instances t ON t.namespace = q.namespace AND t.workflow_id = q.workflow_id;
+
+-- name: get_named_run
+-- takes: namespace text, workflow_id text, run_id text
+SELECT q.n, i.namespace, i.workflow_id, i.run_id, i.run_count, {run}
+  FROM {rows} JOIN instances i ON i.namespace = q.namespace AND i.workflow_id = q.workflow_id
+  LEFT JOIN runs t ON t.run_id = coalesce(q.run_id, i.run_id);
 
 -- name: get_run
 -- takes: run_id text

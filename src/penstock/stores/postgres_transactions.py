@@ -1,0 +1,132 @@
+"""A transaction on PostgreSQL, in as few journeys as can be: it begins late and is committed with its last write.
+
+Statements of a transaction see each its own moment, so until something is locked or changed nothing parts questions
+that are asked inside one from others. It begins with the first statement that locks or changes; one that does neither
+needs no end; and a single write is a transaction by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from penstock.stores.postgres_talk import CHANNEL, columns
+from penstock.stores.postgres_wire import WiredConnection, carried
+from penstock.stores.sql import merging
+from penstock.stores.sql.catalogue import Statement
+from penstock.stores.sql.session import Rows
+
+Sending = tuple[str, Sequence[Any]]
+"""A text, and what it takes."""
+NOTIFY = "SELECT pg_notify($1, $2)"
+BEGIN, COMMIT = "BEGIN", "COMMIT"
+LOOK, END = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "END"
+_NAMES = {BEGIN: "penstock_begin", COMMIT: "penstock_commit", LOOK: "penstock_look"}
+CARRIED = {sql: carried(name) for sql, name in _NAMES.items()}
+"""What each of them is on the wire, where another statement carries it."""
+
+
+async def make_ready(connection: WiredConnection) -> None:
+    """Prepare what is carried by other statements; it stays as long as the connection knows of it.
+
+    asyncpg leaves a statement that it has prepared unfinished, so that its timeout runs on: one more ends it.
+    """
+    connection.carries = [await connection.prepare(sql, name=name) for sql, name in _NAMES.items()]
+    await connection.execute("SELECT 1")
+
+
+class Transaction:
+    """Of one group of operations."""
+
+    def __init__(self, connection: WiredConnection, habits: merging.Habits) -> None:
+        self._connection = connection
+        self.habits = habits
+        self.begun = False
+
+    async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows:
+        if self.begun or not holds:
+            return cast("Rows", await self._connection.fetch(sql, *values))
+        self.begun = True
+        return cast("Rows", await self._connection.fetch_after(CARRIED[BEGIN], sql, *values))
+
+    async def write(self, sending: Sending) -> None:
+        """Carry out what is not the last write."""
+        sql, values = sending
+        before = b"" if self.begun else CARRIED[BEGIN]
+        self.begun = True
+        await self._connection.execute_between(before, sql, values, b"")
+
+    async def commit(self, last: Sending | None) -> None:
+        """Carry out the last write, if there is one, and commit all."""
+        told = ""
+        if last is not None:
+            sql, values = last
+            after = CARRIED[COMMIT] if self.begun else b""
+            told = await self._connection.execute_between(b"", sql, values, after)
+        if self.begun and told != COMMIT:
+            await self._connection.execute(COMMIT)
+
+
+class Snapshot:
+    """Of one group of reads: all questions see one moment."""
+
+    def __init__(self, connection: WiredConnection, habits: merging.Habits) -> None:
+        self._connection = connection
+        self.habits = habits
+        self._begun = False
+
+    async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows:
+        if self._begun:
+            return cast("Rows", await self._connection.fetch(sql, *values))
+        self._begun = True
+        return cast("Rows", await self._connection.fetch_after(CARRIED[LOOK], sql, *values))
+
+    async def end(self) -> None:
+        if self._begun:
+            await self._connection.execute(END)
+
+
+class Glance:
+    """Of reads of which each asks one question: its answer is of one moment by itself."""
+
+    def __init__(self, connection: WiredConnection, habits: merging.Habits) -> None:
+        self._connection = connection
+        self.habits = habits
+
+    async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows:
+        return cast("Rows", await self._connection.fetch(sql, *values))
+
+
+def sendings(writes: merging.Writes, notes: Sequence[str], habits: merging.Habits) -> list[Sending]:
+    """All writes of a transaction, as many in one text as is usual, and at the end what tells the other servers."""
+    batches = list(merging.batches(writes))
+    sent = [each for batch in (batches[:-1] if notes else batches) for each in _batch(batch, habits)]
+    if not notes:
+        return sent
+    first, *others = notes
+    last = batches[-1] if batches else []
+    statements = _statements(last)
+    if last and merging.can_be_parts(statements) and habits.knows(statements):
+        sent.append((merging.merged(statements, NOTIFY), (*merging.values_of(last), CHANNEL, first)))
+    else:
+        sent += [*_apart(last), (NOTIFY, (CHANNEL, first))]
+    return sent + [(NOTIFY, (CHANNEL, note)) for note in others]
+
+
+def _batch(batch: merging.Writes, habits: merging.Habits) -> Iterator[Sending]:
+    if len(batch) > 1 and habits.knows(_statements(batch)):
+        yield merging.merged(_statements(batch)), merging.values_of(batch)
+    else:
+        yield from _apart(batch)
+
+
+def _apart(batch: merging.Writes) -> Iterator[Sending]:
+    for statement, rows in batch:
+        if statement.alone:
+            yield from ((statement.sql, row) for row in rows)
+        else:
+            yield statement.sql, columns(rows)
+
+
+def _statements(batch: merging.Writes) -> tuple[Statement, ...]:
+    return tuple(statement for statement, _ in batch)

@@ -1,0 +1,156 @@
+"""Connections on which BEGIN travels with the statement behind it, and COMMIT with the one before it.
+
+A transaction needs two statements that say nothing but where it begins and ends, and asyncpg waits for the answer to
+each. PostgreSQL need not be waited for: it takes several statements in a row, up to the next `Sync`, and does not carry
+out those behind one that failed. So what asyncpg sends is handed on with a statement more in it, before or after its
+own. The answer to that one has no rows, and asyncpg passes over it.
+
+A statement goes before whatever asyncpg sends first. One goes after nothing but a text that asyncpg has prepared, which
+it sends in one piece (`Bind`, `Execute`, `Sync`) under the name that it gave it the first time: before that it may ask
+questions of its own, about types.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import asyncpg
+
+if TYPE_CHECKING:
+    _Connection = asyncpg.Connection[asyncpg.Record]
+else:
+    _Connection = asyncpg.Connection
+
+BIND, PARSE = b"BP"
+NAME_AT = 6
+"""In `Bind`, behind its kind, its length and the name of a portal, which is empty."""
+NAME_MAX = 64
+NAMES_MAX = 1024
+SYNC = b"S" + struct.pack("!i", 4)
+
+
+class Wire:
+    """A transport that can be told to carry a statement before or after another one."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._before = b""
+        self._after = b""
+        self._bearer = b""
+        self.bound = b""
+        """The name of the prepared statement that was sent last."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: memoryview) -> None:
+        pieces: list[bytes | memoryview] = [data]
+        if data[0] == BIND and data[-len(SYNC) :] == SYNC:
+            self.bound = bytes(data[NAME_AT : NAME_AT + NAME_MAX]).partition(b"\0")[0]
+            if self._after and self.bound == self._bearer:
+                pieces = [data[: -len(SYNC)], self._after, SYNC]
+                self._after = b""
+        if self._before and data[0] in (BIND, PARSE):
+            pieces = [self._before, *pieces]
+            self._before = b""
+        self._transport.write(data if len(pieces) == 1 else b"".join(pieces))
+
+    @contextlib.contextmanager
+    def carrying(self, before: bytes, after: bytes, bearer: bytes) -> Iterator[None]:
+        """What is sent first in the block has a statement before it, the bearer one after it."""
+        self._before, self._after, self._bearer = before, after, bearer
+        try:
+            yield
+        finally:
+            self._before = self._after = b""
+
+
+class WiredConnection(_Connection):
+    """Made by asyncpg, with a transport that `WiredLoop` gave it."""
+
+    def __init__(self, protocol: Any, transport: Any, *others: Any) -> None:
+        super().__init__(protocol, transport, *others)
+        self._wire: Wire = transport
+        self._names: dict[str, bytes] = {}
+        self.carries: list[object] = []
+        """Prepared statements that others carry; they are closed when nobody knows of them."""
+
+    async def fetch_after(self, before: bytes, sql: str, *values: Any) -> list[asyncpg.Record]:
+        """Ask, with a statement before the question."""
+        with self._wire.carrying(before, b"", b""):
+            return await self.fetch(sql, *values)
+
+    async def execute_between(self, before: bytes, sql: str, values: Sequence[Any], after: bytes) -> str:
+        """Carry out a text with a statement before it, and one after it if the text is known; tells what came last."""
+        with self._wire.carrying(before, after, self._names.get(sql, b"-")):
+            told = await self.execute(sql, *values)
+        if len(self._names) > NAMES_MAX:
+            self._names.clear()
+        self._names[sql] = self._wire.bound
+        return told
+
+
+class WiredLoop:
+    """The running loop, but what connects through it gets a `Wire`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    async def create_connection(self, factory: Callable[[], Any], *given: Any, **options: Any) -> Any:
+        return await self._wired(self._loop.create_connection, factory, *given, **options)
+
+    async def create_unix_connection(self, factory: Callable[[], Any], *given: Any, **options: Any) -> Any:
+        return await self._wired(self._loop.create_unix_connection, factory, *given, **options)
+
+    async def start_tls(self, transport: Any, *given: Any, **options: Any) -> Any:
+        upgraded = await self._loop.start_tls(transport._transport, *given, **options)
+        return None if upgraded is None else Wire(upgraded)
+
+    @staticmethod
+    async def _wired(connect: Any, factory: Callable[[], Any], *given: Any, **options: Any) -> Any:
+        _, opening = await connect(lambda: _Opening(factory()), *given, **options)
+        return opening.wire, opening.protocol
+
+
+class _Opening(asyncio.Protocol):
+    """Stands at the beginning of a connection, and steps aside once both ends know each other."""
+
+    def __init__(self, protocol: Any) -> None:
+        self.protocol = protocol
+        self.wire: Wire | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.wire = Wire(cast("asyncio.Transport", transport))
+        self.wire.set_protocol(self.protocol)
+        self.protocol.connection_made(self.wire)
+
+
+def carried(name: str) -> bytes:
+    """What has a prepared statement carried out that takes nothing: `Bind` and `Execute`, without `Sync`."""
+    bind = b"\0" + name.encode() + b"\0" + struct.pack("!hhh", 0, 0, 0)
+    execute = b"\0" + struct.pack("!i", 0)
+    return _message(b"B", bind) + _message(b"E", execute)
+
+
+def _message(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack("!i", 4 + len(body)) + body
+
+
+async def connect(url: str, **options: Any) -> WiredConnection:
+    connection = await asyncpg.connect(url, **_wired(), **options)
+    return cast("WiredConnection", connection)
+
+
+async def create_pool(url: str, **options: Any) -> asyncpg.Pool[asyncpg.Record]:
+    return await asyncpg.create_pool(url, **_wired(), **options)
+
+
+def _wired() -> dict[str, Any]:
+    return {"loop": WiredLoop(), "connection_class": WiredConnection}
