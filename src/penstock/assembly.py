@@ -37,6 +37,7 @@ from penstock.engine.sweepers.silent_workers import silent_workers
 from penstock.engine.sweepers.sweeper import Sweeper
 from penstock.engine.sweepers.unindexed_runs import unindexed_runs
 from penstock.engine.sweepers.waiting_letters import waiting_letters
+from penstock.engine.sweepers.watch import Watch
 from penstock.errors import ConfigurationError
 from penstock.ports.archive import Archive
 from penstock.ports.clock import Clock
@@ -110,7 +111,7 @@ async def assembled(
         stack.push_async_callback(dispatcher.close)
         stack.push_async_callback(
             _stop,
-            [asyncio.create_task(each.run(), name=each.name) for each in (duties or _sweepers)(house)],
+            asyncio.create_task(Watch(house, (duties or _sweepers)(house)).run(), name="penstock-watch"),
         )
         edge = Edge(
             house=house,
@@ -224,10 +225,9 @@ def _sweepers(house: House) -> list[Sweeper[Any]]:
     return [make(house) for make in makers]
 
 
-async def _stop(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _auth_policy(settings: Settings) -> AuthPolicy:

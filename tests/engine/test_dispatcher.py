@@ -172,6 +172,7 @@ def no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_floor")
 async def test_a_poll_ends_early_when_its_worker_has_work_of_the_other_kind(scene: Scene, desk: Desk):
     await scene.register("single", workflow_types=("Order",), activity_types=("Charge",))
+    desk.dispatcher.start()
     poll = await desk.waiting("single")
     await scene.start()
     await poll
@@ -187,6 +188,7 @@ async def test_a_poll_keeps_its_wait_when_its_worker_names_no_such_work(
     await scene.start()
     await scene.decide(charge())
     await scene.register("single", workflow_types=("Order",), activity_types=named)
+    desk.dispatcher.start()
     poll = await desk.waiting("single")
     for _ in range(20):
         await asyncio.sleep(0)
@@ -196,6 +198,7 @@ async def test_a_poll_keeps_its_wait_when_its_worker_names_no_such_work(
 @pytest.mark.usefixtures("no_floor")
 async def test_a_poll_keeps_its_wait_while_the_other_kind_is_polled_too(scene: Scene, desk: Desk):
     await scene.register("both", workflow_types=("Order",), activity_types=("Charge",))
+    desk.dispatcher.start()
     workflow, activity = await desk.waiting("both"), await desk.waiting("both", kind=ACTIVITY)
     await scene.start()
     await scene.complete((await workflow).leased[0], charge(), charge())

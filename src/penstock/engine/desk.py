@@ -32,7 +32,7 @@ from penstock.engine.polls import Poll
 from penstock.engine.waiting import until
 from penstock.errors import LeaseLost, NotFound, PenstockError, Reason, Unavailable
 from penstock.ports.store import Line, Tx
-from penstock.ports.wakeups import Bell
+from penstock.ports.wakeups import Bell, queue_bell
 
 HISTORY_EVENTS_MAX = 50_000
 HISTORY_BYTES_MAX = 64_000_000
@@ -217,13 +217,30 @@ async def wait_for(
     wait_ms: int,
     draining: asyncio.Event,
 ) -> LeasedQuery | None:
-    """Try to lease a question until there is one, or the wait is over."""
+    """Try to lease a question until there is one, or the wait is over.
+
+    Where nobody rang, whether there is any is read before: a look that finds nothing costs no transaction.
+    """
+    line = (request.namespace, request.task_queue)
+    rung = asyncio.Event()
+    rung.set()
+
+    async def any_pending(tx: Tx) -> bool:
+        return bool(await tx.queries.count_pending(*line, tx.now_ms, kind))
 
     async def look() -> tuple[LeasedQuery | None, bool]:
+        may_be_refused = rung.is_set() or not house.coordination.is_supported()
+        if not may_be_refused and not await house.store.read(any_pending):
+            return None, False
+        rung.clear()
         leased = await lease()
         return leased, leased is not None
 
-    leased, _ = await until(house, bell(kind, request.namespace, request.task_queue), look, wait_ms, draining)
+    silence = house.wakeups.listen(bell(kind, *line), rung.set)
+    try:
+        leased, _ = await until(house, bell(kind, *line), look, wait_ms, draining)
+    finally:
+        silence()
     return leased
 
 
@@ -413,6 +430,14 @@ async def mend(house: House, query_id: str) -> bool:
 def bell(kind: QueryKind, namespace: str, task_queue: str) -> Bell:
     """Rung when a question is put in line."""
     return f"{_LINES[kind]}:{namespace}:{task_queue}".replace(",", ";")
+
+
+async def tell_pollers(tx: Tx, namespace: str, task_queue: str) -> None:
+    """Have all polls of a task queue look, whatever they wait for: who may poll has changed."""
+    for queue in await tx.queues.find(namespace, task_queue):
+        tx.wake(queue_bell(queue.queue_id))
+    for kind in _LINES:
+        tx.wake(bell(kind, namespace, task_queue))
 
 
 def _line(kind: QueryKind, run: Run) -> str:

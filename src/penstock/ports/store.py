@@ -61,6 +61,7 @@ from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Clockwork, La
 from penstock.core.scheduling.gates import ScopeState
 from penstock.core.scheduling.slots import Held
 from penstock.core.windows import Counts
+from penstock.ports.outlook import Outlook
 from penstock.ports.retention import Retention
 from penstock.ports.retry_budgets import RetryBudgets
 from penstock.ports.streams import Messages, Streams
@@ -275,6 +276,10 @@ class Tasks(Protocol):
         ...
 
     async def any_ready(self, queue_id: QueueId, fit: Fit) -> bool: ...
+    async def ready_on(self, queue_ids: Sequence[QueueId]) -> Sequence[QueueId]:
+        """Those of the queues on which something is ready, for whomever."""
+        ...
+
     async def ready_part(self, queue_id: QueueId, fit: Fit) -> Fit | None:
         """The fit narrowed to types of which something is ready; None when nothing is."""
         ...
@@ -686,6 +691,8 @@ class Tx(Protocol):
     def retention(self) -> Retention: ...
     @property
     def survey(self) -> Survey: ...
+    @property
+    def outlook(self) -> Outlook: ...
 
     def wake(self, bell: Bell) -> None:
         """Ring after the commit, on every node that shares the store."""

@@ -116,6 +116,10 @@ class SqlTasks:
     async def any_ready(self, queue_id: QueueId, fit: Fit) -> bool:
         return await self.ready_part(queue_id, fit) is not None
 
+    async def ready_on(self, queue_ids: Sequence[QueueId]) -> Sequence[QueueId]:
+        answers = await self._session.ask_each("ready_on_queue", [(each,) for each in queue_ids])
+        return [queue_id for queue_id, rows in zip(queue_ids, answers, strict=True) if rows]
+
     async def ready_part(self, queue_id: QueueId, fit: Fit) -> Fit | None:
         now = (keepers_of(fit), self._session.now_ms)
         if not fit.types:
