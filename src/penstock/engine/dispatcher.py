@@ -22,6 +22,7 @@ from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.cohorts import check_may_poll
 from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, PollStatus
 from penstock.engine import validation
+from penstock.engine.beats import until_beat_s
 from penstock.engine.conveying import convey
 from penstock.engine.house import House
 from penstock.engine.polls import Leased, Poll, Verdict, claim, hand_back
@@ -419,7 +420,7 @@ class Dispatcher:
         loop = asyncio.get_running_loop()
         everywhere_at = 0.0
         while True:
-            await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(until_beat_s(LOOK_AGAIN_S))
             lines: Iterable[QueueId] = list(self._lines)
             if loop.time() < everywhere_at:
                 lines = await self._with_something_ready()
@@ -441,7 +442,7 @@ class Dispatcher:
 
     async def _yield_forever(self) -> None:
         while True:
-            await asyncio.sleep(YIELD_AFTER_S / YIELD_LOOKS)
+            await asyncio.sleep(until_beat_s(YIELD_AFTER_S / YIELD_LOOKS))
             lone = self._lone()
             if lone:
                 await self._yield(lone)

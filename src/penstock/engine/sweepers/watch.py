@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from penstock.engine.beats import until_beat_s
 from penstock.engine.house import House
 from penstock.engine.recording import DUE_BELL
 from penstock.engine.sweepers.sweeper import BATCH, BEAT_S, Sweeper
@@ -57,13 +58,13 @@ class Watch:
             if done and sweeper.prompt:
                 self._asked.set()
             pause_s = sweeper.pause_s
-            await _within(call, None if pause_s is None else _until_beat_s(pause_s))
+            await _within(call, None if pause_s is None else until_beat_s(pause_s))
 
     async def _look_forever(self) -> None:
         while True:
             self._asked.clear()
             await self._look()
-            await _within(self._asked, _until_beat_s(BEAT_S))
+            await _within(self._asked, until_beat_s(BEAT_S))
 
     async def _look(self) -> None:
         async def operation(tx: Tx) -> tuple[int, Mapping[Due, int]]:
@@ -97,11 +98,6 @@ class Watch:
         for alarm in self._alarms:
             alarm.cancel()
         self._alarms.clear()
-
-
-def _until_beat_s(beat_s: float) -> float:
-    """Beats of all fall together, so that what they look for can be looked for together."""
-    return beat_s - asyncio.get_running_loop().time() % beat_s + 0.001 if beat_s else 0.0
 
 
 async def _within(event: asyncio.Event, seconds: float | None) -> None:
