@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -219,28 +220,16 @@ async def wait_for(
 ) -> LeasedQuery | None:
     """Try to lease a question until there is one, or the wait is over.
 
-    Where nobody rang, whether there is any is read before: a look that finds nothing costs no transaction.
+    It waits for the bell alone: whoever looks for all polls rings where a question waits that nobody heard of.
     """
-    line = (request.namespace, request.task_queue)
-    rung = asyncio.Event()
-    rung.set()
-
-    async def any_pending(tx: Tx) -> bool:
-        return bool(await tx.queries.count_pending(*line, tx.now_ms, kind))
 
     async def look() -> tuple[LeasedQuery | None, bool]:
-        may_be_refused = rung.is_set() or not house.coordination.is_supported()
-        if not may_be_refused and not await house.store.read(any_pending):
-            return None, False
-        rung.clear()
         leased = await lease()
         return leased, leased is not None
 
-    silence = house.wakeups.listen(bell(kind, *line), rung.set)
-    try:
-        leased, _ = await until(house, bell(kind, *line), look, wait_ms, draining)
-    finally:
-        silence()
+    line = (kind, request.namespace, request.task_queue)
+    with house.lookout.waiting_at(line):
+        leased, _ = await until(house, bell(*line), look, wait_ms, draining, look_again_s=math.inf)
     return leased
 
 

@@ -21,13 +21,13 @@ from penstock.core.model import Queue, QueueId, TaskKind
 from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.cohorts import check_may_poll
 from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, PollStatus
-from penstock.engine import validation
+from penstock.engine import desk, validation
 from penstock.engine.beats import until_beat_s
 from penstock.engine.conveying import convey
 from penstock.engine.house import House
 from penstock.engine.polls import Leased, Poll, Verdict, claim, hand_back
 from penstock.errors import Exhausted, PenstockError, Reason
-from penstock.ports.store import Tx
+from penstock.ports.store import QueryLine, Tx
 from penstock.ports.wakeups import Bell, queue_bell
 
 LOOK_AGAIN_S = 1.0
@@ -416,29 +416,40 @@ class Dispatcher:
         task.add_done_callback(self._tasks.discard)
 
     async def _look_again_forever(self) -> None:
-        """Look where something is ready; and everywhere now and then, so that workers that wait are seen."""
+        """Look where something waits; and everywhere now and then, so that workers that wait are seen."""
         loop = asyncio.get_running_loop()
         everywhere_at = 0.0
         while True:
             await asyncio.sleep(until_beat_s(LOOK_AGAIN_S))
-            lines: Iterable[QueueId] = list(self._lines)
-            if loop.time() < everywhere_at:
-                lines = await self._with_something_ready()
-            else:
+            ready, asked = await self._what_waits()
+            if everywhere_at <= loop.time():
                 everywhere_at = loop.time() + self._house.settings.polls.worker_stale_after_ms / 6_000
-            for queue_id in lines:
+                ready = list(self._lines)
+            for queue_id in ready:
                 self._look(queue_id)
+            if asked:
+                self._house.wakeups.ring([desk.bell(*line) for line in asked])
 
-    async def _with_something_ready(self) -> Sequence[QueueId]:
-        """The lines in which a poll may get something; all of them when the store cannot say, for they must know."""
-        lines = [queue_id for queue_id, line in self._lines.items() if line.waiters and not line.looking]
-        if not lines:
-            return ()
+    async def _what_waits(self) -> tuple[Sequence[QueueId], Sequence[QueryLine]]:
+        """The queues and the lines of questions in which a poll may get something.
+
+        They are all where the store cannot say, or no question can be put: whoever waits must know.
+        """
+        house = self._house
+        queues = [queue_id for queue_id, line in self._lines.items() if line.waiters and not line.looking]
+        lines = house.lookout.lines
+
+        async def operation(tx: Tx) -> tuple[Sequence[QueueId], Sequence[QueryLine]]:
+            return await tx.tasks.ready_on(queues), await tx.queries.pending_on(lines, tx.now_ms)
+
+        if not queues and not lines:
+            return (), ()
         try:
-            return await self._house.store.read(lambda tx: tx.tasks.ready_on(lines))
+            ready, asked = await house.store.read(operation)
         except Exception as error:
-            log.warning("cannot see what is ready; asking for every queue", error=repr(error))
-            return lines
+            log.warning("cannot see what waits; everybody is asked to look", error=repr(error))
+            return queues, lines
+        return ready, asked if house.coordination.is_supported() else lines
 
     async def _yield_forever(self) -> None:
         while True:

@@ -574,6 +574,10 @@ class Journal(Protocol):
     def forget(self, before_ms: int) -> None: ...
 
 
+QueryLine = tuple[QueryKind, str, str]
+"""Where questions wait: their kind, the namespace and the task queue."""
+
+
 class Queries(Protocol):
     async def get(self, query_id: str) -> QueryTask | None: ...
     async def lock(self, query_id: str) -> QueryTask | None: ...
@@ -584,6 +588,10 @@ class Queries(Protocol):
         self, namespace: str, task_queue: str, fit: Fit, now_ms: int, kind: QueryKind = QueryKind.QUERY
     ) -> QueryTask | None:
         """The oldest pending query of a kind that fits and whose caller still waits, locked."""
+        ...
+
+    async def pending_on(self, lines: Sequence[QueryLine], now_ms: int) -> Sequence[QueryLine]:
+        """Those of the lines in which a question waits."""
         ...
 
     async def lapsed(self, now_ms: int, limit: int) -> Sequence[str]:
