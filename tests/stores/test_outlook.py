@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from penstock.core.model import QueryState, TaskState, TimerState
+from penstock.core.model import QueryKind, QueryState, TaskState, TimerState
 from penstock.core.streams import StreamStatus
 from penstock.ports.outlook import Due
-from penstock.ports.store import Store, Tx
+from penstock.ports.store import QueryLine, Store, Tx
 from tests.stores.test_queries import a_query
 from tests.stores.test_streams import a_stream
 from tests.stores.working import a_queue, claim, enqueue, look, record
@@ -88,5 +88,22 @@ async def test_queues_on_which_something_is_ready_are_told_from_the_others(store
     asked = [each.queue_id for each in (empty, ready, resting)]
     assert await look(store, lambda tx: tx.tasks.ready_on(asked)) == [ready.queue_id]
     await claim(store, ready.queue_id, 1)
-    assert await look(store, lambda tx: tx.tasks.ready_on(asked)) == []
-    assert await look(store, lambda tx: tx.tasks.ready_on([])) == []
+    assert not await look(store, lambda tx: tx.tasks.ready_on(asked))
+    assert not await look(store, lambda tx: tx.tasks.ready_on([]))
+
+
+async def test_lines_in_which_a_question_waits_are_told_from_the_others(store: Store):
+    validation = a_query("q2", task_queue="bills", kind=QueryKind.UPDATE_VALIDATION)
+
+    def write(tx: Tx) -> None:
+        tx.queries.insert(a_query("q1"))
+        tx.queries.insert(validation)
+        tx.queries.insert(a_query("q3", task_queue="gone", expires_at_ms=NOW_MS))
+
+    await record(store, write)
+    names = ("orders", "bills", "gone")
+    lines: list[QueryLine] = [(kind, "default", name) for kind in QueryKind for name in names]
+    assert await look(store, lambda tx: tx.queries.pending_on(lines, NOW_MS)) == [
+        (QueryKind.QUERY, "default", "orders"),
+        (QueryKind.UPDATE_VALIDATION, "default", "bills"),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -117,8 +118,10 @@ class SqlTasks:
         return await self.ready_part(queue_id, fit) is not None
 
     async def ready_on(self, queue_ids: Sequence[QueueId]) -> Sequence[QueueId]:
-        answers = await self._session.ask_each("ready_on_queue", [(each,) for each in queue_ids])
-        return [queue_id for queue_id, rows in zip(queue_ids, answers, strict=True) if rows]
+        if not queue_ids:
+            return ()
+        rows = await self._session.ask("ready_queues", json.dumps(queue_ids))
+        return [QueueId(int(row[1])) for row in rows]
 
     async def ready_part(self, queue_id: QueueId, fit: Fit) -> Fit | None:
         now = (keepers_of(fit), self._session.now_ms)
