@@ -19,6 +19,7 @@ import uvicorn
 from penstock.coordination.in_database import DatabaseCoordination
 from penstock.core.permissions import AuthPolicy
 from penstock.engine import admission, namespaces
+from penstock.engine.beats import until_beat_s
 from penstock.engine.dispatcher import Dispatcher
 from penstock.engine.house import House
 from penstock.engine.sweepers.due_tasks import due_tasks
@@ -37,6 +38,7 @@ from penstock.engine.sweepers.silent_workers import silent_workers
 from penstock.engine.sweepers.sweeper import Sweeper
 from penstock.engine.sweepers.unindexed_runs import unindexed_runs
 from penstock.engine.sweepers.waiting_letters import waiting_letters
+from penstock.engine.sweepers.watch import Watch
 from penstock.errors import ConfigurationError
 from penstock.ports.archive import Archive
 from penstock.ports.clock import Clock
@@ -110,7 +112,7 @@ async def assembled(
         stack.push_async_callback(dispatcher.close)
         stack.push_async_callback(
             _stop,
-            [asyncio.create_task(each.run(), name=each.name) for each in (duties or _sweepers)(house)],
+            asyncio.create_task(Watch(house, (duties or _sweepers)(house)).run(), name="penstock-watch"),
         )
         edge = Edge(
             house=house,
@@ -224,10 +226,9 @@ def _sweepers(house: House) -> list[Sweeper[Any]]:
     return [make(house) for make in makers]
 
 
-async def _stop(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _auth_policy(settings: Settings) -> AuthPolicy:
@@ -306,18 +307,34 @@ async def _serve(settings: Settings, on_moment: OnMoment) -> None:
 
 
 class _Http(uvicorn.Server):
-    """uvicorn without signal handlers of its own: ours end the long polls first."""
+    """uvicorn without signal handlers of its own: ours end the long polls first.
+
+    And without its own beat, ten times a second: it wakes up with all others, to know the date, and when it is to end.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stopping = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stopping.set()
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), until_beat_s(1.0))
 
 
 def _on_signal(server: Server, http: _Http) -> None:
     def stop(name: str) -> None:
         log.info("stopping", signal=name, open_polls=server.dispatcher.open_polls)
         server.dispatcher.drain()
-        http.should_exit = True
+        http.stop()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

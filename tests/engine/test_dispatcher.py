@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.model import Standing, TaskState
+from penstock.core.history.commands import StartTimer
+from penstock.core.model import Blob, Standing, TaskState
 from penstock.core.scheduling.dispatch import HoldReason, PollStatus
+from penstock.engine import cohorts, queries
 from penstock.engine import dispatcher as module
 from penstock.engine.dispatcher import Dispatcher, PollAnswer
 from penstock.engine.house import House
+from penstock.engine.queries import Question
 from penstock.errors import Exhausted, PenstockError, Reason
-from penstock.ports.store import Line
+from penstock.ports.store import Line, Operation, Store
 from penstock.wakeups.local import LocalWakeups
 from tests.engine.gated_store import GatedStore
 from tests.engine.scene import ACTIVITY, WORKFLOW, Scene, a_poll, a_scene, charge
 
+T = TypeVar("T")
 LONG_MS = 60_000
 
 
@@ -54,6 +58,22 @@ class Desk:
         if self._polls:
             await asyncio.wait(self._polls)
         await self.dispatcher.close()
+
+
+class CountingStore(GatedStore):
+    """A store whose gates are open, and which counts who goes through."""
+
+    def __init__(self, behind: Store) -> None:
+        super().__init__(behind)
+        self.reads = self.claims = 0
+
+    async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
+        self.claims += line is Line.CLAIM
+        return await super().transact(operation, key=key, line=line)
+
+    async def read(self, operation: Operation[T], *, long: bool = False) -> T:
+        self.reads += 1
+        return await super().read(operation, long=long)
 
 
 async def until(happened: Callable[[], bool]) -> None:
@@ -149,6 +169,57 @@ async def test_a_lost_wakeup_is_made_good_by_looking_again(scene: Scene, monkeyp
     await desk.close()
 
 
+async def test_a_question_that_nobody_heard_of_is_found_by_looking_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.001)
+    deaf = replace(scene.house, wakeups=LocalWakeups())
+    desk = Desk(deaf)
+    desk.dispatcher.start()
+    await scene.register()
+    await scene.start()
+    await scene.decide(StartTimer(600))
+    poll = asyncio.create_task(queries.poll(deaf, a_poll(WORKFLOW), LONG_MS, asyncio.Event()))
+    await until(lambda: bool(deaf.lookout.lines))
+    question = Question("default", "order-1", "state", Blob(""))
+    asked = asyncio.create_task(queries.ask(scene.house, question, asyncio.Event()))
+    leased = await poll
+    assert leased is not None
+    assert leased.query.name == "state"
+    assert deaf.lookout.lines == []
+    asked.cancel()
+    await asyncio.wait([asked])
+    await desk.close()
+
+
+async def test_where_nothing_is_ready_looking_again_claims_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.001)
+    store = CountingStore(scene.house.store)
+    desk = Desk(replace(scene.house, store=store))
+    await scene.register()
+    desk.dispatcher.start()
+    poll = await desk.waiting()
+    await until(lambda: store.reads > 3)
+    claimed = store.claims
+    before = store.reads
+    await until(lambda: store.reads > before + 10)
+    assert store.claims == claimed
+    await scene.start()
+    assert names(await poll) == ["order-1"]
+    await desk.close()
+
+
+async def test_a_poll_that_waits_is_told_when_its_build_is_drained(scene: Scene, desk: Desk):
+    await scene.register("old", build_id="one")
+    poll = await desk.waiting("old")
+    await cohorts.drain(scene.house, "default", "orders", "one")
+    with pytest.raises(PenstockError) as refused:
+        await poll
+    assert refused.value.reason is Reason.WORKER_DRAINING
+
+
 async def test_two_servers_share_one_task_between_them(scene: Scene, desk: Desk):
     other = Desk(scene.house)
     polls = [await desk.waiting(), await other.waiting()]
@@ -172,6 +243,7 @@ def no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_floor")
 async def test_a_poll_ends_early_when_its_worker_has_work_of_the_other_kind(scene: Scene, desk: Desk):
     await scene.register("single", workflow_types=("Order",), activity_types=("Charge",))
+    desk.dispatcher.start()
     poll = await desk.waiting("single")
     await scene.start()
     await poll
@@ -187,6 +259,7 @@ async def test_a_poll_keeps_its_wait_when_its_worker_names_no_such_work(
     await scene.start()
     await scene.decide(charge())
     await scene.register("single", workflow_types=("Order",), activity_types=named)
+    desk.dispatcher.start()
     poll = await desk.waiting("single")
     for _ in range(20):
         await asyncio.sleep(0)
@@ -196,6 +269,7 @@ async def test_a_poll_keeps_its_wait_when_its_worker_names_no_such_work(
 @pytest.mark.usefixtures("no_floor")
 async def test_a_poll_keeps_its_wait_while_the_other_kind_is_polled_too(scene: Scene, desk: Desk):
     await scene.register("both", workflow_types=("Order",), activity_types=("Charge",))
+    desk.dispatcher.start()
     workflow, activity = await desk.waiting("both"), await desk.waiting("both", kind=ACTIVITY)
     await scene.start()
     await scene.complete((await workflow).leased[0], charge(), charge())

@@ -191,5 +191,6 @@ async def test_a_worker_that_polls_one_kind_at_a_time_is_let_go_for_an_update(
     named: dict[str, Any] = {"workflow_types": ("Order",), "activity_types": ("Charge",)}
     await desk.scene.register(advertised=ADVERTISED, **named)
     await desk.asked()
+    desk.dispatcher.start()
     answer = await desk.dispatcher.poll(a_poll(ACTIVITY), LONG_MS)
     assert (answer.leased, answer.status) == ((), PollStatus.EMPTY)

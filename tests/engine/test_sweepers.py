@@ -13,6 +13,7 @@ from penstock.engine.sweepers.old_records import old_records
 from penstock.engine.sweepers.overdue_activities import overdue_activities
 from penstock.engine.sweepers.overdue_runs import overdue_runs
 from penstock.engine.sweepers.sweeper import BATCH, Sweeper
+from penstock.engine.sweepers.watch import Watch
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import Tx
 from tests.engine.scene import ACTIVITY, WORKFLOW, Scene, charge, tries
@@ -123,7 +124,7 @@ async def test_a_sweep_that_fails_is_tried_again_later(scene: Scene):
     async def mend(*_: object) -> bool:
         return True
 
-    assert await Sweeper[int]("test", scene.house, find, mend).sweep_safely() is False
+    assert await Sweeper[int]("test", scene.house, find, mend).sweep_safely() == 0
 
 
 async def test_a_full_batch_asks_for_another_sweep(scene: Scene):
@@ -135,13 +136,13 @@ async def test_a_full_batch_asks_for_another_sweep(scene: Scene):
 
     sweeper = Sweeper[int]("test", scene.house, find, mend)
     assert await sweeper.sweep() == BATCH
-    assert await sweeper.sweep_safely() is True
+    assert await sweeper.sweep_safely() == BATCH
 
 
 async def test_a_sweeper_that_runs_is_woken_by_a_timer_that_is_due_at_once(scene: Scene):
     run = await scene.start()
     leased = await scene.take(WORKFLOW)
-    sweeping = asyncio.create_task(due_timers(scene.house).run())
+    sweeping = asyncio.create_task(Watch(scene.house, [due_timers(scene.house)]).run())
     grown = asyncio.Event()
     silence = scene.wakeups.listen(f"run:{run.run_id}", grown.set)
     while not scene.wakeups._listeners.get("due"):

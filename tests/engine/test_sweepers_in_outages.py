@@ -10,9 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.history.commands import StartTimer
-from penstock.engine.sweepers import sweeper as module
+from penstock.engine.sweepers import watch as module
 from penstock.engine.sweepers.due_tasks import due_tasks
 from penstock.engine.sweepers.due_timers import due_timers
+from penstock.engine.sweepers.watch import Watch
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import Line, Operation, Store
 from tests.engine.scene import WORKFLOW, Scene
@@ -73,7 +74,8 @@ async def test_timers_fire_after_the_store_is_back_whatever_it_said_meanwhile(sc
     run = await scene.start()
     await scene.decide(StartTimer(60))
     store = FailingStore(scene.house.store)
-    sweeping = asyncio.create_task(due_timers(replace(scene.house, store=store)).run())
+    house = replace(scene.house, store=store)
+    sweeping = asyncio.create_task(Watch(house, [due_timers(house)]).run())
     try:
         store.error = error
         await until(lambda: store.refused >= 3, sweeping)
@@ -92,7 +94,8 @@ async def test_tasks_that_have_rested_are_ready_after_the_store_is_back(scene: S
     await scene.start()
     await scene.fail(await scene.take(WORKFLOW))
     store = FailingStore(scene.house.store)
-    sweeping = asyncio.create_task(due_tasks(replace(scene.house, store=store)).run())
+    house = replace(scene.house, store=store)
+    sweeping = asyncio.create_task(Watch(house, [due_tasks(house)]).run())
     try:
         store.error = error
         await until(lambda: store.refused >= 3, sweeping)

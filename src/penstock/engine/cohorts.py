@@ -8,12 +8,13 @@ from msgspec.structs import replace
 
 from penstock.core.model import Cohort, WorkerStatus
 from penstock.core.scheduling.cohorts import ACTIVE, DRAINING, CohortView, cohort_views
+from penstock.engine.desk import tell_pollers
 from penstock.engine.house import House
 from penstock.ports.store import Tx
 
 
 async def drain(house: House, namespace: str, task_queue: str, build_id: str | None) -> Cohort:
-    """Give the cohort nothing new. Repeated, it keeps the first moment."""
+    """Give the cohort nothing new: polls of its workers that wait are told. Repeated, it keeps the first moment."""
     return await _change(house, namespace, task_queue, build_id, DRAINING)
 
 
@@ -31,6 +32,7 @@ async def _change(house: House, namespace: str, task_queue: str, build_id: str |
         for worker in await tx.workers.list(namespace, task_queue):
             if (worker.build_id or "") == cohort.build_id and worker.status is not status:
                 tx.workers.mark(namespace, worker.worker_id, status)
+        await tell_pollers(tx, namespace, task_queue)
         return cohort
 
     return await house.store.transact(operation, key=f"cohort:{namespace}:{task_queue}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ from penstock.engine.polls import Poll
 from penstock.engine.waiting import until
 from penstock.errors import LeaseLost, NotFound, PenstockError, Reason, Unavailable
 from penstock.ports.store import Line, Tx
-from penstock.ports.wakeups import Bell
+from penstock.ports.wakeups import Bell, queue_bell
 
 HISTORY_EVENTS_MAX = 50_000
 HISTORY_BYTES_MAX = 64_000_000
@@ -217,13 +218,18 @@ async def wait_for(
     wait_ms: int,
     draining: asyncio.Event,
 ) -> LeasedQuery | None:
-    """Try to lease a question until there is one, or the wait is over."""
+    """Try to lease a question until there is one, or the wait is over.
+
+    It waits for the bell alone: whoever looks for all polls rings where a question waits that nobody heard of.
+    """
 
     async def look() -> tuple[LeasedQuery | None, bool]:
         leased = await lease()
         return leased, leased is not None
 
-    leased, _ = await until(house, bell(kind, request.namespace, request.task_queue), look, wait_ms, draining)
+    line = (kind, request.namespace, request.task_queue)
+    with house.lookout.waiting_at(line):
+        leased, _ = await until(house, bell(*line), look, wait_ms, draining, look_again_s=math.inf)
     return leased
 
 
@@ -413,6 +419,14 @@ async def mend(house: House, query_id: str) -> bool:
 def bell(kind: QueryKind, namespace: str, task_queue: str) -> Bell:
     """Rung when a question is put in line."""
     return f"{_LINES[kind]}:{namespace}:{task_queue}".replace(",", ";")
+
+
+async def tell_pollers(tx: Tx, namespace: str, task_queue: str) -> None:
+    """Have all polls of a task queue look, whatever they wait for: who may poll has changed."""
+    for queue in await tx.queues.find(namespace, task_queue):
+        tx.wake(queue_bell(queue.queue_id))
+    for kind in _LINES:
+        tx.wake(bell(kind, namespace, task_queue))
 
 
 def _line(kind: QueryKind, run: Run) -> str:

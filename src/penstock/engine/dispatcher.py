@@ -1,13 +1,14 @@
 """Where polls wait: one decision serves all polls of a queue, and a wakeup lets them look again.
 
-Nothing here is truth. A wakeup that is lost is made good by looking again every second; a poll that is lost
-with the process is sent again by its worker.
+Nothing here is truth. A wakeup that is lost is made good by looking again every second, in one read for all
+queues; a poll that is lost with the process is sent again by its worker.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,17 +21,20 @@ from penstock.core.model import Queue, QueueId, TaskKind
 from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.cohorts import check_may_poll
 from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, PollStatus
-from penstock.engine import validation
+from penstock.engine import desk, validation
+from penstock.engine.beats import until_beat_s
 from penstock.engine.conveying import convey
 from penstock.engine.house import House
 from penstock.engine.polls import Leased, Poll, Verdict, claim, hand_back
 from penstock.errors import Exhausted, PenstockError, Reason
-from penstock.ports.store import Tx
+from penstock.ports.store import QueryLine, Tx
 from penstock.ports.wakeups import Bell, queue_bell
 
 LOOK_AGAIN_S = 1.0
 YIELD_AFTER_S = 0.5
 """How long a poll stays open before it may be ended early for a worker that polls one kind after the other."""
+YIELD_LOOKS = 2
+"""So many times in that span it is looked whether some are to be ended."""
 POLLS_PER_CLAIM = 100
 REMEMBERED_MAX = 10_000
 """Most queues and workers that are remembered; beyond it the memory starts anew."""
@@ -56,6 +60,13 @@ class _Waiter:
     hold: Hold = field(default_factory=lambda: Hold(HoldReason.EMPTY))
     serves_other: bool = True
     """Whether its worker names types of the other kind too, as far as is known."""
+    opened_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+
+    @property
+    def other(self) -> tuple[str, str, TaskKind]:
+        """Who its worker is when it polls the other kind."""
+        other = TaskKind.ACTIVITY if self.poll.kind is TaskKind.WORKFLOW else TaskKind.WORKFLOW
+        return self.poll.namespace, self.poll.worker_id, other
 
 
 @dataclass(eq=False, slots=True)
@@ -92,14 +103,17 @@ class Dispatcher:
         self._turns: dict[tuple[str, str, str, TaskKind, str], _Turn] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = asyncio.Event()
-        self._backstop: asyncio.Task[None] | None = None
+        self._backstops: list[asyncio.Task[None]] = []
 
     @property
     def open_polls(self) -> int:
         return sum(self._open.values())
 
     def start(self) -> None:
-        self._backstop = asyncio.create_task(self._look_again_forever(), name="penstock-dispatch-backstop")
+        self._backstops = [
+            asyncio.create_task(self._look_again_forever(), name="penstock-dispatch-backstop"),
+            asyncio.create_task(self._yield_forever(), name="penstock-dispatch-yields"),
+        ]
 
     @property
     def draining(self) -> asyncio.Event:
@@ -119,10 +133,9 @@ class Dispatcher:
 
     async def close(self) -> None:
         self.drain()
-        if self._backstop is not None:
-            self._backstop.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._backstop
+        for backstop in self._backstops:
+            backstop.cancel()
+        await asyncio.gather(*self._backstops, return_exceptions=True)
         while self._tasks:  # a claim that ends now may still have something to hand back
             await asyncio.wait(self._tasks)
 
@@ -195,16 +208,8 @@ class Dispatcher:
             self._leave(line, waiter)
 
     async def _wait(self, waiter: _Waiter, wait_ms: int) -> PollAnswer:
-        loop = asyncio.get_running_loop()
-        ends_at = loop.time() + max(wait_ms, 0) / 1000
-        while True:
-            left = ends_at - loop.time()
-            pause = min(left, YIELD_AFTER_S) if waiter.patient else None
-            done, _ = await asyncio.wait([waiter.future], timeout=pause)
-            if done:
-                return waiter.future.result()
-            if ends_at <= loop.time() or await self._should_yield(waiter):
-                return self._give_up(waiter)
+        done, _ = await asyncio.wait([waiter.future], timeout=wait_ms / 1000 if waiter.patient else None)
+        return waiter.future.result() if done else self._give_up(waiter)
 
     def _hung_up(self, waiter: _Waiter) -> None:
         """The caller is gone: what it was given in this very moment waits again."""
@@ -219,30 +224,6 @@ class Dispatcher:
             return waiter.future.result()
         waiter.future.cancel()
         return _held(waiter)
-
-    async def _should_yield(self, waiter: _Waiter) -> bool:
-        """End early the poll of a worker that polls one kind at a time while the other kind has work for it."""
-        poll = waiter.poll
-        other = TaskKind.ACTIVITY if poll.kind is TaskKind.WORKFLOW else TaskKind.WORKFLOW
-        if (poll.namespace, poll.worker_id, other) in self._open or not waiter.serves_other:
-            return False
-
-        async def operation(tx: Tx) -> bool:
-            worker = await tx.workers.get(poll.namespace, poll.worker_id)
-            waiter.serves_other = worker is not None and bool(worker.types(other))
-            if worker is None or not waiter.serves_other:
-                return False
-            queues = await tx.queues.find(poll.namespace, poll.task_queue)
-            fit = dispatch.own_fit(worker, worker.types(other))
-            for queue in queues:
-                if queue.kind is other and await tx.tasks.any_ready(queue.queue_id, fit):
-                    return True
-            return other is TaskKind.WORKFLOW and await validation.waits_for(tx, worker)
-
-        try:
-            return await self._house.store.read(operation)
-        except PenstockError:
-            return False
 
     async def _queue(self, poll: Poll) -> Queue:
         """The line that a poll waits in; only a worker that may poll it brings a new one into being."""
@@ -435,10 +416,92 @@ class Dispatcher:
         task.add_done_callback(self._tasks.discard)
 
     async def _look_again_forever(self) -> None:
+        """Look where something waits; and everywhere now and then, so that workers that wait are seen."""
+        loop = asyncio.get_running_loop()
+        everywhere_at = 0.0
         while True:
-            await asyncio.sleep(LOOK_AGAIN_S)
-            for queue_id in list(self._lines):
+            await asyncio.sleep(until_beat_s(LOOK_AGAIN_S))
+            ready, asked = await self._what_waits()
+            if everywhere_at <= loop.time():
+                everywhere_at = loop.time() + self._house.settings.polls.worker_stale_after_ms / 6_000
+                ready = list(self._lines)
+            for queue_id in ready:
                 self._look(queue_id)
+            if asked:
+                self._house.wakeups.ring([desk.bell(*line) for line in asked])
+
+    async def _what_waits(self) -> tuple[Sequence[QueueId], Sequence[QueryLine]]:
+        """The queues and the lines of questions in which a poll may get something.
+
+        They are all where the store cannot say, or no question can be put: whoever waits must know.
+        """
+        house = self._house
+        queues = [queue_id for queue_id, line in self._lines.items() if line.waiters and not line.looking]
+        lines = house.lookout.lines
+
+        async def operation(tx: Tx) -> tuple[Sequence[QueueId], Sequence[QueryLine]]:
+            return await tx.tasks.ready_on(queues), await tx.queries.pending_on(lines, tx.now_ms)
+
+        if not queues and not lines:
+            return (), ()
+        try:
+            ready, asked = await house.store.read(operation)
+        except Exception as error:
+            log.warning("cannot see what waits; everybody is asked to look", error=repr(error))
+            return queues, lines
+        return ready, asked if house.coordination.is_supported() else lines
+
+    async def _yield_forever(self) -> None:
+        while True:
+            await asyncio.sleep(until_beat_s(YIELD_AFTER_S / YIELD_LOOKS))
+            lone = self._lone()
+            if lone:
+                await self._yield(lone)
+
+    def _lone(self) -> list[_Waiter]:
+        """Polls that wait long enough, of workers that do not poll the other kind though they name types of it."""
+        opened_by = asyncio.get_running_loop().time() - YIELD_AFTER_S
+        kinds = Counter((namespace, worker_id) for namespace, worker_id, _ in self._open)
+        if len(kinds) * len(TaskKind) == len(self._open):
+            return []
+        return [
+            waiter
+            for line in self._lines.values()
+            for waiter in line.waiters
+            if waiter.patient
+            and waiter.serves_other
+            and waiter.opened_at <= opened_by
+            and waiter.other not in self._open
+        ]
+
+    async def _yield(self, waiters: Sequence[_Waiter]) -> None:
+        """End early the polls of workers that poll one kind at a time while the other kind has work for them."""
+
+        async def operation(tx: Tx) -> list[bool | None]:
+            return [await _other_has_work(tx, waiter) for waiter in waiters]
+
+        try:
+            found = await self._house.store.read(operation)
+        except Exception as error:
+            log.warning("cannot see what workers could do instead", error=repr(error))
+            return
+        for waiter, has_work in zip(waiters, found, strict=True):
+            waiter.serves_other = has_work is not None
+            if has_work:
+                _answer(waiter, _held(waiter))
+
+
+async def _other_has_work(tx: Tx, waiter: _Waiter) -> bool | None:
+    """Whether there is work of the other kind for the worker of a poll; None where it names no types of it."""
+    namespace, worker_id, other = waiter.other
+    worker = await tx.workers.get(namespace, worker_id)
+    if worker is None or not worker.types(other):
+        return None
+    fit = dispatch.own_fit(worker, worker.types(other))
+    for queue in await tx.queues.find(namespace, waiter.poll.task_queue):
+        if queue.kind is other and await tx.tasks.any_ready(queue.queue_id, fit):
+            return True
+    return other is TaskKind.WORKFLOW and await validation.waits_for(tx, worker)
 
 
 def _says_nothing_of_others(verdict: Verdict) -> bool:

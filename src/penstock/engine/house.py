@@ -6,6 +6,7 @@ from msgspec import Struct, field
 
 from penstock.core.history.bounds import Bounds
 from penstock.engine.answer_pace import AnswerPace
+from penstock.engine.lookout import Lookout
 from penstock.engine.standstill import Standstill
 from penstock.engine.upkeep import Upkeep
 from penstock.ports.archive import Archive
@@ -25,6 +26,7 @@ class House(Struct, frozen=True):
     coordination: Coordination = field(default_factory=InProcess)
     answer_pace: AnswerPace = field(default_factory=AnswerPace)
     upkeep: Upkeep = field(default_factory=Upkeep)
+    lookout: Lookout = field(default_factory=Lookout)
     archive: Archive | None = None
     """Where histories go before they are deleted; None: nowhere."""
 

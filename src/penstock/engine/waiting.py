@@ -19,6 +19,8 @@ async def until(
     look: Callable[[], Awaitable[tuple[T, bool]]],
     wait_ms: int,
     draining: asyncio.Event,
+    *,
+    look_again_s: float = LOOK_AGAIN_S,
 ) -> tuple[T, bool]:
     """What was seen last, and whether it is what was waited for; the server's leaving ends the wait."""
     loop = asyncio.get_running_loop()
@@ -32,7 +34,7 @@ async def until(
             left = ends_at - loop.time()
             if done or left <= 0 or draining.is_set():
                 return seen, done
-            await first_of(changed, draining, timeout_s=min(left, LOOK_AGAIN_S))
+            await first_of(changed, draining, timeout_s=min(left, look_again_s))
     finally:
         silence()
 

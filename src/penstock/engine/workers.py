@@ -13,11 +13,11 @@ from penstock.core.model import Cohort, TaskId, Worker, WorkerStatus
 from penstock.core.scheduling.cohorts import DRAINING
 from penstock.engine import activity_reports, workflow_reports
 from penstock.engine.conveying import convey
+from penstock.engine.desk import tell_pollers
 from penstock.engine.house import House
 from penstock.engine.unblocking import rouse
 from penstock.errors import Conflict, NotFound, Reason
 from penstock.ports.store import Tx
-from penstock.ports.wakeups import queue_bell
 
 
 class Registration(Struct, frozen=True):
@@ -197,8 +197,7 @@ async def deregister(house: House, namespace: str, worker_id: str) -> Left:
                 worker_id=worker_id,
             )
         tx.workers.delete(namespace, worker_id)
-        for queue in await tx.queues.find(namespace, worker.task_queue):
-            tx.wake(queue_bell(queue.queue_id))
+        await tell_pollers(tx, namespace, worker.task_queue)
         return await tx.tasks.leased_by(namespace, worker_id)
 
     held = await house.store.transact(operation, key=f"worker:{namespace}:{worker_id}")

@@ -61,6 +61,7 @@ from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Clockwork, La
 from penstock.core.scheduling.gates import ScopeState
 from penstock.core.scheduling.slots import Held
 from penstock.core.windows import Counts
+from penstock.ports.outlook import Outlook
 from penstock.ports.retention import Retention
 from penstock.ports.retry_budgets import RetryBudgets
 from penstock.ports.streams import Messages, Streams
@@ -281,6 +282,10 @@ class Tasks(Protocol):
         ...
 
     async def any_ready(self, queue_id: QueueId, fit: Fit) -> bool: ...
+    async def ready_on(self, queue_ids: Sequence[QueueId]) -> Sequence[QueueId]:
+        """Those of the queues on which something is ready, for whomever."""
+        ...
+
     async def ready_part(self, queue_id: QueueId, fit: Fit) -> Fit | None:
         """The fit narrowed to types of which something is ready; None when nothing is."""
         ...
@@ -575,6 +580,10 @@ class Journal(Protocol):
     def forget(self, before_ms: int) -> None: ...
 
 
+QueryLine = tuple[QueryKind, str, str]
+"""Where questions wait: their kind, the namespace and the task queue."""
+
+
 class Queries(Protocol):
     async def get(self, query_id: str) -> QueryTask | None: ...
     async def lock(self, query_id: str) -> QueryTask | None: ...
@@ -585,6 +594,10 @@ class Queries(Protocol):
         self, namespace: str, task_queue: str, fit: Fit, now_ms: int, kind: QueryKind = QueryKind.QUERY
     ) -> QueryTask | None:
         """The oldest pending query of a kind that fits and whose caller still waits, locked."""
+        ...
+
+    async def pending_on(self, lines: Sequence[QueryLine], now_ms: int) -> Sequence[QueryLine]:
+        """Those of the lines in which a question waits."""
         ...
 
     async def lapsed(self, now_ms: int, limit: int) -> Sequence[str]:
@@ -692,6 +705,8 @@ class Tx(Protocol):
     def retention(self) -> Retention: ...
     @property
     def survey(self) -> Survey: ...
+    @property
+    def outlook(self) -> Outlook: ...
 
     def wake(self, bell: Bell) -> None:
         """Ring after the commit, on every node that shares the store."""

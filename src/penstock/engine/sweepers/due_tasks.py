@@ -7,26 +7,19 @@ from collections.abc import Sequence
 from penstock.core.model import TaskId, TaskState, run_of
 from penstock.engine import retry_budget
 from penstock.engine.house import House
-from penstock.engine.recording import DUE_BELL, put_back
+from penstock.engine.recording import put_back
 from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.ports.outlook import Due
 from penstock.ports.store import Tx
 
 
 def due_tasks(house: House) -> Sweeper[TaskId]:
-    return Sweeper("due_tasks", house, _find, _mend, next_due_ms=_next, bell=DUE_BELL)
+    return Sweeper("due_tasks", house, _find, _mend, awaits=Due.TASK, prompt=True)
 
 
 async def _find(house: House, limit: int) -> Sequence[TaskId]:
     async def operation(tx: Tx) -> Sequence[TaskId]:
         return await tx.tasks.due(tx.now_ms, limit)
-
-    return await house.store.read(operation)
-
-
-async def _next(house: House) -> int | None:
-    async def operation(tx: Tx) -> int | None:
-        due_at_ms = await tx.tasks.next_due_at_ms()
-        return None if due_at_ms is None else due_at_ms - tx.now_ms
 
     return await house.store.read(operation)
 

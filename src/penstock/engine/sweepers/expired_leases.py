@@ -8,11 +8,12 @@ from penstock.core.model import TaskId
 from penstock.engine import activity_reports, workflow_reports
 from penstock.engine.house import House
 from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.ports.outlook import Due
 from penstock.ports.store import Tx
 
 
 def expired_leases(house: House) -> Sweeper[TaskId]:
-    return Sweeper("expired_leases", house, _find, _mend, patient=True)
+    return Sweeper("expired_leases", house, _find, _mend, awaits=Due.LEASE, patient=True)
 
 
 async def _find(house: House, limit: int) -> Sequence[TaskId]:

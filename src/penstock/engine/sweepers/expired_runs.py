@@ -10,7 +10,7 @@ from penstock.core.model import RunId
 from penstock.engine import retention
 from penstock.engine.house import House
 from penstock.engine.retention import DAY_MS
-from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.engine.sweepers.sweeper import LAZY_BEAT_S, Sweeper
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import Tx
 
@@ -22,7 +22,7 @@ log = structlog.get_logger("penstock.sweeper")
 
 def expired_runs(house: House) -> Sweeper[RunId]:
     duty = _Duty()
-    return Sweeper("expired_runs", house, duty.find, duty.mend, next_due_ms=duty.next_due_ms)
+    return Sweeper("expired_runs", house, duty.find, duty.mend, pause_s=duty.pause_s)
 
 
 class _Duty:
@@ -33,6 +33,7 @@ class _Duty:
         self._stuck: set[RunId] = set()
         """Runs that could not go in this round: they are stepped over until the next one."""
         self._archive_failed = False
+        self._found = False
 
     async def find(self, house: House, limit: int) -> Sequence[RunId]:
         async def operation(tx: Tx) -> Sequence[RunId]:
@@ -44,7 +45,10 @@ class _Duty:
                 return ()
             return found
 
-        return await house.store.read(operation, long=True)
+        self._found = False
+        found = await house.store.read(operation, long=True)
+        self._found = bool(found)
+        return found
 
     async def mend(self, house: House, run_id: RunId) -> bool:
         try:
@@ -63,9 +67,9 @@ class _Duty:
             self._stuck.add(run_id)
         return pruned.obstacle is None
 
-    async def next_due_ms(self, house: House) -> int | None:
-        """At once while there is more; else a sweeper's ordinary beat."""
-        return None if self._rests_until_ms else 0
+    def pause_s(self) -> float:
+        """Goes on at once while there may be more."""
+        return 0.0 if self._found else LAZY_BEAT_S
 
     async def _due(self, tx: Tx, most: int) -> Sequence[RunId]:
         found = [*await tx.retention.remains(most)]

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from penstock.core.model import RunId
 from penstock.engine import streams
 from penstock.engine.house import House
-from penstock.engine.sweepers.sweeper import SLOW_BEAT_S, Sweeper
+from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.ports.outlook import Due
 from penstock.ports.store import Tx
 
 
 def expired_streams(house: House) -> Sweeper[tuple[RunId, str]]:
-    return Sweeper("expired_streams", house, _find, streams.forget, beat_s=SLOW_BEAT_S)
+    return Sweeper("expired_streams", house, _find, streams.forget, awaits=Due.STREAM)
 
 
 async def _find(house: House, limit: int) -> Sequence[tuple[RunId, str]]:

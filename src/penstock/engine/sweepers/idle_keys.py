@@ -16,7 +16,7 @@ _KeysOfQueue = tuple[QueueId, tuple[str, ...]]
 
 
 def idle_keys(house: House) -> Sweeper[_KeysOfQueue]:
-    return Sweeper("idle_keys", house, _find, _mend, beat_s=SLOW_BEAT_S)
+    return Sweeper("idle_keys", house, _find, _mend, pause_s=SLOW_BEAT_S)
 
 
 async def _find(house: House, limit: int) -> Sequence[_KeysOfQueue]:

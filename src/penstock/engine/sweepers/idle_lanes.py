@@ -11,7 +11,7 @@ from penstock.ports.store import Tx
 
 
 def idle_lanes(house: House) -> Sweeper[tuple[QueueId, int, str]]:
-    return Sweeper("idle_lanes", house, _find, _mend, beat_s=SLOW_BEAT_S)
+    return Sweeper("idle_lanes", house, _find, _mend, pause_s=SLOW_BEAT_S)
 
 
 async def _find(house: House, limit: int) -> Sequence[tuple[QueueId, int, str]]:

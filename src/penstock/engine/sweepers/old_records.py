@@ -16,7 +16,7 @@ SETTLEMENTS_KEPT_MS = 10 * MINUTE_MS
 
 
 def old_records(house: House) -> Sweeper[int]:
-    return Sweeper("old_records", house, _find, _mend, beat_s=SLOW_BEAT_S)
+    return Sweeper("old_records", house, _find, _mend, pause_s=SLOW_BEAT_S)
 
 
 async def _find(house: House, limit: int) -> Sequence[int]:

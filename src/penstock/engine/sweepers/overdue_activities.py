@@ -8,11 +8,14 @@ from penstock.core.model import ActivityId
 from penstock.engine import activity_reports
 from penstock.engine.house import House
 from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.ports.outlook import Due
 from penstock.ports.store import Tx
 
 
 def overdue_activities(house: House) -> Sweeper[ActivityId]:
-    return Sweeper("overdue_activities", house, _find, activity_reports.time_out, patient=True)
+    return Sweeper(
+        "overdue_activities", house, _find, activity_reports.time_out, awaits=Due.ACTIVITY, patient=True
+    )
 
 
 async def _find(house: House, limit: int) -> Sequence[ActivityId]:

@@ -8,11 +8,12 @@ from penstock.core.model import RunId
 from penstock.engine import closing
 from penstock.engine.house import House
 from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.ports.outlook import Due
 from penstock.ports.store import Tx
 
 
 def overdue_runs(house: House) -> Sweeper[RunId]:
-    return Sweeper("overdue_runs", house, _find, closing.expire_run)
+    return Sweeper("overdue_runs", house, _find, closing.expire_run, awaits=Due.RUN)
 
 
 async def _find(house: House, limit: int) -> Sequence[RunId]:

@@ -11,7 +11,7 @@ import structlog
 
 from penstock.engine import admission
 from penstock.engine.house import House
-from penstock.engine.sweepers.sweeper import Sweeper
+from penstock.engine.sweepers.sweeper import BEAT_S, LAZY_BEAT_S, Sweeper
 from penstock.ports.store import Tx
 
 EVERY_MS = 60_000
@@ -19,7 +19,8 @@ log = structlog.get_logger("penstock.sweeper")
 
 
 def scope_counts(house: House) -> Sweeper[str]:
-    return Sweeper("scope_counts", house, _Round().find, mend)
+    round_ = _Round()
+    return Sweeper("scope_counts", house, round_.find, mend, pause_s=round_.pause_s)
 
 
 class _Round:
@@ -40,6 +41,9 @@ class _Round:
         found = await house.store.read(operation, long=True)
         self._after = found[-1] if len(found) == limit else None
         return found
+
+    def pause_s(self) -> float:
+        return LAZY_BEAT_S if self._after is None else BEAT_S
 
 
 async def mend(house: House, name: str) -> bool:

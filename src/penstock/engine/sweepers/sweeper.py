@@ -1,9 +1,8 @@
-"""The common beat of all sweepers: look for what is due, do it, sleep until something may be due again."""
+"""One duty: look for what is due, do it, and step over what cannot be done now."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
@@ -12,6 +11,7 @@ from msgspec import Struct
 
 from penstock.engine.house import House
 from penstock.errors import PenstockError
+from penstock.ports.outlook import Due
 from penstock.ports.wakeups import Bell
 
 K = TypeVar("K", bound=Hashable)
@@ -19,6 +19,8 @@ BATCH = 256
 BEAT_S = 0.5
 SLOW_BEAT_S = 3.0
 """Of duties that nobody waits for: they only take away what is not needed any more."""
+LAZY_BEAT_S = 15.0
+"""Of duties for which there is seldom anything to do."""
 STUCK_S_MAX = 60.0
 STUCK_MAX = 10 * BATCH
 log = structlog.get_logger("penstock.sweeper")
@@ -30,7 +32,11 @@ class _Stuck(Struct, frozen=True):
 
 
 class Sweeper(Generic[K]):
-    """Runs one duty until it is stopped; a duty that fails is tried again at the next beat."""
+    """A duty; if it fails it is tried again.
+
+    It is carried out when something that it `awaits` is due and when its `bell` rings; or, if it awaits nothing,
+    whenever its pause is over.
+    """
 
     def __init__(
         self,
@@ -39,45 +45,44 @@ class Sweeper(Generic[K]):
         find: Callable[[House, int], Awaitable[Sequence[K]]],
         mend: Callable[[House, K], Awaitable[bool]],
         *,
-        next_due_ms: Callable[[House], Awaitable[int | None]] | None = None,
+        awaits: Due | None = None,
         bell: Bell | None = None,
+        prompt: bool = False,
         patient: bool = False,
-        beat_s: float | None = None,
+        pause_s: Callable[[], float] | float = LAZY_BEAT_S,
     ) -> None:
         self.name = name
+        self.awaits = awaits
+        self.bell = bell
+        self.prompt = prompt
+        """Whether it is called at the very moment, and not at the next beat."""
         self._house = house
         self._find = find
         self._mend = mend
-        self._next_due_ms = next_due_ms
-        self._bell = bell
-        self._beat_s = beat_s
+        self._pause_s = pause_s
         self._patient = patient
         """Whether it takes nothing back right after a standstill: workers are heard first."""
         self._listening = False
-        self._changed = asyncio.Event()
         self._stuck: dict[K, _Stuck] = {}
         """What could not be mended, so that it is stepped over for a while: it must not hold up what comes after."""
 
-    async def run(self) -> None:
-        silence = self._house.wakeups.listen(self._bell, self._changed.set) if self._bell else None
-        try:
-            while True:
-                self._changed.clear()
-                full = await self.sweep_safely()
-                if not full:
-                    await self._rest()
-        finally:
-            if silence is not None:
-                silence()
+    @property
+    def pause_s(self) -> float | None:
+        """How long it rests when it has done what there was; None: until it is called."""
+        if self.awaits is not None:
+            return None
+        pause_s = self._pause_s() if callable(self._pause_s) else self._pause_s
+        return max(pause_s, BEAT_S) if self._stuck else pause_s
 
-    async def sweep_safely(self) -> bool:
+    async def sweep_safely(self) -> int:
+        """Do what is due now; a failure counts as nothing found."""
         try:
-            return await self.sweep() >= BATCH
+            return await self.sweep()
         except PenstockError as error:
             log.warning("sweep failed; trying again", sweeper=self.name, reason=error.reason.value)
         except Exception:
             log.exception("sweep failed; trying again", sweeper=self.name)
-        return False
+        return 0
 
     async def sweep(self) -> int:
         """Do what is due now; returns how much was found, or 0 if none of it could be done yet."""
@@ -115,27 +120,3 @@ class Sweeper(Generic[K]):
             log.warning("stood still; hearing workers before taking back", sweeper=self.name, ms=excused_ms)
         self._listening = excused_ms > 0
         return self._listening
-
-    async def _rest(self) -> None:
-        """Until the next beat, or until what is known to be due next.
-
-        Beats of all sweepers fall together, so that what they look for can be looked for together.
-        """
-        beat = BEAT_S if self._beat_s is None else self._beat_s
-        left_ms = None if self._next_due_ms is None else await self._until_next_ms()
-        pause = beat - asyncio.get_running_loop().time() % beat if beat else 0.0
-        if left_ms is not None:
-            pause = min(pause, max(0.0, left_ms / 1000))
-        if self._stuck:
-            pause = beat  # what is due cannot be mended: it must not be looked at all the time
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause + 0.001):
-                await self._changed.wait()
-
-    async def _until_next_ms(self) -> int | None:
-        assert self._next_due_ms is not None
-        try:
-            return await self._next_due_ms(self._house)
-        except Exception as error:
-            log.warning("cannot see what is due next", sweeper=self.name, error=repr(error))
-            return None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from penstock.core.model import QueryKind, QueryState, QueryTask
 from penstock.core.scheduling.dispatch import Fit
+from penstock.ports.store import QueryLine
 from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.tables import Tables
 
@@ -25,6 +26,13 @@ class MemoryQueries:
         self, namespace: str, task_queue: str, now_ms: int, kind: QueryKind = QueryKind.QUERY
     ) -> int:
         return len(self._pending(namespace, task_queue, now_ms, kind))
+
+    async def pending_on(self, lines: Sequence[QueryLine], now_ms: int) -> Sequence[QueryLine]:
+        return [
+            (kind, namespace, task_queue)
+            for kind, namespace, task_queue in lines
+            if self._pending(namespace, task_queue, now_ms, kind)
+        ]
 
     async def lock_next(
         self, namespace: str, task_queue: str, fit: Fit, now_ms: int, kind: QueryKind = QueryKind.QUERY

@@ -116,6 +116,9 @@ class MemoryTasks:
         waiting = (tasks[task_id] for lane_id in busy for task_id in ready.of(lane_id).values())
         return any(fits(task, fit, self._now_ms) for task in waiting)
 
+    async def ready_on(self, queue_ids: Sequence[QueueId]) -> Sequence[QueueId]:
+        return [each for each in queue_ids if self._tables.lanes_busy.of(each)]
+
     async def ready_part(self, queue_id: QueueId, fit: Fit) -> Fit | None:
         ready, tasks = self._tables.tasks_ready, self._tables.tasks
         busy = self._tables.lanes_busy.of(queue_id)

@@ -13,6 +13,7 @@ from penstock.stores.memory.letters import MemoryLetters
 from penstock.stores.memory.messages import MemoryMessages
 from penstock.stores.memory.namespaces import MemoryNamespaces
 from penstock.stores.memory.nonces import MemoryNonces
+from penstock.stores.memory.outlook import MemoryOutlook
 from penstock.stores.memory.policies import MemoryPolicies
 from penstock.stores.memory.queries import MemoryQueries
 from penstock.stores.memory.queues import MemoryQueues
@@ -60,6 +61,7 @@ class MemoryTx:
         self.visibility = MemoryVisibility(tables, changes)
         self.retention = MemoryRetention(tables, changes)
         self.survey = MemorySurvey(tables)
+        self.outlook = MemoryOutlook(tables)
 
     def wake(self, bell: Bell) -> None:
         self.changes.allow()

@@ -59,6 +59,7 @@ NOUNS = (
     "journal",
     "retention",
     "survey",
+    "outlook",
 )
 """In this order writes are flushed, on every node: locks are taken in one order."""
 

@@ -9,6 +9,7 @@ from msgspec.structs import astuple
 
 from penstock.core.model import QueryKind, QueryState, QueryTask
 from penstock.core.scheduling.dispatch import Fit
+from penstock.ports.store import QueryLine
 from penstock.stores.sql.session import Row, Session
 from penstock.stores.sql.tasks import types_of
 
@@ -28,6 +29,11 @@ class SqlQueries:
     ) -> int:
         rows = await self._session.ask("count_pending_queries", namespace, task_queue, kind, now_ms)
         return int(rows[0][1])
+
+    async def pending_on(self, lines: Sequence[QueryLine], now_ms: int) -> Sequence[QueryLine]:
+        asked = [(namespace, task_queue, kind, now_ms) for kind, namespace, task_queue in lines]
+        answers = await self._session.ask_each("count_pending_queries", asked)
+        return [line for line, rows in zip(lines, answers, strict=True) if int(rows[0][1])]
 
     async def lock_next(
         self, namespace: str, task_queue: str, fit: Fit, now_ms: int, kind: QueryKind = QueryKind.QUERY

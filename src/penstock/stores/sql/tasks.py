@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -115,6 +116,12 @@ class SqlTasks:
 
     async def any_ready(self, queue_id: QueueId, fit: Fit) -> bool:
         return await self.ready_part(queue_id, fit) is not None
+
+    async def ready_on(self, queue_ids: Sequence[QueueId]) -> Sequence[QueueId]:
+        if not queue_ids:
+            return ()
+        rows = await self._session.ask("ready_queues", json.dumps(queue_ids))
+        return [QueueId(int(row[1])) for row in rows]
 
     async def ready_part(self, queue_id: QueueId, fit: Fit) -> Fit | None:
         now = (keepers_of(fit), self._session.now_ms)

@@ -98,6 +98,13 @@ SELECT 1, t.seq FROM tasks t
    AND (t.compatibility IS NULL OR t.compatibility = :build_id) AND {is_for_keepers}
  LIMIT 1;
 
+-- name: ready_queues
+-- alone
+-- takes: queue_ids text
+SELECT 1, each_.value FROM {each :queue_ids}
+ WHERE EXISTS (SELECT 1 FROM tasks t
+                WHERE t.queue_id = CAST(each_.value AS bigint) AND t.state = 'ready' LIMIT 1 OFFSET 0);
+
 -- name: ready_routes
 -- alone
 -- takes: queue_id bigint, routes text, keepers text, now_ms bigint

@@ -14,6 +14,7 @@ from penstock.stores.sql.letters import SqlLetters
 from penstock.stores.sql.messages import SqlMessages
 from penstock.stores.sql.namespaces import SqlNamespaces
 from penstock.stores.sql.nonces import SqlNonces
+from penstock.stores.sql.outlook import SqlOutlook
 from penstock.stores.sql.policies import SqlPolicies
 from penstock.stores.sql.queries import SqlQueries
 from penstock.stores.sql.queues import SqlQueues
@@ -134,6 +135,10 @@ class SqlTx:
     @lazily
     def survey(self) -> SqlSurvey:
         return SqlSurvey(self.session)
+
+    @lazily
+    def outlook(self) -> SqlOutlook:
+        return SqlOutlook(self.session)
 
     @lazily
     def visibility(self) -> SqlVisibility:
