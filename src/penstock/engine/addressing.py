@@ -65,9 +65,9 @@ async def _find(house: House, address: Address) -> RunId:
 async def find(tx: Tx, address: Address) -> Run:
     """The run that is meant; refuses one that is not the current run of its workflow id."""
     found = await tx.runs.named(address.namespace, address.workflow_id, None)
-    if found is None or found[1] is None:
+    instance, run = found or (None, None)
+    if instance is None or run is None:
         raise no_instance(address.workflow_id)
-    instance, run = found
     if address.run_id is None or address.run_id == instance.run_id:
         return run
     named = await tx.runs.get(address.run_id)
