@@ -42,12 +42,13 @@ class Wire:
         self._after = b""
         self._bearer = b""
         self.bound = b""
-        """The name of the prepared statement that was sent last."""
+        """The name of the prepared statement that was sent last where something was to be carried."""
+        self.write: Callable[[memoryview], None] = transport.write
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
-    def write(self, data: memoryview) -> None:
+    def _write_together(self, data: memoryview) -> None:
         pieces: list[bytes | memoryview] = [data]
         if data[0] == BIND and data[-len(SYNC) :] == SYNC:
             self.bound = bytes(data[NAME_AT : NAME_AT + NAME_MAX]).partition(b"\0")[0]
@@ -63,10 +64,12 @@ class Wire:
     def carrying(self, before: bytes, after: bytes, bearer: bytes) -> Iterator[None]:
         """What is sent first in the block has a statement before it, the bearer one after it."""
         self._before, self._after, self._bearer = before, after, bearer
+        self.write = self._write_together
         try:
             yield
         finally:
             self._before = self._after = b""
+            self.write = self._transport.write
 
 
 class WiredConnection(_Connection):
