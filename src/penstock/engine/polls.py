@@ -40,6 +40,7 @@ from penstock.engine.reserving import NOBODY, Reserved
 from penstock.engine.sight import look
 from penstock.errors import PenstockError
 from penstock.ports.store import Line, Tx
+from penstock.ports.together import both
 from penstock.ports.wakeups import Bell, scope_bell
 
 HISTORY_PAGE_DEFAULT = 500
@@ -208,8 +209,11 @@ async def _admit(
     """Each poll's worker; polls that may not be served get their refusal."""
     names = list(dict.fromkeys(poll.worker_id for poll in polls))
     namespace, task_queue = polls[0].namespace, polls[0].task_queue
-    found = dict(zip(names, await tx.workers.get_many(namespace, names), strict=True))
-    intents = {cohort.build_id: cohort for cohort in await tx.cohorts.list(namespace, task_queue)}
+    workers, cohorts = await both(
+        tx.workers.get_many(namespace, names), tx.cohorts.list(namespace, task_queue)
+    )
+    found = dict(zip(names, workers, strict=True))
+    intents = {cohort.build_id: cohort for cohort in cohorts}
     admitted: dict[int, Worker] = {}
     touched: set[str] = set()
     for index, poll in enumerate(polls):
@@ -460,19 +464,11 @@ async def _equip(
     tx: Tx, tasks: Sequence[Task], pages: Sequence[int], *, starting: bool = False
 ) -> list[Leased]:
     """Add what the worker needs: the run with its history, or the activity with its arguments."""
-    runs = await tx.runs.get_many([task.run_id for task in tasks])
+    run_ids = [task.run_id for task in tasks]
     if tasks and tasks[0].kind is TaskKind.WORKFLOW:
-        seen = [
-            0 if run is None else seen_by(run, task.lease_owner)
-            for task, run in zip(tasks, runs, strict=True)
-        ]
-        histories = await tx.histories.first_pages([task.run_id for task in tasks], pages, seen)
-        return [
-            Leased(task, run, events=events, seen=known)
-            for task, run, events, known in zip(tasks, runs, histories, seen, strict=True)
-            if run is not None
-        ]
-    activities = await tx.activities.get_many([task.activity_id for task in tasks if task.activity_id])
+        return await _with_histories(tx, tasks, await tx.runs.get_many(run_ids), pages)
+    activity_ids = [task.activity_id for task in tasks if task.activity_id]
+    runs, activities = await both(tx.runs.get_many(run_ids), tx.activities.get_many(activity_ids))
     leased: list[Leased] = []
     for task, run, activity in zip(tasks, runs, activities, strict=True):
         assert run is not None, "a task has a run"
@@ -482,6 +478,20 @@ async def _equip(
             tx.activities.save(activity)
         leased.append(Leased(task, run, activity))
     return leased
+
+
+async def _with_histories(
+    tx: Tx, tasks: Sequence[Task], runs: Sequence[Run | None], pages: Sequence[int]
+) -> list[Leased]:
+    seen = [
+        0 if run is None else seen_by(run, task.lease_owner) for task, run in zip(tasks, runs, strict=True)
+    ]
+    histories = await tx.histories.first_pages([task.run_id for task in tasks], pages, seen)
+    return [
+        Leased(task, run, events=events, seen=known)
+        for task, run, events, known in zip(tasks, runs, histories, seen, strict=True)
+        if run is not None
+    ]
 
 
 def begun(activity: Activity, task: Task, now_ms: int) -> Activity:
