@@ -124,15 +124,66 @@ async def test_one_that_is_large_does_not_make_a_request_too_large(monkeypatch: 
     assert [len((await each)["n"]) for each in sent] == sizes
 
 
-async def test_one_that_is_refused_among_others_is_told_for_itself() -> None:
+async def test_one_that_is_refused_among_others_is_told_what_it_would_be_told_alone() -> None:
     transport, sent = await _busy(OPEN_MAX + 2)
     transport.asked[0][2].set_result({})
     _, body, answer = (await transport.requests(OPEN_MAX + 1))[-1]
     refused = {"http_status": 422, "reason": "validation_failed", "message": "No.", "n": 1}
     answer.set_result({"items": [refused, *_outcomes(body["items"][1:])["items"]]})
-    with pytest.raises(InvalidRequest):
-        await sent[OPEN_MAX]
     assert (await sent[OPEN_MAX + 1])["n"] == OPEN_MAX + 1
+    path, _, answer = (await transport.requests(OPEN_MAX + 2))[-1]
+    assert path == "/activities"
+    answer.set_exception(refusal(422, {"reason": "validation_failed", "message": "No, alone."}))
+    with pytest.raises(InvalidRequest, match="No, alone"):
+        await sent[OPEN_MAX]
+
+
+@pytest.mark.parametrize("said", [{}, {"items": None}, {"items": []}, {"items": [{"n": 1}] * 3}])
+async def test_an_answer_that_does_not_tell_of_each_lets_each_go_alone(said: Json) -> None:
+    transport, sent = await _busy(OPEN_MAX + 2)
+    for n in range(OPEN_MAX):
+        transport.asked[n][2].set_result({"n": n})
+    (await transport.requests(OPEN_MAX + 1))[-1][2].set_result(said)
+    for path, body, answer in (await transport.requests(OPEN_MAX + 3))[-2:]:
+        assert path == "/activities"
+        answer.set_result(body)
+    assert [(await each)["n"] for each in sent] == list(range(OPEN_MAX + 2))
+
+
+async def test_starts_do_not_wait_for_requests_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering, "HELD_UP_S", 0.01)
+    transport, sent = await _busy(OPEN_MAX + 3)
+    for path, body, answer in (await transport.requests(OPEN_MAX + 3))[OPEN_MAX:]:
+        assert path == "/activities"
+        answer.set_result(body)
+    assert [(await each)["n"] for each in sent[OPEN_MAX:]] == [OPEN_MAX, OPEN_MAX + 1, OPEN_MAX + 2]
+    for _, body, answer in transport.asked[:OPEN_MAX]:
+        answer.set_result(body)
+    await asyncio.gather(*sent)
+
+
+def test_a_client_whose_loop_ended_in_the_middle_sends_in_the_next_one() -> None:
+    class Silent(Played):
+        async def control(self, *given: Any, **options: Any) -> Json:
+            return {"n": "answered"} if self.answers else await asyncio.Event().wait()  # type: ignore[return-value]
+
+        answers = False
+
+    transport = Silent()
+    starts = Starts(transport, "activities")
+
+    async def leave() -> None:
+        sent = [asyncio.ensure_future(starts.send({"n": n}, "k")) for n in range(OPEN_MAX + 1)]
+        await asyncio.wait(sent, timeout=0)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave())
+    transport.answers = True
+    assert asyncio.run(starts.send({"n": 1}, "k")) == {"n": "answered"}
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
 
 
 async def test_one_that_is_put_off_is_tried_again_alone_with_its_key() -> None:

@@ -7,22 +7,27 @@ and the next request takes all of them. Each keeps its own idempotency key, and 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
-from penstock.sdk.failures import ServerRefused, Unreachable, refusal
-from penstock.sdk.transport import TRIED_AGAIN, Transport, route
+from penstock.sdk.failures import Unreachable
+from penstock.sdk.transport import Transport, route
 
 Json = dict[str, Any]
+log = logging.getLogger("penstock.sdk")
 BATCH_ITEMS_MAX: Final = 100
 BATCH_BYTES_MAX: Final = 1_500_000
 """Well below the body that a server accepts, unless it was set to accept less."""
 OPEN_MAX: Final = 4
 """Requests with starts that are open at a time before others gather."""
+HELD_UP_S: Final = 1.0
+"""If no request has ended for so long, nobody waits for one any longer."""
 
 
 @dataclass(eq=False, slots=True)
@@ -31,6 +36,7 @@ class _Waiting:
     size: int
     answer: asyncio.Future[Json | None] = field(repr=False)
     """What the server says of it; None: it is to go alone."""
+    is_sent: bool = False
 
     def tell(self, answer: Json | None) -> None:
         if not self.answer.done():
@@ -47,23 +53,19 @@ class Starts:
     def __init__(self, transport: Transport, kind: str) -> None:
         self._transport = transport
         self._alone, self._together = route(kind), route(kind, "batch")
-        self._waiting: deque[_Waiting] = deque()
-        self._open = 0
-        self._sending: set[asyncio.Task[None]] = set()
+        self._line: _Line | None = None
 
     async def send(self, body: Json, key: str) -> Json:
         """The server's answer to one start; raises its refusal, or that it was not reached."""
-        if self._open >= OPEN_MAX:
-            answer = await self._with_others(_keyed(body, key))
+        line = self._running_line()
+        if line.is_full:
+            answer = await line.answer_for(_keyed(body, key))
             if answer is not None:
                 return answer
-        self._open += 1
-        try:
+        with line.open_request():
             return await self._transport.control(
                 "POST", self._alone, body, idempotent=True, idempotency_key=key
             )
-        finally:
-            self._ended()
 
     async def send_all(self, starts: Sequence[tuple[Json, str]]) -> list[Json]:
         """The answers to many starts, each with its `http_status`: those that were refused are among them."""
@@ -72,35 +74,82 @@ class Starts:
             answers += await self._post(portion)
         return answers
 
+    def _running_line(self) -> _Line:
+        """A client may be used in another loop when its own has ended, and what was under way there with it."""
+        loop = asyncio.get_running_loop()
+        if self._line is None or self._line.loop is not loop:
+            self._line = _Line(loop, self._post)
+        return self._line
+
     async def _post(self, portion: Sequence[Json]) -> list[Json]:
         answer = await self._transport.control("POST", self._together, {"items": portion}, idempotent=True)
-        items: list[Json] = answer["items"]
+        items = answer.get("items")
+        if not isinstance(items, list) or len(items) != len(portion):
+            raise ValueError(
+                f"The server was sent {len(portion)} starts, and does not say what became of each."
+            )
         return items
 
-    async def _with_others(self, item: Json) -> Json | None:
-        """The answer that came with those of others; None if this start must go alone after all."""
-        waiting = _Waiting(item, _size(item), asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
-        answer = await waiting.answer
-        if answer is None or answer["http_status"] in TRIED_AGAIN:
-            return None
-        status = answer.pop("http_status")
-        if status >= 400:
-            raise refusal(status, answer)
-        return answer
 
-    def _ended(self) -> None:
-        """A request is over: what has gathered meanwhile goes out."""
-        self._open -= 1
-        some = self._next()
-        if some:
-            self._open += 1
-            sending = asyncio.ensure_future(self._deliver(some))
-            self._sending.add(sending)
-            sending.add_done_callback(self._sending.discard)
+class _Line:
+    """The starts that gather in one event loop, and the requests that are open."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, post: Callable[[Sequence[Json]], Awaitable[list[Json]]]
+    ) -> None:
+        self.loop = loop
+        self._post = post
+        self._waiting: deque[_Waiting] = deque()
+        self._open = 0
+        self._ended_at = loop.time()
+        self._sending: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_full(self) -> bool:
+        return self._open >= OPEN_MAX
+
+    @contextmanager
+    def open_request(self) -> Iterator[None]:
+        """While a request is open; when it is over, what has gathered goes out."""
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
+            self._ended_at = self.loop.time()
+            if some := self._next():
+                sending = asyncio.ensure_future(self._deliver(some))
+                self._sending.add(sending)
+                sending.add_done_callback(self._sending.discard)
+
+    async def answer_for(self, item: Json) -> Json | None:
+        """What was said of a start that travelled with others; None if it must go alone.
+
+        One that was refused goes alone, too: it is then told what it would have been told without the others, or is
+        tried again as it would have been.
+        """
+        waiting = _Waiting(item, _size(item), self.loop.create_future())
+        self._waiting.append(waiting)
+        patience = self.loop.call_later(HELD_UP_S, self._look_after, waiting)
+        try:
+            answer = await waiting.answer
+        finally:
+            patience.cancel()
+        accepted = answer is not None and answer.pop("http_status", 500) < 400
+        return answer if accepted else None
+
+    def _look_after(self, waiting: _Waiting) -> None:
+        """Let a start go alone that waits for requests which do not end."""
+        if waiting.is_sent or waiting.answer.done():
+            return
+        left_s = self._ended_at + HELD_UP_S - self.loop.time()
+        if left_s > 0:
+            self.loop.call_later(left_s, self._look_after, waiting)
+        else:
+            waiting.tell(None)
 
     def _next(self) -> list[_Waiting]:
-        """As many as one request may carry, without those whose senders have gone away."""
+        """As many as one request may carry, without those that nobody waits for any more."""
         some: list[_Waiting] = []
         room = BATCH_BYTES_MAX
         while self._waiting and len(some) < BATCH_ITEMS_MAX:
@@ -116,17 +165,26 @@ class Starts:
     async def _deliver(self, some: Sequence[_Waiting]) -> None:
         """Tell each its outcome. If the server refuses them together, each goes alone and is told for itself."""
         answers: Sequence[Json | None] = [None] * len(some)
-        try:
-            answers = await self._post([each.item for each in some])
-        except Unreachable as error:
+        with self.open_request():
             for each in some:
-                each.fail(Unreachable(str(error)))
-        except ServerRefused:
-            pass
-        finally:
-            for each, answer in zip(some, answers, strict=True):
-                each.tell(answer)
-            self._ended()
+                each.is_sent = True
+            try:
+                answers = await self._post([each.item for each in some])
+            except Unreachable as error:
+                for each in some:
+                    each.fail(_again(error))
+            except Exception as error:
+                log.debug("%d starts go alone: %r", len(some), error)
+            finally:
+                for each, answer in zip(some, answers, strict=True):
+                    each.tell(answer)
+
+
+def _again(error: Unreachable) -> Unreachable:
+    """The same for another caller, who raises it on a way of its own."""
+    told = Unreachable(str(error))
+    told.__cause__ = error.__cause__
+    return told
 
 
 def portions(items: Sequence[Json]) -> list[list[Json]]:
