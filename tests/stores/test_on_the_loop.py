@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.core.model import RunId
-from penstock.errors import Conflict, Reason
+from penstock.errors import Conflict, Reason, Unavailable
 from penstock.ports.store import Tx
 from penstock.stores import sqlite
 from penstock.stores.driving import Moment
@@ -170,3 +170,71 @@ async def test_a_long_group_lets_others_have_their_turn(store: SqliteStore) -> N
     await asyncio.gather(*(store.transact(slow, key=str(n)) for n in range(50)))
     counting.cancel()
     assert turns - before > 5
+
+
+async def test_a_close_that_is_given_up_goes_on_and_everybody_is_answered(
+    store: SqliteStore, gate: Gate, tmp_path: Path
+) -> None:
+    await start(store, "before")
+    gate.reached.clear()
+    gate.is_open.clear()
+    sent = [asyncio.ensure_future(start(store, f"run-{n}")) for n in range(3)]
+    await asyncio.to_thread(gate.reached.wait)
+    closing = asyncio.ensure_future(store.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    gate.is_open.set()
+    await asyncio.gather(*sent)
+    await store.close()
+    again = await SqliteStore.open(tmp_path / "penstock.db", ManualClock(NOW_MS), LocalWakeups())
+    assert await is_there(again, "run-2")
+    await again.close()
+
+
+async def test_a_store_that_is_closed_says_so(store: SqliteStore) -> None:
+    await store.close()
+    for asked in (start(store, "late"), is_there(store, "late")):
+        with pytest.raises(Unavailable, match="closing"):
+            await asked
+
+
+class Halt(BaseException):
+    """Not an error: something that ends programs."""
+
+
+@pytest.mark.parametrize("thrown", [asyncio.CancelledError, Halt])
+async def test_an_operation_that_throws_what_ends_programs_leaves_nobody_waiting(
+    store: SqliteStore, thrown: type[BaseException]
+) -> None:
+    async def bad(_: Tx) -> None:
+        raise thrown
+
+    sent = [store.transact(bad, key="bad"), start(store, "neighbour")]
+    outcomes = await asyncio.gather(*sent, return_exceptions=True)
+    assert isinstance(outcomes[0], RuntimeError | Unavailable)
+    await start(store, "after")
+    assert await is_there(store, "after")
+
+
+async def test_a_long_operation_lets_others_have_their_turn(store: SqliteStore) -> None:
+    turns = 0
+
+    async def long(tx: Tx) -> None:
+        for n in range(2000):
+            await tx.runs.get(RunId("nobody"))
+            tx.runs.insert(a_run(f"run-{n}", workflow_id=f"run-{n}"))
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    await start(store, "before")
+    counting = asyncio.ensure_future(count())
+    await asyncio.sleep(0)
+    before = turns
+    await store.transact(long, key="long")
+    counting.cancel()
+    assert turns - before > 5
+    assert await is_there(store, "run-1999")

@@ -49,6 +49,8 @@ GROUP_MAX = 256
 """Most operations in one transaction: bounds how long the first of them waits for the last."""
 AT_A_STRETCH_S = 0.002
 """How long operations of one group run before others get their turn on the loop."""
+ROWS_AT_A_STRETCH = 200
+"""Most rows that are written without a look at the time."""
 READERS = 2
 BUSY_S = 5.0
 """How long to wait for somebody else who writes to the file by hand."""
@@ -94,6 +96,9 @@ class SqliteStore:
         self._writing: sqlite3.Connection | None = None
         self._reading: sqlite3.Connection | None = None
         self._closing = False
+        self._ending: asyncio.Task[None] | None = None
+        self._until = 0.0
+        """When this stretch of work on the loop is over."""
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="penstock-disk")
         self._local = threading.local()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="penstock-reader")
@@ -134,6 +139,8 @@ class SqliteStore:
         return await future
 
     async def read(self, operation: Operation[T], *, long: bool = False) -> T:
+        if self._closing:
+            raise Unavailable(Reason.SERVER_DRAINING, "The store is closing.", outcome="none")
         typed = cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation)
         if long:
             return await self._loop.run_in_executor(self._readers, self._read_aside, typed)
@@ -153,11 +160,17 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Finish what was handed in, then fold the log into the file and let others in."""
-        if self._closing:
-            return
         self._closing = True
+        if self._ending is None:
+            self._ending = self._loop.create_task(self._end(), name="penstock-store-end")
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
         if self._writer is not None:
-            await self._writer
+            await asyncio.wait([self._writer])
+        await asyncio.to_thread(self._close_all)
+
+    def _close_all(self) -> None:
         self._disk.shutdown()
         self._readers.shutdown()
         for connection in (*self._read_connections, self._writing):
@@ -171,11 +184,27 @@ class SqliteStore:
 
     async def _write(self) -> None:
         """Commit group after group, as long as there is one."""
-        while self._jobs:
-            jobs = [self._jobs.popleft() for _ in range(min(GROUP_MAX, len(self._jobs)))]
-            await self._commit_group(jobs)
-            self._deliver(jobs)
-        self._writer = None
+        jobs: list[Job] = []
+        try:
+            while self._jobs:
+                jobs = [self._jobs.popleft() for _ in range(min(GROUP_MAX, len(self._jobs)))]
+                await self._commit_group(jobs)
+                self._deliver(jobs)
+        except BaseException:
+            self._abandon(jobs)
+            raise
+        finally:
+            self._writer = None
+
+    def _abandon(self, jobs: list[Job]) -> None:
+        """The writer was stopped, with its loop or by something that ends programs: nobody is left waiting for it."""
+        connection, self._writing = self._writing, None
+        if connection is not None:
+            self._disk.submit(connection.close)  # behind a commit that may be under way
+        for job in (*jobs, *self._jobs):
+            job.error = Unavailable(Reason.STORE_UNAVAILABLE, "The store was stopped.", outcome="unknown")
+            job.answer()
+        self._jobs.clear()
 
     async def _commit_group(self, jobs: list[Job]) -> None:
         """Commit together. If that fails, the next group gets a new connection."""
@@ -216,29 +245,34 @@ class SqliteStore:
             await self._run_all(cursor, jobs, self._run_apart)
 
     async def _run_all(
-        self, cursor: sqlite3.Cursor, jobs: list[Job], run: Callable[[sqlite3.Cursor, Job, int], None]
+        self,
+        cursor: sqlite3.Cursor,
+        jobs: list[Job],
+        run: Callable[[sqlite3.Cursor, Job, int], Coroutine[Any, Any, None]],
     ) -> None:
         now_ms = self._clock.now_ms()
-        until = self._loop.time() + AT_A_STRETCH_S
+        self._until = self._loop.time() + AT_A_STRETCH_S
         for job in jobs:
-            if self._loop.time() > until:
-                await asyncio.sleep(0)
-                until = self._loop.time() + AT_A_STRETCH_S
-            run(cursor, job, now_ms)
+            await run(cursor, job, now_ms)
+
+    async def _breathe(self) -> None:
+        """Let others have their turn; nobody else uses the connection meanwhile."""
+        await asyncio.sleep(0)
+        self._until = self._loop.time() + AT_A_STRETCH_S
 
     def _commit(self, cursor: sqlite3.Cursor) -> None:
         self._on_moment(Moment.BEFORE_COMMIT)
         cursor.execute("COMMIT")
         self._on_moment(Moment.AFTER_COMMIT)
 
-    def _run(self, cursor: sqlite3.Cursor, job: Job, now_ms: int) -> None:
+    async def _run(self, cursor: sqlite3.Cursor, job: Job, now_ms: int) -> None:
         """Run one operation inside the group's transaction; if it raises, it must not have changed anything there."""
         session = Session(self._statements, now_ms, journals=self.journals)
         before = cursor.connection.total_changes
         try:
-            job.result = _drive(cursor, job.operation(SqlTx(session, self._known)))
+            job.result = await self._drive(cursor, job.operation(SqlTx(session, self._known)))
             for statement, rows in ordered_writes([session]):
-                cursor.executemany(statement.sql, rows)
+                await self._record(cursor, statement.sql, rows)
             job.ended(session)
         except Exception as error:
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OWN_FAULTS):
@@ -247,11 +281,31 @@ class SqliteStore:
             if cursor.connection.total_changes != before:
                 raise _LeftTraces from error
 
-    def _run_apart(self, cursor: sqlite3.Cursor, job: Job, now_ms: int) -> None:
+    async def _drive(self, cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run an operation to its end, answering each question at once, and others in between if it takes long."""
+        try:
+            asks = _next_asks(coroutine, None)
+            while True:
+                answers = _answer(cursor, asks)
+                if self._loop.time() > self._until:
+                    await self._breathe()
+                asks = _next_asks(coroutine, answers)
+        except StopIteration as end:
+            return end.value
+        finally:
+            coroutine.close()
+
+    async def _record(self, cursor: sqlite3.Cursor, sql: str, rows: list[tuple[Any, ...]]) -> None:
+        for start in range(0, len(rows), ROWS_AT_A_STRETCH):
+            if self._loop.time() > self._until:
+                await self._breathe()
+            cursor.executemany(sql, rows[start : start + ROWS_AT_A_STRETCH])
+
+    async def _run_apart(self, cursor: sqlite3.Cursor, job: Job, now_ms: int) -> None:
         """The same; what it changed is taken back if it raises."""
         cursor.execute("SAVEPOINT operation")
         try:
-            self._run(cursor, job, now_ms)
+            await self._run(cursor, job, now_ms)
         except _LeftTraces:
             cursor.execute("ROLLBACK TO operation")
         cursor.execute("RELEASE operation")
@@ -302,7 +356,7 @@ class SqliteStore:
         session = ReadOnlySession(self._statements, self._clock.now_ms())
         try:
             cursor = connection.execute("BEGIN")
-            return cast("T", _drive(cursor, operation(SqlTx(session, self._known))))
+            return cast("T", _driven(cursor, operation(SqlTx(session, self._known))))
         except sqlite3.Error as error:
             raise Unavailable(
                 Reason.STORE_UNAVAILABLE, f"The database failed: {error}", outcome="none"
@@ -333,8 +387,16 @@ def _begin_in_time(cursor: sqlite3.Cursor) -> None:
     cursor.execute("PRAGMA busy_timeout = 0")
 
 
-def _drive(cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run an operation to its end, answering each question at once."""
+def _next_asks(coroutine: Coroutine[Any, Any, Any], answers: list[Rows] | None) -> Any:
+    """An operation that says it was cancelled has failed; it is not the writer who is to stop."""
+    try:
+        return coroutine.send(answers)
+    except asyncio.CancelledError as error:
+        raise RuntimeError("an operation was cancelled") from error
+
+
+def _driven(cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run an operation that only reads to its end, answering each question at once."""
     try:
         asks = coroutine.send(None)
         while True:
@@ -355,7 +417,8 @@ def _know_values() -> None:
     """Have the library take words and nothing as they are; else it looks for a way to, each time it is given one."""
     sqlite3.register_adapter(type(None), cast("Callable[[None], None]", {}.get))
     for words in StrEnum.__subclasses__():
-        sqlite3.register_adapter(words, str.__str__)
+        if words.__module__.startswith("penstock."):
+            sqlite3.register_adapter(words, str.__str__)
 
 
 def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
