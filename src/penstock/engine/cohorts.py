@@ -73,4 +73,4 @@ async def every(house: House, namespace: str, task_queue: str) -> Sequence[Cohor
         cohorts = await tx.cohorts.list(namespace, task_queue)
         return cohort_views(workers, cohorts, tx.now_ms, house.settings.polls.worker_stale_after_ms)
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)

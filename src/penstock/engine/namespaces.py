@@ -66,7 +66,7 @@ async def every(house: House) -> Sequence[Namespace]:
     async def operation(tx: Tx) -> Sequence[Namespace]:
         return await tx.namespaces.list()
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 async def update(

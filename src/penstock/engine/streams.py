@@ -127,7 +127,7 @@ async def listed(
         found = await tx.streams.of_run(run.run_id)
         return run, [streams.with_run(each, run.closed_at_ms) for each in found]
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 async def describe(

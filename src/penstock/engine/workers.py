@@ -233,4 +233,4 @@ async def every(house: House, namespace: str, task_queue: str | None) -> Fleet:
     async def operation(tx: Tx) -> Fleet:
         return Fleet(await tx.workers.list(namespace, task_queue), tx.now_ms)
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
