@@ -80,7 +80,7 @@ async def runs_of(
         runs = await tx.runs.of_instance(namespace, workflow_id, after, limit)
         return RunsPage(runs, instance.run_count)
 
-    return await house.store.read(operation)
+    return await house.store.read(operation, long=True)
 
 
 class HistoryPage(Struct, frozen=True):
