@@ -21,7 +21,7 @@ from penstock.sdk.http import connections as connections_module
 from penstock.sdk.http.answers import Answer, Garbled, TooMuch
 from penstock.sdk.http.connection import Connection, Disconnected
 from penstock.sdk.http.connections import Connections, NotConnected
-from penstock.sdk.transport import HttpTransport, Patience
+from penstock.sdk.transport import HttpTransport
 from tests.support.live import free_port
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -69,8 +69,7 @@ def reset(writer: asyncio.StreamWriter) -> None:
 @asynccontextmanager
 async def talking(stage: Stage) -> AsyncIterator[HttpTransport]:
     serving = await asyncio.start_server(stage.serve, "127.0.0.1", 0)
-    port = serving.sockets[0].getsockname()[1]
-    client = HttpTransport(f"http://127.0.0.1:{port}", patience=Patience(seconds=0))
+    client = HttpTransport(f"http://127.0.0.1:{serving.sockets[0].getsockname()[1]}")
     try:
         yield client
     finally:
@@ -256,21 +255,19 @@ async def test_an_answer_beyond_all_bounds_is_not_read_and_the_user_is_told(
         with pytest.raises(Unreachable, match=told) as refused:
             await client.control("GET", "/x", idempotent=True)
     assert isinstance(refused.value.__cause__, TooMuch)
+    assert stage.requests == 1
 
 
 async def test_a_header_that_never_ends_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     small_bounds(monkeypatch)
 
-    async def pour(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\nX: ")
-        while not writer.is_closing():
+    def pour(writer: asyncio.StreamWriter) -> None:
+        if not writer.is_closing():
             writer.write(b"x" * 1_000)
-            await asyncio.sleep(0)
+            asyncio.get_running_loop().call_soon(pour, writer)
 
-    stage = Stage()
-    stage.serve = pour  # type: ignore[method-assign]
-    async with reaching(stage) as made:
-        with pytest.raises(TooMuch):
+    async with reaching(Stage(b"HTTP/1.1 200 OK\r\nX: ", then=pour)) as made:
+        with pytest.raises(TooMuch, match="headers"):
             await ask(made)
 
 
@@ -356,13 +353,19 @@ async def test_a_connection_that_was_being_opened_when_the_client_was_closed_is_
 def test_a_client_that_is_closed_leaves_nothing_open(
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
+    async def talk(client: HttpTransport) -> None:
+        await client.control("GET", "/x", idempotent=True)
+        await client.close()
+        asyncio.get_running_loop().stop()
+
     with one_answer(EMPTY) as url, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        client, loop = HttpTransport(url), make_loop()
-        loop.run_until_complete(client.control("GET", "/x", idempotent=True))
-        loop.run_until_complete(client.close())
+        loop = make_loop()
+        talking = loop.create_task(talk(HttpTransport(url)))
+        loop.run_forever()
         loop.close()
-        del client, loop
+        assert talking.done()
+        del talking, loop
         gc.collect()
     assert [str(each.message) for each in warned] == []
 

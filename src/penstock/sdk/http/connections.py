@@ -76,7 +76,7 @@ class Connections:
             ending.cancel()
             if not answer.cancelled():
                 answer.exception()
-            if connection.is_usable and not self._closed:
+            if connection.is_usable:
                 self._keep(connection)
             else:
                 connection.close()
@@ -140,7 +140,8 @@ class Connections:
         _, connection = await self._loop.create_connection(
             lambda: Connection(self._all.discard), host, self._port, ssl=self._ssl, server_hostname=name
         )
-        self._all.add(connection)
+        if connection.is_usable:  # else it is lost already
+            self._all.add(connection)
         return connection
 
 
