@@ -20,7 +20,7 @@ import msgspec
 
 from penstock import __version__
 from penstock.sdk.failures import ServerRefused, Unreachable, refusal
-from penstock.sdk.http.connection import Answer, Garbled
+from penstock.sdk.http.answers import Answer, Garbled, TooMuch
 from penstock.sdk.http.connections import Connections, NotConnected
 
 Json = dict[str, Any]
@@ -35,6 +35,7 @@ FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
 TRIED_AGAIN: Final = (429, 500, 502, 503)
 """Statuses that say: not now. A request that may be sent twice is."""
+_CLOSED: Final = "This client is closed; connect a new one"
 _HEADER_TEXT: Final = re.compile(r"[\x21-\x7e]+")
 _LINE_END: Final = re.compile(r"[\r\n\0]")
 
@@ -211,6 +212,7 @@ class HttpTransport:
         connections, self._connections = self._connections, None
         if connections is not None:
             connections.close()
+            await asyncio.sleep(0)  # the loop closes the sockets in its next turn
 
     def _head(self, server: str, plane: tuple[str, str]) -> str:
         """The headers that all requests of a plane have. Within a machine nothing is compressed."""
@@ -265,7 +267,7 @@ class HttpTransport:
 
     def _open_connections(self) -> Connections:
         if self._closed:
-            raise RuntimeError("This client is closed; connect a new one")
+            raise RuntimeError(_CLOSED)
         loop = asyncio.get_running_loop()
         if self._connections is not None and self._loop is not loop:
             if self._loop is not None and not self._loop.is_closed():
@@ -283,17 +285,22 @@ class HttpTransport:
         cause = error.cause if isinstance(error, NotConnected) else error
         insecure = isinstance(cause, tls.SSLError)
         text = f"{self.url} did not answer: {_plain(cause)}"
-        if insecure:
+        if self._closed:
+            text = _CLOSED
+        elif insecure:
             text = f"No secure connection to {self.url}: {_plain(cause)}. Check the certificate"
         elif not made:
             text = f"Cannot reach {self.url}: {_plain(cause)}. Does the server run (`penstock dev`) and listen there?"
+        elif isinstance(cause, TooMuch):
+            text = f"The answer of {self.url} was not read: {cause}"
         elif isinstance(cause, TimeoutError):
             text = f"{self.url} did not answer within {call.timeout_s:g} seconds"
         if made and not call.idempotent:
             text += ". The request may have been carried out: look before you repeat it"
-        unreachable = Unreachable(text)
-        unreachable.__cause__ = cause
-        return _Trouble(unreachable, happened=made, again=not insecure)
+        lost = RuntimeError(text) if self._closed else Unreachable(text)
+        lost.__cause__ = cause
+        hopeless = self._closed or insecure or isinstance(cause, TooMuch)
+        return _Trouble(lost, happened=made, again=not hopeless)
 
     def _read(self, answer: Answer) -> Json:
         status = answer.status
@@ -358,6 +365,4 @@ def _plain(error: Exception) -> str:
         return "nothing came in time"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.rstrip(".").lower()
-    if isinstance(error, Garbled):
-        return "it does not speak HTTP as it should"
     return str(error).rstrip(".") or type(error).__name__

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import cast
 
-from httptools import HttpParserError, HttpResponseParser
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-_GZIP = 31
+from penstock.sdk.http.answers import Answer, Draft, Garbled, no_http
 
 
 class Disconnected(ConnectionError):
     """The connection was closed before the whole answer was there."""
-
-
-class Garbled(Exception):
-    """What came is no answer of HTTP."""
-
-
-@dataclass(slots=True)
-class Answer:
-    status: int
-    headers: Mapping[bytes, bytes]
-    """By their names in small letters."""
-    body: bytes
 
 
 class Connection(asyncio.Protocol):
@@ -38,20 +24,21 @@ class Connection(asyncio.Protocol):
         self._parser = HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Answer] | None = None
-        self._headers: dict[bytes, bytes] = {}
-        self._parts: list[bytes] = []
-        self._in_body = False
+        self._draft = Draft()
         self._keeps = True
+        """Once it does not, it never does again."""
 
     @property
     def is_usable(self) -> bool:
         """Whether it may be given another request."""
-        return self._keeps and self._answer is None and self._transport is not None
+        is_open = self._transport is not None and not self._transport.is_closing()
+        return is_open and self._keeps and self._answer is None
 
     def ask(self, request: bytes) -> asyncio.Future[Answer]:
         """Send a whole request. Whoever does not wait for its answer any more closes the connection."""
         self._answer = answer = asyncio.get_running_loop().create_future()
-        if self._transport is None:
+        self._draft = Draft()
+        if self._transport is None or self._transport.is_closing():
             answer.set_exception(Disconnected("Server disconnected"))
         else:
             self._transport.write(request)
@@ -72,63 +59,69 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         try:
+            self._draft.count(len(data))
             self._parser.feed_data(data)
-        except HttpParserError as error:
-            self._fail(Garbled(str(error)))
+        except Garbled as error:
+            self._fail(error)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            own = error.__context__  # what was raised while the parser told us something
+            self._fail(own if isinstance(own, Garbled) else no_http(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._lost(self)
-        if self._answer is None:
-            return
-        if exc is None and self._in_body and self._ends_with_the_connection:
+        if exc is None and self._answer is not None and self._draft.ends_with_the_connection:
             self._keeps = False
             self._complete()
         else:
-            self._fail(exc or Disconnected("Server disconnected"))
+            self._fail(self._told(exc))
 
     # What the parser tells
 
     def on_message_begin(self) -> None:
-        self._headers, self._parts, self._in_body = {}, [], False
+        self._draft.begin()
+        if self._answer is None:  # whose answer is this?
+            self._keeps = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.lower()] = value
+        self._draft.add_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._in_body = True
+        self._draft.has_head = self._parser.get_status_code() >= 200  # what comes before says nothing yet
 
     def on_body(self, body: bytes) -> None:
-        self._parts.append(body)
+        self._draft.add_body(body)
 
     def on_message_complete(self) -> None:
-        if self._parser.get_status_code() >= 200:  # what comes before says nothing yet
-            self._keeps = self._parser.should_keep_alive()
+        if self._draft.has_head:
+            self._keeps = self._keeps and self._parser.should_keep_alive()
             self._complete()
 
-    @property
-    def _ends_with_the_connection(self) -> bool:
-        return not {b"content-length", b"transfer-encoding"} & self._headers.keys()
+    def _told(self, lost: Exception | None) -> Exception:
+        """A reset in place of an answer is what a server does that has closed the connection meanwhile."""
+        if lost is None:
+            return Disconnected("Server disconnected")
+        if isinstance(lost, ConnectionError) and not self._draft.came:
+            return Disconnected(*lost.args)
+        return lost
 
     def _complete(self) -> None:
-        answer, self._answer = self._answer, None
+        answer, draft = self._settled()
         if answer is None or answer.done():
             return
         try:
-            body = _unpacked(b"".join(self._parts), self._headers.get(b"content-encoding"))
-        except zlib.error as error:
-            answer.set_exception(Garbled(str(error)))
-        else:
-            answer.set_result(Answer(self._parser.get_status_code(), self._headers, body))
+            answer.set_result(draft.whole(self._parser.get_status_code()))
+        except Garbled as error:
+            answer.set_exception(error)
 
     def _fail(self, error: Exception) -> None:
-        answer, self._answer = self._answer, None
+        answer, _ = self._settled()
         if answer is not None and not answer.done():
             answer.set_exception(error)
         self.close()
 
-
-def _unpacked(body: bytes, encoding: bytes | None) -> bytes:
-    if encoding is None or encoding.lower() != b"gzip":
-        return body
-    return zlib.decompress(body, wbits=_GZIP)
+    def _settled(self) -> tuple[asyncio.Future[Answer] | None, Draft]:
+        """Who waits, and what came. Nothing of it is kept."""
+        answer, draft = self._answer, self._draft
+        self._answer, self._draft = None, Draft()
+        return answer, draft

@@ -11,7 +11,8 @@ from functools import partial
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from penstock.sdk.http.connection import Answer, Connection, Disconnected
+from penstock.sdk.http.answers import Answer
+from penstock.sdk.http.connection import Connection, Disconnected
 
 CONNECT_SECONDS = 10.0
 KEPT_SECONDS = 30.0
@@ -40,6 +41,7 @@ class Connections:
         self._all: set[Connection] = set()
         self._idle: list[Connection] = []
         self._sweeping: asyncio.TimerHandle | None = None
+        self._closed = False
 
     async def ask(self, request: bytes, timeout_s: float, *, again: bool) -> Answer:
         """Send a request and wait for its answer, `TimeoutError` if it takes longer.
@@ -51,11 +53,15 @@ class Connections:
             try:
                 return await self._exchange(kept, request, timeout_s)
             except Disconnected:
-                if not again:
+                if not again or self._closed:
                     raise
         return await self._exchange(await self._opened(), request, timeout_s)
 
     def close(self) -> None:
+        """End all that is under way, and open nothing any more. A loop that is gone took its connections along."""
+        self._closed = True
+        if self._loop.is_closed():
+            return
         if self._sweeping is not None:
             self._sweeping.cancel()
         for each in tuple(self._all):
@@ -105,9 +111,13 @@ class Connections:
     async def _opened(self) -> Connection:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                return await self._reached()
+                connection = await self._reached()
         except (OSError, UnicodeError) as error:  # a TimeoutError is an OSError
             raise NotConnected(error) from None
+        if self._closed:
+            connection.close()
+            raise NotConnected(Disconnected("Closed meanwhile"))
+        return connection
 
     async def _reached(self) -> Connection:
         """Connect to the first address that can be reached; one that does not answer holds up the others little."""
@@ -130,7 +140,8 @@ class Connections:
         _, connection = await self._loop.create_connection(
             lambda: Connection(self._all.discard), host, self._port, ssl=self._ssl, server_hostname=name
         )
-        self._all.add(connection)
+        if connection.is_usable:  # else it is lost already
+            self._all.add(connection)
         return connection
 
 
