@@ -37,7 +37,6 @@ class Connection(asyncio.Protocol):
     def ask(self, request: bytes) -> asyncio.Future[Answer]:
         """Send a whole request. Whoever does not wait for its answer any more closes the connection."""
         self._answer = answer = asyncio.get_running_loop().create_future()
-        self._draft = Draft()
         if self._transport is None or self._transport.is_closing():
             answer.set_exception(Disconnected("Server disconnected"))
         else:
