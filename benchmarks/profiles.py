@@ -45,6 +45,8 @@ IDLE_SECONDS, COUNTED_IDLE_SECONDS, QUICK_IDLE_SECONDS = 10.0, 5.0, 0.2
 WARM = 100
 CONNECTIONS = 4
 """How many of the things that busy connections do are kept."""
+LEAST_SECONDS = 0.0001
+"""What a workload takes whose answer is there when it is asked for."""
 SAMPLED = ("server", "worker", "client")
 FUNCTIONS = {"server": 15, "worker": 8, "client": 8}
 WORKER_UP_SECONDS = 0.3
@@ -260,7 +262,7 @@ class Watch:
                 spies.attach(self._sampled_pids(), wait=False)
             job.finish(self.at_work)
             seconds = time.monotonic() - began
-        slowed = round(seconds / undisturbed["seconds"], 2)
+        slowed = round(seconds / max(undisturbed["seconds"], LEAST_SECONDS), 2)
         kernel = {each["process"]: each["kernel"] for each in undisturbed["processes"]}
         found = [
             {"process": name, "slowed": slowed, "native": self.sampler.is_native}

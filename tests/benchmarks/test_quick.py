@@ -147,7 +147,9 @@ def test_ours_is_profiled_in_every_workload_and_a_sampler_that_is_not_there_is_n
     assert {row["name"] for row in found["rows"]} == set(PROFILED.values())
     for row in found["rows"]:
         assert {each["process"] for each in row["processes"]} == {"server", "worker", "client"}
-        assert row["counts"]["statements"] > 0
+        assert row["counts"]["statements"] > 0 or row["name"] == "idle", (
+            "who rests may say nothing for a while"
+        )
         assert row["samples"] == []
         assert row["missing"]["layers and functions"].startswith("py-spy: it is not installed")
     assert "Profile: what is asked for each" in printed
