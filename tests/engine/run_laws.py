@@ -80,7 +80,7 @@ async def look(store: Store) -> World:
         letters = [letter for letter in found if letter is not None]
         return World([await _sight(tx, run.run_id) for run in runs], letters)
 
-    return await store.transact(operation, key="look")
+    return await store.read(operation, long=True)
 
 
 async def _sight(tx: Tx, run_id: RunId) -> Sight:
