@@ -68,6 +68,25 @@ async def is_there(store: SqliteStore, name: str) -> bool:
     return await store.read(operation)
 
 
+@contextlib.asynccontextmanager
+async def turns_of_others() -> AsyncIterator[list[None]]:
+    """One for each turn of the loop that somebody else had meanwhile."""
+    turns: list[None] = []
+
+    async def count() -> None:
+        while True:
+            turns.append(None)
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count())
+    await asyncio.sleep(0)
+    turns.clear()
+    try:
+        yield turns
+    finally:
+        counting.cancel()
+
+
 async def test_while_the_disk_is_slow_reads_are_answered_and_what_comes_gathers_for_one_commit(
     store: SqliteStore, gate: Gate
 ) -> None:
@@ -151,25 +170,14 @@ async def test_an_operation_that_fails_halfway_lets_its_neighbours_run_again_and
 
 
 async def test_a_long_group_lets_others_have_their_turn(store: SqliteStore) -> None:
-    turns = 0
-
     async def slow(tx: Tx) -> None:
         for _ in range(200):
             await tx.runs.get(RunId("nobody"))
 
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
     await start(store, "before")
-    counting = asyncio.ensure_future(count())
-    await asyncio.sleep(0)
-    before = turns
-    await asyncio.gather(*(store.transact(slow, key=str(n)) for n in range(50)))
-    counting.cancel()
-    assert turns - before > 5
+    async with turns_of_others() as turns:
+        await asyncio.gather(*(store.transact(slow, key=str(n)) for n in range(50)))
+    assert len(turns) > 5
 
 
 async def test_a_close_that_is_given_up_goes_on_and_everybody_is_answered(
@@ -217,24 +225,13 @@ async def test_an_operation_that_throws_what_ends_programs_leaves_nobody_waiting
 
 
 async def test_a_long_operation_lets_others_have_their_turn(store: SqliteStore) -> None:
-    turns = 0
-
     async def long(tx: Tx) -> None:
         for n in range(2000):
             await tx.runs.get(RunId("nobody"))
             tx.runs.insert(a_run(f"run-{n}", workflow_id=f"run-{n}"))
 
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
     await start(store, "before")
-    counting = asyncio.ensure_future(count())
-    await asyncio.sleep(0)
-    before = turns
-    await store.transact(long, key="long")
-    counting.cancel()
-    assert turns - before > 5
+    async with turns_of_others() as turns:
+        await store.transact(long, key="long")
+    assert len(turns) > 5
     assert await is_there(store, "run-1999")
