@@ -48,7 +48,6 @@ from penstock.errors import PenstockError, Reason
 from penstock.ports.store import Store
 from penstock.settings import load
 from penstock.stores.memory import MemoryStore
-from penstock.stores.sqlite import SqliteStore
 from penstock.wakeups.local import LocalWakeups
 from tests.engine import run_laws
 from tests.engine.programs import (
@@ -68,6 +67,7 @@ from tests.engine.programs import (
 from tests.engine.run_laws import Sight, World
 from tests.engine.scene import ACTIVITY, WORKFLOW, Scene, a_poll, a_start, of, tries
 from tests.support.builders import NOW_MS
+from tests.support.checked_store import CheckedStore
 from tests.support.clock import ManualClock
 from tests.support.effort import times
 from tests.support.entropy import CountingEntropy
@@ -456,7 +456,7 @@ class RandomProgramsInAFile(RandomPrograms):
         super().__init__()
 
     async def open_store(self) -> Store:
-        return await SqliteStore.open(
+        return await CheckedStore.open(
             self._directory / "penstock.db", self._clock, self._wakeups, synchronous="off"
         )
 

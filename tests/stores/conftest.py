@@ -101,9 +101,9 @@ async def open_store(
 ) -> Store:
     match address:
         case Path():
-            from penstock.stores.sqlite import SqliteStore
+            from tests.support.checked_store import CheckedStore
 
-            return await SqliteStore.open(address, clock, wakeups, journals=journals)
+            return await CheckedStore.open(address, clock, wakeups, journals=journals)
         case str():
             from penstock.stores.postgres import PostgresStore, migrate
 

@@ -31,9 +31,13 @@ from penstock.ports.store import Line, Operation, Tx
 from penstock.ports.wakeups import Wakeups
 from penstock.stores.driving import Job, Moment, OnMoment, ReadOnlySession, ordered_writes, undisturbed
 from penstock.stores.migrating import migrations, pending
+from penstock.stores.sql.activities import ACTIVITIES
 from penstock.stores.sql.catalogue import Dialect, catalogue
+from penstock.stores.sql.kept import Kept
 from penstock.stores.sql.known import Known
-from penstock.stores.sql.session import Rows, Session
+from penstock.stores.sql.runs import RUNS
+from penstock.stores.sql.session import Ask, Rows, Session
+from penstock.stores.sql.tasks import TASKS
 from penstock.stores.sql.tx import SqlTx
 
 if TYPE_CHECKING:
@@ -89,6 +93,9 @@ class SqliteStore:
         self._on_moment = on_moment
         self._statements = catalogue(Dialect.SQLITE)
         self._known = Known()
+        self._kept = Kept((RUNS, TASKS, ACTIVITIES), self._statements.values())
+        self._version = 0
+        """What the writer's connection called the database when it saw it last: it changes when others write."""
         self._loop = asyncio.get_running_loop()
         self._jobs: deque[Job] = deque()
         self._writer: asyncio.Task[None] | None = None
@@ -199,6 +206,7 @@ class SqliteStore:
     def _abandon(self, jobs: list[Job]) -> None:
         """The writer was stopped, with its loop or by something that ends programs: nobody is left waiting for it."""
         connection, self._writing = self._writing, None
+        self._kept.forget_all()
         if connection is not None:
             self._disk.submit(connection.close)  # behind a commit that may be under way
         for job in (*jobs, *self._jobs):
@@ -233,12 +241,17 @@ class SqliteStore:
         except sqlite3.OperationalError:
             # Somebody writes to the file by hand: wait for them, but not on the loop.
             await self._on_disk(_begin_in_time, cursor)
+        [version] = cursor.execute("PRAGMA data_version").fetchone()
+        if version != self._version:
+            self._version = version
+            self._kept.forget_all()
 
     async def _run_group(self, cursor: sqlite3.Cursor, jobs: list[Job]) -> None:
         try:
             await self._run_all(cursor, jobs, self._run)
         except _LeftTraces:
             cursor.execute("ROLLBACK")
+            self._kept.forget_all()
             for job in jobs:
                 job.begin_again()
             await self._begin(cursor)
@@ -267,12 +280,13 @@ class SqliteStore:
 
     async def _run(self, cursor: sqlite3.Cursor, job: Job, now_ms: int) -> None:
         """Run one operation inside the group's transaction; if it raises, it must not have changed anything there."""
-        session = Session(self._statements, now_ms, journals=self.journals)
+        session = Session(self._statements, now_ms, journals=self.journals, kept=self._kept)
         before = cursor.connection.total_changes
         try:
             job.result = await self._drive(cursor, job.operation(SqlTx(session, self._known)))
             for statement, rows in ordered_writes([session]):
                 await self._record(cursor, statement.sql, rows)
+            session.written()
             job.ended(session)
         except Exception as error:
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OWN_FAULTS):
@@ -287,6 +301,7 @@ class SqliteStore:
             asks = _next_asks(coroutine, None)
             while True:
                 answers = _answer(cursor, asks)
+                self._notice(asks)
                 if self._loop.time() > self._until:
                     await self._breathe()
                 asks = _next_asks(coroutine, answers)
@@ -294,6 +309,13 @@ class SqliteStore:
             return end.value
         finally:
             coroutine.close()
+
+    def _notice(self, asks: tuple[Ask, ...]) -> None:
+        """Forget what a question changed that does not say which rows."""
+        disturbed_by = self._kept.disturbed_by
+        for ask in asks:
+            for shelf in disturbed_by.get(ask.statement, ()):
+                shelf.forget_all()
 
     async def _record(self, cursor: sqlite3.Cursor, sql: str, rows: list[tuple[Any, ...]]) -> None:
         for start in range(0, len(rows), ROWS_AT_A_STRETCH):
@@ -308,12 +330,14 @@ class SqliteStore:
             await self._run(cursor, job, now_ms)
         except _LeftTraces:
             cursor.execute("ROLLBACK TO operation")
+            self._kept.forget_all()
         cursor.execute("RELEASE operation")
 
     def _failed(
         self, connection: sqlite3.Connection | None, jobs: list[Job], error: Exception, committing: bool
     ) -> None:
         """The group did not commit, or nobody can say: drop the connection and tell the callers."""
+        self._kept.forget_all()
         log.error("group commit failed", error=str(error), operations=len(jobs), committing=committing)
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):

@@ -16,9 +16,10 @@ from penstock.core.model import (
     RetryPolicy,
     RunId,
 )
+from penstock.stores.sql.kept import Table
 from penstock.stores.sql.session import Row, Session
 
-_CHANGING = attrgetter(
+_CHANGING = (
     "activity_id",
     "status",
     "attempt",
@@ -30,6 +31,7 @@ _CHANGING = attrgetter(
     "worker_deaths",
     "quarantined",
 )
+_changing = attrgetter(*_CHANGING)
 _ALL = attrgetter(*Activity.__struct_fields__)
 _RETRY = msgspec.json.Decoder(RetryPolicy)
 _TIMEOUTS = msgspec.json.Decoder(ActivityTimeouts)
@@ -41,12 +43,10 @@ class SqlActivities:
         self._session = session
 
     async def get(self, activity_id: ActivityId) -> Activity | None:
-        rows = await self._session.ask("get_activity", activity_id)
-        return _activity(rows[0]) if rows else None
+        return await self._session.one("get_activity", ACTIVITIES, activity_id)
 
     async def get_many(self, activity_ids: Sequence[ActivityId]) -> Sequence[Activity | None]:
-        answers = await self._session.ask_each("get_activity", ((each,) for each in activity_ids))
-        return [_activity(rows[0]) if rows else None for rows in answers]
+        return await self._session.many("get_activity", ACTIVITIES, activity_ids)
 
     async def open_of(self, run_id: RunId) -> Sequence[Activity]:
         return [_activity(row) for row in await self._session.ask("open_activities", run_id)]
@@ -59,9 +59,11 @@ class SqlActivities:
         values[7] = msgspec.json.encode(activity.retry).decode()
         values[8] = msgspec.json.encode(activity.timeouts).decode()
         self._session.record("insert_activity", *values)
+        self._session.inserted(ACTIVITIES, activity)
 
     def save(self, activity: Activity) -> None:
-        self._session.record("save_activity", *_CHANGING(activity))
+        self._session.record("save_activity", *_changing(activity))
+        self._session.saved(ACTIVITIES, activity)
 
 
 def _activity(row: Row) -> Activity:
@@ -70,3 +72,14 @@ def _activity(row: Row) -> Activity:
     values[8] = _TIMEOUTS.decode(values[8])
     values[11] = _STATUSES[values[11]]
     return Activity(*values)
+
+
+ACTIVITIES = Table(
+    "activities",
+    Activity.__struct_fields__,
+    _CHANGING,
+    _activity,
+    texts=("arguments", "extra", "heartbeat_details"),
+    is_over=lambda activity: not activity.status.is_open,
+    told=("insert_activity", "save_activity"),
+)

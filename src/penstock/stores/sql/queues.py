@@ -22,7 +22,7 @@ from penstock.core.timers import MINUTE_MS
 from penstock.stores.sql.known import Known
 from penstock.stores.sql.scopes import SqlScopes
 from penstock.stores.sql.session import Row, Rows, Session
-from penstock.stores.sql.tasks import keepers_of, routes, routes_of, task_of
+from penstock.stores.sql.tasks import TASKS, keepers_of, routes, routes_of, task_of
 
 ROUTES_TRIED_MAX = 2
 """Most routes that are tried in every lane; of more, each lane is asked which ones matter."""
@@ -129,7 +129,7 @@ class SqlQueues:
         if not fit.types:
             lanes = [(queue_id, level, key, count, fit.build_id, *now) for level, key, count in wanted]
             answers = await self._session.ask_each("take_tasks", lanes)
-            return [[task_of(row) for row in rows] for rows in answers]
+            return [[self._taken(row) for row in rows] for rows in answers]
         paths = await self._paths(queue_id, wanted, fit)
         asked = [
             (queue_id, level, key, count, path, *now)
@@ -139,9 +139,12 @@ class SqlQueues:
         found = iter(await self._session.ask_each("take_tasks_of_route", asked))
         taken = []
         for (_, _, count), mine in zip(wanted, paths, strict=True):
-            tasks = [task_of(row) for _ in mine for row in next(found)]
+            tasks = [self._taken(row) for _ in mine for row in next(found)]
             taken.append(sorted(tasks, key=lambda task: task.seq)[:count])
         return taken
+
+    def _taken(self, row: Row) -> Task:
+        return self._session.read(TASKS, task_of(row))
 
     async def _paths(
         self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], fit: Fit

@@ -8,11 +8,12 @@ from typing import Any
 
 from penstock.core.model import Host, Instance, Run, RunId, RunStatus
 from penstock.ports.store import PageStart, RunFilter
+from penstock.stores.sql.kept import Table
 from penstock.stores.sql.run_entries import record_entries, replace_entries
 from penstock.stores.sql.session import Row, Session
 
 _ALL = attrgetter(*Run.__struct_fields__)
-_CHANGING = attrgetter(
+_CHANGING = (
     "run_id",
     "status",
     "closed_reason",
@@ -37,6 +38,7 @@ _CHANGING = attrgetter(
     "blocked",
     "archived_at_ms",
 )
+_changing = attrgetter(*_CHANGING)
 _HOSTS = {each.value: each for each in Host}
 _STATUSES = {each.value: each for each in RunStatus}
 
@@ -80,15 +82,13 @@ class SqlRuns:
         return Instance(*row[1 : _INSTANCE + 1]), run
 
     async def get(self, run_id: RunId) -> Run | None:
-        return _first(await self._session.ask("get_run", run_id))
+        return await self._session.one("get_run", RUNS, run_id)
 
     async def get_many(self, run_ids: Sequence[RunId]) -> Sequence[Run | None]:
-        return [
-            _first(rows) for rows in await self._session.ask_each("get_run", ((each,) for each in run_ids))
-        ]
+        return await self._session.many("get_run", RUNS, run_ids)
 
     async def lock(self, run_id: RunId) -> Run | None:
-        return _first(await self._session.ask("lock_run", run_id))
+        return await self._session.one("lock_run", RUNS, run_id)
 
     async def of_instance(
         self, namespace: str, workflow_id: str, after: PageStart | None, limit: int
@@ -120,10 +120,12 @@ class SqlRuns:
 
     def insert(self, run: Run) -> None:
         self._session.record("insert_run", *_ALL(run))
+        self._session.inserted(RUNS, run)
         record_entries(self._session, run)
 
     def save(self, run: Run) -> None:
-        self._session.record("save_run", *_CHANGING(run))
+        self._session.record("save_run", *_changing(run))
+        self._session.saved(RUNS, run)
 
     def save_attributes(self, run: Run) -> None:
         self._session.record("save_run_attributes", run.run_id, run.memo, run.search_attributes)
@@ -135,12 +137,19 @@ class SqlRuns:
         )
 
 
-def _first(rows: Sequence[Row]) -> Run | None:
-    return run_from(rows[0]) if rows else None
-
-
 def run_from(row: Row) -> Run:
     values: list[Any] = [*row[1:]]
     values[4] = _HOSTS[values[4]]
     values[21] = _STATUSES[values[21]]
     return Run(*values)
+
+
+RUNS = Table(
+    "runs",
+    Run.__struct_fields__,
+    _CHANGING,
+    run_from,
+    texts=("input", "output", "memo", "search_attributes", "waits", "lineage", "task_error"),
+    is_over=lambda run: run.status.is_terminal,
+    told=("insert_run", "save_run"),
+)

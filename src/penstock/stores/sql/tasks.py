@@ -17,6 +17,7 @@ from penstock.core.scheduling.slots import Held
 from penstock.core.timers import MINUTE_MS
 from penstock.ports.wakeups import queue_bell, scope_bell
 from penstock.stores.sql.journal import SqlJournal
+from penstock.stores.sql.kept import Table
 from penstock.stores.sql.session import Row, Session
 
 _NEW = attrgetter(
@@ -40,7 +41,7 @@ _NEW = attrgetter(
     "reserved_for",
     "reserved_until_ms",
 )
-_CHANGING = attrgetter(
+_CHANGING = (
     "task_id",
     "state",
     "available_at_ms",
@@ -62,6 +63,7 @@ _CHANGING = attrgetter(
     "reserved_for",
     "reserved_until_ms",
 )
+_changing = attrgetter(*_CHANGING)
 SEPARATOR = "\x1f"
 """Stands in no name."""
 _KINDS = {each.value: each for each in TaskKind}
@@ -73,16 +75,17 @@ class SqlTasks:
         self._session = session
 
     async def get(self, task_id: TaskId) -> Task | None:
-        return _first(await self._session.ask("get_task", task_id))
+        return await self._session.one("get_task", TASKS, task_id)
 
     async def lock(self, task_id: TaskId) -> Task | None:
-        return _first(await self._session.ask("lock_task", task_id))
+        return await self._session.one("lock_task", TASKS, task_id)
 
     async def lock_live_of(self, run_id: RunId) -> Sequence[Task]:
         return [task_of(row) for row in await self._session.ask("lock_live_tasks", run_id)]
 
     async def lock_workflow_task(self, run_id: RunId) -> Task | None:
-        return _first(await self._session.ask("lock_workflow_task", run_id))
+        rows = await self._session.ask("lock_workflow_task", run_id)
+        return task_of(rows[0]) if rows else None
 
     async def redelivered(self, namespace: str, polls: Sequence[tuple[str, str]]) -> Sequence[Sequence[Task]]:
         answers = await self._session.ask_each("redelivered_tasks", ((namespace, *poll) for poll in polls))
@@ -146,7 +149,8 @@ class SqlTasks:
     def save(self, task: Task, was: TaskState) -> None:
         ended = was is TaskState.LEASED and task.state is not TaskState.LEASED
         kept = replace(task, counted=0, scopes="", claimed=0) if ended else task
-        self._session.record("save_task", *_CHANGING(kept))
+        self._session.record("save_task", *_changing(kept))
+        self._session.saved(TASKS, kept)
         if ended:
             self._uncount(task)
         if task.state is TaskState.READY and was is not TaskState.READY:
@@ -155,7 +159,8 @@ class SqlTasks:
             self._session.record("leave_lane", task.queue_id, task.level, task.key)
 
     def lease(self, task: Task) -> None:
-        self._session.record("save_task", *_CHANGING(task))
+        self._session.record("save_task", *_changing(task))
+        self._session.saved(TASKS, task)
 
     def _uncount(self, task: Task) -> None:
         if self._session.journals:
@@ -195,12 +200,20 @@ def types_of(fit: Fit) -> str:
     return SEPARATOR + SEPARATOR.join(fit.types) + SEPARATOR if fit.types else ""
 
 
-def _first(rows: Sequence[Row]) -> Task | None:
-    return task_of(rows[0]) if rows else None
-
-
 def task_of(row: Row) -> Task:
     values: list[Any] = [*row[1:]]
     values[4] = _KINDS[values[4]]
     values[11] = _STATES[values[11]]
     return Task(*values)
+
+
+TASKS = Table(
+    "tasks",
+    Task.__struct_fields__,
+    _CHANGING,
+    task_of,
+    texts=("last_error", "scopes"),
+    is_over=lambda task: not task.is_live,
+    told=("save_task", "insert_task"),
+)
+"""A task has its place in line from the database, so that it is at hand only after it was read."""

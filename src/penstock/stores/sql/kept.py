@@ -1,0 +1,126 @@
+"""Rows at hand: what the one writer of a database read or wrote last, so that it need not read it again.
+
+Only who alone writes to a database can go by them. They are what its transaction would read, also before the commit;
+when a transaction is taken back, or somebody else changed the database, all of them are forgotten. A statement that
+changes rows without saying which, and to what, makes its table forgotten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
+
+from penstock.stores.sql.catalogue import Statement
+
+T = TypeVar("T")
+ROWS_MAX = 1024
+"""So many rows of a table are kept, and at most as many that were used before them."""
+TEXT_MAX = 4096
+"""A row with more text is not kept."""
+_CHANGED = re.compile(r"\b(?:UPDATE|INTO|DELETE FROM)\s+(\w+)")
+
+
+class Table(Generic[T]):
+    """What is kept of a table: rows whose first column is their id."""
+
+    def __init__(
+        self,
+        name: str,
+        columns: Sequence[str],
+        changing: Iterable[str],
+        make: Callable[[Sequence[Any]], T],
+        *,
+        texts: Iterable[str],
+        is_over: Callable[[T], bool],
+        told: Iterable[str],
+    ) -> None:
+        self.name = name
+        self.id_of: Callable[[T], str] = attrgetter(columns[0])
+        self.fixed = attrgetter(*(set(columns) - set(changing)))
+        """The columns that are written but once."""
+        self.make = make
+        """The value of a row as it is read, which has its number before the columns."""
+        self.texts = attrgetter(*texts)
+        """Those that may be long."""
+        self.is_over = is_over
+        """Whether a row will hardly be asked for again."""
+        self.told = frozenset(told)
+        """The statements by which single rows are written, each told to the shelf."""
+
+
+class Shelf(Generic[T]):
+    """Rows of one table by their ids; those that nobody has used of late go."""
+
+    __slots__ = ("_new", "_old", "table")
+
+    def __init__(self, table: Table[T]) -> None:
+        self.table = table
+        self._new: dict[str, T] = {}
+        self._old: dict[str, T] = {}
+
+    def get(self, key: str) -> T | None:
+        row = self._new.get(key)
+        if row is None and (row := self._old.get(key)) is not None:
+            self._put(key, row)
+        return row
+
+    def add(self, row: T) -> None:
+        """Keep a row that was read, or written whole."""
+        table, key = self.table, self.table.id_of(row)
+        if table.is_over(row) or sum(len(text) for text in table.texts(row) if text) > TEXT_MAX:
+            self._forget(key)
+        else:
+            self._put(key, row)
+
+    def change(self, row: T) -> None:
+        """Keep a row of which the columns that change were written; if others differ, the database has not got them."""
+        before = self.get(self.table.id_of(row))
+        if before is None:
+            return
+        if self.table.fixed(before) == self.table.fixed(row):
+            self.add(row)
+        else:
+            self._forget(self.table.id_of(row))
+
+    def forget_all(self) -> None:
+        self._new.clear()
+        self._old.clear()
+
+    def rows(self) -> Mapping[str, T]:
+        return self._old | self._new
+
+    def _put(self, key: str, row: T) -> None:
+        if len(self._new) >= ROWS_MAX:
+            self._old, self._new = self._new, {}
+        self._new[key] = row
+
+    def _forget(self, key: str) -> None:
+        self._new.pop(key, None)
+        self._old.pop(key, None)
+
+
+class Kept:
+    """The shelves of one writer."""
+
+    def __init__(self, tables: Iterable[Table[Any]], statements: Iterable[Statement]) -> None:
+        self._shelves: dict[Table[Any], Shelf[Any]] = {table: Shelf(table) for table in tables}
+        self.disturbed_by = {
+            statement: disturbed for statement in statements if (disturbed := self._disturbed(statement))
+        }
+        """The statements that change rows without telling, and the shelves of their tables."""
+
+    def shelf(self, table: Table[T]) -> Shelf[T]:
+        return self._shelves[table]
+
+    def forget_all(self) -> None:
+        for shelf in self._shelves.values():
+            shelf.forget_all()
+
+    def _disturbed(self, statement: Statement) -> tuple[Shelf[Any], ...]:
+        changed = set(_CHANGED.findall(statement.sql))
+        shelves = self._shelves.values()
+        return tuple(
+            each for each in shelves if each.table.name in changed and statement.name not in each.table.told
+        )
