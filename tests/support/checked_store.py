@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock.stores.driving import Job
 from penstock.stores.sql.activities import ACTIVITIES
+from penstock.stores.sql.kept import Table
 from penstock.stores.sql.runs import RUNS
 from penstock.stores.sql.tasks import TASKS
 from penstock.stores.sqlite import SqliteStore
 
-_READ_BY = {RUNS: "get_run", TASKS: "get_task", ACTIVITIES: "get_activity"}
+_READ_BY: dict[Table[Any], str] = {RUNS: "get_run", TASKS: "get_task", ACTIVITIES: "get_activity"}
 COMPARED_MAX = 50
 """The newest of each table: those that the group has touched."""
 
@@ -22,11 +25,10 @@ class CheckedStore(SqliteStore):
             at_hand = self._kept.shelf(table).rows()
             assert self._writing is not None or not at_hand, "nothing is at hand after a failure"
             for key in list(at_hand)[-COMPARED_MAX:]:
-                self._compare(statement, table.make, key, at_hand[key])
+                self._compare(table, statement, key, at_hand[key])
 
-    def _compare(self, statement: str, make: object, key: str, at_hand: object) -> None:
+    def _compare(self, table: Table[Any], statement: str, key: str, at_hand: object) -> None:
         assert self._writing is not None
-        assert callable(make)
         [row] = self._writing.execute(self._statements[statement].sql, (key,)).fetchall()
-        assert make(row) == at_hand, f"{key} is at hand as it is not in the database"
+        assert table.make(row) == at_hand, f"{key} is at hand as it is not in the database"
         self.rows_compared += 1
