@@ -149,7 +149,7 @@ def of_peers(ours: str, measure: str, peers: Sequence[str], peer_measure: str = 
             return None
         best = (max if mine["better"] == MORE else min)(there, key=lambda each: each["value"]["median"])
         own, other = mine["value"]["median"], best["value"]["median"]
-        sides = f"{own:,.4g} / {other:,.4g} {mine['unit']} ({best['system']})"
+        sides = f"{_written(own)} / {_written(other)} {mine['unit']} ({best['system']})"
         return Ratio(own / other, sides, _note((mine, best)))
 
     return find
@@ -158,6 +158,10 @@ def of_peers(ours: str, measure: str, peers: Sequence[str], peer_measure: str = 
 def _figure(report: Row, system: str, measure: str) -> Row | None:
     rows = (report.get("peers") or {}).get("figures", ())
     return next((row for row in rows if (row["system"], row["measure"]) == (system, measure)), None)
+
+
+def _written(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _note(figures: Sequence[Row]) -> str:
