@@ -256,10 +256,14 @@ async def _(scene: Scene) -> None:
 @behaviour("an update with the start reaches the run that it began")
 async def _(scene: Scene) -> None:
     workflow_id = scene.new_id()
-    operation = WithStartWorkflowOperation(Account.run, id=workflow_id, task_queue=scene.queue)
     answer = await scene.patiently(
         lambda: scene.client.execute_update_with_start_workflow(
-            Account.deposit, 3, id="deposit", start_workflow_operation=operation
+            Account.deposit,
+            3,
+            id="deposit",
+            start_workflow_operation=WithStartWorkflowOperation(
+                Account.run, id=workflow_id, task_queue=scene.queue
+            ),
         )
     )
     assert answer == 3
