@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
+from penstock.core import json_text
 from penstock.core.model import (
     Activity,
     ActivityId,
@@ -32,9 +35,9 @@ _CHANGING = (
     "quarantined",
 )
 _changing = attrgetter(*_CHANGING)
-_ALL = attrgetter(*Activity.__struct_fields__)
-_RETRY = msgspec.json.Decoder(RetryPolicy)
-_TIMEOUTS = msgspec.json.Decoder(ActivityTimeouts)
+_retry_of = lru_cache(maxsize=256)(msgspec.json.Decoder(RetryPolicy).decode)
+_timeouts_of = lru_cache(maxsize=256)(msgspec.json.Decoder(ActivityTimeouts).decode)
+"""Many activities say the same, so what a text says is worked out once."""
 _STATUSES = {each.value: each for each in ActivityStatus}
 
 
@@ -55,9 +58,9 @@ class SqlActivities:
         return [ActivityId(row[1]) for row in await self._session.ask("overdue_activities", now_ms, limit)]
 
     def insert(self, activity: Activity) -> None:
-        values: list[Any] = [*_ALL(activity)]
-        values[7] = msgspec.json.encode(activity.retry).decode()
-        values[8] = msgspec.json.encode(activity.timeouts).decode()
+        values: list[Any] = [*astuple(activity)]
+        values[7] = json_text.written(activity.retry)
+        values[8] = json_text.written(activity.timeouts)
         self._session.record("insert_activity", *values)
         self._session.inserted(ACTIVITIES, activity)
 
@@ -67,9 +70,10 @@ class SqlActivities:
 
 
 def _activity(row: Row) -> Activity:
-    values: list[Any] = [*row[1:]]
-    values[7] = _RETRY.decode(values[7])
-    values[8] = _TIMEOUTS.decode(values[8])
+    values: list[Any]
+    _, *values = row
+    values[7] = _retry_of(values[7])
+    values[8] = _timeouts_of(values[8])
     values[11] = _STATUSES[values[11]]
     return Activity(*values)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import astuple
 
 from penstock.core.model import Event, RecordedEvent, RunId
 from penstock.ports.store import PAGE_BYTES
@@ -45,15 +46,7 @@ class SqlHistories:
 
     def append(self, events: Sequence[RecordedEvent]) -> None:
         for event in events:
-            self._session.record(
-                "append_event",
-                event.run_id,
-                event.sequence,
-                event.type,
-                event.payload,
-                event.recorded_at_ms,
-                event.task_id,
-            )
+            self._session.record("append_event", *astuple(event))
 
     def buffer(self, run_id: RunId, number: int, event: Event) -> None:
         payload = msgspec.json.encode(event.payload).decode()

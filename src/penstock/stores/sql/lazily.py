@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeVar, overload
+
+from penstock.stores.sql.session import Session
 
 T = TypeVar("T")
 Owner = TypeVar("Owner")
@@ -25,4 +27,22 @@ class lazily(Generic[Owner, T]):  # noqa: N801 - it is used as a decorator
         if owner is None:
             return self
         made = owner.__dict__[self._name] = self._make(owner)
+        return made
+
+
+class _OfSession(Protocol):
+    session: Session
+
+
+class noun(Generic[T]):  # noqa: N801 - it is used as `lazily` is
+    """The same for what is made of the owner's session alone."""
+
+    def __init__(self, kind: Callable[[Session], T]) -> None:
+        self._kind = kind
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self._name = name
+
+    def __get__(self, owner: _OfSession, kind: type[Any]) -> T:
+        made = owner.__dict__[self._name] = self._kind(owner.session)
         return made

@@ -20,6 +20,7 @@ from penstock.core.scheduling.fairness import (
 )
 from penstock.core.timers import MINUTE_MS
 from penstock.stores.sql.known import Known
+from penstock.stores.sql.lazily import lazily
 from penstock.stores.sql.scopes import SqlScopes
 from penstock.stores.sql.session import Row, Rows, Session
 from penstock.stores.sql.tasks import TASKS, keepers_of, routes, routes_of, task_of
@@ -32,10 +33,13 @@ class SqlQueues:
     def __init__(self, session: Session, known: Known) -> None:
         self._session = session
         self._known = known
-        self._scopes = SqlScopes(session, known)
+
+    @lazily
+    def _scopes(self) -> SqlScopes:
+        return SqlScopes(self._session, self._known)
 
     async def ensure(self, namespace: str, name: str, kind: TaskKind) -> Queue:
-        who = (namespace, name, kind.value)
+        who = (namespace, name, kind)
         known = self._known.queues.get(who) or self._session.learned.queues.get(who)
         if known is not None:
             return known

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
+from msgspec.structs import astuple
+
 from penstock.core.model import Host, Instance, Run, RunId, RunStatus
 from penstock.ports.store import PageStart, RunFilter
 from penstock.stores.sql.kept import Table
 from penstock.stores.sql.run_entries import record_entries, replace_entries
 from penstock.stores.sql.session import Row, Session
 
-_ALL = attrgetter(*Run.__struct_fields__)
 _CHANGING = (
     "run_id",
     "status",
@@ -52,17 +53,16 @@ class SqlRuns:
         self._session = session
 
     async def reserve(self, instance: Instance) -> Instance:
-        [standing] = await self.reserve_all([instance])
-        return standing
+        rows = await self._session.ask("reserve_instance", *astuple(instance))
+        if not rows:
+            rows = await self._session.ask("get_instance", instance.namespace, instance.workflow_id)
+        return Instance(*rows[0][1:])
 
     async def reserve_all(self, instances: Sequence[Instance]) -> Sequence[Instance]:
         if not instances:
             return ()
         ask = self._session.ask_each
-        made = await ask(
-            "reserve_instance",
-            ((each.namespace, each.workflow_id, each.run_id, each.run_count) for each in instances),
-        )
+        made = await ask("reserve_instance", map(astuple, instances))
         late = [each for each, rows in zip(instances, made, strict=True) if not rows]
         others = iter(await ask("get_instance", ((each.namespace, each.workflow_id) for each in late)))
         return [Instance(*(rows or next(others))[0][1:]) for rows in made]
@@ -119,7 +119,7 @@ class SqlRuns:
         return [RunId(row[1]) for row in rows]
 
     def insert(self, run: Run) -> None:
-        self._session.record("insert_run", *_ALL(run))
+        self._session.record("insert_run", *astuple(run))
         self._session.inserted(RUNS, run)
         record_entries(self._session, run)
 
@@ -138,7 +138,8 @@ class SqlRuns:
 
 
 def run_from(row: Row) -> Run:
-    values: list[Any] = [*row[1:]]
+    values: list[Any]
+    _, *values = row
     values[4] = _HOSTS[values[4]]
     values[21] = _STATUSES[values[21]]
     return Run(*values)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from penstock.ports.wakeups import Bell
 from penstock.stores.sql.catalogue import Statement
@@ -15,27 +18,21 @@ Row = Sequence[Any]
 Rows = Sequence[Row]
 
 
-class Ask(Awaitable[Rows]):
+class Ask(Struct, frozen=True, eq=False):
     """A question that the operation waits for; whoever drives the operation answers it."""
 
-    __slots__ = ("statement", "values")
-
-    def __init__(self, statement: Statement, values: tuple[Any, ...]) -> None:
-        self.statement = statement
-        self.values = values
+    statement: Statement
+    values: tuple[Any, ...]
 
     def __await__(self) -> Generator[tuple[Ask, ...], Sequence[Rows], Rows]:
         (answer,) = yield (self,)
         return answer
 
 
-class AskAll(Awaitable[Sequence[Rows]]):
+class AskAll(Struct, frozen=True, eq=False):
     """Several questions at once, answered together."""
 
-    __slots__ = ("asks",)
-
-    def __init__(self, asks: tuple[Ask, ...]) -> None:
-        self.asks = asks
+    asks: tuple[Ask, ...]
 
     def __await__(self) -> Generator[tuple[Ask, ...], Sequence[Rows], Sequence[Rows]]:
         if not self.asks:
@@ -60,7 +57,7 @@ class Session:
     ) -> None:
         self.statements = statements
         self.now_ms = now_ms
-        self.writes: dict[Statement, list[tuple[Any, ...]]] = {}
+        self.writes: defaultdict[Statement, list[tuple[Any, ...]]] = defaultdict(list)
         self.bells: dict[Bell, None] = {}
         self.learned = Known()
         """What this operation found or made, and what may be remembered once it is committed."""
@@ -122,7 +119,7 @@ class Session:
                 shelf.forget_all()
 
     def record(self, name: str, *values: Any) -> None:
-        self.writes.setdefault(self.statements[name], []).append(values)
+        self.writes[self.statements[name]].append(values)
 
     def wake(self, bell: Bell) -> None:
         self.bells[bell] = None

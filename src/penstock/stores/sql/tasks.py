@@ -20,7 +20,7 @@ from penstock.stores.sql.journal import SqlJournal
 from penstock.stores.sql.kept import Table
 from penstock.stores.sql.session import Row, Session
 
-_NEW = attrgetter(
+_WHAT = attrgetter(
     "task_id",
     "queue_id",
     "namespace",
@@ -30,6 +30,8 @@ _NEW = attrgetter(
     "activity_id",
     "type",
     "compatibility",
+)
+_PLACE = attrgetter(
     "level",
     "key",
     "state",
@@ -139,16 +141,16 @@ class SqlTasks:
         return {str(row[1]): int(row[2]) for row in rows}
 
     def insert(self, task: Task, standing: Standing) -> None:
-        values: list[Any] = [*_NEW(task)]
-        values.insert(9, route(task.type, task.compatibility))
-        self._session.record("insert_task", *values)
-        self._session.record("count_added", task.queue_id, self._session.now_ms // MINUTE_MS)
+        record = self._session.record
+        record("insert_task", *_WHAT(task), route(task.type, task.compatibility), *_PLACE(task))
+        record("count_added", task.queue_id, self._session.now_ms // MINUTE_MS)
         if task.state is TaskState.READY:
-            self._session.record("join_lane", task.queue_id, task.level, task.key, standing.weight_milli)
+            record("join_lane", task.queue_id, task.level, task.key, standing.weight_milli)
 
     def save(self, task: Task, was: TaskState) -> None:
         ended = was is TaskState.LEASED and task.state is not TaskState.LEASED
-        kept = replace(task, counted=0, scopes="", claimed=0) if ended else task
+        counted = ended and (task.counted or task.scopes or task.claimed)
+        kept = replace(task, counted=0, scopes="", claimed=0) if counted else task
         self._session.record("save_task", *_changing(kept))
         self._session.saved(TASKS, kept)
         if ended:
@@ -201,7 +203,8 @@ def types_of(fit: Fit) -> str:
 
 
 def task_of(row: Row) -> Task:
-    values: list[Any] = [*row[1:]]
+    values: list[Any]
+    _, *values = row
     values[4] = _KINDS[values[4]]
     values[11] = _STATES[values[11]]
     return Task(*values)

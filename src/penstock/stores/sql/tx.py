@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from penstock.ports.wakeups import Bell
 from penstock.stores.sql.activities import SqlActivities
 from penstock.stores.sql.children import SqlChildren
 from penstock.stores.sql.cohorts import SqlCohorts
 from penstock.stores.sql.histories import SqlHistories
 from penstock.stores.sql.journal import SqlJournal
 from penstock.stores.sql.known import Known
-from penstock.stores.sql.lazily import lazily
+from penstock.stores.sql.lazily import lazily, noun
 from penstock.stores.sql.letters import SqlLetters
 from penstock.stores.sql.messages import SqlMessages
 from penstock.stores.sql.namespaces import SqlNamespaces
@@ -38,59 +37,33 @@ class SqlTx:
 
     def __init__(self, session: Session, known: Known) -> None:
         self.session = session
+        self.now_ms = session.now_ms
+        self.wake = session.wake
         self._known = known
 
-    @property
-    def now_ms(self) -> int:
-        return self.session.now_ms
-
-    @lazily
-    def namespaces(self) -> SqlNamespaces:
-        return SqlNamespaces(self.session)
-
-    @lazily
-    def runs(self) -> SqlRuns:
-        return SqlRuns(self.session)
-
-    @lazily
-    def histories(self) -> SqlHistories:
-        return SqlHistories(self.session)
-
-    @lazily
-    def activities(self) -> SqlActivities:
-        return SqlActivities(self.session)
-
-    @lazily
-    def timers(self) -> SqlTimers:
-        return SqlTimers(self.session)
-
-    @lazily
-    def children(self) -> SqlChildren:
-        return SqlChildren(self.session)
-
-    @lazily
-    def letters(self) -> SqlLetters:
-        return SqlLetters(self.session)
-
-    @lazily
-    def updates(self) -> SqlUpdates:
-        return SqlUpdates(self.session)
-
-    @lazily
-    def requests(self) -> SqlRequests:
-        return SqlRequests(self.session)
-
-    @lazily
-    def messages(self) -> SqlMessages:
-        return SqlMessages(self.session)
-
-    @lazily
-    def streams(self) -> SqlStreams:
-        return SqlStreams(self.session)
-
-    @lazily
-    def tasks(self) -> SqlTasks:
-        return SqlTasks(self.session)
+    namespaces = noun(SqlNamespaces)
+    runs = noun(SqlRuns)
+    histories = noun(SqlHistories)
+    activities = noun(SqlActivities)
+    timers = noun(SqlTimers)
+    children = noun(SqlChildren)
+    letters = noun(SqlLetters)
+    updates = noun(SqlUpdates)
+    requests = noun(SqlRequests)
+    messages = noun(SqlMessages)
+    streams = noun(SqlStreams)
+    tasks = noun(SqlTasks)
+    journal = noun(SqlJournal)
+    policies = noun(SqlPolicies)
+    retry_budgets = noun(SqlRetryBudgets)
+    workers = noun(SqlWorkers)
+    cohorts = noun(SqlCohorts)
+    queries = noun(SqlQueries)
+    nonces = noun(SqlNonces)
+    retention = noun(SqlRetention)
+    survey = noun(SqlSurvey)
+    outlook = noun(SqlOutlook)
+    visibility = noun(SqlVisibility)
 
     @lazily
     def queues(self) -> SqlQueues:
@@ -99,50 +72,3 @@ class SqlTx:
     @lazily
     def scopes(self) -> SqlScopes:
         return SqlScopes(self.session, self._known)
-
-    @lazily
-    def journal(self) -> SqlJournal:
-        return SqlJournal(self.session)
-
-    @lazily
-    def policies(self) -> SqlPolicies:
-        return SqlPolicies(self.session)
-
-    @lazily
-    def retry_budgets(self) -> SqlRetryBudgets:
-        return SqlRetryBudgets(self.session)
-
-    @lazily
-    def workers(self) -> SqlWorkers:
-        return SqlWorkers(self.session)
-
-    @lazily
-    def cohorts(self) -> SqlCohorts:
-        return SqlCohorts(self.session)
-
-    @lazily
-    def queries(self) -> SqlQueries:
-        return SqlQueries(self.session)
-
-    @lazily
-    def nonces(self) -> SqlNonces:
-        return SqlNonces(self.session)
-
-    @lazily
-    def retention(self) -> SqlRetention:
-        return SqlRetention(self.session)
-
-    @lazily
-    def survey(self) -> SqlSurvey:
-        return SqlSurvey(self.session)
-
-    @lazily
-    def outlook(self) -> SqlOutlook:
-        return SqlOutlook(self.session)
-
-    @lazily
-    def visibility(self) -> SqlVisibility:
-        return SqlVisibility(self.session)
-
-    def wake(self, bell: Bell) -> None:
-        self.session.wake(bell)
