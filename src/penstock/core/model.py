@@ -226,7 +226,7 @@ class Run(Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        return not self.status.is_terminal
+        return self.status not in _TERMINAL
 
     @property
     def standing(self) -> Standing:

@@ -30,8 +30,11 @@ def iso_or_none(at_ms: int | None) -> str | None:
 
 def earliest(*instants: int | None) -> int | None:
     """The first of some deadlines, of which each may be unset."""
-    set_ones = [each for each in instants if each is not None]
-    return min(set_ones) if set_ones else None
+    first: int | None = None
+    for each in instants:
+        if each is not None and (first is None or each < first):
+            first = each
+    return first
 
 
 def instant(text: str) -> int | None:

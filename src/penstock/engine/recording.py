@@ -31,6 +31,7 @@ from penstock.ports.wakeups import end_bell, queue_bell, run_bell
 
 TURNED_BACK_MAX = 10
 """So often a run that would end hears signals first; who sends them without a pause must not keep it open."""
+_ENDS = frozenset(CLOSING)
 DUE_BELL = "due"
 """Rung when a timer or a delayed task was recorded, so that the sweeper that waits for them looks again."""
 
@@ -49,8 +50,9 @@ def _append(tx: Tx, recorded: recording.Recorded) -> Run:
     run = recorded.run
     tx.histories.append(recorded.lines)
     tx.wake(run_bell(run.run_id))
-    if any(line.type in CLOSING for line in recorded.lines):
-        tx.wake(end_bell(run.namespace, run.workflow_id))
+    for line in recorded.lines:
+        if line.type in _ENDS:
+            tx.wake(end_bell(run.namespace, run.workflow_id))
     return run
 
 

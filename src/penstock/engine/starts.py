@@ -157,7 +157,6 @@ async def start_activity(house: House, request: Start, command: ScheduleActivity
             existing = await tx.activities.get(ActivityId(f"{taken.run.run_id}-a1"))
             return replace(taken, activity=existing)
         run = _new_run(request, Host.ACTIVITY, activity_id, run_id, request.build_id, tx.now_ms)
-        run = replace(run, last_step=1, last_task=1, open_activities=1)
         due_ms = tx.now_ms + request.delay_ms
         good_for_ms = None if request.good_for_ms is None else due_ms + request.good_for_ms
         good_until_ms = earliest(request.good_until_ms, good_for_ms)
@@ -239,7 +238,9 @@ def _in_use(existing: Run) -> Conflict:
 def _new_run(
     request: Start, host: Host, workflow_id: str, run_id: RunId, compatibility: str | None, now_ms: int
 ) -> Run:
-    begins_at_ms = now_ms + (request.delay_ms if host is Host.WORKFLOW else 0)
+    """A run as it is when nothing of it is recorded; one that hosts an activity has that step already."""
+    hosts = int(host is Host.ACTIVITY)
+    begins_at_ms = now_ms if hosts else now_ms + request.delay_ms
     execution_deadline = _after(begins_at_ms, request.execution_timeout_s)
     run_deadline = _after(begins_at_ms, request.run_timeout_s)
     return Run(
@@ -265,8 +266,11 @@ def _new_run(
         started_at_ms=now_ms,
         start_key=request.start_key,
         last_progress_at_ms=now_ms,
-        waits=waits.FRESH if host is Host.WORKFLOW else "{}",
         deadline_at_ms=earliest(execution_deadline, run_deadline),
+        last_step=hosts,
+        last_task=hosts,
+        open_activities=hosts,
+        waits="{}" if hosts else waits.FRESH,
     )
 
 

@@ -40,6 +40,7 @@ from penstock.core.history.lineage import Lineage, Successor
 from penstock.core.history.payloads import (
     CONDITION_TIMEOUT,
     FAIRNESS_WEIGHT,
+    NOTHING_ELSE,
     activity_payload,
     child_payload,
     pauses,
@@ -240,7 +241,9 @@ def dispatched(activity: Activity, command: ScheduleActivity) -> dict[str, Any]:
         said["routing_key"] = command.routing_key
     if command.dispatch is not None:
         said["dispatch"] = command.dispatch
-    return said | clocks.told(command.timeouts, activity.timeouts)
+    if command.timeouts != activity.timeouts:
+        said |= clocks.told(command.timeouts, activity.timeouts)
+    return said
 
 
 def schedule(run: Run, command: ScheduleActivity, now_ms: int) -> Activity:
@@ -255,16 +258,19 @@ def schedule(run: Run, command: ScheduleActivity, now_ms: int) -> Activity:
         arguments=command.arguments,
         retry=command.retry,
         timeouts=clocks.cut(command.timeouts, clocks.run_budget_ms(run)),
-        extra=json_text.written(dict(command.extra) | _own_weight(run, command)),
+        extra=_extra(run, command),
         scheduled_at_ms=now_ms,
     )
-    return replace(activity, deadline_at_ms=waiting_deadline_at_ms(activity, now_ms))
+    deadline_at_ms = waiting_deadline_at_ms(activity, now_ms)
+    return activity if deadline_at_ms is None else replace(activity, deadline_at_ms=deadline_at_ms)
 
 
-def _own_weight(run: Run, command: ScheduleActivity) -> dict[str, float]:
-    """The weight of an activity, where it does not have its run's."""
-    weight_milli = command.wish.over(run.standing).weight_milli
-    return {} if weight_milli == run.weight_milli else {FAIRNESS_WEIGHT: weight_milli / 1000}
+def _extra(run: Run, command: ScheduleActivity) -> str:
+    """What a command carries besides, and the weight of its activity where that is not its run's."""
+    weight_milli = command.wish.weight_milli
+    if weight_milli is not None and weight_milli != run.weight_milli:
+        return json_text.written(dict(command.extra) | {FAIRNESS_WEIGHT: weight_milli / 1000})
+    return json_text.written(dict(command.extra)) if command.extra else NOTHING_ELSE
 
 
 _LOCAL_ENDS = {
@@ -644,8 +650,7 @@ def _cancel_workflow(stage: Stage, command: CancelWorkflow) -> None:
 
 
 def _complete_workflow(stage: Stage, command: CompleteWorkflow) -> None:
-    run = closed(stage.run, RunStatus.COMPLETED, "completed", stage.now_ms)
-    stage.run = replace(run, output=command.result)
+    stage.run = closed(stage.run, RunStatus.COMPLETED, "completed", stage.now_ms, command.result)
     stage.tell(EventType.WORKFLOW_COMPLETED, {"output": command.result, "payload_codec": CODEC})
 
 
@@ -675,8 +680,15 @@ def _continue_as_new(stage: Stage, command: ContinueAsNew) -> None:
     )
 
 
-def closed(run: Run, status: RunStatus, reason: str, now_ms: int) -> Run:
-    return replace(run, status=status, closed_reason=reason, closed_at_ms=now_ms, deadline_at_ms=None)
+def closed(run: Run, status: RunStatus, reason: str, now_ms: int, output: Blob | None = None) -> Run:
+    return replace(
+        run,
+        status=status,
+        closed_reason=reason,
+        closed_at_ms=now_ms,
+        deadline_at_ms=None,
+        output=output,
+    )
 
 
 _APPLY: dict[type, Callable[[Stage, Any], None]] = {

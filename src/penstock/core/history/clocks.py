@@ -30,6 +30,8 @@ def cut(asked: ActivityTimeouts, budget_ms: int | None) -> ActivityTimeouts:
     budget where nothing else is said; silence is allowed for no longer than an attempt.
     """
     whole = earliest(asked.schedule_to_close_ms, budget_ms)
+    if whole is None and asked.heartbeat_ms is None:
+        return asked
     attempt = _within(asked.start_to_close_ms, whole)
     return replace(
         asked,

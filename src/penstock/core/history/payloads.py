@@ -7,15 +7,18 @@ from typing import Any
 from penstock.core import json_text
 from penstock.core.history import lineage
 from penstock.core.history.events import CODEC, EventType
+from penstock.core.history.lineage import Lineage
 from penstock.core.history.waits import ConditionWait
 from penstock.core.model import (
+    LEVEL_DEFAULT,
+    UNKEYED,
+    WEIGHT_DEFAULT_MILLI,
     Activity,
     ActivityTimeouts,
     Child,
     Event,
     RetryPolicy,
     Run,
-    Standing,
     Timer,
     Update,
 )
@@ -23,11 +26,13 @@ from penstock.core.timers import iso, iso_or_none
 
 CONDITION_TIMEOUT = "condition_timeout"
 FAIRNESS_WEIGHT = "fairness_weight"
+NOTHING_ELSE = "{}"
+"""The text of what a command carried besides, where that is nothing."""
+NO_CLOCKS = ActivityTimeouts()
 
 
 def started(run: Run) -> Event:
     """The first event of every history. What the run was given is added where it is read."""
-    origin = lineage.of(run)
     payload: dict[str, Any] = {
         "workflow_id": run.workflow_id,
         "workflow_instance_id": run.workflow_id,
@@ -41,39 +46,40 @@ def started(run: Run) -> Event:
         "execution_deadline_at": iso_or_none(run.execution_deadline_at_ms),
         "run_deadline_at": iso_or_none(run.run_deadline_at_ms),
     }
-    for name, value in (("memo", run.memo), ("search_attributes", run.search_attributes)):
-        if value != "{}":
-            payload[name] = json_text.read(value)
-    payload |= _standing(run.standing)
+    if run.memo != "{}":
+        payload["memo"] = json_text.read(run.memo)
+    if run.search_attributes != "{}":
+        payload["search_attributes"] = json_text.read(run.search_attributes)
+    if run.level != LEVEL_DEFAULT:
+        payload["priority"] = run.level
+    if run.key != UNKEYED:
+        payload["fairness_key"] = run.key
+    if run.weight_milli != WEIGHT_DEFAULT_MILLI:
+        payload[FAIRNESS_WEIGHT] = run.weight_milli / 1000
+    if run.lineage != "{}":
+        payload |= _origin(lineage.of(run))
+    return Event(EventType.WORKFLOW_STARTED, payload)
+
+
+def _origin(origin: Lineage) -> dict[str, Any]:
+    """Where a run comes from, if not from a caller."""
+    said: dict[str, Any] = {}
     if origin.is_child:
-        payload |= {
+        said |= {
             "parent_workflow_instance_id": origin.parent_workflow_id,
             "parent_workflow_run_id": origin.parent_run_id,
             "parent_sequence": origin.parent_step,
         }
     if origin.continued_from is not None:
-        payload["continued_from_run_id"] = origin.continued_from
+        said["continued_from_run_id"] = origin.continued_from
     if origin.retried_from is not None:
-        payload |= {"retried_from_run_id": origin.retried_from, "retry_attempt": origin.attempt}
-    return Event(EventType.WORKFLOW_STARTED, payload)
-
-
-def _standing(standing: Standing) -> dict[str, Any]:
-    """Whose work it is and how urgent, where that is not the usual."""
-    usual = Standing()
-    said: dict[str, Any] = {}
-    if standing.level != usual.level:
-        said["priority"] = standing.level
-    if standing.key != usual.key:
-        said["fairness_key"] = standing.key
-    if standing.weight_milli != usual.weight_milli:
-        said[FAIRNESS_WEIGHT] = standing.weight_milli / 1000
+        said |= {"retried_from_run_id": origin.retried_from, "retry_attempt": origin.attempt}
     return said
 
 
 def activity_payload(activity: Activity) -> dict[str, Any]:
     """What every event of an activity's step says."""
-    return {
+    said = {
         "activity_execution_id": activity.activity_id,
         "activity_type": activity.activity_type,
         "sequence": activity.step,
@@ -83,7 +89,8 @@ def activity_payload(activity: Activity) -> dict[str, Any]:
             "attempt_count": activity.attempt,
             "retry_policy": retry_snapshot(activity.retry, activity.timeouts),
         },
-    } | extra(activity.extra)
+    }
+    return said if activity.extra == NOTHING_ELSE else said | extra(activity.extra)
 
 
 def timer_payload(timer: Timer) -> dict[str, Any]:
@@ -145,7 +152,7 @@ def update_accepted(update: Update) -> Event:
 
 def retry_snapshot(retry: RetryPolicy, timeouts: ActivityTimeouts) -> dict[str, Any]:
     """The policy as it is delivered with a task."""
-    return {
+    snapshot = {
         "snapshot_version": 1,
         "max_attempts": retry.max_attempts,
         "backoff_seconds": list(retry.backoff_s),
@@ -154,9 +161,12 @@ def retry_snapshot(retry: RetryPolicy, timeouts: ActivityTimeouts) -> dict[str, 
         "schedule_to_start_timeout": _seconds(timeouts.schedule_to_start_ms),
         "schedule_to_close_timeout": _seconds(timeouts.schedule_to_close_ms),
         "heartbeat_timeout": _seconds(timeouts.heartbeat_ms),
-        **pauses(retry),
-        **_finer(timeouts),
     }
+    if retry.backoff_ms:
+        snapshot |= pauses(retry)
+    if timeouts != NO_CLOCKS:
+        snapshot |= _finer(timeouts)
+    return snapshot
 
 
 def pauses(retry: RetryPolicy) -> dict[str, Any]:
@@ -177,7 +187,7 @@ def _finer(timeouts: ActivityTimeouts) -> dict[str, int]:
 
 def extra(text: str) -> dict[str, Any]:
     """What a command carried besides, from its JSON text."""
-    return dict(json_text.read(text)) if text != "{}" else {}
+    return dict(json_text.read(text)) if text != NOTHING_ELSE else {}
 
 
 def _seconds(value_ms: int | None) -> int | None:

@@ -21,6 +21,8 @@ from penstock.core.model import Event, RecordedEvent, Run
 
 _HEARD = (EventType.SIGNAL_RECEIVED, EventType.UPDATE_APPLIED)
 _ANSWERS = (EventType.EXTERNAL_REQUEST_DELIVERED, EventType.EXTERNAL_REQUEST_FAILED)
+_HEEDED = ENDED | WAKES_ALWAYS | {*_HEARD}
+"""What code may wait for; of all others it knows when they are written."""
 
 
 class Recorded(Struct, frozen=True):
@@ -49,6 +51,8 @@ def record_last(run: Run, events: Sequence[Event], now_ms: int) -> Recorded:
 class _Scribe:
     """Writes events down one after the other, for one run."""
 
+    __slots__ = ("_before", "_lines", "_now_ms", "_run", "_task_id", "_waits", "_wakes")
+
     def __init__(self, run: Run, now_ms: int, task_id: str | None) -> None:
         self._run = run
         self._now_ms = now_ms
@@ -59,7 +63,9 @@ class _Scribe:
         self._wakes = False
 
     def take(self, event: Event) -> None:
-        if self._waits.concurrent and event.type in WAKES_ALWAYS:
+        if event.type not in _HEEDED:
+            self.write(event)
+        elif self._waits.concurrent and event.type in WAKES_ALWAYS:
             self._wake(event)
         elif event.type in _HEARD:
             self._hear(event)
@@ -82,7 +88,9 @@ class _Scribe:
 
     def write(self, event: Event) -> RecordedEvent:
         place = self._run.last_sequence + len(self._lines) + 1
-        line = RecordedEvent(self._run.run_id, place, event.type, _text(event), self._now_ms, self._task_id)
+        line = RecordedEvent(
+            self._run.run_id, place, event.type, json_text.written(event.payload), self._now_ms, self._task_id
+        )
         self._lines.append(line)
         return line
 
@@ -210,7 +218,3 @@ def opened(waiting: Waits, extra: dict[str, Any], identity: str) -> Waits:
         )
         selection = selection.with_member(member)
     return waiting.with_selection(selection)
-
-
-def _text(event: Event) -> str:
-    return json_text.written(event.payload)
