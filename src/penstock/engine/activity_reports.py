@@ -62,10 +62,10 @@ from penstock.core.scheduling.retries import (
     timeout_types,
     waiting_deadline_at_ms,
 )
-from penstock.core.timers import iso
+from penstock.core.timers import iso, iso_or_none
 from penstock.engine import budgets, retry_budget
 from penstock.engine.house import House
-from penstock.engine.recording import append, put_back, tell
+from penstock.engine.recording import append, append_last, put_back, tell
 from penstock.errors import Conflict, LeaseLost, NotFound, PenstockError, Reason
 from penstock.ports.store import Tx
 
@@ -109,12 +109,10 @@ async def complete(
         held = await _open(house, tx, namespace, task_id, report)
         if held.before is not None:
             return held.before
-        event = Event(
-            EventType.ACTIVITY_COMPLETED,
-            _attempt_payload(held.activity, report.token) | {"result": result, "payload_codec": CODEC},
-        )
-        done = answered(held.task, report, TaskState.DONE, "completed", held.task.available_at_ms)
-        done = replace(done, ended_cost=cost)
+        said = _attempt_payload(held.activity, report.token)
+        said |= {"result": result, "payload_codec": CODEC}
+        event = Event(EventType.ACTIVITY_COMPLETED, said)
+        done = answered(held.task, report, TaskState.DONE, "completed", held.task.available_at_ms, cost)
         budgets.settle_cost(tx, held.task, cost)
         run = await _settle(tx, held, ActivityStatus.COMPLETED, event, done, output=result)
         return ActivityReceipt(done, run, held.activity, "completed", _live_task(run))
@@ -146,15 +144,13 @@ async def fail(
         if isinstance(verdict, TryAgain):
             state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
             resting = replace(
-                answered(held.task, report, state, "failed", verdict.at_ms),
-                ended_cost=cost,
+                answered(held.task, report, state, "failed", verdict.at_ms, cost),
                 last_error=failure.message[:4000],
             )
             run = await _retry(tx, held, resting, verdict, failure.message, failure.type)
             return ActivityReceipt(resting, run, held.activity, "failed", resting.task_id)
         payload = _attempt_payload(held.activity, report.token) | _failure_payload(held.activity, told)
-        done = answered(held.task, report, TaskState.DONE, "failed", held.task.available_at_ms)
-        done = replace(done, ended_cost=cost)
+        done = answered(held.task, report, TaskState.DONE, "failed", held.task.available_at_ms, cost)
         event = Event(EventType.ACTIVITY_FAILED, payload)
         run = await _settle(tx, held, ActivityStatus.FAILED, event, done)
         return ActivityReceipt(done, run, held.activity, "failed", _live_task(run))
@@ -168,9 +164,8 @@ async def _refused_upstream(
     """Close the budget group for everybody; the task waits as long, and this attempt does not count."""
     until_ms = await budgets.close(tx, held.task, throttled_ms)
     resting = replace(
-        answered(held.task, report, TaskState.DELAYED, "throttled", until_ms),
+        answered(held.task, report, TaskState.DELAYED, "throttled", until_ms, cost),
         attempt=held.task.attempt - 1,
-        ended_cost=cost,
         last_error=failure.message[:4000],
     )
     verdict = TryAgain(until_ms, throttled_ms)
@@ -369,6 +364,8 @@ async def _known(
     assert activity is not None, "an activity task has an activity"
     if may_repeat and is_answered(task, report):  # its number may be free again, if it was not charged
         return task, run, activity
+    if task.lease_token == report.token:
+        return task, run, activity
     number = attempt_number(report.token)
     if number is None or number > task.attempt or (number == task.attempt and not _is_attempt(task, report)):
         raise NotFound(Reason.ATTEMPT_NOT_FOUND, "There is no such attempt of this activity.")
@@ -389,7 +386,8 @@ def _is_attempt(task: Task, report: Report) -> bool:
 
 def _excused_now_ms(house: House, tx: Tx, task: Task, activity: Activity) -> int:
     """The moment to which a lease is held: no later than its own, if its worker could not be heard."""
-    if is_heard_first(activity, task, tx.now_ms, house.standstill.fresh_ms):
+    fresh_ms = house.standstill.fresh_ms
+    if fresh_ms is not None and is_heard_first(activity, task, tx.now_ms, fresh_ms):
         return task.leased_at_ms or 0
     return tx.now_ms - house.standstill.excused_ms
 
@@ -397,7 +395,8 @@ def _excused_now_ms(house: House, tx: Tx, task: Task, activity: Activity) -> int
 def _lease_refusal(
     task: Task, run: Run, activity: Activity, report: Report, now_ms: int
 ) -> PenstockError | None:
-    if task.lease_token == report.token and task.lease_owner != report.owner:
+    holds = task.lease_token == report.token
+    if holds and task.lease_owner != report.owner:
         return LeaseLost(
             Reason.LEASE_OWNER_MISMATCH,
             f"The task is leased to {task.lease_owner!r}.",
@@ -416,7 +415,8 @@ def _lease_refusal(
             can_continue=False,
             task_status=task.state.value,
         )
-    if attempt_number(report.token) != task.attempt or task.state is not TaskState.LEASED:
+    is_newest = holds or attempt_number(report.token) == task.attempt
+    if not is_newest or task.state is not TaskState.LEASED:
         return LeaseLost(
             Reason.STALE_ATTEMPT,
             "This attempt was superseded; its report was not recorded.",
@@ -453,8 +453,8 @@ async def _settle(
 def _close_host(tx: Tx, run: Run, status: ActivityStatus, event: Event, output: Blob | None) -> Run:
     if status is ActivityStatus.COMPLETED:
         end = Event(EventType.WORKFLOW_COMPLETED, {"output": output, "payload_codec": CODEC})
-        run = append(tx, run, [event, end])
-        return replace(closed(run, RunStatus.COMPLETED, "completed", tx.now_ms), output=output)
+        run = append_last(tx, run, [event, end])
+        return closed(run, RunStatus.COMPLETED, "completed", tx.now_ms, output)
     copied = (
         "message",
         "exception_class",
@@ -467,7 +467,7 @@ def _close_host(tx: Tx, run: Run, status: ActivityStatus, event: Event, output: 
     end = Event(
         EventType.WORKFLOW_FAILED, {name: event.payload[name] for name in copied if name in event.payload}
     )
-    run = append(tx, run, [event, end])
+    run = append_last(tx, run, [event, end])
     reason = "timed_out" if status is ActivityStatus.TIMED_OUT else "failed"
     return closed(run, RunStatus.FAILED, reason, tx.now_ms)
 
@@ -605,16 +605,16 @@ def attempt_id(number: int, secret: str) -> str:
 
 
 def _live_task(run: Run) -> TaskId | None:
-    waits = run.is_open and run.host is Host.WORKFLOW
+    waits = run.host is Host.WORKFLOW and run.is_open
     return numbered(run.run_id, run.last_task) if waits else None
 
 
 def _attempt_payload(activity: Activity, token: str) -> dict[str, Any]:
-    return activity_payload(activity) | {
-        "activity_attempt_id": token,
-        "attempt_number": activity.attempt,
-        "started_at": iso(activity.started_at_ms) if activity.started_at_ms is not None else None,
-    }
+    said = activity_payload(activity)
+    said["activity_attempt_id"] = token
+    said["attempt_number"] = activity.attempt
+    said["started_at"] = iso_or_none(activity.started_at_ms)
+    return said
 
 
 def _failure_payload(activity: Activity, failure: Failure) -> dict[str, Any]:

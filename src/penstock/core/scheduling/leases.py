@@ -27,7 +27,16 @@ class Report(Struct, frozen=True):
 
 
 def grant(
-    task: Task, owner: str, token: str, now_ms: int, lease_ms: int, poll_request_id: str | None
+    task: Task,
+    owner: str,
+    token: str,
+    now_ms: int,
+    lease_ms: int,
+    poll_request_id: str | None,
+    *,
+    counted: int = 0,
+    scopes: str = "",
+    claimed: int = 0,
 ) -> Task:
     assert task.state is TaskState.READY, "only a ready task can be granted"
     return replace(
@@ -42,6 +51,9 @@ def grant(
         poll_request_id=poll_request_id,
         reserved_for=None,
         reserved_until_ms=None,
+        counted=counted,
+        scopes=scopes,
+        claimed=claimed,
     )
 
 
@@ -87,19 +99,25 @@ def freed(
     )
 
 
-def answered(task: Task, report: Report, state: TaskState, outcome: str, available_at_ms: int) -> Task:
-    """End the lease by a report that counts; the same report sent again will get the same answer."""
+def answered(
+    task: Task, report: Report, state: TaskState, outcome: str, available_at_ms: int, cost: int | None = None
+) -> Task:
+    """End the lease by a report that counts; the same report sent again will get the same answer.
+
+    `cost` is what the task did cost, if that is told.
+    """
     return replace(
         freed(task, state, available_at_ms=available_at_ms, how=outcome),
         done_token=f"{report.owner}/{report.token}",
         done_digest=report.digest,
         done_outcome=outcome,
+        ended_cost=cost,
     )
 
 
 def is_answered(task: Task, report: Report) -> bool:
     """Whether a report on this lease was accepted before."""
-    return task.done_token == f"{report.owner}/{report.token}"
+    return task.done_token is not None and task.done_token == f"{report.owner}/{report.token}"
 
 
 def repeated(task: Task, report: Report) -> str | None:
