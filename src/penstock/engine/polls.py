@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -299,18 +299,18 @@ async def _grant(
     bells = tuple(scope_bell(state.scope_id) for state in scopes.values())
     snapshot = replace(sight.snapshot, scopes=scopes)
     decision = dispatch.decide(snapshot, min(room, PLACED_AT_ONCE_MAX) if sight.is_partial else room, asked)
-    order = () if isinstance(decision, Hold) else decision.order
+    planned = None if isinstance(decision, Hold) else decision.plan
+    order = () if planned is None else planned.order
     taken = await _take(tx, queue, fit, order)
     unaffordable = _afford(tx, queue, snapshot, taken)
     counts = fairness.counted([slot for slot, _ in taken])
-    settled = dispatch.settle(snapshot, counts, sum(task.cost for _, task in taken))
+    settled = dispatch.settle(snapshot, counts, sum(task.cost for _, task in taken), planned)
     put_aside = _record(tx, queue, settled, counts)
     if not settled.order:
         keep(tx, queue, scopes, settled_costs)
     if isinstance(decision, Hold):
         return _Outcome(nobody, decision, put_aside > 0 or sight.is_partial, bells)
-    heads = {slot: iter([task for each, task in taken if each == slot]) for slot in counts}
-    tasks = [next(heads[slot]) for slot in settled.order]
+    tasks = _in_order(taken, settled.order)
     given = len(settled.order)
     short = 0 < given < len(order) or (given < room and (put_aside > 0 or sight.is_partial))
     shares = await _lease(house, tx, queue, polls, asking.shares(given), tasks, settled.scopes)
@@ -359,6 +359,14 @@ async def _take(tx: Tx, queue: Queue, fit: Fit, order: Sequence[Slot]) -> list[t
     heads = {slot: iter(tasks) for slot, tasks in zip(planned, found, strict=True)}
     taken = [(slot, next(heads[slot], None)) for slot in order]
     return [(slot, task) for slot, task in taken if task is not None]
+
+
+def _in_order(taken: Sequence[tuple[Slot, Task]], order: Sequence[Slot]) -> list[Task]:
+    """The tasks that were taken, as their lanes are billed for them."""
+    heads: dict[Slot, deque[Task]] = {}
+    for slot, task in taken:
+        heads.setdefault(slot, deque()).append(task)
+    return [heads[slot].popleft() for slot in order]
 
 
 def _afford(tx: Tx, queue: Queue, snapshot: QueueSnapshot, taken: list[tuple[Slot, Task]]) -> Hold | None:
@@ -429,6 +437,7 @@ async def _lease(
     scopes: Sequence[ScopeState],
 ) -> list[list[Leased]]:
     leases = house.settings.leases
+    ends_told, counting_it = counted(queue.rules), counted_by(scopes)
     granted: list[Task] = []
     pages: list[int] = []
     for task, holder in zip(tasks, holders, strict=True):
@@ -438,9 +447,17 @@ async def _lease(
             leases.workflow_lease_ms if workflow else poll.claim_lease_ms or leases.of_activity(poll.lease_ms)
         )
         token = attempt_id(task.attempt + 1, house.entropy.token())
-        held = grant(task, poll.worker_id, token, tx.now_ms, lease_ms, poll.poll_request_id)
-        claimed = poll.claim_lease_ms or 0
-        held = replace(held, counted=counted(queue.rules), scopes=counted_by(scopes), claimed=claimed)
+        held = grant(
+            task,
+            poll.worker_id,
+            token,
+            tx.now_ms,
+            lease_ms,
+            poll.poll_request_id,
+            counted=ends_told,
+            scopes=counting_it,
+            claimed=poll.claim_lease_ms or 0,
+        )
         granted.append(held)
         pages.append(poll.history_page)
         tx.tasks.lease(held)
@@ -503,7 +520,10 @@ def begun(activity: Activity, task: Task, now_ms: int) -> Activity:
         started_at_ms=now_ms,
         heartbeat_at_ms=None,
     )
-    return replace(started, deadline_at_ms=running_deadline_at_ms(started))
+    deadline_at_ms = running_deadline_at_ms(started)
+    if deadline_at_ms == started.deadline_at_ms:
+        return started
+    return replace(started, deadline_at_ms=deadline_at_ms)
 
 
 async def hand_back(house: House, leased: Leased) -> None:

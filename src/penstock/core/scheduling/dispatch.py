@@ -128,12 +128,16 @@ class QueueSnapshot(Struct, frozen=True):
 class Grants(Struct, frozen=True):
     """How many tasks to take from which lane, in order."""
 
-    order: tuple[Slot, ...]
+    plan: Plan
     hold: Hold
     """What is said to the polls that get none of them."""
 
+    @property
+    def order(self) -> tuple[Slot, ...]:
+        return self.plan.order
+
     def counts(self) -> dict[Slot, int]:
-        return fairness.counted(self.order)
+        return self.plan.counts()
 
 
 def budget(
@@ -277,9 +281,9 @@ def decide(snapshot: QueueSnapshot, room: int, asked: int | None = None) -> Gran
     position = _Position.of(snapshot)
     planned = position.plan(room)
     if asked is not None and len(planned.order) >= asked:
-        return Grants(planned.order, Hold(HoldReason.EMPTY))
+        return Grants(planned, Hold(HoldReason.EMPTY))
     hold = _hold(snapshot, position, planned.order)
-    return Grants(planned.order, hold) if planned.order else hold
+    return Grants(planned, hold) if planned.order else hold
 
 
 def _hold(snapshot: QueueSnapshot, position: _Position, order: Sequence[Slot]) -> Hold:
@@ -327,15 +331,18 @@ class Settled(Struct, frozen=True):
     """What each scope counts now."""
 
 
-def settle(snapshot: QueueSnapshot, taken: Mapping[Slot, int], cost: int = 0) -> Settled:
+def settle(
+    snapshot: QueueSnapshot, taken: Mapping[Slot, int], cost: int = 0, decided: Plan | None = None
+) -> Settled:
     """Bill each lane for what it really gave, no more: `budget-never-overspent`.
 
     A lane may give less than planned, when its tasks do not fit the worker. What it did not give is not billed.
-    `cost` is what the tasks are estimated to cost together.
+    `cost` is what the tasks are estimated to cost together; `decided` is the plan by which they were taken from the
+    same snapshot, and need not be made again where as many were taken as it says.
     """
     position = _Position.of(snapshot)
     total = sum(taken.values())
-    whole = position.plan(total)
+    whole = decided if decided is not None and len(decided.order) == total else position.plan(total)
     planned = whole if whole.counts() == taken else position.only(taken).plan(total)
     spent = _spent(planned.order)
     billed = {lane.slot: lane.tag for lane in planned.lanes}

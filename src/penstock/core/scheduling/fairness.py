@@ -184,11 +184,17 @@ _Entry = tuple[int, int, str, int]
 
 
 class _Planner:
-    """One heap of lanes for each level, and what has been spent so far."""
+    """One heap of lanes for each level, and what has been spent so far.
+
+    What billing changes of lanes and clocks is kept in numbers beside them, for it changes with every dispatch.
+    """
 
     def __init__(self, lanes: Sequence[Lane], clocks: Sequence[Clockwork], bounds: Bounds) -> None:
-        self._lanes = list(lanes)
+        self._lanes = lanes
         self._clocks = {clock.level: clock for clock in clocks}
+        self._virtual = {clock.level: clock.virtual for clock in clocks}
+        self._tags = [lane.tag for lane in lanes]
+        self._counts = [lane.count for lane in lanes]
         self._left = dict(bounds.left)
         self._running = None if bounds.running is None else dict(bounds.running)
         self._every = bounds.aging_every
@@ -209,9 +215,7 @@ class _Planner:
             self._levels.pop(0)
         if not self._levels:
             return None
-        level = self._level_of_next()
-        index = heapq.heappop(self._heaps[level])[3]
-        return self._bill(index)
+        return self._bill(self._heaps[self._level_of_next()])
 
     def _level_of_next(self) -> int:
         """The lowest level; or, each n-th time, the starving one below it that has waited longest."""
@@ -242,6 +246,8 @@ class _Planner:
             if self._left.get(entry[2], 1) <= 0:
                 heapq.heappop(heap)
                 continue
+            if self._running is None:
+                return True
             current = self._entry(entry[3])
             if current == entry:
                 return True
@@ -250,36 +256,47 @@ class _Planner:
 
     def _entry(self, index: int) -> _Entry:
         lane = self._lanes[index]
-        return self._rank(lane), lane.tag, lane.key, index
+        return self._rank(lane), self._tags[index], lane.key, index
 
     def _rank(self, lane: Lane) -> int:
         return 0 if self._running is None else rank(self._running.get(lane.key, 0), lane.weight_milli)
 
-    def _bill(self, index: int) -> Slot:
+    def _bill(self, heap: list[_Entry]) -> Slot:
+        """Have the lane at the top pay for one dispatch."""
+        index = heap[0][3]
         lane = self._lanes[index]
-        clock = self._clocks.get(lane.level) or Clockwork(lane.level)
-        start = max(lane.tag, clock.virtual)
-        if start > clock.virtual:
-            clock = Clockwork(lane.level, start, 0)
-        self._clocks[lane.level] = clock
-        self._lanes[index] = replace(lane, tag=start + stride(lane.weight_milli), count=lane.count - 1)
+        level, key = lane.level, lane.key
+        start = self._virtual[level] = max(self._tags[index], self._virtual.get(level, 0))
+        self._tags[index] = start + stride(lane.weight_milli)
+        self._counts[index] -= 1
         self._touched[index] = None
-        if lane.key in self._left:
-            self._left[lane.key] -= 1
+        if key in self._left:
+            self._left[key] -= 1
         if self._running is not None:
-            self._running[lane.key] = self._running.get(lane.key, 0) + 1
-        if lane.count > 1:
-            heapq.heappush(self._heaps[lane.level], self._entry(index))
-        return lane.slot
+            self._running[key] = self._running.get(key, 0) + 1
+        if self._counts[index] > 0:
+            heapq.heapreplace(heap, self._entry(index))
+        else:
+            heapq.heappop(heap)
+        return level, key
 
     def outcome(self, order: tuple[Slot, ...]) -> Plan:
         moved = sorted({level for level, _ in order})
         return Plan(
             order=order,
-            lanes=tuple(self._lanes[index] for index in self._touched),
-            clocks=tuple(self._clocks[level] for level in moved),
+            lanes=tuple(self._billed(index) for index in self._touched),
+            clocks=tuple(self._clock(level) for level in moved),
             aging_turn=self._turn,
         )
+
+    def _billed(self, index: int) -> Lane:
+        return replace(self._lanes[index], tag=self._tags[index], count=self._counts[index])
+
+    def _clock(self, level: int) -> Clockwork:
+        """The clock of a level; one that moved counts anew whom it has placed since."""
+        clock = self._clocks.get(level) or Clockwork(level)
+        virtual = self._virtual[level]
+        return clock if virtual == clock.virtual else Clockwork(level, virtual, 0)
 
 
 class Arrival(Struct, frozen=True):
