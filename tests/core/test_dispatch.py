@@ -54,6 +54,27 @@ def test_grants_say_how_many_each_lane_gives_in_order_of_first_service():
     assert list(decision.counts().items()) == [((3, "a"), 3), ((3, "b"), 1)]
 
 
+@given(
+    counts=st.lists(st.integers(0, 4), min_size=1, max_size=5),
+    weights=st.lists(st.integers(1, 5000), min_size=5, max_size=5),
+    tags=st.lists(st.integers(0, stride(1000)), min_size=5, max_size=5),
+    room=st.integers(1, 12),
+    short=st.integers(0, 2),
+)
+def test_a_claim_is_settled_by_its_own_plan_as_if_it_were_planned_anew(
+    counts: list[int], weights: list[int], tags: list[int], room: int, short: int
+):
+    lanes = [
+        a_lane(f"k{place}", tags[place], count=count, level=place % 2, weight=weights[place])
+        for place, count in enumerate(counts)
+    ]
+    snapshot = QueueSnapshot(QUEUE, lanes, [Clockwork(0, 7, 1)])
+    decision = decide(snapshot, room)
+    if isinstance(decision, Grants):
+        taken = dict(Counter(decision.order[: max(0, len(decision.order) - short)]))
+        assert settle(snapshot, taken, 0, decision.plan) == settle(snapshot, taken)
+
+
 def test_a_worker_fits_the_types_it_names_in_any_order_and_its_own_build():
     worker = a_worker(build_id="build-1")
     assert fit(worker, ("Ship", "Charge", "Ship")) == Fit(("Charge", "Ship"), "build-1")
