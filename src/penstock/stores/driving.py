@@ -16,6 +16,8 @@ from penstock.stores.sql.known import Known
 from penstock.stores.sql.session import Session
 
 T = TypeVar("T")
+_NOTHING = Known()
+"""What an operation has learned before it has ended."""
 
 
 class Moment(StrEnum):
@@ -42,14 +44,14 @@ class Job:
     result: Any = None
     error: BaseException | None = None
     bells: Mapping[Bell, None] = field(default_factory=dict)
-    learned: Known = field(default_factory=Known)
+    learned: Known = _NOTHING
     acted: bool = False
     """Whether it has reserved something before its end."""
     stands_back: bool = False
     """Whether it met another operation's lock and must run in a later group."""
 
     def begin_again(self) -> None:
-        self.result, self.error, self.bells, self.learned = None, None, {}, Known()
+        self.result, self.error, self.bells, self.learned = None, None, {}, _NOTHING
         self.acted = self.stands_back = False
 
     def ended(self, session: Session) -> None:

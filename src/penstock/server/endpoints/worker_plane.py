@@ -328,7 +328,7 @@ def _rested(call: Call, task_id: TaskId, request: TaskLease, report: Keyed[Recei
     return Deed(
         report,
         lambda receipt: _next_of(receipt, request),
-        _about_workflow_task(call, request, task_id).refusal,
+        lambda refusal: _about_workflow_task(call, request, task_id).refusal(refusal),
     )
 
 
@@ -384,7 +384,7 @@ def _reported(
     return Deed(
         report,
         lambda receipt: Answer(_activity_receipt(receipt, request.activity_attempt_id)),
-        _about_activity_task(call, request, task_id).refusal,
+        lambda refusal: _about_activity_task(call, request, task_id).refusal(refusal),
     )
 
 
