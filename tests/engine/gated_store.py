@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TypeVar
 
-from penstock.ports.store import Line, Operation, Store
+from penstock.ports.store import Keyed, Line, Operation, Store, one_by_one
 
 T = TypeVar("T")
 
@@ -36,6 +37,9 @@ class GatedStore:
         finally:
             self.held -= 1
         return answer
+
+    async def transact_each(self, asked: Sequence[Keyed[T]]) -> Sequence[T | Exception]:
+        return await one_by_one(self, asked)
 
     async def read(self, operation: Operation[T], *, long: bool = False) -> T:
         return await self._behind.read(operation, long=long)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
 import pytest
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from penstock.core.scheduling.dispatch import HoldReason, PollStatus
 from penstock.engine.dispatcher import POLLS_PER_CLAIM, Dispatcher, PollAnswer
-from penstock.ports.store import Line, Operation, Store
+from penstock.ports.store import Keyed, Line, Operation, Store, one_by_one
 from penstock.ports.wakeups import queue_bell
 from tests.engine.scene import WORKFLOW, Scene, a_poll
 
@@ -33,6 +33,9 @@ class CountedStore:
         self.claims += line is Line.CLAIM
         await asyncio.sleep(0)
         return await self._behind.transact(operation, key=key, line=line)
+
+    async def transact_each(self, asked: Sequence[Keyed[T]]) -> Sequence[T | Exception]:
+        return await one_by_one(self, asked)
 
     async def read(self, operation: Operation[T], *, long: bool = False) -> T:
         return await self._behind.read(operation, long=long)

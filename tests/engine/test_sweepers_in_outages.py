@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import pytest
@@ -15,7 +15,7 @@ from penstock.engine.sweepers.due_tasks import due_tasks
 from penstock.engine.sweepers.due_timers import due_timers
 from penstock.engine.sweepers.watch import Watch
 from penstock.errors import Reason, Unavailable
-from penstock.ports.store import Line, Operation, Store
+from penstock.ports.store import Keyed, Line, Operation, Store, one_by_one
 from tests.engine.scene import WORKFLOW, Scene
 
 T = TypeVar("T")
@@ -39,6 +39,9 @@ class FailingStore:
     async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
         self._refuse()
         return await self._behind.transact(operation, key=key, line=line)
+
+    async def transact_each(self, asked: Sequence[Keyed[T]]) -> Sequence[T | Exception]:
+        return await one_by_one(self, asked)
 
     async def read(self, operation: Operation[T], *, long: bool = False) -> T:
         self._refuse()

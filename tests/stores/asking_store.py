@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Sequence
 from typing import Any, TypeVar
 
-from penstock.ports.store import Line, Operation, Store, Tx
+from penstock.ports.store import Keyed, Line, Operation, Store, Tx, one_by_one
 
 T = TypeVar("T")
 
@@ -24,6 +24,9 @@ class AskingStore:
             return await self._overhear(operation(tx))  # type: ignore[arg-type]
 
         return await self._behind.transact(overheard, key=key, line=line)
+
+    async def transact_each(self, asked: Sequence[Keyed[T]]) -> Sequence[T | Exception]:
+        return await one_by_one(self, asked)
 
     async def read(self, operation: Operation[T], *, long: bool = False) -> T:
         return await self._behind.read(operation, long=long)

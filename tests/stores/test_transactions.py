@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.model import Queue, RunId, Task, TaskId, TaskState
-from penstock.errors import Conflict, PenstockError, Reason
-from penstock.ports.store import Line, Store, Tx
+from penstock.errors import Conflict, PenstockError, Reason, Unavailable
+from penstock.ports.store import Keyed, Line, Store, Tx
 from tests.stores.working import a_queue, claim, enqueue, ids, look, record
 from tests.support.builders import (
     NOW_MS,
@@ -216,6 +216,72 @@ async def test_operations_with_one_key_run_in_the_order_in_which_they_were_hande
     assert sequences == list(range(1, 31))
     history = await look(store, lambda tx: tx.histories.page(R1, 0, 99))
     assert [event.type for event in history] == [f"Number{n}" for n in range(30)]
+
+
+class TestSeveralAtOnce:
+    """What one caller hands in together."""
+
+    async def test_each_has_an_outcome_of_its_own_in_the_order_in_which_they_were_handed_in(
+        self, store: Store
+    ) -> None:
+        queue = await a_queue(store)
+
+        async def write(tx: Tx, run_id: str) -> str:
+            write_everything(tx, queue, run_id)
+            return run_id
+
+        async def refuse(tx: Tx) -> str:
+            write_everything(tx, queue, "refused")
+            raise refusal()
+
+        async def break_down(tx: Tx) -> str:
+            raise ZeroDivisionError
+
+        first, refused, broken, last = await store.transact_each(
+            [
+                Keyed(lambda tx: write(tx, "first"), "first"),
+                Keyed(refuse, "refused"),
+                Keyed(break_down, "broken"),
+                Keyed(lambda tx: write(tx, "last"), "last"),
+            ]
+        )
+        assert (first, last) == ("first", "last")
+        assert isinstance(refused, Conflict)
+        assert isinstance(broken, ZeroDivisionError)
+        for run_id in ("first", "last"):
+            assert all(await what_is_there(store, queue, run_id))
+        assert not any(await what_is_there(store, queue, "refused"))
+
+    async def test_those_with_one_key_see_each_other_in_order(self, store: Store) -> None:
+        await record(store, lambda tx: tx.runs.insert(a_run()))
+
+        async def count(tx: Tx) -> int:
+            run = await tx.runs.lock(R1)
+            assert run is not None
+            tx.runs.save(replace(run, task_failures=run.task_failures + 1))
+            return run.task_failures
+
+        assert await store.transact_each([Keyed(count, "r1")] * 30) == list(range(30))
+
+    async def test_nothing_asked_is_answered_with_nothing(self, store: Store) -> None:
+        assert list(await store.transact_each([])) == []
+
+    async def test_a_caller_who_has_gone_disturbs_nobody(self, store: Store) -> None:
+        async def operation(tx: Tx) -> int:
+            return tx.now_ms
+
+        going = asyncio.ensure_future(store.transact_each([Keyed(operation, f"k{n}") for n in range(5)]))
+        await asyncio.sleep(0)
+        going.cancel()
+        assert len(await store.transact_each([Keyed(operation, f"k{n}") for n in range(5)])) == 5
+
+    async def test_one_who_comes_when_the_store_is_closed_is_refused_for_all(self, store: Store) -> None:
+        async def operation(tx: Tx) -> int:
+            return tx.now_ms
+
+        await store.close()
+        with pytest.raises(Unavailable):
+            await store.transact_each([Keyed(operation, "k1"), Keyed(operation, "k2")])
 
 
 async def test_many_operations_on_one_run_under_different_keys_lose_no_update(store: Store):

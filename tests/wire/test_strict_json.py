@@ -179,6 +179,54 @@ class TestBombs:
         assert refused(b"[" * 200 + b'"' * 500_001)
 
 
+def exceeded(raw: bytes, depth_max: int, keys_max: int, containers_max: int) -> str | None:
+    """Which bound a text exceeds, found out byte by byte."""
+    keys = containers = depth = deepest = 0
+    inside = escaped = False
+    for byte in raw.decode("latin-1"):
+        if inside:
+            inside, escaped = escaped or byte != '"', byte == "\\" and not escaped
+        elif byte == '"':
+            inside = True
+        elif byte == ":":
+            keys += 1
+        elif byte in "{[":
+            containers, depth = containers + 1, depth + 1
+            deepest = max(deepest, depth)
+        elif byte in "}]":
+            depth -= 1
+    if keys > keys_max:
+        return f"more than {keys_max} object keys"
+    if containers > containers_max:
+        return f"more than {containers_max} objects and lists"
+    return f"nested deeper than {depth_max} levels" if deepest > depth_max else None
+
+
+def outcome(raw: bytes, **bounds: int) -> str:
+    try:
+        return repr(loads(raw, **bounds))
+    except InvalidInput as refusal:
+        return str(refusal.details["json_error"])
+
+
+members = st.lists(st.tuples(st.sampled_from("ab:[{"), st.deferred(lambda: texts)), max_size=3)
+texts: st.SearchStrategy[str] = st.one_of(
+    st.sampled_from(["1", "null", str(2**63), '"[{:"', '"\\"]"', '"\\\\"', '"open', "[", "}", "x", ""]),
+    st.lists(st.deferred(lambda: texts), max_size=3).map(lambda inner: f"[{','.join(inner)}]"),
+    members.map(lambda pairs: "{" + ",".join(f'"{key}":{value}' for key, value in pairs) + "}"),
+)
+"""Texts that are JSON, or nearly; with keys said twice, wide integers, and what looks like structure in strings."""
+
+
+@given(texts, st.integers(0, 4), st.integers(0, 6), st.integers(0, 8))
+def test_a_text_beyond_a_bound_is_refused_for_that_and_else_reads_as_without_bounds(
+    text: str, depth_max: int, keys_max: int, containers_max: int
+) -> None:
+    raw = text.encode()
+    bounds = {"depth_max": depth_max, "keys_max": keys_max, "containers_max": containers_max}
+    assert outcome(raw, **bounds) == (exceeded(raw, **bounds) or outcome(raw))
+
+
 @given(st.binary(max_size=80) | st.text(alphabet='{}[]",:\\u0d8e19.-+ntf ', max_size=60).map(str.encode))
 def test_no_bytes_make_the_parser_fail_in_another_way(raw: bytes) -> None:
     try:

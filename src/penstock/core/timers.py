@@ -13,8 +13,9 @@ _INSTANT = re.compile(
 )
 
 
+@lru_cache(maxsize=1024)
 def iso(at_ms: int) -> str:
-    """An instant as ISO-8601 text with its zone, to the millisecond."""
+    """An instant as ISO-8601 text with its zone, to the millisecond; what is done together has one instant."""
     return f"{_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"
 
 

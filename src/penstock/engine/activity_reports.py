@@ -67,7 +67,7 @@ from penstock.engine import budgets, retry_budget
 from penstock.engine.house import House
 from penstock.engine.recording import append, append_last, put_back, tell
 from penstock.errors import Conflict, LeaseLost, NotFound, PenstockError, Reason
-from penstock.ports.store import Tx
+from penstock.ports.store import Keyed, Tx
 
 
 class Failure(Struct, frozen=True):
@@ -104,6 +104,14 @@ async def complete(
     house: House, namespace: str, task_id: TaskId, report: Report, result: Blob, cost: int | None = None
 ) -> ActivityReceipt:
     """Record the result of an activity, once, and what it did cost, if that is told."""
+    done = completion(house, namespace, task_id, report, result, cost)
+    return await house.store.transact(done.operation, key=done.key)
+
+
+def completion(
+    house: House, namespace: str, task_id: TaskId, report: Report, result: Blob, cost: int | None = None
+) -> Keyed[ActivityReceipt]:
+    """The same as an operation that is yet to be carried out."""
 
     async def operation(tx: Tx) -> ActivityReceipt:
         held = await _open(house, tx, namespace, task_id, report)
@@ -117,7 +125,7 @@ async def complete(
         run = await _settle(tx, held, ActivityStatus.COMPLETED, event, done, output=result)
         return ActivityReceipt(done, run, held.activity, "completed", _live_task(run))
 
-    return await house.store.transact(operation, key=run_of(task_id))
+    return Keyed(operation, run_of(task_id))
 
 
 async def fail(
@@ -131,6 +139,19 @@ async def fail(
     """Record a failed attempt: another one follows, or the activity has failed."""
     if failure.throttled_ms is not None:
         await budgets.make_closable(house, task_id)
+    failed = failing(house, namespace, task_id, report, failure, cost)
+    return await house.store.transact(failed.operation, key=failed.key)
+
+
+def failing(
+    house: House,
+    namespace: str,
+    task_id: TaskId,
+    report: Report,
+    failure: Failure,
+    cost: int | None = None,
+) -> Keyed[ActivityReceipt]:
+    """The same as an operation that is yet to be carried out; not for what was refused upstream."""
 
     async def operation(tx: Tx) -> ActivityReceipt:
         held = await _open(house, tx, namespace, task_id, report)
@@ -155,7 +176,7 @@ async def fail(
         run = await _settle(tx, held, ActivityStatus.FAILED, event, done)
         return ActivityReceipt(done, run, held.activity, "failed", _live_task(run))
 
-    return await house.store.transact(operation, key=run_of(task_id))
+    return Keyed(operation, run_of(task_id))
 
 
 async def _refused_upstream(
@@ -220,6 +241,12 @@ async def heartbeat(
 
 async def hand_back(house: House, namespace: str, task_id: TaskId, report: Report) -> ActivityReceipt:
     """Give a task back that is not going to be done here: it waits again at once, and no attempt is charged."""
+    back = handing_back(house, namespace, task_id, report)
+    return await house.store.transact(back.operation, key=back.key)
+
+
+def handing_back(house: House, namespace: str, task_id: TaskId, report: Report) -> Keyed[ActivityReceipt]:
+    """The same as an operation that is yet to be carried out."""
 
     async def operation(tx: Tx) -> ActivityReceipt:
         run = await tx.runs.lock(run_of(task_id))
@@ -242,7 +269,7 @@ async def hand_back(house: House, namespace: str, task_id: TaskId, report: Repor
         put_back(tx, again, TaskState.LEASED)
         return ActivityReceipt(again, run, waiting, HANDED_BACK, again.task_id)
 
-    return await house.store.transact(operation, key=run_of(task_id))
+    return Keyed(operation, run_of(task_id))
 
 
 async def time_out(house: House, activity_id: ActivityId) -> bool:

@@ -24,7 +24,7 @@ from penstock.engine.search_attributes import check_start
 from penstock.engine.signals import Accepted, Signal, counted, receipt_of, received, send
 from penstock.engine.successors import pinned
 from penstock.errors import Conflict, Reason, Unavailable
-from penstock.ports.store import Tx
+from penstock.ports.store import Keyed, Tx
 from penstock.ports.together import both
 
 STANDALONE_TYPE = "penstock.activity"
@@ -78,6 +78,12 @@ class Started(Struct, frozen=True):
 
 async def start_workflow(house: House, request: Start, signal: Signal | None = None) -> Started:
     """Record the run, its first event and its first workflow task, together; and a signal that comes with it."""
+    start = workflow_start(house, request, signal)
+    return await house.store.transact(start.operation, key=start.key)
+
+
+def workflow_start(house: House, request: Start, signal: Signal | None = None) -> Keyed[Started]:
+    """The same as an operation that is yet to be carried out."""
     run_id = RunId(house.entropy.new_id())
     workflow_id = request.workflow_id or _made_id("wf", request, run_id)
 
@@ -99,7 +105,7 @@ async def start_workflow(house: House, request: Start, signal: Signal | None = N
         tx.runs.insert(run)
         return Started(run, StartOutcome.STARTED_NEW)
 
-    return await house.store.transact(operation, key=f"workflow:{request.namespace}:{workflow_id}")
+    return Keyed(operation, f"workflow:{request.namespace}:{workflow_id}")
 
 
 async def signal_with_start(house: House, request: Start, signal: Signal) -> tuple[Started, Accepted]:
@@ -148,6 +154,12 @@ async def _taken_before(house: House, request: Start, signal: Signal) -> tuple[S
 
 async def start_activity(house: House, request: Start, command: ScheduleActivity) -> Started:
     """Record a hidden host run whose only step is the activity. No workflow code is involved."""
+    start = activity_start(house, request, command)
+    return await house.store.transact(start.operation, key=start.key)
+
+
+def activity_start(house: House, request: Start, command: ScheduleActivity) -> Keyed[Started]:
+    """The same as an operation that is yet to be carried out."""
     run_id = RunId(house.entropy.new_id())
     activity_id = request.workflow_id or _made_id("act", request, run_id)
 
@@ -170,7 +182,7 @@ async def start_activity(house: House, request: Start, command: ScheduleActivity
         tx.runs.insert(run)
         return Started(run, StartOutcome.STARTED_NEW, activity=activity)
 
-    return await house.store.transact(operation, key=f"workflow:{request.namespace}:{activity_id}")
+    return Keyed(operation, f"workflow:{request.namespace}:{activity_id}")
 
 
 def _expiring(command: ScheduleActivity, good_until_ms: int | None, due_ms: int) -> ScheduleActivity:

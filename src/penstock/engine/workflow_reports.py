@@ -50,7 +50,7 @@ from penstock.engine.recording import (
 from penstock.engine.timers import cancel as cancel_timer
 from penstock.engine.upserts import check_upserts
 from penstock.errors import LeaseLost, PenstockError, Reason
-from penstock.ports.store import Tx
+from penstock.ports.store import Keyed, Tx
 
 HISTORY_PORTION = 1_000
 WAITING_FOR_HISTORY = "WorkflowTaskWaitingForHistory"
@@ -94,6 +94,33 @@ async def complete(
     whose code has many steps open at once; with `cached` its worker keeps the code in memory, and
     the run's next task waits up to `sticky_ms` for that worker.
     """
+    done = completion(
+        house,
+        namespace,
+        task_id,
+        report,
+        commands,
+        cursors,
+        concurrent=concurrent,
+        cached=cached,
+        sticky_ms=sticky_ms,
+    )
+    return heard(await house.store.transact(done.operation, key=done.key))
+
+
+def completion(
+    house: House,
+    namespace: str,
+    task_id: TaskId,
+    report: Report,
+    commands: Sequence[Command],
+    cursors: Sequence[Cursor] = (),
+    *,
+    concurrent: bool = False,
+    cached: bool = False,
+    sticky_ms: int = 0,
+) -> Keyed[Receipt]:
+    """The same as an operation that is yet to be carried out; its receipt has to be `heard`."""
     ids = tuple(
         RunId(house.entropy.new_id()) for each in commands if isinstance(each, StartChild | ContinueAsNew)
     )
@@ -146,7 +173,11 @@ async def complete(
         tx.runs.save(run)
         return Receipt(done, run, TaskOutcome.COMPLETED, tuple(created))
 
-    receipt = await house.store.transact(operation, key=run_of(task_id))
+    return Keyed(operation, run_of(task_id))
+
+
+def heard(receipt: Receipt) -> Receipt:
+    """The receipt, or the refusal of commands that would have ended a run before it heard a signal."""
     if receipt.outcome == TaskOutcome.TURNED_BACK:
         raise LeaseLost(
             Reason.TASK_NOT_LEASED,
@@ -223,6 +254,21 @@ async def fail(
     diverging = None
     if parted is not None and await _is_held(house, namespace, task_id, report):
         diverging = await _first_diverging(house, run_of(task_id), parted)
+    failed = failing(house, namespace, task_id, report, message, failure_type, diverging)
+    return await house.store.transact(failed.operation, key=failed.key)
+
+
+def failing(
+    house: House,
+    namespace: str,
+    task_id: TaskId,
+    report: Report,
+    message: str,
+    failure_type: str | None,
+    diverging: RecordedEvent | None = None,
+) -> Keyed[Receipt]:
+    """The same as an operation that is yet to be carried out, told of where code that does not fit parts."""
+    parted = divergence.of(failure_type, message)
 
     async def operation(tx: Tx) -> Receipt:
         task, run, before = await _open(house, tx, namespace, task_id, report)
@@ -249,7 +295,7 @@ async def fail(
         tx.runs.save(run)
         return Receipt(resting, run, TaskOutcome.FAILED)
 
-    return await house.store.transact(operation, key=run_of(task_id))
+    return Keyed(operation, run_of(task_id))
 
 
 async def _is_held(house: House, namespace: str, task_id: TaskId, report: Report) -> bool:
@@ -303,6 +349,12 @@ async def heartbeat(house: House, namespace: str, task_id: TaskId, report: Repor
 
 async def hand_back(house: House, namespace: str, task_id: TaskId, report: Report) -> Receipt:
     """Give a task back that is not going to be decided here: it waits again at once."""
+    back = handing_back(house, namespace, task_id, report)
+    return await house.store.transact(back.operation, key=back.key)
+
+
+def handing_back(house: House, namespace: str, task_id: TaskId, report: Report) -> Keyed[Receipt]:
+    """The same as an operation that is yet to be carried out."""
 
     async def operation(tx: Tx) -> Receipt:
         task, run, before = await _open(house, tx, namespace, task_id, report)
@@ -313,7 +365,7 @@ async def hand_back(house: House, namespace: str, task_id: TaskId, report: Repor
         tx.runs.save(run)
         return Receipt(again, run, HANDED_BACK)
 
-    return await house.store.transact(operation, key=run_of(task_id))
+    return Keyed(operation, run_of(task_id))
 
 
 async def hold(house: House, namespace: str, task_id: TaskId, report: Report) -> Receipt:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -716,6 +716,13 @@ class Tx(Protocol):
 Operation = Callable[[Tx], Awaitable[T]]
 
 
+class Keyed(Struct, Generic[T], frozen=True):
+    """An operation, and the key under which it runs."""
+
+    operation: Operation[T]
+    key: str
+
+
 class Store(Protocol):
     @property
     def journals(self) -> bool:
@@ -724,6 +731,14 @@ class Store(Protocol):
 
     async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
         """Run the operation and answer after its commit."""
+        ...
+
+    async def transact_each(self, asked: Sequence[Keyed[T]]) -> Sequence[T | Exception]:
+        """Run several operations of one caller, and answer once after the commit of the last of them.
+
+        Each has an outcome of its own, in the order in which they were handed in: its answer, or what it raised.
+        Raises when none of them is taken.
+        """
         ...
 
     async def read(self, operation: Operation[T], *, long: bool = False) -> T:
@@ -738,3 +753,14 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+async def one_by_one(store: Store, asked: Sequence[Keyed[T]]) -> Sequence[T | Exception]:
+    """`transact_each` for stores to which operations that come together are no less work."""
+    outcomes: list[T | Exception] = []
+    for each in asked:
+        try:
+            outcomes.append(await store.transact(each.operation, key=each.key))
+        except Exception as error:
+            outcomes.append(error)
+    return outcomes

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from penstock.errors import PenstockError
-from penstock.ports.store import Tx
+from penstock.ports.store import Keyed, Operation, Tx
 from penstock.ports.wakeups import Bell
 from penstock.stores.sql.catalogue import Statement
 from penstock.stores.sql.known import Known
 from penstock.stores.sql.session import Session
+
+T = TypeVar("T")
+_NOTHING = Known()
+"""What an operation has learned before it has ended."""
 
 
 class Moment(StrEnum):
@@ -40,14 +44,14 @@ class Job:
     result: Any = None
     error: BaseException | None = None
     bells: Mapping[Bell, None] = field(default_factory=dict)
-    learned: Known = field(default_factory=Known)
+    learned: Known = _NOTHING
     acted: bool = False
     """Whether it has reserved something before its end."""
     stands_back: bool = False
     """Whether it met another operation's lock and must run in a later group."""
 
     def begin_again(self) -> None:
-        self.result, self.error, self.bells, self.learned = None, None, {}, Known()
+        self.result, self.error, self.bells, self.learned = None, None, {}, _NOTHING
         self.acted = self.stands_back = False
 
     def ended(self, session: Session) -> None:
@@ -58,12 +62,68 @@ class Job:
         """Tell the caller; one who has gone away is not told."""
         if self.future.done():
             return
-        if isinstance(self.error, PenstockError):
-            self.future.set_exception(self.error.with_details())
-        elif self.error is not None:
-            self.future.set_exception(self.error)
+        if self.error is not None:
+            self.future.set_exception(_for_one_caller(self.error))
         else:
             self.future.set_result(self.result)
+
+
+class Batch:
+    """The outcomes of several operations of one caller, who is told of all when the last of them is there."""
+
+    def __init__(self, future: asyncio.Future[list[Any]], size: int) -> None:
+        self.future = future
+        self._outcomes: list[Any] = [_NOT_YET] * size
+        self._open = size
+        if not size:
+            future.set_result([])
+
+    def note(self, place: int, outcome: object) -> None:
+        if self._outcomes[place] is not _NOT_YET:
+            return
+        self._outcomes[place] = outcome
+        self._open -= 1
+        if not self._open and not self.future.done():
+            self.future.set_result(self._outcomes)
+
+
+_NOT_YET = object()
+
+
+@dataclass(slots=True, kw_only=True)
+class PartOfBatch(Job):
+    """One of several operations of one caller."""
+
+    batch: Batch
+    place: int
+
+    def answer(self) -> None:
+        """Note the outcome; the caller is told with the last one."""
+        self.batch.note(self.place, self.result if self.error is None else _for_one_caller(self.error))
+
+
+def job_of(operation: Operation[T], key: str, future: asyncio.Future[T]) -> Job:
+    return Job(cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation), key, future)
+
+
+def jobs_of(asked: Sequence[Keyed[T]], future: asyncio.Future[list[T | Exception]]) -> list[Job]:
+    """A job for each operation; the future holds the outcomes of all, once they are there."""
+    batch = Batch(future, len(asked))
+    return [
+        PartOfBatch(
+            cast("Callable[[Tx], Coroutine[Any, Any, T]]", each.operation),
+            each.key,
+            future,
+            batch=batch,
+            place=place,
+        )
+        for place, each in enumerate(asked)
+    ]
+
+
+def _for_one_caller(error: BaseException) -> BaseException:
+    """Several may be refused for one cause; what is added for one of them must not reach the others."""
+    return error.with_details() if isinstance(error, PenstockError) else error
 
 
 class ReadOnlySession(Session):

@@ -11,17 +11,17 @@ import asyncio
 import random
 import zlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import asyncpg
 import structlog
 
 from penstock.errors import Reason, Unavailable
-from penstock.ports.store import Line, Operation, Tx
+from penstock.ports.store import Keyed, Line, Operation
 from penstock.ports.wakeups import Bell, Wakeups
 from penstock.stores import postgres_wire
-from penstock.stores.driving import Job, Moment, OnMoment, ordered_writes, undisturbed
+from penstock.stores.driving import Job, Moment, OnMoment, job_of, jobs_of, ordered_writes, undisturbed
 from penstock.stores.migrating import Migration, migrations, outdated, pending
 from penstock.stores.postgres_moments import Moments
 from penstock.stores.postgres_reading import Readers
@@ -127,9 +127,26 @@ class PostgresStore:
         return cls(url, node, wakeups, readers, statement_timeout_ms, on_moment, journals)
 
     async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._hand_in([job_of(operation, key, future)], line)
+        return await future
+
+    async def transact_each(self, asked: Sequence[Keyed[T]]) -> Sequence[T | Exception]:
+        future: asyncio.Future[list[T | Exception]] = asyncio.get_running_loop().create_future()
+        self._hand_in(jobs_of(asked, future), Line.WORK)
+        return await future
+
+    def _hand_in(self, jobs: Sequence[Job], line: Line) -> None:
+        """Give each operation to its line, unless one of the lines has enough to do."""
         if self._closing:
             raise Unavailable(Reason.SERVER_DRAINING, "The store is closing.", outcome="none")
-        return cast("T", await self._runner(key, line).submit(operation, key))
+        parts: dict[_GroupLine, list[Job]] = {}
+        for job in jobs:
+            parts.setdefault(self._runner(job.key, line), []).append(job)
+        for runner, part in parts.items():
+            runner.check_room(len(part))
+        for runner, part in parts.items():
+            runner.submit(part)
 
     def _runner(self, key: str, line: Line) -> _GroupLine:
         return self._lines.get(line) or self._work[zlib.crc32(key.encode()) % WORK_LINES]
@@ -191,17 +208,17 @@ class _GroupLine:
         self._questions = Habits()
         self._runner = asyncio.create_task(self._run(), name="penstock-group-line")
 
-    async def submit(self, operation: Operation[T], key: str) -> T:
-        if len(self._jobs) >= WAITING_MAX:
+    def check_room(self, more: int) -> None:
+        if len(self._jobs) + more > WAITING_MAX:
             raise Unavailable(
                 Reason.STORE_UNAVAILABLE,
                 "The database does not keep up. Try again shortly.",
                 outcome="none",
             )
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._jobs.append(Job(cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation), key, future))
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        self._jobs.extend(jobs)
         self._arrived.set()
-        return await future
 
     async def close(self) -> None:
         """Finish what was handed in, then hang up."""

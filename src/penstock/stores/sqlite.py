@@ -17,7 +17,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from pathlib import Path
@@ -27,9 +27,18 @@ import structlog
 
 from penstock.errors import Reason, StoreRefused, Unavailable
 from penstock.ports.clock import Clock
-from penstock.ports.store import Line, Operation, Tx
+from penstock.ports.store import Keyed, Line, Operation, Tx
 from penstock.ports.wakeups import Wakeups
-from penstock.stores.driving import Job, Moment, OnMoment, ReadOnlySession, ordered_writes, undisturbed
+from penstock.stores.driving import (
+    Job,
+    Moment,
+    OnMoment,
+    ReadOnlySession,
+    job_of,
+    jobs_of,
+    ordered_writes,
+    undisturbed,
+)
 from penstock.stores.migrating import migrations, pending
 from penstock.stores.sql.activities import ACTIVITIES
 from penstock.stores.sql.catalogue import Dialect, catalogue
@@ -133,17 +142,25 @@ class SqliteStore:
         return cls(path, clock, wakeups, synchronous, lock, on_moment, journals)
 
     async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._hand_in([job_of(operation, key, future)])
+        return await future
+
+    async def transact_each(self, asked: Sequence[Keyed[T]]) -> Sequence[T | Exception]:
+        future: asyncio.Future[list[T | Exception]] = self._loop.create_future()
+        self._hand_in(jobs_of(asked, future))
+        return await future
+
+    def _hand_in(self, jobs: Sequence[Job]) -> None:
         if self._closing:
             raise Unavailable(Reason.SERVER_DRAINING, "The store is closing.", outcome="none")
-        if len(self._jobs) >= WAITING_MAX:
+        if len(self._jobs) + len(jobs) > WAITING_MAX:
             raise Unavailable(
                 Reason.STORE_UNAVAILABLE, "The disk does not keep up. Try again shortly.", outcome="none"
             )
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.append(Job(cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation), key, future))
+        self._jobs.extend(jobs)
         if self._writer is None:
             self._writer = self._loop.create_task(self._write(), name="penstock-writer")
-        return await future
 
     async def read(self, operation: Operation[T], *, long: bool = False) -> T:
         if self._closing:

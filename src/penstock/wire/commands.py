@@ -345,9 +345,12 @@ def _schedule(request: ScheduleActivityCommand, body: dict[str, Any]) -> Schedul
     )
 
 
+_UNSAID = NestedPriority()
+
+
 def wish(said: WithStanding) -> Wish:
     """Standing on the wire. A key is counted in bytes, because that is what is kept."""
-    nested = said.priority if isinstance(said.priority, NestedPriority) else NestedPriority()
+    nested = said.priority if isinstance(said.priority, NestedPriority) else _UNSAID
     flat = None if isinstance(said.priority, NestedPriority) else said.priority
     level = _agreed("priority_key", flat, said.priority_key, nested.priority_key)
     key = _agreed("fairness_key", said.fairness_key, nested.fairness_key)
@@ -359,10 +362,14 @@ def wish(said: WithStanding) -> Wish:
 
 def _agreed(field: str, *values: T | None) -> T | None:
     """What was said, once or more often."""
-    said = [value for value in values if value is not None]
-    if any(value != said[0] for value in said):
-        raise ValidationFailed({field: ["is said twice, and not the same"]})
-    return said[0] if said else None
+    said = None
+    for value in values:
+        if value is None:
+            continue
+        if said is not None and value != said:
+            raise ValidationFailed({field: ["is said twice, and not the same"]})
+        said = value if said is None else said
+    return said
 
 
 def activity_timeouts(

@@ -14,6 +14,7 @@ __all__ = ["CODEC", "DEPTH_MAX", "Payload", "decode", "encode", "parse", "parse_
 
 CODEC: Final = "avro"
 _BLOB_PREFIX: Final = "wwHioz3/VYAiN"
+_ENVELOPE_KEYS: Final = {"codec", "blob"}
 _EXTERNAL_KEYS: Final = ("external_storage", "external_payload")
 
 
@@ -79,11 +80,11 @@ def _is_envelope(value: dict[object, object]) -> bool:
 def _parse_envelope(value: dict[object, object], field: str) -> Payload:
     if value["codec"] != CODEC:
         raise _refused(f"{field}.codec", 'must be "avro", the only codec this server accepts')
+    if value.keys() == _ENVELOPE_KEYS:
+        return _parse_blob(value["blob"], f"{field}.blob")
     if any(key in value for key in _EXTERNAL_KEYS):
         raise _refused(field, "points to external storage, which this server does not offer")
-    if value.keys() != {"codec", "blob"}:
-        raise _refused(field, "must be an envelope with exactly the keys codec and blob")
-    return _parse_blob(value["blob"], f"{field}.blob")
+    raise _refused(field, "must be an envelope with exactly the keys codec and blob")
 
 
 def _parse_blob(blob: object, field: str) -> Payload:

@@ -1,7 +1,7 @@
 """The one JSON parser of the edge: what it lets through, every layer behind it can hold.
 
 Stricter than RFC 8259 where that leaves room for two readings: one key stands once in an object, integers fit
-in 64 bits, numbers are finite, and depth and size are bounded before anything is built.
+in 64 bits, numbers are finite, size is bounded before anything is built, and depth before it is let through.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import re
 from itertools import accumulate
 from math import isfinite
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
@@ -42,17 +42,21 @@ def loads(
     """Parse one JSON text in UTF-8. Raises `InvalidInput` (`malformed_json`) with `json_error`.
 
     `keys_max` and `containers_max` count over the whole text, so that memory stays within a bounded multiple
-    of the input.
+    of the input. A text that exceeds a bound is refused for that, whatever else is wrong with it.
     """
-    _check_size(raw, depth_max, keys_max, containers_max)
+    if raw.count(b":") > keys_max or raw.count(b"{") + raw.count(b"[") > containers_max:
+        # Counting inside strings, too, gives an upper bound, nearly free.
+        _check_size(raw, depth_max, keys_max, containers_max)
     try:
         value: object = _decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as refusal:
-        _refuse(_syntax_message(refusal))
-    except RecursionError:
-        _refuse(f"nested deeper than {depth_max} levels")
-    keys = _count_keys(value)
-    if keys != raw.count(b":") and keys != _STRING.sub(b"", raw).count(b":"):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as refusal:
+        _check_size(raw, depth_max, keys_max, containers_max)
+        _refuse(_message(refusal, depth_max))
+    found = _measure(value)
+    if found.depth > depth_max or found.is_wide or not _has_keys(raw, found.keys):
+        _check_size(raw, depth_max, keys_max, containers_max)
+        if found.is_wide:
+            _refuse("an integer lies outside the signed 64-bit range")
         _refuse_duplicate(raw)
     return value
 
@@ -66,10 +70,7 @@ def dumps(value: object) -> bytes:
 
 
 def _check_size(raw: bytes, depth_max: int, keys_max: int, containers_max: int) -> None:
-    """Bound what the decoder will build. Counting inside strings too gives an upper bound, nearly free."""
-    containers = raw.count(b"{") + raw.count(b"[")
-    if containers <= min(depth_max, containers_max) and raw.count(b":") <= keys_max:
-        return
+    """Refuse a text, whether it is JSON or not, that has more than it may."""
     bare = _STRING.sub(b"", raw)
     if bare.count(b":") > keys_max:
         _refuse(f"more than {keys_max} object keys")
@@ -80,22 +81,40 @@ def _check_size(raw: bytes, depth_max: int, keys_max: int, containers_max: int) 
         _refuse(f"nested deeper than {depth_max} levels")
 
 
-def _count_keys(root: object) -> int:
-    """The number of keys in all objects; refuses an integer that a database could not hold."""
-    keys = 0
-    waiting: list[Any] = [[root]]
-    for container in waiting:
-        children = container
-        if type(container) is dict:
-            keys += len(container)
-            children = container.values()
-        for child in children:
-            kind = type(child)
-            if kind is dict or kind is list:
-                waiting.append(child)
-            elif kind is int and not INTEGER_MIN <= child <= INTEGER_MAX:
-                _refuse("an integer lies outside the signed 64-bit range")
-    return keys
+class _Found(NamedTuple):
+    keys: int
+    """In all objects together; a key that stands twice in the text counts once."""
+    depth: int
+    is_wide: bool
+    """Whether there is an integer that a database could not hold."""
+
+
+def _measure(root: object) -> _Found:
+    keys, depth, is_wide = 0, -1, False
+    level: list[Any] = [[root]]
+    while level:
+        depth += 1
+        below: list[Any] = []
+        for container in level:
+            children = container
+            if type(container) is dict:
+                keys += len(container)
+                children = container.values()
+            for child in children:
+                kind = type(child)
+                if kind is str:
+                    continue
+                if kind is dict or kind is list:
+                    below.append(child)
+                elif kind is int and not INTEGER_MIN <= child <= INTEGER_MAX:
+                    is_wide = True
+        level = below
+    return _Found(keys, depth, is_wide)
+
+
+def _has_keys(raw: bytes, keys: int) -> bool:
+    """Whether a text has no more keys than its value: none stands twice in one object."""
+    return keys == raw.count(b":") or keys == _STRING.sub(b"", raw).count(b":")
 
 
 def _refuse_duplicate(raw: bytes) -> NoReturn:
@@ -124,7 +143,9 @@ def _check_finite(root: object) -> None:
                 waiting.append(child)
 
 
-def _syntax_message(refusal: Exception) -> str:
+def _message(refusal: Exception, depth_max: int) -> str:
+    if isinstance(refusal, RecursionError):
+        return f"nested deeper than {depth_max} levels"
     if isinstance(refusal, UnicodeDecodeError):
         return "text that is not UTF-8"
     return str(refusal).removeprefix("JSON is malformed: ")

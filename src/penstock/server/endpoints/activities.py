@@ -7,9 +7,10 @@ from typing import Any
 from penstock.core.model import Host
 from penstock.engine import closing, reading, starts
 from penstock.engine.closing import End
-from penstock.engine.starts import StartOutcome
+from penstock.engine.starts import Started, StartOutcome
 from penstock.ports.store import RunFilter
 from penstock.server.endpoints import batches
+from penstock.server.endpoints.deeds import Deed, do
 from penstock.server.endpoints.paging import next_start, start_token
 from penstock.server.endpoints.starting import activity_start
 from penstock.server.endpoints.workflows import idempotency_key, start_key
@@ -20,20 +21,22 @@ from penstock.wire.requests import EndRun, ListActivities, ReadResult, StartActi
 
 
 async def start(call: Call) -> Answer:
-    return await _start(call, call.body, idempotency_key(call))
+    return await do(call.house.store, _start(call, call.body, idempotency_key(call)))
 
 
 async def start_batch(call: Call) -> Answer:
-    async def one(item: dict[str, Any]) -> Answer:
+    def one(item: dict[str, Any]) -> Deed[Started]:
         key = start_key(item.pop("idempotency_key", None), "idempotency_key")
-        return await _start(call, parse(item, StartActivity), key)
+        return _start(call, parse(item, StartActivity), key)
 
     return await batches.each(call, one)
 
 
-async def _start(call: Call, request: StartActivity, key: str | None) -> Answer:
-    asked, command = activity_start(request, call.namespace, key)
-    started = await starts.start_activity(call.house, asked, command)
+def _start(call: Call, request: StartActivity, key: str | None) -> Deed[Started]:
+    return Deed(starts.activity_start(call.house, *activity_start(request, call.namespace, key)), _started)
+
+
+def _started(started: Started) -> Answer:
     run = started.run
     assert started.activity is not None
     body = rendering.standalone_activity(run, started.activity) | {"outcome": started.outcome.value}

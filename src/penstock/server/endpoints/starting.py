@@ -29,6 +29,7 @@ _UNSUPPORTED = (
     "idempotency_key",
     "request_id",
 )
+_USUAL = Standing()
 _ATTRIBUTE_NAME = re.compile(r"\A[A-Za-z][A-Za-z0-9_]*\Z")
 
 
@@ -109,7 +110,7 @@ def _instant(text: str | None, field: str) -> int | None:
 
 def standing(request: StartWorkflow | StartActivity) -> Standing:
     """Level, key and weight of the request, with the defaults for what it leaves out."""
-    return wish(request).over(Standing())
+    return wish(request).over(_USUAL)
 
 
 def _memo_errors(memo: Mapping[str, Any] | None, limits: LimitPolicy) -> dict[str, list[str]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.core.history import divergence
 from penstock.core.messages import Cursor
 from penstock.core.model import Blob, Run, TaskId, TaskKind
 from penstock.core.scheduling.leases import Report
@@ -29,8 +30,10 @@ from penstock.engine.polls import HISTORY_PAGE_DEFAULT, Leased, Poll
 from penstock.engine.workers import Registration
 from penstock.engine.workflow_reports import Receipt
 from penstock.errors import PenstockError, Reason, Unavailable, ValidationFailed
+from penstock.ports.store import Keyed
 from penstock.server import report_audit
 from penstock.server.endpoints import batches, validation
+from penstock.server.endpoints.deeds import Deed, Work, do
 from penstock.server.endpoints.paging import after_sequence
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import payloads, strict_json
@@ -202,7 +205,7 @@ def _give_back(call: Call, answer: PollAnswer) -> Callable[[], None]:
 async def read_task_history(call: Call) -> Answer:
     request: ReadTaskHistory = call.body
     task_id = _task_id(call)
-    with _about_task(call, request, task_id, workflow_task_attempt=request.workflow_task_attempt):
+    with _about_workflow_task(call, request, task_id):
         held = await workflow_reports.hold(call.house, call.namespace, task_id, _report(request))
     after = after_sequence(request.next_history_page_token)
     limit = request.history_page_size or HISTORY_PAGE_DEFAULT
@@ -221,7 +224,7 @@ async def read_task_history(call: Call) -> Answer:
 async def heartbeat_workflow_task(call: Call) -> Answer:
     request: TaskLease = call.body
     task_id = _task_id(call)
-    with _about_task(call, request, task_id, workflow_task_attempt=request.workflow_task_attempt):
+    with _about_workflow_task(call, request, task_id):
         receipt = await workflow_reports.heartbeat(call.house, call.namespace, task_id, _report(request))
     assert receipt.task.lease_expires_at_ms is not None
     return Answer(
@@ -239,52 +242,55 @@ async def heartbeat_workflow_task(call: Call) -> Answer:
 
 
 async def complete_workflow_task(call: Call) -> Answer:
-    return await _complete_workflow(call, _task_id(call), call.body, call.digest)
+    return await do(call.house.store, _complete_workflow(call, _task_id(call), call.body, call.digest))
 
 
 async def fail_workflow_task(call: Call) -> Answer:
-    return await _fail_workflow(call, _task_id(call), call.body, call.digest)
+    return await do(call.house.store, _fail_workflow(call, _task_id(call), call.body, call.digest))
 
 
 async def report_workflow_tasks(call: Call) -> Answer:
-    async def one(item: dict[str, Any]) -> Answer:
+    def one(item: dict[str, Any]) -> Work:
         task_id, action, digest = _item(item)
         if action == "complete":
-            return await _complete_workflow(call, task_id, parse(item, CompleteWorkflowTask), digest)
+            return _complete_workflow(call, task_id, parse(item, CompleteWorkflowTask), digest)
         if action == HAND_BACK:
-            return await _hand_back_workflow(call, task_id, parse(item, TaskLease), digest)
-        return await _fail_workflow(call, task_id, parse(item, FailWorkflowTask), digest)
+            return _hand_back_workflow(call, task_id, parse(item, TaskLease), digest)
+        return _fail_workflow(call, task_id, parse(item, FailWorkflowTask), digest)
 
     return await batches.each(call, one)
 
 
-async def _complete_workflow(
+def _complete_workflow(
     call: Call, task_id: TaskId, request: CompleteWorkflowTask, digest: str
-) -> Answer:
+) -> Deed[Receipt]:
     concurrent = bool(request.concurrent)
-    commands = parse_commands(request.commands, call.namespace, concurrent=concurrent)
-    with _about_task(call, request, task_id, workflow_task_attempt=request.workflow_task_attempt):
-        receipt = await workflow_reports.complete(
-            call.house,
-            call.namespace,
-            task_id,
-            _report(request, digest),
-            commands,
-            _cursors(request),
-            concurrent=concurrent,
-            cached=bool(request.cached),
-            sticky_ms=request.sticky_timeout_ms or 0,
-        )
-    return Answer(
-        _workflow_receipt(receipt, request.workflow_task_attempt)
-        | {
-            "run_id": receipt.run.run_id,
-            "run_status": receipt.run.status.value,
-            "created_task_ids": list(receipt.created),
-            "warnings": warnings(receipt.run, call.house.bounds),
-        }
-        | _kept(receipt.run, request)
+    done = workflow_reports.completion(
+        call.house,
+        call.namespace,
+        task_id,
+        _report(request, digest),
+        parse_commands(request.commands, call.namespace, concurrent=concurrent),
+        _cursors(request),
+        concurrent=concurrent,
+        cached=bool(request.cached),
+        sticky_ms=request.sticky_timeout_ms or 0,
     )
+
+    def completed(receipt: Receipt) -> Answer:
+        run = workflow_reports.heard(receipt).run
+        return Answer(
+            _workflow_receipt(receipt, request.workflow_task_attempt)
+            | {
+                "run_id": run.run_id,
+                "run_status": run.status.value,
+                "created_task_ids": list(receipt.created),
+                "warnings": warnings(run, call.house.bounds),
+            }
+            | _kept(run, request)
+        )
+
+    return Deed(done, completed, _about_workflow_task(call, request, task_id).refusal)
 
 
 def _kept(run: Run, request: CompleteWorkflowTask) -> dict[str, Any]:
@@ -296,28 +302,39 @@ def _cursors(request: CompleteWorkflowTask) -> list[Cursor]:
     return [Cursor(each.stream_name, each.through_position) for each in request.message_stream_cursors or ()]
 
 
-async def _fail_workflow(call: Call, task_id: TaskId, request: FailWorkflowTask, digest: str) -> Answer:
-    failure = request.failure
-    with _about_task(call, request, task_id, workflow_task_attempt=request.workflow_task_attempt):
-        receipt = await workflow_reports.fail(
-            call.house,
-            call.namespace,
-            task_id,
-            _report(request, digest),
-            _clean(failure.message),
-            failure.type,
-        )
+def _fail_workflow(call: Call, task_id: TaskId, request: FailWorkflowTask, digest: str) -> Work:
+    report, message, kind = _report(request, digest), _clean(request.failure.message), request.failure.type
+    if divergence.of(kind, message) is not None:
+        return _part(call, task_id, request, report, message, kind)
+    failed = workflow_reports.failing(call.house, call.namespace, task_id, report, message, kind)
+    return _rested(call, task_id, request, failed)
+
+
+async def _part(
+    call: Call, task_id: TaskId, request: FailWorkflowTask, report: Report, message: str, kind: str | None
+) -> Answer:
+    """The code no longer fits the history, which is looked at first."""
+    with _about_workflow_task(call, request, task_id):
+        receipt = await workflow_reports.fail(call.house, call.namespace, task_id, report, message, kind)
+    return _next_of(receipt, request)
+
+
+def _hand_back_workflow(call: Call, task_id: TaskId, request: TaskLease, digest: str) -> Deed[Receipt]:
+    back = workflow_reports.handing_back(call.house, call.namespace, task_id, _report(request, digest))
+    return _rested(call, task_id, request, back)
+
+
+def _rested(call: Call, task_id: TaskId, request: TaskLease, report: Keyed[Receipt]) -> Deed[Receipt]:
+    return Deed(
+        report,
+        lambda receipt: _next_of(receipt, request),
+        lambda refusal: _about_workflow_task(call, request, task_id).refusal(refusal),
+    )
+
+
+def _next_of(receipt: Receipt, request: TaskLease) -> Answer:
     next_task = receipt.task.task_id if receipt.task.is_live else None
     return Answer(_workflow_receipt(receipt, request.workflow_task_attempt) | {"next_task_id": next_task})
-
-
-async def _hand_back_workflow(call: Call, task_id: TaskId, request: TaskLease, digest: str) -> Answer:
-    with _about_task(call, request, task_id, workflow_task_attempt=request.workflow_task_attempt):
-        receipt = await workflow_reports.hand_back(
-            call.house, call.namespace, task_id, _report(request, digest)
-        )
-    told = {"next_task_id": receipt.task.task_id if receipt.task.is_live else None}
-    return Answer(_workflow_receipt(receipt, request.workflow_task_attempt) | told)
 
 
 def _workflow_receipt(receipt: Receipt, attempt: int) -> dict[str, Any]:
@@ -332,45 +349,65 @@ def _workflow_receipt(receipt: Receipt, attempt: int) -> dict[str, Any]:
 
 
 async def complete_activity_task(call: Call) -> Answer:
-    return await _complete_activity(call, _task_id(call), call.body, call.digest)
+    return await do(call.house.store, _complete_activity(call, _task_id(call), call.body, call.digest))
 
 
 async def fail_activity_task(call: Call) -> Answer:
-    return await _fail_activity(call, _task_id(call), call.body, call.digest)
+    return await do(call.house.store, _fail_activity(call, _task_id(call), call.body, call.digest))
 
 
 async def report_activity_tasks(call: Call) -> Answer:
-    async def one(item: dict[str, Any]) -> Answer:
+    def one(item: dict[str, Any]) -> Work:
         task_id, action, digest = _item(item)
         if action == "complete":
-            return await _complete_activity(call, task_id, parse(item, CompleteActivityTask), digest)
+            return _complete_activity(call, task_id, parse(item, CompleteActivityTask), digest)
         if action == HAND_BACK:
-            return await _hand_back_activity(call, task_id, parse(item, ActivityLease), digest)
-        return await _fail_activity(call, task_id, parse(item, FailActivityTask), digest)
+            return _hand_back_activity(call, task_id, parse(item, ActivityLease), digest)
+        return _fail_activity(call, task_id, parse(item, FailActivityTask), digest)
 
     return await batches.each(call, one)
 
 
-async def _complete_activity(
+def _complete_activity(
     call: Call, task_id: TaskId, request: CompleteActivityTask, digest: str
-) -> Answer:
+) -> Deed[ActivityReceipt]:
     result = Blob(payloads.parse_value(request.result, "result").blob)
-    with _about_task(
-        call,
-        request,
-        task_id,
-        activity_attempt_id=request.activity_attempt_id,
-        outcome="ignored",
-        recorded=False,
-    ):
-        receipt = await activity_reports.complete(
-            call.house, call.namespace, task_id, _attempt(request, digest), result, request.cost
+    done = activity_reports.completion(
+        call.house, call.namespace, task_id, _attempt(request, digest), result, request.cost
+    )
+    return _reported(call, task_id, request, done)
+
+
+def _reported(
+    call: Call, task_id: TaskId, request: ActivityLease, report: Keyed[ActivityReceipt]
+) -> Deed[ActivityReceipt]:
+    return Deed(
+        report,
+        lambda receipt: Answer(_activity_receipt(receipt, request.activity_attempt_id)),
+        lambda refusal: _about_activity_task(call, request, task_id).refusal(refusal),
+    )
+
+
+def _fail_activity(call: Call, task_id: TaskId, request: FailActivityTask, digest: str) -> Work:
+    failure, report = _failure(request.failure), _attempt(request, digest)
+    if failure.throttled_ms is not None:
+        return _fail_upstream(call, task_id, request, report, failure)
+    failed = activity_reports.failing(call.house, call.namespace, task_id, report, failure, request.cost)
+    return _reported(call, task_id, request, failed)
+
+
+async def _fail_upstream(
+    call: Call, task_id: TaskId, request: FailActivityTask, report: Report, failure: Failure
+) -> Answer:
+    """Refused upstream: what is to be closed is made sure of first."""
+    with _about_activity_task(call, request, task_id):
+        receipt = await activity_reports.fail(
+            call.house, call.namespace, task_id, report, failure, request.cost
         )
     return Answer(_activity_receipt(receipt, request.activity_attempt_id))
 
 
-async def _fail_activity(call: Call, task_id: TaskId, request: FailActivityTask, digest: str) -> Answer:
-    failure = request.failure
+def _failure(failure: ActivityFailure) -> Failure:
     extra = {
         name: value
         for name, value in {
@@ -386,7 +423,7 @@ async def _fail_activity(call: Call, task_id: TaskId, request: FailActivityTask,
         }.items()
         if value is not None
     }
-    told = Failure(
+    return Failure(
         message=_clean(failure.message),
         type=failure.type,
         cls=failure.cls or failure.type,
@@ -395,33 +432,13 @@ async def _fail_activity(call: Call, task_id: TaskId, request: FailActivityTask,
         throttled_ms=_throttled_ms(failure),
         next_ms=_next_ms(failure.next_retry_delay_seconds),
     )
-    with _about_task(
-        call,
-        request,
-        task_id,
-        activity_attempt_id=request.activity_attempt_id,
-        outcome="ignored",
-        recorded=False,
-    ):
-        receipt = await activity_reports.fail(
-            call.house, call.namespace, task_id, _attempt(request, digest), told, request.cost
-        )
-    return Answer(_activity_receipt(receipt, request.activity_attempt_id))
 
 
-async def _hand_back_activity(call: Call, task_id: TaskId, request: ActivityLease, digest: str) -> Answer:
-    with _about_task(
-        call,
-        request,
-        task_id,
-        activity_attempt_id=request.activity_attempt_id,
-        outcome="ignored",
-        recorded=False,
-    ):
-        receipt = await activity_reports.hand_back(
-            call.house, call.namespace, task_id, _attempt(request, digest)
-        )
-    return Answer(_activity_receipt(receipt, request.activity_attempt_id))
+def _hand_back_activity(
+    call: Call, task_id: TaskId, request: ActivityLease, digest: str
+) -> Deed[ActivityReceipt]:
+    back = activity_reports.handing_back(call.house, call.namespace, task_id, _attempt(request, digest))
+    return _reported(call, task_id, request, back)
 
 
 def _next_ms(seconds: float | None) -> int | None:
@@ -523,9 +540,24 @@ class _about_task:  # noqa: N801 - reads as a clause: with _about_task(…)
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if isinstance(error, PenstockError):
-            refusal = error.with_details(**self._facts)
-            report_audit.note(refusal, self._namespace, self._owner)
-            raise refusal from error
+            raise self.refusal(error) from error
+
+    def refusal(self, error: PenstockError) -> PenstockError:
+        refusal = error.with_details(**self._facts)
+        report_audit.note(refusal, self._namespace, self._owner)
+        return refusal
+
+
+def _about_workflow_task(call: Call, lease: TaskLease, task_id: TaskId) -> _about_task:
+    return _about_task(call, lease, task_id, workflow_task_attempt=lease.workflow_task_attempt)
+
+
+def _about_activity_task(call: Call, lease: ActivityLease, task_id: TaskId) -> _about_task:
+    """About a report that ends an attempt."""
+    attempt_id = lease.activity_attempt_id
+    return _about_task(
+        call, lease, task_id, activity_attempt_id=attempt_id, outcome="ignored", recorded=False
+    )
 
 
 def _task_id(call: Call) -> TaskId:

@@ -11,6 +11,7 @@ from penstock.engine.closing import End
 from penstock.engine.reading import HistoryPage, RunView
 from penstock.engine.starts import Started, StartOutcome
 from penstock.server.endpoints import batches
+from penstock.server.endpoints.deeds import Deed, do
 from penstock.server.endpoints.paging import after_sequence, next_start, start_token
 from penstock.server.endpoints.starting import workflow_start
 from penstock.server.operation import Answer, Call, text_path
@@ -22,23 +23,22 @@ IDEMPOTENCY_KEY_MAX = 255
 
 
 async def start(call: Call) -> Answer:
-    return await _start(
-        call, call.body, strict_json.loads(call.raw) if call.raw else {}, idempotency_key(call)
-    )
+    body = strict_json.loads(call.raw) if call.raw else {}
+    return await do(call.house.store, _start(call, call.body, body, idempotency_key(call)))
 
 
 async def start_batch(call: Call) -> Answer:
-    async def one(item: dict[str, Any]) -> Answer:
+    def one(item: dict[str, Any]) -> Deed[Started]:
         key = start_key(item.pop("idempotency_key", None), "idempotency_key")
-        return await _start(call, parse(item, StartWorkflow), item, key)
+        return _start(call, parse(item, StartWorkflow), item, key)
 
     return await batches.each(call, one)
 
 
-async def _start(call: Call, request: StartWorkflow, body: object, key: str | None) -> Answer:
+def _start(call: Call, request: StartWorkflow, body: object, key: str | None) -> Deed[Started]:
     limits = call.house.settings.limits
     asked = workflow_start(request, body if isinstance(body, dict) else {}, call.namespace, key, limits)
-    return started_body(await starts.start_workflow(call.house, asked))
+    return Deed(starts.workflow_start(call.house, asked), started_body)
 
 
 def started_body(started: Started) -> Answer:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
 from penstock.errors import Reason, Unavailable
 from penstock.ports.clock import Clock
-from penstock.ports.store import Line, Operation
+from penstock.ports.store import Keyed, Line, Operation, one_by_one
 from penstock.ports.wakeups import Wakeups
 from penstock.stores.memory.tables import Tables
 from penstock.stores.memory.transaction import MemoryTx
@@ -37,6 +37,10 @@ class MemoryStore:
         if tx.bells:
             self._wakeups.ring(tuple(tx.bells))
         return result
+
+    async def transact_each(self, asked: Sequence[Keyed[T]]) -> Sequence[T | Exception]:
+        await self.check()
+        return await one_by_one(self, asked)
 
     async def read(self, operation: Operation[T], *, long: bool = False) -> T:
         await self.check()
