@@ -100,22 +100,25 @@ _watch = _Watch()
 _hooked = False
 
 
-@contextmanager
-def guarded() -> Iterator[_Watch]:
+class Guarded:
     """Workflow code runs inside. A violation is raised in it, and kept: code cannot swallow it."""
-    _hook()
-    before = sys.getprofile()
-    is_ours = before is None or callable(before)  # a profiler written in C cannot be put back: it stays
-    _watch.inside = _watch.on = True
-    _watch.violation = None
-    if is_ours:
-        sys.setprofile(_look)
-    try:
-        yield _watch
-    finally:
+
+    __slots__ = ("_before", "_is_ours")
+
+    def __enter__(self) -> _Watch:
+        _hook()
+        before = self._before = sys.getprofile()
+        self._is_ours = before is None or callable(before)  # one written in C cannot be put back: it stays
+        _watch.inside = _watch.on = True
+        _watch.violation = None
+        if self._is_ours:
+            sys.setprofile(_look)
+        return _watch
+
+    def __exit__(self, *_: object) -> None:
         _watch.inside = _watch.on = False
-        if is_ours:
-            sys.setprofile(before)
+        if self._is_ours:
+            sys.setprofile(self._before)
 
 
 @contextmanager

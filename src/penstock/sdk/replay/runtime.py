@@ -272,6 +272,8 @@ class Runtime:
 
     def _meet_conditions(self) -> bool:
         """Let the first go on of those whose condition holds; what it does may concern the others."""
+        if not self._conditions:
+            return False
         self._conditions = [each for each in self._conditions if not each.met.done()]
         return any(self._holds(condition) for condition in self._conditions)
 
