@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,51 @@ def test_asyncio_as_completed_of_coroutines_is_refused_because_their_order_is_th
         pytest.raises(DeterminismViolationError, match=r"workflow\.as_comp"),
     ):
         run.activate([START])
+
+
+@workflow.defn
+class LooksAtTheClockBesides:
+    @workflow.run
+    async def run(self) -> None:
+        workflow.start_activity(acts.echo, 1)
+        time.time()
+
+
+def test_code_that_has_asked_for_an_activity_is_guarded_as_before() -> None:
+    with (
+        started(LooksAtTheClockBesides) as run,
+        pytest.raises(DeterminismViolationError, match=r"workflow\.time"),
+    ):
+        run.activate([START])
+
+
+@dataclass
+class Stamped:
+    at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.at = time.time()
+
+
+@workflow.defn
+class ReadsWhatStampsItself:
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.execute_activity("stamp", result_type=Stamped)
+
+
+def test_a_type_that_looks_at_the_clock_when_a_result_is_read_is_refused() -> None:
+    stamped = {
+        "sequence": 4,
+        "event_type": "ActivityCompleted",
+        "payload": {"sequence": 1, "result": DEFAULT.encode({}, "result")},
+        "recorded_at": "2026-01-01T00:00:01+00:00",
+    }
+    with started(ReadsWhatStampsItself) as run:
+        run.activate([START])
+        run.keep(3)
+        with pytest.raises(DeterminismViolationError, match=r"workflow\.time"):
+            run.activate([stamped])
 
 
 class EndsLoudly:

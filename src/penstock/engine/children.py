@@ -31,6 +31,8 @@ async def start_children(tx: Tx, parent: Run, children: Sequence[NewChild]) -> t
     A child that was given an id which is in use fails at once, as an event of its parent. One whose parent closes
     in the same breath is treated as its close policy says.
     """
+    if not children:
+        return parent, False
     state = ChildState.OPEN if parent.is_open else ChildState.CLOSED
     refused: list[Event] = []
     instances = [Instance(new.run.namespace, new.run.workflow_id, new.run.run_id, 1) for new in children]

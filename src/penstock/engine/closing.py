@@ -160,9 +160,12 @@ async def expire_run(house: House, run_id: RunId) -> bool:
 
 
 async def close_around(tx: Tx, run: Run, *, but: TaskId | None = None) -> Sequence[Event]:
-    """End every live task, open activity and open timer of a run; returns what its history may say of that."""
+    """End every live task, open activity and open timer of a run; returns what its history may say of that.
+
+    `but` is its workflow task that has ended it: beside that only its open activities have tasks that live.
+    """
     events: list[Event] = []
-    for task in await tx.tasks.lock_live_of(run.run_id):
+    for task in await tx.tasks.lock_live_of(run.run_id) if but is None or run.open_activities else ():
         if task.task_id != but:
             tx.tasks.save(freed(task, TaskState.CANCELLED, available_at_ms=task.available_at_ms), task.state)
     if run.open_activities:

@@ -20,13 +20,14 @@ from typing import Any, Generic, NoReturn, ParamSpec, Protocol, TypedDict, TypeV
 from penstock.dispatch import DispatchConfig
 from penstock.sdk import definitions
 from penstock.sdk.converting import DEFAULT as PLAIN
+from penstock.sdk.converting import Envelope
 from penstock.sdk.definitions import Handler
 from penstock.sdk.dispatching import Dispatch, in_force, resolved
 from penstock.sdk.naming import UNSET, Called, activity_named, signal_named, workflow_named
 from penstock.sdk.priority import Priority
 from penstock.sdk.replay.continuing import ContinueAsNewError
 from penstock.sdk.replay.events import DEPRECATED, PATCHED
-from penstock.sdk.replay.guard import unguarded
+from penstock.sdk.replay.guard import aside, unguarded
 from penstock.sdk.replay.info import Info, ParentInfo
 from penstock.sdk.replay.problems import (
     DeterminismViolationError,
@@ -105,6 +106,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+_UNLESS_SAID, _INHERITED = RetryPolicy(), Priority()
 
 
 # ── what a workflow is made of ──────────────────────────────────────────────────────────────────────────────
@@ -490,13 +492,27 @@ def start_activity(
     arguments = called.arguments(arg, options.get("args", ()))
     routing_key = called.routing_key(arguments, options)
     config = _configuration(runtime, options)
+    encoded = runtime.converter.encode_arguments(arguments, f'activity "{called.name}"')
+    return _scheduled(runtime, called, options, encoded, routing_key, config)
+
+
+@aside
+def _scheduled(
+    runtime: Runtime,
+    called: Called,
+    options: ActivityOptions,
+    arguments: Envelope,
+    routing_key: str | None,
+    config: DispatchConfig | None,
+) -> ActivityHandle[Any]:
+    """Ask for an activity of which the code has said everything."""
     how_sent = resolved(called.name, routing_key, options, called.defaults, config)
     body: dict[str, Any] = {
         "activity_type": called.name,
-        "arguments": runtime.converter.encode_arguments(arguments, f'activity "{called.name}"'),
-        "retry_policy": (how_sent.retry_policy or RetryPolicy()).on_the_wire(),
+        "arguments": arguments,
+        "retry_policy": (how_sent.retry_policy or _UNLESS_SAID).on_the_wire(),
         **_timeouts(how_sent.clocks),
-        **(options.get("priority") or Priority()).on_the_wire(),
+        **(options.get("priority") or _INHERITED).on_the_wire(),
     }
     said = {
         "queue": how_sent.task_queue,

@@ -55,7 +55,7 @@ class Pressure(Struct, frozen=True):
 
     @property
     def percent(self) -> int:
-        return 100 * self.current_value // max(1, self.configured_limit)
+        return _percent(self.current_value, self.configured_limit)
 
     @property
     def advice(self) -> str:
@@ -74,8 +74,15 @@ def pressures(run: Run, bounds: Bounds) -> list[Pressure]:
         ("pending_signal_count", run.unseen_signals, bounds.unseen_signals_max),
         ("history_event_count", run.last_sequence + run.buffered, bounds.events_max),
     )
-    found = [Pressure(*value) for value in values]
-    return [each for each in found if each.current_value and each.percent >= WARN_FROM_PERCENT]
+    return [Pressure(*value) for value in values if _is_near(*value[1:])]
+
+
+def _is_near(value: int, most: int) -> bool:
+    return bool(value) and _percent(value, most) >= WARN_FROM_PERCENT
+
+
+def _percent(value: int, most: int) -> int:
+    return 100 * value // max(1, most)
 
 
 def check_commands(run: Run, commands: Sequence[Command], bounds: Bounds) -> None:
@@ -83,12 +90,15 @@ def check_commands(run: Run, commands: Sequence[Command], bounds: Bounds) -> Non
 
     Raises `structural_limit_exceeded` before anything is decided.
     """
-    activities = sum(isinstance(each, ScheduleActivity) for each in commands)
-    timers = sum(_needs_timer(each) for each in commands)
-    children = sum(isinstance(each, StartChild) for each in commands)
-    external = sum(isinstance(each, External) for each in commands)
+    activities = timers = children = external = 0
+    ends = False
+    for each in commands:
+        activities += isinstance(each, ScheduleActivity)
+        timers += _needs_timer(each)
+        children += isinstance(each, StartChild)
+        external += isinstance(each, External)
+        ends = ends or isinstance(each, Terminal)
     asked = len(parse(run.waits).external) if external else 0
-    ends = any(isinstance(each, Terminal) for each in commands)
     for kind, held, more, most in (
         ("pending_activity_count", run.open_activities, activities, bounds.open_activities_max),
         ("pending_timer_count", run.open_timers, timers, bounds.open_timers_max),

@@ -40,6 +40,11 @@ class DataConverter:
         names = [codec.name for codec in self.codecs]
         return f"DataConverter(codecs={names!r}, payload_bytes_max={self.payload_bytes_max})"
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether no code of users takes part in it, apart from that of the types that hints name."""
+        return type(self) is DataConverter and not self.codecs
+
     def encode(self, value: object, what: str) -> Envelope:
         """One value. `what` names it in errors: `result of activity "charge"`."""
         blob = None if self.codecs or _looks_encoded(value) else _encoded_as_it_is(value)

@@ -17,14 +17,14 @@ from penstock.sdk.failures import failure_fields
 from penstock.sdk.replay import events as named
 from penstock.sdk.replay.continuing import ContinueAsNewError
 from penstock.sdk.replay.events import Event
-from penstock.sdk.replay.guard import guarded
+from penstock.sdk.replay.guard import Guarded
 from penstock.sdk.replay.handling import Handlers
 from penstock.sdk.replay.info import Place, info_of
 from penstock.sdk.replay.matching import Expected
 from penstock.sdk.replay.problems import NonDeterminismError, ReadOnlyError, WorkflowTaskError
 from penstock.sdk.replay.runtime import LocalRequest, Runtime
 from penstock.sdk.replay.steps import NUMBERED, TERMINAL, Command, Kind
-from penstock.sdk.replay.watching import giving_way_within, watched
+from penstock.sdk.replay.watching import GivingWayWithin, watched
 
 LOG = logging.getLogger("penstock.workflow")
 STUCK_AFTER_S = 2.0
@@ -311,11 +311,11 @@ class WorkflowRun:
         asyncio._set_running_loop(runtime.loop)
         sys.set_asyncgen_hooks(firstiter=None, finalizer=runtime.loop.finish)
         try:
-            with giving_way_within(self._stuck_after_s):
+            with GivingWayWithin(self._stuck_after_s):
                 if is_replaying or not self._is_guarded:
                     yield
                 else:
-                    with guarded() as watch:
+                    with Guarded() as watch:
                         yield
                     if watch.violation is not None:
                         raise watch.violation
@@ -409,7 +409,7 @@ class WorkflowRun:
         if self._runtime is None:
             return
         try:
-            with giving_way_within(self._stuck_after_s):
+            with GivingWayWithin(self._stuck_after_s):
                 self._runtime.close()
         except Exception as error:
             LOG.warning("Code of run %s did not end in peace: %s", self._place.run_id, error)

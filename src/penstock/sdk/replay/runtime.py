@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import random
 import uuid
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
+from random import Random
 from typing import Any
 
 from penstock.dispatch import DispatchConfig
@@ -22,6 +23,7 @@ from penstock.sdk.converting import DataConverter
 from penstock.sdk.dispatching import InForce, no_configuration
 from penstock.sdk.failures import error_from
 from penstock.sdk.replay.events import DEPRECATED, PATCHED, Event
+from penstock.sdk.replay.guard import aside
 from penstock.sdk.replay.info import Info
 from penstock.sdk.replay.loop import ForgottenError, WorkflowLoop
 from penstock.sdk.replay.problems import NotInWorkflowError, ReadOnlyError
@@ -33,6 +35,8 @@ CLOSING_ROUNDS = 3
 _STARTED_LATER = ("ActivityCompleted", "ChildRunCompleted")
 LOCAL_TOLD = ("message", "exception_type", "non_retryable", "timeout_kind", "exception")
 """What is heard of a local activity that did not succeed, when it happens and in every replay."""
+_PLAIN = (None, type(None), bool, int, float, str, bytes)
+"""Hints by which a value is read without asking any code of users."""
 _CATEGORIES = {"failed": "activity", "timed_out": "timeout", "cancelled": "cancelled"}
 _LOCAL_ENDS = {"failed": "ActivityFailed", "timed_out": "ActivityTimedOut", "cancelled": "ActivityCancelled"}
 
@@ -77,7 +81,6 @@ class Runtime:
         self.is_closing = False
         self.memo: dict[str, Any] = dict(info.memo)
         self.search_attributes: dict[str, Any] = dict(info.search_attributes)
-        self.random = random.Random(_seed(info.run_id))
         self.instance: Any = None
         self.handlers: Any = None
         self.cancel_reason: str | None = None
@@ -105,6 +108,11 @@ class Runtime:
         """Queries and validators look; they change nothing, not even what the dice show next."""
         if self.is_read_only is not None:
             raise ReadOnlyError(f"{self.is_read_only} must not use {what}: it would change the run.")
+
+    @cached_property
+    def random(self) -> Random:
+        """Dice that show the same in every replay; most code never asks for them."""
+        return Random(_seed(self.info.run_id))
 
     def uuid4(self) -> uuid.UUID:
         self.check_writable("workflow.uuid4()")
@@ -204,7 +212,8 @@ class Runtime:
 
     def resolve(self, event: Event) -> None:
         """Tell whoever waits for a step how it ended. Nobody may: it was given up."""
-        future = self._waiting.pop(event.step, None) if event.step is not None else None
+        step = event.step
+        future = None if step is None else self._waiting.pop(step, None)
         if future is None or future.done():
             return
         if event.type == "TimerFired" or event.type == "ExternalRequestDelivered":
@@ -218,7 +227,10 @@ class Runtime:
         blob = event.payload.get("result")
         if blob is None:
             blob = event.payload.get("output")
-        return self.converter.decode(blob, getattr(future, "result_type", None))
+        hint = getattr(future, "result_type", None)
+        if self.converter.is_plain and hint in _PLAIN:
+            return _read(self.converter, blob, hint)
+        return self.converter.decode(blob, hint)
 
     def local_numbered(self, number: object, activity_type: object) -> str | None:
         """A local activity that has not ended, by its number; None: the code has asked for no such thing."""
@@ -260,6 +272,8 @@ class Runtime:
 
     def _meet_conditions(self) -> bool:
         """Let the first go on of those whose condition holds; what it does may concern the others."""
+        if not self._conditions:
+            return False
         self._conditions = [each for each in self._conditions if not each.met.done()]
         return any(self._holds(condition) for condition in self._conditions)
 
@@ -331,6 +345,12 @@ def current() -> Runtime:
 def maybe_current() -> Runtime | None:
     found: Runtime | None = getattr(asyncio._get_running_loop(), "penstock_runtime", None)
     return found
+
+
+@aside
+def _read(converter: DataConverter, blob: Any, hint: Any) -> Any:
+    """A value in which no code of users takes part."""
+    return converter.decode(blob, hint)
 
 
 def _seed(run_id: str) -> int:

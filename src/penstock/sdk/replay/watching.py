@@ -8,8 +8,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
@@ -123,22 +122,24 @@ def _swallow() -> None:
 _watchman = _Watchman()
 
 
-@contextmanager
-def giving_way_within(limit_s: float | None) -> Iterator[None]:
-    """Workflow code runs inside; if it takes longer, it is ended and the error shows where it was."""
-    if limit_s is None:
-        yield
-        return
-    thread_id = _watchman.begin(limit_s)
-    ended = False
-    try:
-        yield
-    except _Interrupt:
-        ended = True
-    finally:
-        stack = _watchman.end(thread_id)
-    if ended or stack is not None:
-        raise _stuck(limit_s, stack)
+class GivingWayWithin:
+    """Workflow code runs inside; if it takes longer, it is ended and the error shows where it was. None: no limit."""
+
+    __slots__ = ("_limit_s", "_thread_id")
+
+    def __init__(self, limit_s: float | None) -> None:
+        self._limit_s, self._thread_id = limit_s, 0
+
+    def __enter__(self) -> None:
+        if self._limit_s is not None:
+            self._thread_id = _watchman.begin(self._limit_s)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._limit_s is None:
+            return
+        stack = _watchman.end(self._thread_id)
+        if isinstance(error, _Interrupt) or (error is None and stack is not None):
+            raise _stuck(self._limit_s, stack) from None
 
 
 def watched(method: Callable[P, T]) -> Callable[P, T]:
