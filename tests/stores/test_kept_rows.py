@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.model import Blob, Instance, Run, RunId, RunStatus
+from penstock.core.model import Instance, RetryPolicy, Run, RunId, RunStatus
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
 from penstock.stores import sqlite
 from penstock.stores.driving import Moment
 from penstock.stores.sql.activities import ACTIVITIES
 from penstock.stores.sql.catalogue import Dialect, catalogue
-from penstock.stores.sql.kept import ROWS_MAX, TEXT_MAX, Kept, Shelf
+from penstock.stores.sql.kept import ROWS_MAX, SIZE_MAX, Kept, Shelf
 from penstock.stores.sql.runs import RUNS
 from penstock.stores.sql.tasks import TASKS
 from penstock.wakeups.local import LocalWakeups
-from tests.support.builders import NOW_MS, a_run
+from tests.support.builders import NOW_MS, a_run, an_activity
 from tests.support.checked_store import CheckedStore
 from tests.support.clock import ManualClock
 
@@ -145,9 +145,24 @@ def test_a_run_that_has_ended_is_not_kept() -> None:
     assert shelf.get(a_run().run_id) is None
 
 
-def test_a_row_with_much_text_is_not_kept() -> None:
+@pytest.mark.parametrize("column", ["input", "memo", "task_error", "blocked"])
+def test_a_run_with_much_text_is_not_kept(column: str) -> None:
     shelf = shelf_of_runs()
-    shelf.add(a_run(input=Blob("x" * (TEXT_MAX + 1))))
+    shelf.add(a_run(**{column: "x" * (SIZE_MAX + 1)}))
+    assert not shelf.rows()
+
+
+@pytest.mark.parametrize(
+    "retry",
+    [
+        RetryPolicy(5, True, non_retryable_error_types=("x" * 255,) * 20),
+        RetryPolicy(5, True, backoff_s=(1_000,) * 500),
+        RetryPolicy(5, True, backoff_ms=(1_000,) * 500),
+    ],
+)
+def test_an_activity_that_says_much_of_its_retries_is_not_kept(retry: RetryPolicy) -> None:
+    shelf = Kept((ACTIVITIES,), ()).shelf(ACTIVITIES)
+    shelf.add(an_activity(retry=retry))
     assert not shelf.rows()
 
 

@@ -16,7 +16,7 @@ from penstock.core.model import (
     RetryPolicy,
     RunId,
 )
-from penstock.stores.sql.kept import Table
+from penstock.stores.sql.kept import Table, length_of
 from penstock.stores.sql.session import Row, Session
 
 _CHANGING = (
@@ -32,6 +32,9 @@ _CHANGING = (
     "quarantined",
 )
 _changing = attrgetter(*_CHANGING)
+_length = length_of("arguments", "extra", "heartbeat_details")
+_OF_A_PAUSE = 40
+"""What a number takes in memory, as if it were text."""
 _ALL = attrgetter(*Activity.__struct_fields__)
 _RETRY = msgspec.json.Decoder(RetryPolicy)
 _TIMEOUTS = msgspec.json.Decoder(ActivityTimeouts)
@@ -74,12 +77,18 @@ def _activity(row: Row) -> Activity:
     return Activity(*values)
 
 
+def _size(activity: Activity) -> int:
+    retry = activity.retry
+    pauses = len(retry.backoff_s) + len(retry.backoff_ms)
+    return _length(activity) + pauses * _OF_A_PAUSE + sum(map(len, retry.non_retryable_error_types))
+
+
 ACTIVITIES = Table(
     "activities",
     Activity.__struct_fields__,
     _CHANGING,
     _activity,
-    texts=("arguments", "extra", "heartbeat_details"),
+    size=_size,
     is_over=lambda activity: not activity.status.is_open,
     told=("insert_activity", "save_activity"),
 )
