@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 import uvicorn
 
-from penstock.collecting import settle
+from penstock.collecting import settled
 from penstock.coordination.in_database import DatabaseCoordination
 from penstock.core.permissions import AuthPolicy
 from penstock.engine import admission, namespaces
@@ -303,8 +303,8 @@ async def _serve(settings: Settings, on_moment: OnMoment) -> None:
             coordination=settings.coordination.kind.value,
             auth=settings.auth.driver.value,
         )
-        settle()
-        await http.serve(sockets=[bound])
+        with settled():
+            await http.serve(sockets=[bound])
     log.info("stopped")
 
 

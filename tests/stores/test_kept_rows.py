@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.model import Blob, Instance, Run, RunId, RunStatus
+from penstock.core.model import Instance, RetryPolicy, Run, RunId, RunStatus
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
 from penstock.stores import sqlite
 from penstock.stores.driving import Moment
 from penstock.stores.sql.activities import ACTIVITIES
-from penstock.stores.sql.catalogue import Dialect, catalogue
-from penstock.stores.sql.kept import ROWS_MAX, TEXT_MAX, Kept, Shelf
+from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
+from penstock.stores.sql.kept import ROWS_MAX, SIZE_MAX, Kept, Shelf
 from penstock.stores.sql.runs import RUNS
 from penstock.stores.sql.tasks import TASKS
 from penstock.wakeups.local import LocalWakeups
-from tests.support.builders import NOW_MS, a_run
+from tests.support.builders import NOW_MS, a_run, an_activity
 from tests.support.checked_store import CheckedStore
 from tests.support.clock import ManualClock
 
@@ -145,9 +145,24 @@ def test_a_run_that_has_ended_is_not_kept() -> None:
     assert shelf.get(a_run().run_id) is None
 
 
-def test_a_row_with_much_text_is_not_kept() -> None:
+@pytest.mark.parametrize("column", ["input", "memo", "task_error", "blocked"])
+def test_a_run_with_much_text_is_not_kept(column: str) -> None:
     shelf = shelf_of_runs()
-    shelf.add(a_run(input=Blob("x" * (TEXT_MAX + 1))))
+    shelf.add(a_run(**{column: "x" * (SIZE_MAX + 1)}))
+    assert not shelf.rows()
+
+
+@pytest.mark.parametrize(
+    "retry",
+    [
+        RetryPolicy(5, True, non_retryable_error_types=("x" * 255,) * 20),
+        RetryPolicy(5, True, backoff_s=(1_000,) * 500),
+        RetryPolicy(5, True, backoff_ms=(1_000,) * 500),
+    ],
+)
+def test_an_activity_that_says_much_of_its_retries_is_not_kept(retry: RetryPolicy) -> None:
+    shelf = Kept((ACTIVITIES,), ()).shelf(ACTIVITIES)
+    shelf.add(an_activity(retry=retry))
     assert not shelf.rows()
 
 
@@ -162,13 +177,30 @@ def test_rows_that_are_used_stay_and_others_go() -> None:
     assert shelf.get("r0") is None
 
 
-def test_every_statement_that_changes_rows_either_tells_which_or_has_its_table_forgotten() -> None:
+def test_every_statement_that_changes_rows_either_tells_which_or_has_its_table_forgotten(
+    tmp_path: Path,
+) -> None:
+    """As the database itself understands the statements, with what they would set off."""
+    sqlite.prepare(tmp_path / "penstock.db")
     statements = catalogue(Dialect.SQLITE)
-    kept = Kept((RUNS, TASKS, ACTIVITIES), statements.values())
-    writing = re.compile(
-        r"\b(?:UPDATE|INSERT INTO|REPLACE INTO|DELETE FROM)\s+(?:OR \w+\s+)?(runs|tasks|activities)\b"
-    )
-    told = RUNS.told | TASKS.told | ACTIVITIES.told
-    untold = {name for name, each in statements.items() if writing.search(each.sql)} - told
-    assert untold == {each.name for each in kept.disturbed_by}
-    assert {"ring_at_ends", "forget_run", "save_run_attributes"} <= untold
+    disturbed_by = Kept((RUNS, TASKS, ACTIVITIES), statements.values()).disturbed_by
+    with contextlib.closing(DRIVER.connect(tmp_path / "penstock.db")) as database:
+        for name, each in statements.items():
+            noticed = {shelf.table.name for shelf in disturbed_by.get(each, ())}
+            told = {table.name for table in (RUNS, TASKS, ACTIVITIES) if name in table.told}
+            assert changed_by(database, each) & {"runs", "tasks", "activities"} == noticed | told, name
+    assert {"ring_at_ends", "forget_run", "save_run_attributes"} <= {each.name for each in disturbed_by}
+
+
+def changed_by(database: Any, statement: Statement) -> set[str]:
+    """The tables that a statement would change."""
+    changed: set[str] = set()
+
+    def note(action: int, table: str, *_: object) -> int:
+        if action in (DRIVER.SQLITE_INSERT, DRIVER.SQLITE_UPDATE, DRIVER.SQLITE_DELETE):
+            changed.add(table)
+        return int(DRIVER.SQLITE_OK)
+
+    database.set_authorizer(note)
+    database.execute(f"EXPLAIN {statement.sql}", (None,) * len(statement.takes))
+    return changed

@@ -235,3 +235,13 @@ async def test_a_long_operation_lets_others_have_their_turn(store: SqliteStore) 
         await store.transact(long, key="long")
     assert len(turns) > 5
     assert await is_there(store, "run-1999")
+
+
+async def test_a_writer_that_is_stopped_before_it_began_leaves_nobody_waiting(store: SqliteStore) -> None:
+    waiting = asyncio.ensure_future(start(store, "first"))
+    await asyncio.sleep(0)
+    [writer] = [each for each in asyncio.all_tasks() if each.get_name() == "penstock-writer"]
+    writer.cancel()
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(waiting, 30)
+    await asyncio.wait_for(start(store, "second"), 30)

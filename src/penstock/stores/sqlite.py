@@ -161,6 +161,7 @@ class SqliteStore:
         self._jobs.extend(jobs)
         if self._writer is None:
             self._writer = self._loop.create_task(self._write(), name="penstock-writer")
+            self._writer.add_done_callback(self._ended)
 
     async def read(self, operation: Operation[T], *, long: bool = False) -> T:
         if self._closing:
@@ -219,6 +220,12 @@ class SqliteStore:
             raise
         finally:
             self._writer = None
+
+    def _ended(self, writer: asyncio.Task[None]) -> None:
+        """A writer that was stopped before its first step could not say so."""
+        if self._writer is writer:
+            self._writer = None
+            self._abandon([])
 
     def _abandon(self, jobs: list[Job]) -> None:
         """The writer was stopped, with its loop or by something that ends programs: nobody is left waiting for it."""

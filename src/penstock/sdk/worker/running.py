@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from penstock.collecting import settle
+from penstock.collecting import settled
 from penstock.sdk.worker.trouble import log
 from penstock.sdk.worker.worker import Worker
 
@@ -61,8 +61,8 @@ async def _make_and_run(
     workers: tuple[Worker | Callable[[], Awaitable[Worker]], ...],
 ) -> signal.Signals | None:
     made = [each if isinstance(each, Worker) else await each() for each in workers]
-    settle()
-    return await run_until_signalled(*made)
+    with settled():
+        return await run_until_signalled(*made)
 
 
 async def _all(running: list[asyncio.Task[None]], workers: tuple[Worker, ...]) -> None:

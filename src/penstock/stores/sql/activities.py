@@ -19,7 +19,7 @@ from penstock.core.model import (
     RetryPolicy,
     RunId,
 )
-from penstock.stores.sql.kept import Table
+from penstock.stores.sql.kept import Table, length_of
 from penstock.stores.sql.session import Row, Session
 
 _CHANGING = (
@@ -35,10 +35,15 @@ _CHANGING = (
     "quarantined",
 )
 _changing = attrgetter(*_CHANGING)
-_retry_of = lru_cache(maxsize=256)(msgspec.json.Decoder(RetryPolicy).decode)
-_timeouts_of = lru_cache(maxsize=256)(msgspec.json.Decoder(ActivityTimeouts).decode)
-"""Many activities say the same, so what a text says is worked out once."""
+_length = length_of("arguments", "extra", "heartbeat_details")
+_OF_A_PAUSE = 40
+"""What a number takes in memory, as if it were text."""
 _STATUSES = {each.value: each for each in ActivityStatus}
+_SHORT = 1024
+_read_retry = msgspec.json.Decoder(RetryPolicy).decode
+_read_timeouts = lru_cache(maxsize=256)(msgspec.json.Decoder(ActivityTimeouts).decode)
+_read_short_retry = lru_cache(maxsize=256)(_read_retry)
+"""Many activities say the same, so what a text says is worked out once."""
 
 
 class SqlActivities:
@@ -72,10 +77,16 @@ class SqlActivities:
 def _activity(row: Row) -> Activity:
     values: list[Any]
     _, *values = row
-    values[7] = _retry_of(values[7])
-    values[8] = _timeouts_of(values[8])
+    values[7] = (_read_short_retry if len(values[7]) <= _SHORT else _read_retry)(values[7])
+    values[8] = _read_timeouts(values[8])
     values[11] = _STATUSES[values[11]]
     return Activity(*values)
+
+
+def _size(activity: Activity) -> int:
+    retry = activity.retry
+    pauses = len(retry.backoff_s) + len(retry.backoff_ms)
+    return _length(activity) + pauses * _OF_A_PAUSE + sum(map(len, retry.non_retryable_error_types))
 
 
 ACTIVITIES = Table(
@@ -83,7 +94,7 @@ ACTIVITIES = Table(
     Activity.__struct_fields__,
     _CHANGING,
     _activity,
-    texts=("arguments", "extra", "heartbeat_details"),
+    size=_size,
     is_over=lambda activity: not activity.status.is_open,
     told=("insert_activity", "save_activity"),
 )

@@ -17,9 +17,15 @@ from penstock.stores.sql.catalogue import Statement
 T = TypeVar("T")
 ROWS_MAX = 1024
 """So many rows of a table are kept, and at most as many that were used before them."""
-TEXT_MAX = 4096
-"""A row with more text is not kept."""
+SIZE_MAX = 4096
+"""A row that is larger is not kept."""
 _CHANGED = re.compile(r"\b(?:UPDATE|INTO|DELETE FROM)\s+(\w+)")
+
+
+def length_of(*texts: str) -> Callable[[object], int]:
+    """The length of some columns that hold text, or nothing."""
+    values = attrgetter(*texts)
+    return lambda row: sum(map(len, filter(None, values(row))))
 
 
 class Table(Generic[T]):
@@ -32,7 +38,7 @@ class Table(Generic[T]):
         changing: Iterable[str],
         make: Callable[[Sequence[Any]], T],
         *,
-        texts: Iterable[str],
+        size: Callable[[T], int],
         is_over: Callable[[T], bool],
         told: Iterable[str],
     ) -> None:
@@ -42,8 +48,8 @@ class Table(Generic[T]):
         """The columns that are written but once."""
         self.make = make
         """The value of a row as it is read, which has its number before the columns."""
-        self.texts = attrgetter(*texts)
-        """Those that may be long."""
+        self.size = size
+        """How much a row holds, in characters, of what may be large."""
         self.is_over = is_over
         """Whether a row will hardly be asked for again."""
         self.told = frozenset(told)
@@ -69,7 +75,7 @@ class Shelf(Generic[T]):
     def add(self, row: T) -> None:
         """Keep a row that was read, or written whole."""
         table, key = self.table, self.table.id_of(row)
-        if table.is_over(row) or sum(len(text) for text in table.texts(row) if text) > TEXT_MAX:
+        if table.is_over(row) or table.size(row) > SIZE_MAX:
             self._forget(key)
         else:
             self._put(key, row)

@@ -10,7 +10,7 @@ from msgspec.structs import astuple
 
 from penstock.core.model import Host, Instance, Run, RunId, RunStatus
 from penstock.ports.store import PageStart, RunFilter
-from penstock.stores.sql.kept import Table
+from penstock.stores.sql.kept import Table, length_of
 from penstock.stores.sql.run_entries import record_entries, replace_entries
 from penstock.stores.sql.session import Row, Session
 
@@ -150,7 +150,9 @@ RUNS = Table(
     Run.__struct_fields__,
     _CHANGING,
     run_from,
-    texts=("input", "output", "memo", "search_attributes", "waits", "lineage", "task_error"),
+    size=length_of(
+        "input", "output", "memo", "search_attributes", "waits", "lineage", "task_error", "blocked"
+    ),
     is_over=lambda run: run.status.is_terminal,
     told=("insert_run", "save_run"),
 )

@@ -17,7 +17,7 @@ from penstock.core.scheduling.slots import Held
 from penstock.core.timers import MINUTE_MS
 from penstock.ports.wakeups import queue_bell, scope_bell
 from penstock.stores.sql.journal import SqlJournal
-from penstock.stores.sql.kept import Table
+from penstock.stores.sql.kept import Table, length_of
 from penstock.stores.sql.session import Row, Session
 
 _WHAT = attrgetter(
@@ -215,7 +215,7 @@ TASKS = Table(
     Task.__struct_fields__,
     _CHANGING,
     task_of,
-    texts=("last_error", "scopes"),
+    size=length_of("last_error", "scopes"),
     is_over=lambda task: not task.is_live,
     told=("save_task", "insert_task"),
 )
