@@ -11,7 +11,7 @@ that others committed meanwhile are not found by the parts behind it. A statemen
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
