@@ -23,6 +23,14 @@ async def test_a_history_is_read_page_by_page_in_order(store: Store):
     assert await look(store, lambda tx: tx.histories.page(RunId("r2"), 0, 3)) == [an_event("r2", 1)]
 
 
+async def test_every_text_comes_back_as_it_was_recorded(store: Store):
+    texts = ["", "NULL", '{"a":"(1,\\"b\\")"}', "{1,2}", "it's \\ a\tpath\n", "Grüße \U0001f600", " ", ","]
+    events = [an_event("r1", n, payload=text, task_id=text) for n, text in enumerate(texts, 1)]
+    nameless = an_event("r1", len(texts) + 1, task_id=None)
+    await record(store, lambda tx: tx.histories.append([*events, nameless]))
+    assert await look(store, lambda tx: tx.histories.page(R1, 0, 100)) == [*events, nameless]
+
+
 async def test_a_history_is_read_backwards_page_by_page(store: Store):
     events = [an_event("r1", n, payload=f'{{"n":{n}}}') for n in range(1, 6)]
     await record(store, lambda tx: tx.histories.append([*events, an_event("r2", 1)]))

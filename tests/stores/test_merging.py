@@ -7,9 +7,10 @@ import re
 
 import pytest
 
+from penstock.stores.migrating import migrations
 from penstock.stores.sql import merging
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
-from penstock.stores.sql.merging import batches, can_be_parts, merged, values_of
+from penstock.stores.sql.merging import Rows, batches, can_be_parts, given, merged, values_of
 
 POSTGRES = catalogue(Dialect.POSTGRES)
 START = ("insert_run", "append_event", "insert_activity", "insert_task", "count_added", "join_lane")
@@ -68,14 +69,32 @@ def test_a_statement_that_is_sent_alone_is_no_part_of_another():
 
 
 def test_every_part_takes_the_values_behind_those_of_the_parts_before_it():
-    parts = statements("append_event", "insert_activity")
+    parts = statements("append_event", "insert_activity", "join_lane")
     sql = merged(tuple(parts), "SELECT pg_notify($1, $2)")
-    taken = sum(len(each.takes) for each in parts)
+    taken = sum(each.parameters for each in parts)
     numbers = [int(each) for each in re.findall(r"\$(\d+)", sql)]
     assert set(numbers) == set(range(1, taken + 3))
     assert sql.endswith(f"SELECT pg_notify(${taken + 1}, ${taken + 2})")
     rows = [(each, [tuple(range(len(each.takes)))]) for each in parts]
     assert len(values_of(rows)) == taken
+
+
+def test_rows_of_many_columns_are_given_as_rows_and_others_as_columns():
+    event, lane = POSTGRES["append_event"], POSTGRES["join_lane"]
+    events: Rows = [("run", 1, "Started", "{}", 5, None), ("run", 2, "Ended", "{}", 6, "task")]
+    assert given(event, events) == [events]
+    assert given(lane, [(1, 5, "a", 1000), (1, 5, "b", 2000)]) == [[1, 1], [5, 5], ["a", "b"], [1000, 2000]]
+
+
+def test_every_type_of_rows_is_in_the_schema_as_its_name_spells_it():
+    """A statement with other columns has another type, which a migration makes beside the ones that others use."""
+    schema = "".join(each.sql for each in migrations(Dialect.POSTGRES))
+    made = {
+        found[1]: "".join(re.findall(r"\bc\d+ (T|B)", found[2])).lower()
+        for found in re.finditer(r"CREATE TYPE (row_\w+) AS \(([^)]*)\)", schema)
+    }
+    assert all(name == f"row_{kinds}" for name, kinds in made.items())
+    assert {each.row_type for each in POSTGRES.values() if each.row_type} <= set(made)
 
 
 def test_parts_are_listed_backwards_since_they_are_carried_out_from_the_last_to_the_first():

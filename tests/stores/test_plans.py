@@ -139,7 +139,7 @@ def _is_a_first_page(sql: str) -> bool:
 
 async def _plan(connection: asyncpg.Connection[asyncpg.Record], statement: Statement) -> Mapping[str, Any]:
     """What is planned whatever the values are."""
-    values = ", ".join("NULL" for _ in statement.takes)
+    values = ", ".join(["NULL"] * statement.parameters)
     await connection.execute(f"PREPARE planned AS {statement.sql}")
     text = await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE planned{values and f'({values})'}")
     await connection.execute("DEALLOCATE planned")

@@ -92,12 +92,10 @@ async def answer_all(asking: Asking, asks: Sequence[Ask]) -> list[Rows]:
             for place in askers:
                 answers[place] = await asking.fetch(statement.sql, *asks[place].values, holds=statement.holds)
             continue
-        values = columns([asks[place].values for place in askers])
+        values = merging.given(statement, [asks[place].values for place in askers])
         _share(answers, statement, askers, await asking.fetch(statement.sql, *values, holds=statement.holds))
     if plain:
-        values = [
-            column for each in plain for column in columns([asks[place].values for place in places[each]])
-        ]
+        values = merging.values_of((each, [asks[place].values for place in places[each]]) for each in plain)
         [found] = await asking.fetch(merging.asked_together(plain), *values)
         for statement, rows in zip(plain, found, strict=True):
             _share(answers, statement, places[statement], rows)
@@ -125,10 +123,6 @@ def _share(answers: list[Rows], statement: Statement, askers: Sequence[int], row
         shares[row[0] - 1].append(row)
     for place, share in zip(askers, shares, strict=True):
         answers[place] = share
-
-
-def columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)]
 
 
 _OUTAGES = frozenset({"08", "25", "28", "3D", "53", "55", "57", "58"})

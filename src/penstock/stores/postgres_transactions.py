@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from penstock.stores.postgres_talk import CHANNEL, columns
+from penstock.stores.postgres_talk import CHANNEL
 from penstock.stores.postgres_wire import WiredConnection, carried
 from penstock.stores.sql import merging
 from penstock.stores.sql.catalogue import Statement
@@ -125,7 +125,7 @@ def _apart(batch: merging.Writes) -> Iterator[Sending]:
         if statement.alone:
             yield from ((statement.sql, row) for row in rows)
         else:
-            yield statement.sql, columns(rows)
+            yield statement.sql, merging.given(statement, rows)
 
 
 def _statements(batch: merging.Writes) -> tuple[Statement, ...]:

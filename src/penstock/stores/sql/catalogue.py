@@ -7,7 +7,8 @@ A statement is written once, over a *set of rows* called `q`:
     UPDATE tasks SET lease_expires_at_ms = q.expires_at_ms FROM {rows} WHERE tasks.lease_token = q.token
 
 `{rows}` becomes one row of parameters on SQLite, and `unnest` of arrays on PostgreSQL, so that there many equal
-statements of many operations travel as one. `q.n` numbers the rows; a statement that answers selects it first.
+statements of many operations travel as one: an array for each column, or one of rows where there are many columns.
+`q.n` numbers the rows; a statement that answers selects it first.
 `{columns}` and `{q.columns}` list what it takes. `{lock t}` becomes `FOR UPDATE OF t` where rows are locked.
 `{task}` lists the columns that a file names under `-- columns: task`, of the table that is called `t` there.
 `{each :names}` gives a JSON list as rows of `each_.value`.
@@ -69,6 +70,10 @@ _LOCKING_LANES = """(SELECT q.* FROM {rows}
         ORDER BY t.queue_id, t.level, t.key {lock t}) q"""
 
 
+WIDE = 6
+"""Rows of so many columns travel as rows on PostgreSQL: it takes lists of columns apart one by one, each at a price."""
+
+
 class Dialect(StrEnum):
     SQLITE = "sqlite"
     POSTGRES = "postgres"
@@ -95,6 +100,13 @@ class Statement(Struct, frozen=True, eq=False):
     """Whether it goes by what rows say that it does not hold yet."""
     holds: bool = False
     """Whether it locks or changes rows when asked, so that it needs a transaction."""
+    row_type: str | None = None
+    """The type of its rows where they travel as one list of rows, else each column is a list of its own."""
+
+    @property
+    def parameters(self) -> int:
+        """How many lists or values it is given."""
+        return len(self.takes) if self.row_type is None else 1
 
     @property
     def acts(self) -> bool:
@@ -181,12 +193,13 @@ def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
     sql = sql.replace("{rows locking lanes}", _LOCKING_LANES if dialect is Dialect.POSTGRES else "{rows}")
     if dialect is Dialect.SQLITE:
         sql = _without_rows(sql, takes)
-    sql = sql.replace("{rows}", _rows(takes, dialect))
+    row_type = None if alone or dialect is Dialect.SQLITE else _row_type(takes)
+    sql = sql.replace("{rows}", _rows(takes, dialect, row_type))
     sql = _placeholders(sql, takes, dialect)
     sql = _functions(sql, dialect)
     answers = sql.upper().startswith("SELECT") or "RETURNING" in sql.upper()
     holds = not sql.startswith("SELECT") or _LOCKS.search(sql) is not None
-    return Statement(name, sql, takes, rank, answers, alone, locks, looks, holds)
+    return Statement(name, sql, takes, rank, answers, alone, locks, looks, holds, row_type)
 
 
 def _column(text: str) -> tuple[str, str]:
@@ -224,11 +237,17 @@ def _without_rows(sql: str, takes: tuple[tuple[str, str], ...]) -> str:
     return _PLAIN_INSERT.sub(r"\1 VALUES (\2)\3", sql)
 
 
-def _rows(takes: tuple[tuple[str, str], ...], dialect: Dialect) -> str:
+def _row_type(takes: tuple[tuple[str, str], ...]) -> str | None:
+    """A type of the schema that is named by the kinds of its columns, so that it says the same to every version."""
+    return f"row_{''.join(kind[0] for _, kind in takes)}" if len(takes) >= WIDE else None
+
+
+def _rows(takes: tuple[tuple[str, str], ...], dialect: Dialect, row_type: str | None) -> str:
     if dialect is Dialect.SQLITE:
         columns = "".join(f", ?{place} AS {name}" for place, (name, _) in enumerate(takes, 1))
         return f"(SELECT 1 AS n{columns}) AS q"
-    arrays = ", ".join(f"${place}::{kind}[]" for place, (_, kind) in enumerate(takes, 1))
+    kinds = [kind for _, kind in takes] if row_type is None else [row_type]
+    arrays = ", ".join(f"${place}::{kind}[]" for place, kind in enumerate(kinds, 1))
     names = ", ".join(name for name, _ in takes)
     return f"unnest({arrays}) WITH ORDINALITY AS q({names}, n)"
 

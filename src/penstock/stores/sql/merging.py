@@ -11,7 +11,7 @@ that others committed meanwhile are not found by the parts behind it. A statemen
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -60,7 +60,7 @@ def merged(statements: tuple[Statement, ...], end: str = "SELECT 1") -> str:
     parts, taken = [], 0
     for number, statement in enumerate(statements):
         parts.append(f"w{number} AS ({_moved(statement.sql, taken)})")
-        taken += len(statement.takes)
+        taken += statement.parameters
     return f"WITH {', '.join(reversed(parts))} {_moved(end, taken)}"
 
 
@@ -70,13 +70,20 @@ def asked_together(statements: tuple[Statement, ...]) -> str:
     parts, taken = [], 0
     for statement in statements:
         parts.append(f"ARRAY(SELECT a_ FROM ({_moved(statement.sql, taken)}) a_)")
-        taken += len(statement.takes)
+        taken += statement.parameters
     return f"SELECT {', '.join(parts)}"
 
 
-def values_of(writes: Sequence[tuple[Statement, Rows]]) -> list[list[Any]]:
-    """What a merged statement is given: the columns of each of its parts."""
-    return [list(column) for _, rows in writes for column in zip(*rows, strict=True)]
+def values_of(writes: Iterable[tuple[Statement, Rows]]) -> list[list[Any]]:
+    """What a merged statement is given: what each of its parts is given."""
+    return [values for statement, rows in writes for values in given(statement, rows)]
+
+
+def given(statement: Statement, rows: Rows) -> list[list[Any]]:
+    """What a statement is given for some rows: their columns, or the rows as they are."""
+    if statement.row_type is not None:
+        return [rows]
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _moved(sql: str, by: int) -> str:

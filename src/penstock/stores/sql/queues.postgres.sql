@@ -39,14 +39,28 @@ ON CONFLICT (queue_id, level, key) DO UPDATE
                       OR coalesce(lanes.override_milli, excluded.wanted_milli) <> lanes.weight_milli
                     THEN 1 ELSE lanes.place END;
 
+-- name: arrivals
+-- alone
+-- takes: queue_id bigint, build_id text, keepers text, now_ms bigint, from_level bigint, to_level bigint, most bigint
+-- The lane is looked up for each task (OFFSET 0): else planners may read a whole lane, and sort it, for its first tasks.
+SELECT 1, w.seq, {lane}, 1
+  FROM tasks w CROSS JOIN LATERAL (
+       SELECT l.* FROM lanes l
+        WHERE l.queue_id = w.queue_id AND l.level = w.level AND l.key = w.key
+          AND (l.place < 3 OR (l.place = 3 AND l.open_at_ms <= :now_ms)) OFFSET 0) t
+ WHERE w.queue_id = :queue_id AND w.state = 'ready' AND w.level BETWEEN :from_level AND :to_level
+   AND (w.compatibility IS NULL OR w.compatibility = :build_id) AND {waits_for_keepers}
+ ORDER BY w.level, w.seq LIMIT :most;
+
 -- name: arrivals_of_route
 -- takes: queue_id bigint, route text, keepers text, now_ms bigint, from_level bigint, to_level bigint, most bigint
 SELECT q.n, t.seq, t.level, t.key, t.tag, t.weight_milli, t.wanted_milli, t.count, t.place, t.override_milli, t.rank,
        t.open_at_ms, t.base, 1
   FROM {rows} CROSS JOIN LATERAL (
-       SELECT w.seq, l.* FROM tasks w JOIN lanes l
-           ON l.queue_id = w.queue_id AND l.level = w.level AND l.key = w.key
-          AND (l.place < 3 OR (l.place = 3 AND l.open_at_ms <= q.now_ms))
+       SELECT w.seq, l.* FROM tasks w CROSS JOIN LATERAL (
+              SELECT l.* FROM lanes l
+               WHERE l.queue_id = w.queue_id AND l.level = w.level AND l.key = w.key
+                 AND (l.place < 3 OR (l.place = 3 AND l.open_at_ms <= q.now_ms)) OFFSET 0) l
         WHERE w.queue_id = q.queue_id AND w.route = q.route AND w.state = 'ready'
           AND w.level BETWEEN q.from_level AND q.to_level
           AND (w.reserved_until_ms IS NULL OR w.reserved_until_ms <= q.now_ms

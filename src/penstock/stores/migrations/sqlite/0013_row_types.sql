@@ -1,0 +1,1 @@
+-- Types of rows, in which rows of many columns travel to PostgreSQL. SQLite is given one row at a time and needs none.
