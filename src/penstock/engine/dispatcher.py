@@ -249,7 +249,7 @@ class Dispatcher:
         line = self._lines.get(queue_id)
         if line is None:
             line = self._lines[queue_id] = _Line()
-            line.silence = self._house.wakeups.listen(queue_bell(queue_id), lambda: self._look(queue_id))
+            line.silence = self._listen(queue_bell(queue_id), queue_id)
         line.waiters[waiter] = None
         return line
 
@@ -358,8 +358,12 @@ class Dispatcher:
             line.scopes.pop(bell)()
         new = [bell for bell in wanted if bell not in line.scopes]
         for bell in new:
-            line.scopes[bell] = self._house.wakeups.listen(bell, lambda: self._look(queue_id))
+            line.scopes[bell] = self._listen(bell, queue_id)
         return bool(new)
+
+    def _listen(self, bell: Bell, queue_id: QueueId) -> Callable[[], None]:
+        """Look when a bell rings; beforehand, where the claim can be committed with what it is about."""
+        return self._house.wakeups.listen(bell, lambda: self._look(queue_id), beforehand=True)
 
     def _set_alarm(self, queue_id: QueueId, verdicts: Sequence[Verdict]) -> None:
         """Look again when the first of the limits that were in the way may open."""

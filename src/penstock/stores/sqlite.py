@@ -17,7 +17,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from pathlib import Path
@@ -95,6 +95,8 @@ class SqliteStore:
         """Commits while there is something to commit."""
         self._writing: sqlite3.Connection | None = None
         self._reading: sqlite3.Connection | None = None
+        self._foretold: Collection[str] = ()
+        """The bells of this group of which somebody was told before its commit."""
         self._closing = False
         self._ending: asyncio.Task[None] | None = None
         self._until = 0.0
@@ -187,7 +189,7 @@ class SqliteStore:
         jobs: list[Job] = []
         try:
             while self._jobs:
-                jobs = [self._jobs.popleft() for _ in range(min(GROUP_MAX, len(self._jobs)))]
+                jobs = self._next_jobs(GROUP_MAX)
                 await self._commit_group(jobs)
                 self._deliver(jobs)
         except BaseException:
@@ -195,6 +197,9 @@ class SqliteStore:
             raise
         finally:
             self._writer = None
+
+    def _next_jobs(self, most: int) -> list[Job]:
+        return [self._jobs.popleft() for _ in range(min(most, len(self._jobs)))]
 
     def _abandon(self, jobs: list[Job]) -> None:
         """The writer was stopped, with its loop or by something that ends programs: nobody is left waiting for it."""
@@ -209,6 +214,7 @@ class SqliteStore:
     async def _commit_group(self, jobs: list[Job]) -> None:
         """Commit together. If that fails, the next group gets a new connection."""
         committing = False
+        self._foretold = ()
         try:
             if self._writing is None:
                 self._writing = await self._on_disk(_connect_impatiently, self._path, self._synchronous)
@@ -237,12 +243,23 @@ class SqliteStore:
     async def _run_group(self, cursor: sqlite3.Cursor, jobs: list[Job]) -> None:
         try:
             await self._run_all(cursor, jobs, self._run)
+            if followers := await self._followers(jobs):
+                jobs += followers
+                await self._run_all(cursor, followers, self._run)
         except _LeftTraces:
             cursor.execute("ROLLBACK")
             for job in jobs:
                 job.begin_again()
             await self._begin(cursor)
             await self._run_all(cursor, jobs, self._run_apart)
+
+    async def _followers(self, jobs: list[Job]) -> list[Job]:
+        """What others hand in because of this group, such as the claim of a task that it starts: one commit for all."""
+        self._foretold = self._wakeups.foretell(_bells(jobs))
+        if not self._foretold:
+            return []
+        await self._breathe()
+        return self._next_jobs(GROUP_MAX - len(jobs))
 
     async def _run_all(
         self,
@@ -334,13 +351,11 @@ class SqliteStore:
 
     def _deliver(self, jobs: list[Job]) -> None:
         """Answer the callers, then ring."""
-        bells: dict[str, None] = {}
         for job in jobs:
             job.answer()
-            bells.update(job.bells)
             self._known.learn(job.learned)
-        if bells:
-            self._wakeups.ring(bells)
+        if bells := _bells(jobs):
+            self._wakeups.ring(bells, self._foretold)
 
     # reading
 
@@ -372,6 +387,10 @@ class SqliteStore:
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         self._read_connections.append(connection)
         return connection
+
+
+def _bells(jobs: list[Job]) -> dict[str, None]:
+    return {bell: None for job in jobs for bell in job.bells}
 
 
 def _connect_impatiently(path: Path, synchronous: str) -> sqlite3.Connection:
