@@ -47,6 +47,8 @@ else:
 T = TypeVar("T")
 GROUP_MAX = 256
 """Most operations in one transaction: bounds how long the first of them waits for the last."""
+FEW = 4
+"""Callers of so few are answered before the next group runs; those of more, while its commit is on its way."""
 AT_A_STRETCH_S = 0.002
 """How long operations of one group run before others get their turn on the loop."""
 ROWS_AT_A_STRETCH = 200
@@ -192,6 +194,8 @@ class SqliteStore:
                 jobs = self._next_jobs(GROUP_MAX)
                 await self._commit_group(jobs)
                 self._deliver(jobs)
+                if len(jobs) <= FEW:
+                    await asyncio.sleep(0)
         except BaseException:
             self._abandon(jobs)
             raise
