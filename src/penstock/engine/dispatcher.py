@@ -208,8 +208,13 @@ class Dispatcher:
             self._leave(line, waiter)
 
     async def _wait(self, waiter: _Waiter, wait_ms: int) -> PollAnswer:
-        done, _ = await asyncio.wait([waiter.future], timeout=wait_ms / 1000 if waiter.patient else None)
-        return waiter.future.result() if done else self._give_up(waiter)
+        if not waiter.patient:
+            return await waiter.future
+        ending = asyncio.get_running_loop().call_later(wait_ms / 1000, _give_up, waiter)
+        try:
+            return await waiter.future
+        finally:
+            ending.cancel()
 
     def _hung_up(self, waiter: _Waiter) -> None:
         """The caller is gone: what it was given in this very moment waits again."""
@@ -217,13 +222,6 @@ class Dispatcher:
         if done and waiter.future.result().leased:
             self.give_back(waiter.future.result().leased)
         waiter.future.cancel()
-
-    def _give_up(self, waiter: _Waiter) -> PollAnswer:
-        """The wait is over, unless an answer arrived in this very moment."""
-        if waiter.future.done():
-            return waiter.future.result()
-        waiter.future.cancel()
-        return _held(waiter)
 
     async def _queue(self, poll: Poll) -> Queue:
         """The line that a poll waits in; only a worker that may poll it brings a new one into being."""
@@ -526,6 +524,11 @@ def _tell_impatient(waiters: Sequence[_Waiter]) -> None:
 
 def _held(waiter: _Waiter) -> PollAnswer:
     return PollAnswer((), waiter.hold.poll_status, waiter.hold.reason)
+
+
+def _give_up(waiter: _Waiter) -> None:
+    """The wait is over, unless an answer arrived in this very moment."""
+    _answer(waiter, _held(waiter))
 
 
 def _answer(waiter: _Waiter, answer: PollAnswer) -> None:
