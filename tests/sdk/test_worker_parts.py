@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -198,7 +199,9 @@ class Line:
         return found
 
 
-async def poll(line: Line, slots: Slots, *, polls: int = 1) -> tuple[list[Json], int]:
+async def poll(
+    line: Line, slots: Slots, *, polls: int = 1, start: Callable[[Json], None] | None = None
+) -> tuple[list[Json], int]:
     """Poll until the line has nothing more to say; what was started, and how often it was registered."""
     started: list[Json] = []
     registered = 0
@@ -210,7 +213,7 @@ async def poll(line: Line, slots: Slots, *, polls: int = 1) -> tuple[list[Json],
     poller = Poller(
         "activity",
         line,
-        started.append,
+        start or started.append,
         slots,
         Surroundings(register, Trouble("w"), Unheard()),
         polls=polls,
@@ -234,6 +237,23 @@ class TestPoller:
         started, _ = await poll(line, slots)
         assert started == [{"n": 1}, {"n": 2}]
         assert line.asked == [5, 3]
+
+    async def test_what_ends_at_once_is_reported_before_the_next_poll_is_sent(self) -> None:
+        server, line = Server(), Line([{"n": 1}])
+        reports, polls_before = reports_to(server), list[int]()
+        performing: list[asyncio.Task[None]] = []
+
+        async def body() -> None:
+            polls_before.append(len(line.asked))
+
+        async def perform() -> None:
+            await asyncio.create_task(body())
+            await reports.send(item(1))
+            polls_before.append(len(line.asked))
+
+        await poll(line, Slots(5), start=lambda _: performing.append(asyncio.create_task(perform())))
+        await asyncio.gather(*performing)
+        assert polls_before == [1, 1]
 
     async def test_places_of_a_poll_that_is_broken_off_are_free_again(self) -> None:
         slots = Slots(5)

@@ -284,3 +284,57 @@ class TestDeadlines:
                 await writer.drain()
             assert (await asyncio.wait_for(reader.readline(), 20)).startswith(b"HTTP/1.1 200 ")
             writer.close()
+
+
+# ── Answers ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Sink(asyncio.Transport):
+    """Keeps what is written to it, each time by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        self.writes.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def in_one_piece(sink: Sink) -> protocol._InOnePiece:
+    return protocol._InOnePiece(sink, asyncio.get_running_loop())
+
+
+async def test_the_head_of_an_answer_is_sent_with_its_body() -> None:
+    sink = Sink()
+    answer = in_one_piece(sink)
+    answer.write(b"head")
+    answer.write(b"body")
+    answer.write(b"more")
+    await asyncio.sleep(0)
+    assert sink.writes == [b"headbody", b"more"]
+
+
+async def test_a_head_whose_body_takes_its_time_goes_ahead() -> None:
+    sink = Sink()
+    answer = in_one_piece(sink)
+    answer.write(b"head")
+    await asyncio.sleep(0)
+    assert sink.writes == [b"head"]
+    answer.write(b"body")
+    assert sink.writes == [b"head", b"body"]
+
+
+async def test_an_answer_without_a_body_is_sent_before_the_connection_is_closed() -> None:
+    sink = Sink()
+    answer = in_one_piece(sink)
+    answer.write(b"head")
+    answer.close()
+    await asyncio.sleep(0)
+    assert (sink.writes, sink.closed) == ([b"head"], True)

@@ -76,3 +76,28 @@ def test_everybody_is_called_when_all_bells_ring():
     stop()
     wakeups.ring_all()
     assert heard == ["one", "two"]
+
+
+def test_what_is_foretold_is_told_once_and_only_to_those_who_ask_for_it():
+    wakeups, heard = LocalWakeups(), list[str]()
+    wakeups.listen("queue:1", lambda: heard.append("early"), beforehand=True)
+    wakeups.listen("queue:1", lambda: heard.append("late"))
+    foretold = wakeups.foretell(["queue:1", "queue:2"])
+    assert (heard, list(foretold)) == (["early"], ["queue:1"])
+    wakeups.ring(["queue:1", "queue:2"], foretold)
+    assert heard == ["early", "late"]
+
+
+def test_a_bell_that_was_not_foretold_is_heard_by_everybody():
+    wakeups, heard = LocalWakeups(), list[str]()
+    wakeups.listen("queue:1", lambda: heard.append("early"), beforehand=True)
+    wakeups.ring(["queue:1"], ["queue:2"])
+    assert heard == ["early"]
+
+
+def test_whoever_stops_listening_is_not_told_beforehand_either():
+    wakeups, heard = LocalWakeups(), list[str]()
+    stop = wakeups.listen("queue:1", lambda: heard.append("early"), beforehand=True)
+    stop()
+    assert not wakeups.foretell(["queue:1"])
+    assert heard == []

@@ -208,8 +208,13 @@ class Dispatcher:
             self._leave(line, waiter)
 
     async def _wait(self, waiter: _Waiter, wait_ms: int) -> PollAnswer:
-        done, _ = await asyncio.wait([waiter.future], timeout=wait_ms / 1000 if waiter.patient else None)
-        return waiter.future.result() if done else self._give_up(waiter)
+        if not waiter.patient:
+            return await waiter.future
+        ending = asyncio.get_running_loop().call_later(wait_ms / 1000, _give_up, waiter)
+        try:
+            return await waiter.future
+        finally:
+            ending.cancel()
 
     def _hung_up(self, waiter: _Waiter) -> None:
         """The caller is gone: what it was given in this very moment waits again."""
@@ -217,13 +222,6 @@ class Dispatcher:
         if done and waiter.future.result().leased:
             self.give_back(waiter.future.result().leased)
         waiter.future.cancel()
-
-    def _give_up(self, waiter: _Waiter) -> PollAnswer:
-        """The wait is over, unless an answer arrived in this very moment."""
-        if waiter.future.done():
-            return waiter.future.result()
-        waiter.future.cancel()
-        return _held(waiter)
 
     async def _queue(self, poll: Poll) -> Queue:
         """The line that a poll waits in; only a worker that may poll it brings a new one into being."""
@@ -249,7 +247,7 @@ class Dispatcher:
         line = self._lines.get(queue_id)
         if line is None:
             line = self._lines[queue_id] = _Line()
-            line.silence = self._house.wakeups.listen(queue_bell(queue_id), lambda: self._look(queue_id))
+            line.silence = self._listen(queue_bell(queue_id), queue_id)
         line.waiters[waiter] = None
         return line
 
@@ -358,8 +356,12 @@ class Dispatcher:
             line.scopes.pop(bell)()
         new = [bell for bell in wanted if bell not in line.scopes]
         for bell in new:
-            line.scopes[bell] = self._house.wakeups.listen(bell, lambda: self._look(queue_id))
+            line.scopes[bell] = self._listen(bell, queue_id)
         return bool(new)
+
+    def _listen(self, bell: Bell, queue_id: QueueId) -> Callable[[], None]:
+        """Look when a bell rings; beforehand, where the claim can be committed with what it is about."""
+        return self._house.wakeups.listen(bell, lambda: self._look(queue_id), beforehand=True)
 
     def _set_alarm(self, queue_id: QueueId, verdicts: Sequence[Verdict]) -> None:
         """Look again when the first of the limits that were in the way may open."""
@@ -522,6 +524,11 @@ def _tell_impatient(waiters: Sequence[_Waiter]) -> None:
 
 def _held(waiter: _Waiter) -> PollAnswer:
     return PollAnswer((), waiter.hold.poll_status, waiter.hold.reason)
+
+
+def _give_up(waiter: _Waiter) -> None:
+    """The wait is over, unless an answer arrived in this very moment."""
+    _answer(waiter, _held(waiter))
 
 
 def _answer(waiter: _Waiter, answer: PollAnswer) -> None:

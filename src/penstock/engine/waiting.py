@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -25,25 +26,47 @@ async def until(
     """What was seen last, and whether it is what was waited for; the server's leaving ends the wait."""
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + wait_ms / 1000
-    changed = asyncio.Event()
-    silence = house.wakeups.listen(bell, changed.set)
+    rest = _Rest(loop)
+    silence = house.wakeups.listen(bell, rest.end)
+    leaving: asyncio.Task[bool] | None = None
     try:
         while True:
-            changed.clear()
+            rest.begin()
             seen, done = await look()
             left = ends_at - loop.time()
             if done or left <= 0 or draining.is_set():
                 return seen, done
-            await first_of(changed, draining, timeout_s=min(left, look_again_s))
+            if leaving is None:
+                leaving = asyncio.ensure_future(draining.wait())
+                leaving.add_done_callback(rest.end)
+            await rest.over(min(left, look_again_s))
     finally:
         silence()
+        if leaving is not None:
+            leaving.remove_done_callback(rest.end)
+            leaving.cancel()
 
 
-async def first_of(*events: asyncio.Event, timeout_s: float) -> None:
-    """Until one of the events is set, or it is time to look anyway."""
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in waits:
-            each.cancel()
+class _Rest:
+    """The time between two looks: it is over when somebody says so, or when it is time to look anyway."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ended = loop.create_future()
+
+    def begin(self) -> None:
+        """What is said from now on ends it, also before anybody waits."""
+        if self._ended.done():
+            self._ended = self._loop.create_future()
+
+    def end(self, _: object = None) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    async def over(self, timeout_s: float) -> None:
+        timer = None if timeout_s == math.inf else self._loop.call_later(timeout_s, self.end)
+        try:
+            await self._ended
+        finally:
+            if timer is not None:
+                timer.cancel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from hashlib import blake2b
 from typing import Protocol
 
@@ -29,10 +29,26 @@ def end_bell(namespace: str, workflow_id: str) -> Bell:
 
 
 class Wakeups(Protocol):
-    def ring(self, bells: Iterable[Bell]) -> None:
-        """Tell everybody on this node. Called after the commit that gives a reason to look."""
+    def ring(self, bells: Iterable[Bell], foretold: Collection[Bell] = ()) -> None:
+        """Tell everybody on this node. Called after the commit that gives a reason to look.
+
+        Whoever asks to be told beforehand does not hear bells again that were foretold.
+        """
         ...
 
-    def listen(self, bell: Bell, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back on each ring until the returned function is called."""
+    def foretell(self, bells: Iterable[Bell]) -> Collection[Bell]:
+        """Tell those on this node who ask to be told beforehand; says which of the bells somebody was told of.
+
+        Called before the commit, by a store in which their operations come behind what gives a reason to look.
+        """
+        ...
+
+    def listen(
+        self, bell: Bell, callback: Callable[[], None], *, beforehand: bool = False
+    ) -> Callable[[], None]:
+        """Call back on each ring until the returned function is called.
+
+        `beforehand`: before the commit, if the store foretells it. That is for those who look by `transact` alone:
+        what they hand in is committed with the reason to look, or behind it, and is taken back with it.
+        """
         ...

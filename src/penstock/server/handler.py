@@ -7,7 +7,6 @@ nothing is looked up for a caller who is not known.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
@@ -258,25 +257,44 @@ def _lines(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
 
 async def _unless_gone(work: Awaitable[Answer], receive: Receive) -> Answer:
     """Wait for the answer, but stop working as soon as the caller has hung up."""
-    task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))
-    try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            answer = task.result()
-            if gone.done() and answer.undelivered is not None:
-                answer.undelivered()
-                raise HungUp
-            return answer
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, PenstockError):
-            answer = await task
-            if answer.undelivered is not None:
-                answer.undelivered()
+    with _Interruption() as interruption:
+        gone.add_done_callback(interruption.strike)
+        try:
+            answer = await work
+        except (asyncio.CancelledError, PenstockError):
+            if interruption.struck:
+                raise HungUp from None
+            raise
+        finally:
+            gone.remove_done_callback(interruption.strike)
+            gone.cancel()
+    if interruption.struck or (gone.done() and answer.undelivered is not None):
+        if answer.undelivered is not None:
+            answer.undelivered()
         raise HungUp
-    finally:
-        task.cancel()
-        gone.cancel()
+    return answer
+
+
+class _Interruption:
+    """Cancels what the task that made it does inside the block; what it does afterwards is left alone."""
+
+    def __init__(self) -> None:
+        self.struck = False
+        self._task: asyncio.Task[Any] | None = asyncio.current_task()
+
+    def __enter__(self) -> _Interruption:
+        return self
+
+    def strike(self, _: object) -> None:
+        if self._task is not None:
+            self.struck = True
+            self._task.cancel()
+
+    def __exit__(self, *_: object) -> None:
+        task, self._task = self._task, None
+        if self.struck and task is not None:
+            task.uncancel()
 
 
 async def _disconnected(receive: Receive) -> None:

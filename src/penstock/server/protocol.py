@@ -25,6 +25,34 @@ class _HeadTooLarge(Exception):
     """Stops the parser; the answer is sent by whoever fed it."""
 
 
+class _InOnePiece:
+    """Sends the head of an answer with its body, if that follows in the same turn of the loop: one wakeup, not two."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._head: bytes | None = None
+        self._is_first = True
+
+    def write(self, data: bytes) -> None:
+        if self._is_first:
+            self._is_first, self._head = False, data
+            self._loop.call_soon(self._flush)
+        elif self._head is not None:
+            head, self._head = self._head, None
+            self._transport.writelines((head, data))
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        head, self._head = self._head, None
+        if head is not None and not self._transport.is_closing():
+            self._transport.write(head)
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's protocol, which by itself takes heads of any size and waits for them for ever.
 
@@ -86,7 +114,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        before = self.cycle
         super().on_headers_complete()
+        if self.cycle is not before:
+            self.cycle.transport = cast("asyncio.Transport", _InOnePiece(self.transport, self.loop))
 
     def on_message_complete(self) -> None:
         super().on_message_complete()

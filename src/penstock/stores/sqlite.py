@@ -17,7 +17,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from pathlib import Path
@@ -60,6 +60,8 @@ else:
 T = TypeVar("T")
 GROUP_MAX = 256
 """Most operations in one transaction: bounds how long the first of them waits for the last."""
+FEW = 4
+"""Callers of so few are answered before the next group runs; those of more, while its commit is on its way."""
 AT_A_STRETCH_S = 0.002
 """How long operations of one group run before others get their turn on the loop."""
 ROWS_AT_A_STRETCH = 200
@@ -111,6 +113,8 @@ class SqliteStore:
         """Commits while there is something to commit."""
         self._writing: sqlite3.Connection | None = None
         self._reading: sqlite3.Connection | None = None
+        self._foretold: Collection[str] = ()
+        """The bells of this group of which somebody was told before its commit."""
         self._closing = False
         self._ending: asyncio.Task[None] | None = None
         self._until = 0.0
@@ -212,9 +216,11 @@ class SqliteStore:
         jobs: list[Job] = []
         try:
             while self._jobs:
-                jobs = [self._jobs.popleft() for _ in range(min(GROUP_MAX, len(self._jobs)))]
+                jobs = self._next_jobs(GROUP_MAX)
                 await self._commit_group(jobs)
                 self._deliver(jobs)
+                if len(jobs) <= FEW:
+                    await asyncio.sleep(0)
         except BaseException:
             self._abandon(jobs)
             raise
@@ -226,6 +232,9 @@ class SqliteStore:
         if self._writer is writer:
             self._writer = None
             self._abandon([])
+
+    def _next_jobs(self, most: int) -> list[Job]:
+        return [self._jobs.popleft() for _ in range(min(most, len(self._jobs)))]
 
     def _abandon(self, jobs: list[Job]) -> None:
         """The writer was stopped, with its loop or by something that ends programs: nobody is left waiting for it."""
@@ -241,6 +250,7 @@ class SqliteStore:
     async def _commit_group(self, jobs: list[Job]) -> None:
         """Commit together. If that fails, the next group gets a new connection."""
         committing = False
+        self._foretold = ()
         try:
             if self._writing is None:
                 self._writing = await self._on_disk(_connect_impatiently, self._path, self._synchronous)
@@ -273,6 +283,9 @@ class SqliteStore:
     async def _run_group(self, cursor: sqlite3.Cursor, jobs: list[Job]) -> None:
         try:
             await self._run_all(cursor, jobs, self._run)
+            if followers := await self._followers(jobs):
+                jobs += followers
+                await self._run_all(cursor, followers, self._run)
         except _LeftTraces:
             cursor.execute("ROLLBACK")
             self._kept.forget_all()
@@ -280,6 +293,14 @@ class SqliteStore:
                 job.begin_again()
             await self._begin(cursor)
             await self._run_all(cursor, jobs, self._run_apart)
+
+    async def _followers(self, jobs: list[Job]) -> list[Job]:
+        """What others hand in because of this group, such as the claim of a task that it starts: one commit for all."""
+        self._foretold = self._wakeups.foretell(_bells(jobs))
+        if not self._foretold:
+            return []
+        await self._breathe()
+        return self._next_jobs(GROUP_MAX - len(jobs))
 
     async def _run_all(
         self,
@@ -382,13 +403,11 @@ class SqliteStore:
 
     def _deliver(self, jobs: list[Job]) -> None:
         """Answer the callers, then ring."""
-        bells: dict[str, None] = {}
         for job in jobs:
             job.answer()
-            bells.update(job.bells)
             self._known.learn(job.learned)
-        if bells:
-            self._wakeups.ring(bells)
+        if bells := _bells(jobs):
+            self._wakeups.ring(bells, self._foretold)
 
     # reading
 
@@ -420,6 +439,10 @@ class SqliteStore:
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         self._read_connections.append(connection)
         return connection
+
+
+def _bells(jobs: list[Job]) -> dict[str, None]:
+    return {bell: None for job in jobs for bell in job.bells}
 
 
 def _connect_impatiently(path: Path, synchronous: str) -> sqlite3.Connection:

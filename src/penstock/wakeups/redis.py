@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from typing import Any
 
 import structlog
@@ -41,16 +41,21 @@ class RedisWakeups:
         self._arrived = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
-    def ring(self, bells: Iterable[Bell]) -> None:
+    def ring(self, bells: Iterable[Bell], foretold: Collection[Bell] = ()) -> None:
         rung = dict.fromkeys(bells)
-        self._local.ring(rung)
+        self._local.ring(rung, foretold)
         self._waiting |= rung
         if len(self._waiting) > WAITING_MAX:
             self._waiting = {EVERY_BELL: None}
         self._arrived.set()
 
-    def listen(self, bell: Bell, callback: Callable[[], None]) -> Callable[[], None]:
-        return self._local.listen(bell, callback)
+    def foretell(self, bells: Iterable[Bell]) -> Collection[Bell]:
+        return self._local.foretell(bells)
+
+    def listen(
+        self, bell: Bell, callback: Callable[[], None], *, beforehand: bool = False
+    ) -> Callable[[], None]:
+        return self._local.listen(bell, callback, beforehand=beforehand)
 
     def start(self) -> None:
         self._tasks = [

@@ -20,6 +20,8 @@ from penstock.sdk.worker.trouble import Trouble, asked_s, is_fatal, is_passing
 
 Json = dict[str, Any]
 DRAINING_PAUSE_S = 5.0
+FIRST_STEPS = 6
+"""Turns of the loop from the start of a task that does not wait for anything until its report is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,12 @@ class Surroundings:
     register: Callable[[], Awaitable[None]]
     trouble: Trouble
     metrics: WorkerMetrics
+
+
+async def first_steps() -> None:
+    """Let what was started begin before the next poll is sent; what ends at once is reported before it."""
+    for _ in range(FIRST_STEPS):
+        await asyncio.sleep(0)
 
 
 class Poller:
@@ -98,6 +106,8 @@ class Poller:
         finally:
             self._pace.settle(tokens, started)
             self._slots.give_back(places - started)
+        if started:
+            await first_steps()
         pauses.reset()
         self._around.trouble.over()
         self._around.metrics.count(names.POLLS, kind=self._kind, outcome="tasks" if tasks else "empty")

@@ -14,7 +14,7 @@ from penstock.sdk.failures import ServerRefused, Unreachable
 from penstock.sdk.worker import metrics as names
 from penstock.sdk.worker.backoff import Backoff
 from penstock.sdk.worker.pace import Pace
-from penstock.sdk.worker.polling import DRAINING_PAUSE_S, Surroundings
+from penstock.sdk.worker.polling import DRAINING_PAUSE_S, Surroundings, first_steps
 from penstock.sdk.worker.slots import Slots
 from penstock.sdk.worker.trouble import asked_s, is_fatal, is_passing
 
@@ -110,6 +110,8 @@ class Rounds:
         finally:
             self._pace.settle(tokens, self._started)
             self._give_back(tokens - self._started)
+        if self._started:
+            await first_steps()
 
     def _start(self, line: Line, task: Json) -> None:
         """Start a task in one of the places of this round."""
