@@ -129,7 +129,7 @@ def ack_before_commit(patch: Patch) -> None:
     honest, completions = MemoryStore.transact, itertools.count(1)
 
     async def forgetful(self: MemoryStore, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
-        told = operation.__qualname__.startswith("complete.")
+        told = operation.__qualname__.startswith("completion.")
         if not told or next(completions) % 7:
             return await honest(self, operation, key=key, line=line)
         tx = self._tx(writable=True)

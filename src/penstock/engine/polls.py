@@ -131,11 +131,11 @@ async def _claim(
     if fit is not None and matching:
         fit = replace(fit, keepers=reserved.open_to(polls[matching[0]].worker_id))
     ready, queue = await _open_queue(tx, queue_id, fit if matching else None)
-    await _redeliver(tx, polls, matching, verdicts, fits)
+    free = await _look_back(tx, polls, matching, verdicts, fits, workers if queue is not None else {})
     open_ = [index for index in matching if index not in verdicts]
     if open_ and ready is not None and queue is not None:
         crew = [workers[index] for index in open_]
-        served = await _serve(house, tx, queue, [polls[index] for index in open_], crew, ready)
+        served = await _serve(house, tx, queue, [polls[index] for index in open_], crew, ready, free)
         for place, index in enumerate(open_):
             verdicts[index] = replace(served[place], fit=fits[index])
     nothing = Verdict(hold=Hold(HoldReason.EMPTY))
@@ -156,11 +156,16 @@ def _besides(verdict: Verdict, reserved: Reserved, worker_id: str, now_ms: int) 
 
 
 async def _serve(
-    house: House, tx: Tx, queue: Queue, polls: Sequence[Poll], crew: Sequence[Worker], fit: Fit
+    house: House,
+    tx: Tx,
+    queue: Queue,
+    polls: Sequence[Poll],
+    crew: Sequence[Worker],
+    fit: Fit,
+    free: Mapping[str, int],
 ) -> list[Verdict]:
     """Grant what the slots of the workers leave room for; whoever is full learns that."""
     ahead = polls[0].claim_lease_ms is not None
-    free = await slots.free(tx, crew, queue.kind, ahead=ahead)
     room = Room([poll.tasks_max for poll in polls], [poll.worker_id for poll in polls], free)
     nothing = _Outcome([()] * len(polls), Hold(HoldReason.SLOTS))
     outcome = await _grant(house, tx, queue, polls, fit, room) if room.total else nothing
@@ -242,6 +247,23 @@ async def _open_queue(tx: Tx, queue_id: QueueId, fit: Fit | None) -> tuple[Fit |
     queue = await tx.queues.lock(queue_id)
     assert queue is not None, "a queue that is polled exists"
     return ready, queue
+
+
+async def _look_back(
+    tx: Tx,
+    polls: Sequence[Poll],
+    indices: Sequence[int],
+    verdicts: dict[int, Verdict],
+    fits: dict[int, Fit],
+    workers: Mapping[int, Worker],
+) -> Mapping[str, int]:
+    """Deliver again what was asked for again; and how many tasks these workers may have beside what they hold."""
+    crew = [workers[index] for index in indices if index in workers]
+    ahead = polls[0].claim_lease_ms is not None
+    _, free = await both(
+        _redeliver(tx, polls, indices, verdicts, fits), slots.free(tx, crew, polls[0].kind, ahead=ahead)
+    )
+    return free
 
 
 async def _redeliver(

@@ -21,6 +21,7 @@ from penstock.core.scheduling.fairness import (
     Starving,
 )
 from penstock.ports.store import Tx
+from penstock.ports.together import both
 
 LANES_BEYOND_ROOM = 64
 """Where keys can be blocked, so many more lanes are read: some of them may turn out to be."""
@@ -90,7 +91,10 @@ async def _in_fairness(
     may go before those.
     """
     queue_id, rules = queue.queue_id, queue.rules
-    fresh = await tx.queues.lanes_to_place(queue_id, fit, Place.FRESH)
+    most = _sighted(rules, room)
+    fresh, least = await both(
+        tx.queues.lanes_to_place(queue_id, fit, Place.FRESH), tx.queues.lanes(queue_id, fit, most)
+    )
     stale: Sequence[Lane] = ()
     due: Sequence[Lane] = ()
     if rules.limits_keys:
@@ -99,8 +103,7 @@ async def _in_fairness(
         stale = await tx.queues.lanes_to_place(queue_id, fit, Place.STALE)
     full = [lanes[-1].level for lanes in (fresh, stale) if len(lanes) >= PLACED_AT_ONCE_MAX]
     deepest = min(full, default=ALL_LEVELS[1])
-    most = _sighted(rules, room)
-    ready = [*await tx.queues.lanes(queue_id, fit, most, (ALL_LEVELS[0], deepest))]
+    ready = [*least]
     for each in starving:
         ready += await tx.queues.lanes(queue_id, fit, most, (each.level, each.level))
     seen = {lane.slot: lane for lane in (*fresh, *stale, *due, *ready)}
