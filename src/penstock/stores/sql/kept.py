@@ -95,7 +95,7 @@ class Shelf(Generic[T]):
         self._old.clear()
 
     def rows(self) -> Mapping[str, T]:
-        """All that is at hand, what was used last at the end."""
+        """All that is at hand."""
         return self._old | self._new
 
     def _put(self, key: str, row: T) -> None:
