@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.growth import slope_per_hour
 from benchmarks.peer_stage import Stage, stage
 from benchmarks.peer_systems import ours
-from benchmarks.process_trees import memory, tree
+from benchmarks.process_trees import mapped, memory, tree
 from benchmarks.processes import load_average
 from benchmarks.stands import Ground, StoreName
 from benchmarks.table_sizes import bytes_of
@@ -64,6 +64,7 @@ class Soak:
         found: dict[str, float] = {}
         for name, pid in (("server", at_work.server_pid), ("worker", at_work.worker_pid)):
             found[f"{name} memory, MiB"] = memory(pid).pss
+            found[f"{name} memory of its own, MiB"] = mapped(pid)["values"]
             found[f"{name} open files"] = _open_files(pid)
         tables = bytes_of(self._ground, store)
         return found | {f"{name}, MiB": size / 2**20 for name, size in tables.items()}

@@ -18,6 +18,7 @@ COMPARED_MAX = 50
 
 class CheckedStore(SqliteStore):
     rows_compared = 0
+    owners_compared = 0
 
     async def _commit_group(self, jobs: list[Job]) -> None:
         await super()._commit_group(jobs)
@@ -26,9 +27,19 @@ class CheckedStore(SqliteStore):
             assert self._writing is not None or not at_hand, "nothing is at hand after a failure"
             for key in list(at_hand)[-COMPARED_MAX:]:
                 self._compare(table, statement, key, at_hand[key])
+        for owner, key in list(self._kept.shelf(TASKS).only().items())[-COMPARED_MAX:]:
+            self._compare_only(owner, key)
 
     def _compare(self, table: Table[Any], statement: str, key: str, at_hand: object) -> None:
         assert self._writing is not None
         [row] = self._writing.execute(self._statements[statement].sql, (key,)).fetchall()
         assert table.make(row) == at_hand, f"{key} is at hand as it is not in the database"
         self.rows_compared += 1
+
+    def _compare_only(self, owner: str, key: str) -> None:
+        assert self._writing is not None
+        rows = self._writing.execute(self._statements["lock_workflow_task"].sql, (owner,)).fetchall()
+        assert [TASKS.id_of(TASKS.make(row)) for row in rows] == ([key] if key else []), (
+            f"{owner} has another"
+        )
+        self.owners_compared += 1

@@ -36,7 +36,6 @@ from penstock.stores.driving import (
     ReadOnlySession,
     job_of,
     jobs_of,
-    ordered_writes,
     undisturbed,
 )
 from penstock.stores.migrating import migrations, pending
@@ -48,6 +47,7 @@ from penstock.stores.sql.runs import RUNS
 from penstock.stores.sql.session import Ask, Rows, Session
 from penstock.stores.sql.tasks import TASKS
 from penstock.stores.sql.tx import SqlTx
+from penstock.stores.sql.unwritten import Unwritten
 
 if TYPE_CHECKING:
     import sqlite3
@@ -66,6 +66,8 @@ AT_A_STRETCH_S = 0.002
 """How long operations of one group run before others get their turn on the loop."""
 ROWS_AT_A_STRETCH = 200
 """Most rows that are written without a look at the time."""
+TABLES = (RUNS, TASKS, ACTIVITIES)
+"""Of these the writer has rows at hand."""
 READERS = 2
 BUSY_S = 5.0
 """How long to wait for somebody else who writes to the file by hand."""
@@ -104,7 +106,11 @@ class SqliteStore:
         self._on_moment = on_moment
         self._statements = catalogue(Dialect.SQLITE)
         self._known = Known()
-        self._kept = Kept((RUNS, TASKS, ACTIVITIES), self._statements.values())
+        self._kept = Kept(TABLES, self._statements.values())
+        self._unwritten = Unwritten(self._statements.values(), TABLES)
+        """What operations of this group have to write, until one of them asks for it or the group ends."""
+        self._flushed = 0
+        """How many changes of this connection were writes that had been kept back."""
         self._version = 0
         """What the writer's connection called the database when it saw it last: it changes when others write."""
         self._loop = asyncio.get_running_loop()
@@ -239,7 +245,7 @@ class SqliteStore:
     def _abandon(self, jobs: list[Job]) -> None:
         """The writer was stopped, with its loop or by something that ends programs: nobody is left waiting for it."""
         connection, self._writing = self._writing, None
-        self._kept.forget_all()
+        self._forget()
         if connection is not None:
             self._disk.submit(connection.close)  # behind a commit that may be under way
         for job in (*jobs, *self._jobs):
@@ -286,9 +292,10 @@ class SqliteStore:
             if followers := await self._followers(jobs):
                 jobs += followers
                 await self._run_all(cursor, followers, self._run)
+            await self._flush(cursor)
         except _LeftTraces:
             cursor.execute("ROLLBACK")
-            self._kept.forget_all()
+            self._forget()
             for job in jobs:
                 job.begin_again()
             await self._begin(cursor)
@@ -326,25 +333,34 @@ class SqliteStore:
     async def _run(self, cursor: sqlite3.Cursor, job: Job, now_ms: int) -> None:
         """Run one operation inside the group's transaction; if it raises, it must not have changed anything there."""
         session = Session(self._statements, now_ms, journals=self.journals, kept=self._kept)
-        before = cursor.connection.total_changes
+        before = self._traces(cursor)
         try:
             job.result = await self._drive(cursor, job.operation(SqlTx(session, self._known)))
-            for statement, rows in ordered_writes([session]):
-                await self._record(cursor, statement.sql, rows)
+            if not self._unwritten.takes(session.writes):
+                await self._flush(cursor)
+            self._unwritten.add(session.writes)
             session.written()
             job.ended(session)
+        except _LeftTraces:
+            raise
         except Exception as error:
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OWN_FAULTS):
                 raise
             job.error = error
-            if cursor.connection.total_changes != before:
+            if self._traces(cursor) != before:
                 raise _LeftTraces from error
+
+    def _traces(self, cursor: sqlite3.Cursor) -> int:
+        """How much operations have changed before their end."""
+        return cursor.connection.total_changes - self._flushed
 
     async def _drive(self, cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run an operation to its end, answering each question at once, and others in between if it takes long."""
         try:
             asks = _next_asks(coroutine, None)
             while True:
+                if self._must_flush(asks):
+                    await self._flush(cursor)
                 answers = _answer(cursor, asks)
                 self._notice(asks)
                 if self._loop.time() > self._until:
@@ -362,6 +378,19 @@ class SqliteStore:
             for shelf in disturbed_by.get(ask.statement, ()):
                 shelf.forget_all()
 
+    def _must_flush(self, asks: Any) -> bool:
+        return isinstance(asks, tuple) and any(self._unwritten.concerns(ask.statement) for ask in asks)
+
+    async def _flush(self, cursor: sqlite3.Cursor) -> None:
+        """Write what was kept back. Which operation it is that the database refuses, nobody can say then."""
+        before = cursor.connection.total_changes
+        try:
+            for statement, rows in self._unwritten.taken():
+                await self._record(cursor, statement.sql, rows)
+        except _OWN_FAULTS as error:
+            raise _LeftTraces from error
+        self._flushed += cursor.connection.total_changes - before
+
     async def _record(self, cursor: sqlite3.Cursor, sql: str, rows: list[tuple[Any, ...]]) -> None:
         for start in range(0, len(rows), ROWS_AT_A_STRETCH):
             if self._loop.time() > self._until:
@@ -369,20 +398,28 @@ class SqliteStore:
             cursor.executemany(sql, rows[start : start + ROWS_AT_A_STRETCH])
 
     async def _run_apart(self, cursor: sqlite3.Cursor, job: Job, now_ms: int) -> None:
-        """The same; what it changed is taken back if it raises."""
+        """The same, and written at once; what it changed is taken back if it raises."""
         cursor.execute("SAVEPOINT operation")
         try:
             await self._run(cursor, job, now_ms)
-        except _LeftTraces:
+            await self._flush(cursor)
+        except _LeftTraces as left:
             cursor.execute("ROLLBACK TO operation")
-            self._kept.forget_all()
+            self._forget()
+            job.begin_again()
+            job.error = left.__cause__
         cursor.execute("RELEASE operation")
+
+    def _forget(self) -> None:
+        """What was changed is taken back: nothing is at hand, and nothing is left to write."""
+        self._kept.forget_all()
+        self._unwritten.clear()
 
     def _failed(
         self, connection: sqlite3.Connection | None, jobs: list[Job], error: Exception, committing: bool
     ) -> None:
         """The group did not commit, or nobody can say: drop the connection and tell the callers."""
-        self._kept.forget_all()
+        self._forget()
         log.error("group commit failed", error=str(error), operations=len(jobs), committing=committing)
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):

@@ -18,6 +18,7 @@ statements of many operations travel as one: an array for each column, or one of
 `{index name}` after a table names the index to use where the planner must be told (SQLite, which would rather
 walk a primary key than a small partial index).
 A statement marked `-- alone` is never merged: it names its parameters (`:run_id`) and may use them in a LIMIT.
+A statement marked `-- tally` takes a number last that operations do not give: how many equal rows there are.
 A statement marked `-- looks` must see what others committed while the writes before it waited: it begins anew.
 A file `noun.postgres.sql` or `noun.sqlite.sql` overrides by name where a dialect must differ.
 """
@@ -100,6 +101,8 @@ class Statement(Struct, frozen=True, eq=False):
     """Whether it goes by what rows say that it does not hold yet."""
     holds: bool = False
     """Whether it locks or changes rows when asked, so that it needs a transaction."""
+    tallies: bool = False
+    """Whether equal rows are given to it as one, with their number."""
     row_type: str | None = None
     """The type of its rows where they travel as one list of rows, else each column is a list of its own."""
 
@@ -183,6 +186,7 @@ def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
     takes = tuple(_column(part) for part in found[1].split(",")) if found else ()
     alone = re.search(r"^-- alone$", block, flags=re.MULTILINE) is not None
     looks = re.search(r"^-- looks$", block, flags=re.MULTILINE) is not None
+    tallies = re.search(r"^-- tally$", block, flags=re.MULTILINE) is not None
     sql = "\n".join(line for line in block.splitlines() if line.strip() and not line.startswith("--"))
     sql = sql.strip().removesuffix(";")
     sql = sql.replace("{columns}", ", ".join(column for column, _ in takes))
@@ -199,7 +203,7 @@ def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
     sql = _functions(sql, dialect)
     answers = sql.upper().startswith("SELECT") or "RETURNING" in sql.upper()
     holds = not sql.startswith("SELECT") or _LOCKS.search(sql) is not None
-    return Statement(name, sql, takes, rank, answers, alone, locks, looks, holds, row_type)
+    return Statement(name, sql, takes, rank, answers, alone, locks, looks, holds, tallies, row_type)
 
 
 def _column(text: str) -> tuple[str, str]:

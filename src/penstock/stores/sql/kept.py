@@ -41,6 +41,7 @@ class Table(Generic[T]):
         size: Callable[[T], int],
         is_over: Callable[[T], bool],
         told: Iterable[str],
+        owner_of: Callable[[T], str | None] = lambda _: None,
     ) -> None:
         self.name = name
         self.id_of: Callable[[T], str] = attrgetter(columns[0])
@@ -53,59 +54,114 @@ class Table(Generic[T]):
         self.is_over = is_over
         """Whether a row will hardly be asked for again."""
         self.told = frozenset(told)
-        """The statements by which single rows are written, each told to the shelf."""
+        """The statements by which single rows are written, each told to the shelf; the first column is the id."""
+        self.owner_of = owner_of
+        """Whose only row it is, of those that are not over; None: one of several."""
 
 
-class Shelf(Generic[T]):
-    """Rows of one table by their ids; those that nobody has used of late go."""
+class _Lately(Generic[T]):
+    """Values by their keys; those that nobody has used of late go."""
 
-    __slots__ = ("_new", "_old", "table")
+    __slots__ = ("_new", "_old")
 
-    def __init__(self, table: Table[T]) -> None:
-        self.table = table
+    def __init__(self) -> None:
         self._new: dict[str, T] = {}
         self._old: dict[str, T] = {}
 
     def get(self, key: str) -> T | None:
-        row = self._new.get(key)
-        if row is None and (row := self._old.get(key)) is not None:
-            self._put(key, row)
-        return row
+        value = self._new.get(key)
+        if value is None and (value := self._old.get(key)) is not None:
+            self.put(key, value)
+        return value
 
-    def add(self, row: T) -> None:
-        """Keep a row that was read, or written whole."""
-        table, key = self.table, self.table.id_of(row)
-        if table.is_over(row) or table.size(row) > SIZE_MAX:
-            self._forget(key)
-        else:
-            self._put(key, row)
+    def put(self, key: str, value: T) -> None:
+        if len(self._new) >= ROWS_MAX:
+            self._old, self._new = self._new, {}
+        self._new[key] = value
 
-    def change(self, row: T) -> None:
-        """Keep a row of which the columns that change were written; if others differ, the database has not got them."""
-        before = self.get(self.table.id_of(row))
-        if before is None:
-            return
-        if self.table.fixed(before) == self.table.fixed(row):
-            self.add(row)
-        else:
-            self._forget(self.table.id_of(row))
+    def forget(self, key: str) -> None:
+        self._new.pop(key, None)
+        self._old.pop(key, None)
 
     def forget_all(self) -> None:
         self._new.clear()
         self._old.clear()
 
-    def rows(self) -> Mapping[str, T]:
-        """All that is at hand."""
+    def all(self) -> dict[str, T]:
         return self._old | self._new
 
-    def _put(self, key: str, row: T) -> None:
-        if len(self._new) >= ROWS_MAX:
-            self._old, self._new = self._new, {}
-        self._new[key] = row
 
-    def _forget(self, key: str) -> None:
-        self._new.pop(key, None)
-        self._old.pop(key, None)
+class Shelf(Generic[T]):
+    """Rows of one table by their ids, and of each owner which row is its only one."""
+
+    __slots__ = ("_only", "_rows", "table")
+
+    def __init__(self, table: Table[T]) -> None:
+        self.table = table
+        self._rows: _Lately[T] = _Lately()
+        self._only: _Lately[str] = _Lately()
+        """The id, or nothing where an owner has none."""
+
+    def get(self, key: str) -> T | None:
+        return self._rows.get(key)
+
+    def only_of(self, owner: str) -> tuple[bool, T | None]:
+        """Whether it is known, and the row; None: the owner has none."""
+        key = self._only.get(owner)
+        if not key:
+            return key is not None, None
+        row = self._rows.get(key)
+        return row is not None, row
+
+    def none_of(self, owner: str) -> None:
+        """Know that an owner has no row."""
+        self._only.put(owner, "")
+
+    def add(self, row: T) -> None:
+        """Keep a row that was read, or written whole. One that is over says nothing of others of its owner."""
+        table, key = self.table, self.table.id_of(row)
+        if table.is_over(row):
+            self._rows.forget(key)
+        elif table.size(row) > SIZE_MAX:
+            self._rows.forget(key)
+            self.appear(row)
+        else:
+            self._rows.put(key, row)
+            if (owner := table.owner_of(row)) is not None:
+                self._only.put(owner, key)
+
+    def change(self, row: T) -> None:
+        """Keep a row of which the columns that change were written; if others differ, the database has not got them."""
+        table, key = self.table, self.table.id_of(row)
+        before = self._rows.get(key)
+        if before is None:
+            self.appear(row)
+        elif table.is_over(row):
+            self._rows.forget(key)
+            if (owner := table.owner_of(row)) is not None:
+                self.none_of(owner)
+        elif table.fixed(before) == table.fixed(row):
+            self.add(row)
+        else:
+            self._rows.forget(key)
+            self.appear(row)
+
+    def appear(self, row: T) -> None:
+        """Know that a row was written which is not known as a whole."""
+        if (owner := self.table.owner_of(row)) is not None:
+            self._only.forget(owner)
+
+    def forget_all(self) -> None:
+        self._rows.forget_all()
+        self._only.forget_all()
+
+    def rows(self) -> Mapping[str, T]:
+        """All that is at hand."""
+        return self._rows.all()
+
+    def only(self) -> Mapping[str, str]:
+        """All owners of whom something is known: the id of their row, or nothing."""
+        return self._only.all()
 
 
 class Kept:

@@ -39,7 +39,19 @@ _CHANGING = (
     "blocked",
     "archived_at_ms",
 )
-_changing = attrgetter(*_CHANGING)
+_SELDOM = (
+    "closed_reason",
+    "output",
+    "closed_at_ms",
+    "deadline_at_ms",
+    "task_failures",
+    "task_error",
+    "blocked",
+    "archived_at_ms",
+)
+"""What stays while a run only goes on; the columns by which runs are searched are among them."""
+_changing, _seldom = attrgetter(*_CHANGING), attrgetter(*_SELDOM)
+_course = attrgetter(*(each for each in _CHANGING if each not in _SELDOM))
 _HOSTS = {each.value: each for each in Host}
 _STATUSES = {each.value: each for each in RunStatus}
 
@@ -124,7 +136,11 @@ class SqlRuns:
         record_entries(self._session, run)
 
     def save(self, run: Run) -> None:
-        self._session.record("save_run", *_changing(run))
+        before = self._session.at_hand(RUNS, run.run_id)
+        if before is not None and _seldom(before) == _seldom(run):
+            self._session.record("save_run_course", *_course(run))
+        else:
+            self._session.record("save_run", *_changing(run))
         self._session.saved(RUNS, run)
 
     def save_attributes(self, run: Run) -> None:
@@ -154,5 +170,5 @@ RUNS = Table(
         "input", "output", "memo", "search_attributes", "waits", "lineage", "task_error", "blocked"
     ),
     is_over=lambda run: run.status.is_terminal,
-    told=("insert_run", "save_run"),
+    told=("insert_run", "save_run", "save_run_course"),
 )

@@ -92,6 +92,25 @@ class Session:
             found[place] = self.read(table, table.make(rows[0])) if rows else None
         return found
 
+    async def only(self, name: str, table: Table[T], owner: str) -> T | None:
+        """The row that is an owner's only one, from the database if that is not known."""
+        if self._kept is None:
+            rows = await self.ask(name, owner)
+            return table.make(rows[0]) if rows else None
+        shelf = self._kept.shelf(table)
+        is_known, row = shelf.only_of(owner)
+        if is_known:
+            return row
+        rows = await self.ask(name, owner)
+        if rows:
+            return self.read(table, table.make(rows[0]))
+        shelf.none_of(owner)
+        return None
+
+    def at_hand(self, table: Table[T], key: str) -> T | None:
+        """The row as the database has it, if that is known without asking."""
+        return None if self._kept is None else self._kept.shelf(table).get(key)
+
     def read(self, table: Table[T], row: T) -> T:
         """Have a row at hand that the database just answered."""
         if self._kept is not None:
@@ -102,6 +121,11 @@ class Session:
         """Have a row at hand, once it is written, that was recorded whole."""
         if self._kept is not None:
             self._wrote.append((self._kept.shelf(table).add, row))
+
+    def appeared(self, table: Table[T], row: T) -> None:
+        """Know, once it is written, that there is a row of which the database alone knows the whole."""
+        if self._kept is not None:
+            self._wrote.append((self._kept.shelf(table).appear, row))
 
     def saved(self, table: Table[T], row: T) -> None:
         """Have a row at hand, once it is written, of which the columns that change were recorded."""

@@ -86,8 +86,7 @@ class SqlTasks:
         return [task_of(row) for row in await self._session.ask("lock_live_tasks", run_id)]
 
     async def lock_workflow_task(self, run_id: RunId) -> Task | None:
-        rows = await self._session.ask("lock_workflow_task", run_id)
-        return task_of(rows[0]) if rows else None
+        return await self._session.only("lock_workflow_task", TASKS, run_id)
 
     async def redelivered(self, namespace: str, polls: Sequence[tuple[str, str]]) -> Sequence[Sequence[Task]]:
         answers = await self._session.ask_each("redelivered_tasks", ((namespace, *poll) for poll in polls))
@@ -143,6 +142,7 @@ class SqlTasks:
     def insert(self, task: Task, standing: Standing) -> None:
         record = self._session.record
         record("insert_task", *_WHAT(task), route(task.type, task.compatibility), *_PLACE(task))
+        self._session.appeared(TASKS, task)
         record("count_added", task.queue_id, self._session.now_ms // MINUTE_MS)
         if task.state is TaskState.READY:
             record("join_lane", task.queue_id, task.level, task.key, standing.weight_milli)
@@ -218,5 +218,6 @@ TASKS = Table(
     size=length_of("last_error", "scopes"),
     is_over=lambda task: not task.is_live,
     told=("save_task", "insert_task"),
+    owner_of=lambda task: task.run_id if task.kind is TaskKind.WORKFLOW else None,
 )
 """A task has its place in line from the database, so that it is at hand only after it was read."""
