@@ -34,13 +34,17 @@ from benchmarks.targets import as_rows, judged
 from benchmarks.workloads import WORKLOADS, Campaign
 from tests.support.cradle import SWITCH as FORKS
 
+TARGETS = "targets"
+JUDGED = frozenset({"peers", "profile", "beside", "dispatch-rates", "admission", "sdk"})
+"""The parts in which the targets are measured, and what binds those that are missed."""
 NAMES = (
     *(store.value for store in StoreName),
+    TARGETS,
     LIMITS,
     *(each.name for each in WORKLOADS),
     *(part.name for part in PARTS),
 )
-USUAL = frozenset(NAMES) - {part.name for part in PARTS if part.only_if_named}
+USUAL = frozenset(NAMES) - {TARGETS} - {part.name for part in PARTS if part.only_if_named}
 RESULTS = Path(__file__).parent / "results"
 PRINTED_WIDTH = 200
 
@@ -66,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke; its figures mean nothing")
-    _add_repeated(parser, "--only", NAMES, "a store or a part")
+    _add_repeated(parser, "--only", NAMES, "a store, a part, or all parts with targets")
     _add_repeated(parser, "--system", SYSTEMS, "of the part peers, only this one")
     _add_repeated(
         parser, "--workload", [each.value for each in Workload], "of peers and profile, only this one"
@@ -128,6 +132,8 @@ def measure(
     """
     stores = [store for store in StoreName if store in only] or list(StoreName)
     parts = only - set(StoreName) or USUAL
+    if TARGETS in parts:
+        parts |= JUDGED
     workloads = [each for each in WORKLOADS if each.name in parts]
     began, now = time.monotonic(), datetime.datetime.now(datetime.UTC)
     with contextlib.ExitStack() as stack:

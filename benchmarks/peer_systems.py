@@ -98,11 +98,12 @@ def ours(store: StoreName, ground: Ground) -> System:
     kept = "SQLite, WAL, synchronous=FULL" if store is StoreName.SQLITE else ON_POSTGRES
     return System(
         name=f"penstock, {store.value}",
-        settings=f"{kept}; one server process with tokens and history; app and worker as they ship, uvloop; 64 sends, "
-        "or 4 of 100, and 100 workflows in flight",
+        settings=f"{kept}; one server process with tokens and history; uvloop; a worker of 400 places for activities, "
+        "4 polls for them and one for workflows (as it ships: 100, 2 and 2); 256 sends, or 4 of 100, and 100 workflows "
+        "in flight",
         python=Path(sys.executable),
         program="benchmarks.peers.with_penstock_app",
-        counts=Counts(3000, 8000, 8000, 100, {1: 1000, 5: 400}),
+        counts=Counts(6000, 8000, 8000, 100, {1: 1000, 5: 400}),
         serving=lambda: _penstock(store, ground),
         is_ours=True,
         idle_seconds=LONG_IDLE_SECONDS,

@@ -53,7 +53,7 @@ class Open:
 
 
 class Asked:
-    sends_at_once = 64
+    sends_at_once = 256
     batches_at_once = 4
     workflows_at_once = 100
 
@@ -93,7 +93,12 @@ async def _client() -> None:
 
 
 async def _worker() -> Worker:
-    return app.worker(await app.client())
+    return app.worker(
+        await app.client(),
+        concurrency=400,
+        max_concurrent_activity_task_polls=4,
+        max_concurrent_workflow_task_polls=1,
+    )
 
 
 if __name__ == "__main__":

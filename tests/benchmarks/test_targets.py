@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.__main__ import JUDGED
+from benchmarks.parts import BY_NAME
 from benchmarks.peer_measures import LESS, MORE
 from benchmarks.targets import LINES, Bounds, Judged, Verdict, as_rows, by_target, judged
 
@@ -158,3 +161,22 @@ def test_crowds_count_where_they_are_worst():
     verdicts = {each.line.measure: each.verdict for each in lines(22, beside=rows)}
     assert verdicts["rate beside 2,000 idle pollers"] is Verdict.MISSED
     assert verdicts["rate beside 100,000 sleeping timers"] is Verdict.UNKNOWN
+
+
+class Asked(dict[str, object]):
+    """A report without anything in it, and what was looked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys_asked: set[str] = set()
+
+    def get(self, key: str, default: object = None) -> object:
+        self.keys_asked.add(key)
+        return default
+
+
+def test_the_parts_that_make_bench_runs_are_those_in_which_targets_are_measured():
+    report = Asked()
+    assert {each.verdict for each in judged(report)} == {Verdict.UNKNOWN}
+    assert report.keys_asked == {BY_NAME[name].key for name in JUDGED - {"profile"}}
+    assert "--only targets" in (Path(__file__).parents[2] / "Makefile").read_text()
