@@ -53,6 +53,11 @@ def test_sqlite_reads_no_table_from_end_to_end(tmp_path: Path, analysed: bool):
             values = [None] * len(statement.takes)
             plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", values).fetchall()
             walked[name] = _walked_in_sqlite(statement.sql, [row[3] for row in plan], tables)
+            if statement.many is not None:
+                plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.many}", ("[]",)).fetchall()
+                walked[f"{name} for many"] = _walked_in_sqlite(
+                    statement.many, [row[3] for row in plan], tables
+                )
     _check(walked, READS_ALL)
 
 

@@ -307,3 +307,18 @@ async def test_a_run_that_closed_is_no_longer_overdue(store: Store):
     closed = replace(run, status=RunStatus.COMPLETED, closed_at_ms=NOW_MS, deadline_at_ms=None)
     await record(store, lambda tx: tx.runs.save(closed))
     assert await look(store, lambda tx: tx.runs.overdue(NOW_MS, 10)) == []
+
+
+async def test_each_of_many_runs_is_found_where_it_was_asked_for(store: Store):
+    """Twice if it was asked for twice; some are not there; names have whatever texts have."""
+    names = ["r1", 'r"2', "r\\3", "rü-4", "r😀5", "[6]", "", "null"]
+
+    def insert(tx: Tx) -> None:
+        for each in names:
+            tx.runs.insert(a_run(each, workflow_id=f"w-{each}"))
+
+    await record(store, insert)
+    asked = [*reversed(names), "nobody", "r1", 'r"2', "r", "R1"]
+    found = await look(store, lambda tx: tx.runs.get_many([RunId(each) for each in asked]))
+    expected = [each if each in names else None for each in asked]
+    assert [None if run is None else run.run_id for run in found] == expected

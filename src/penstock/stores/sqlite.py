@@ -20,9 +20,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
+import msgspec
 import structlog
 
 from penstock.errors import Reason, StoreRefused, Unavailable
@@ -40,11 +43,11 @@ from penstock.stores.driving import (
 )
 from penstock.stores.migrating import migrations, pending
 from penstock.stores.sql.activities import ACTIVITIES
-from penstock.stores.sql.catalogue import Dialect, catalogue
+from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
 from penstock.stores.sql.kept import Kept
 from penstock.stores.sql.known import Known
 from penstock.stores.sql.runs import RUNS
-from penstock.stores.sql.session import Ask, Rows, Session
+from penstock.stores.sql.session import Ask, Row, Rows, Session
 from penstock.stores.sql.tasks import TASKS
 from penstock.stores.sql.tx import SqlTx
 from penstock.stores.sql.unwritten import Unwritten
@@ -68,6 +71,8 @@ ROWS_AT_A_STRETCH = 200
 """Most rows that are written without a look at the time."""
 TABLES = (RUNS, TASKS, ACTIVITIES)
 """Of these the writer has rows at hand."""
+MANY = 4
+"""So many equal questions are asked as one."""
 READERS = 2
 BUSY_S = 5.0
 """How long to wait for somebody else who writes to the file by hand."""
@@ -518,7 +523,23 @@ def _driven(cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any]) -> Any:
 def _answer(cursor: sqlite3.Cursor, asks: Any) -> list[Rows]:
     if not isinstance(asks, tuple):
         raise RuntimeError(f"an operation awaited {asks!r}; it may await only the store")
-    return [cursor.execute(ask.statement.sql, ask.values).fetchall() for ask in asks]
+    if len(asks) < MANY:
+        return [cursor.execute(ask.statement.sql, ask.values).fetchall() for ask in asks]
+    answers: list[Rows] = []
+    for statement, equal in groupby(asks, attrgetter("statement")):
+        answers += _answer_equal(cursor, statement, [ask.values for ask in equal])
+    return answers
+
+
+def _answer_equal(cursor: sqlite3.Cursor, statement: Statement, asked: list[tuple[Any, ...]]) -> list[Rows]:
+    """The answers to one question about several things."""
+    if statement.many is None or len(asked) < MANY:
+        return [cursor.execute(statement.sql, values).fetchall() for values in asked]
+    found: list[list[Row]] = [[] for _ in asked]
+    texts = msgspec.json.encode([text for (text,) in asked]).decode()
+    for row in cursor.execute(statement.many, (texts,)):
+        found[row[0] - 1].append(row)
+    return [*found]
 
 
 def _know_values() -> None:

@@ -103,6 +103,8 @@ class Statement(Struct, frozen=True, eq=False):
     """Whether it locks or changes rows when asked, so that it needs a transaction."""
     tallies: bool = False
     """Whether equal rows are given to it as one, with their number."""
+    many: str | None = None
+    """The text that answers many equal questions on SQLite, which is given their values as a JSON list."""
     row_type: str | None = None
     """The type of its rows where they travel as one list of rows, else each column is a list of its own."""
 
@@ -195,7 +197,9 @@ def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
     sql = _with_words(sql, _named_texts())
     locks = "{lock" in sql
     sql = sql.replace("{rows locking lanes}", _LOCKING_LANES if dialect is Dialect.POSTGRES else "{rows}")
+    many = None
     if dialect is Dialect.SQLITE:
+        many = None if alone else _for_many(sql, takes)
         sql = _without_rows(sql, takes)
     row_type = None if alone or dialect is Dialect.SQLITE else _row_type(takes)
     sql = sql.replace("{rows}", _rows(takes, dialect, row_type))
@@ -203,7 +207,7 @@ def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
     sql = _functions(sql, dialect)
     answers = sql.upper().startswith("SELECT") or "RETURNING" in sql.upper()
     holds = not sql.startswith("SELECT") or _LOCKS.search(sql) is not None
-    return Statement(name, sql, takes, rank, answers, alone, locks, looks, holds, tallies, row_type)
+    return Statement(name, sql, takes, rank, answers, alone, locks, looks, holds, tallies, many, row_type)
 
 
 def _column(text: str) -> tuple[str, str]:
@@ -239,6 +243,14 @@ def _without_rows(sql: str, takes: tuple[tuple[str, str], ...]) -> str:
     places = {name: f"?{place}" for place, (name, _) in enumerate(takes, 1)} | {"n": "1"}
     sql = re.sub(r"\bq\.(\w+)\b", lambda found: places[found[1]], shape[0].sub(shape[1], sql))
     return _PLAIN_INSERT.sub(r"\1 VALUES (\2)\3", sql)
+
+
+def _for_many(sql: str, takes: tuple[tuple[str, str], ...]) -> str | None:
+    """A question by a text alone, such as an id, asked for many at once: SQLite takes a third of the time for each."""
+    if len(takes) != 1 or takes[0][1] != "text" or not sql.startswith("SELECT q.n,"):
+        return None
+    rows = f"(SELECT each_.key + 1 AS n, each_.value AS {takes[0][0]} FROM json_each(?1) AS each_) AS q"
+    return _functions(sql.replace("{rows}", rows), Dialect.SQLITE)
 
 
 def _row_type(takes: tuple[tuple[str, str], ...]) -> str | None:
