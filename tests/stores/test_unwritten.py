@@ -113,6 +113,25 @@ async def test_who_breaks_a_rule_of_the_database_is_refused_and_nobody_else(stor
     assert [name for name, _ in rows_of(store, "runs", "run_id, namespace")] == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("place", [0, 2, 4])
+async def test_who_has_a_value_that_does_not_fit_is_refused_and_nobody_else(store: CheckedStore, place: int):
+    """The driver refuses it, when all are written; some ask for what they wrote before that."""
+
+    def insert(name: str, **columns: Any) -> Operation:
+        return recording(lambda tx: tx.runs.insert(a_run(name, workflow_id=name, **columns)))
+
+    async def look(tx: Tx) -> bool:
+        return bool(await tx.runs.of_instance("default", "a", None, 10))
+
+    operations = [insert("a"), insert("b"), look, insert("c")]
+    operations.insert(place, insert("too large", run_timeout_s=2**70))
+    outcomes = await together(store, operations)
+    refused = outcomes.pop(place)
+    assert isinstance(refused, OverflowError)
+    assert outcomes == [None, None, True, None]
+    assert [name for name, _ in rows_of(store, "runs", "run_id, namespace")] == ["a", "b", "c"]
+
+
 async def test_an_operation_that_raises_leaves_what_others_keep_back(store: CheckedStore):
     async def refused(tx: Tx) -> None:
         tx.runs.insert(a_run("never", workflow_id="never"))

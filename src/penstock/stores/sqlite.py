@@ -349,7 +349,7 @@ class SqliteStore:
         except _LeftTraces:
             raise
         except Exception as error:
-            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OWN_FAULTS):
+            if _speaks_of_the_file(error):
                 raise
             job.error = error
             if self._traces(cursor) != before:
@@ -387,12 +387,14 @@ class SqliteStore:
         return isinstance(asks, tuple) and any(self._unwritten.concerns(ask.statement) for ask in asks)
 
     async def _flush(self, cursor: sqlite3.Cursor) -> None:
-        """Write what was kept back. Which operation it is that the database refuses, nobody can say then."""
+        """Write what was kept back. Which operation it is whose values are refused, nobody can say then."""
         before = cursor.connection.total_changes
         try:
             for statement, rows in self._unwritten.taken():
                 await self._record(cursor, statement.sql, rows)
-        except _OWN_FAULTS as error:
+        except Exception as error:
+            if _speaks_of_the_file(error):
+                raise
             raise _LeftTraces from error
         self._flushed += cursor.connection.total_changes - before
 
@@ -481,6 +483,11 @@ class SqliteStore:
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         self._read_connections.append(connection)
         return connection
+
+
+def _speaks_of_the_file(error: Exception) -> bool:
+    """Whether all who share the transaction are concerned, and not one operation alone."""
+    return isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OWN_FAULTS)
 
 
 def _bells(jobs: list[Job]) -> dict[str, None]:
