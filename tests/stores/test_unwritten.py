@@ -218,6 +218,25 @@ async def test_whether_a_run_has_a_workflow_task_is_known_and_never_wrong(store:
     assert store.owners_compared > 0
 
 
+async def test_a_workflow_task_that_is_made_before_its_forerunner_is_said_to_be_done_is_known(
+    store: CheckedStore,
+):
+    queue = await a_queue(store, TaskKind.WORKFLOW)
+    await together(store, [inserting(a_task(queue, "r1-1"))])
+    [held] = await claim(store, queue.queue_id, 1)
+    following = a_task(queue, "r1-2")
+
+    async def go_on(tx: Tx) -> None:
+        tx.tasks.insert(following, standing_of(following))
+        tx.tasks.save(released(held, TaskState.DONE), TaskState.LEASED)
+
+    async def look(tx: Tx) -> TaskId | None:
+        found = await tx.tasks.lock_workflow_task(RunId("r1"))
+        return None if found is None else found.task_id
+
+    assert await together(store, [go_on, look]) == [None, "r1-2"]
+
+
 async def test_a_task_of_old_that_is_read_says_nothing_of_the_one_that_is_live(store: CheckedStore):
     queue = await a_queue(store, TaskKind.WORKFLOW)
     first, second = a_task(queue, "r1-1"), a_task(queue, "r1-2")

@@ -44,7 +44,18 @@ class AskAll(Struct, frozen=True, eq=False):
 class Session:
     """Collects what one operation records, to be written when it has ended well."""
 
-    __slots__ = ("_kept", "_wrote", "bells", "journals", "learned", "now_ms", "shard", "statements", "writes")
+    __slots__ = (
+        "_appeared",
+        "_kept",
+        "_wrote",
+        "bells",
+        "journals",
+        "learned",
+        "now_ms",
+        "shard",
+        "statements",
+        "writes",
+    )
 
     def __init__(
         self,
@@ -65,6 +76,8 @@ class Session:
         self._kept = kept
         """Rows at hand, where nobody else writes."""
         self._wrote: list[tuple[Callable[[Any], None], Any]] = []
+        self._appeared: list[tuple[Callable[[Any], None], Any]] = []
+        """What there is anew, whatever else was said of its owner."""
         self.shard = shard
         """Where this connection counts what ends, so that others need not wait for it."""
 
@@ -125,7 +138,7 @@ class Session:
     def appeared(self, table: Table[T], row: T) -> None:
         """Know, once it is written, that there is a row of which the database alone knows the whole."""
         if self._kept is not None:
-            self._wrote.append((self._kept.shelf(table).appear, row))
+            self._appeared.append((self._kept.shelf(table).appear, row))
 
     def saved(self, table: Table[T], row: T) -> None:
         """Have a row at hand, once it is written, of which the columns that change were recorded."""
@@ -136,7 +149,7 @@ class Session:
         """All that was recorded is in the database."""
         if self._kept is None:
             return
-        for keep, row in self._wrote:
+        for keep, row in (*self._wrote, *self._appeared):
             keep(row)
         for statement in self.writes:
             for shelf in self._kept.disturbed_by.get(statement, ()):
