@@ -152,10 +152,10 @@ async def test_an_operation_that_raises_leaves_what_others_keep_back(store: Chec
 
 async def test_a_lane_counts_all_tasks_of_a_group_and_has_the_weight_that_was_said_last(store: CheckedStore):
     queue = await a_queue(store)
-    weights = [1000, 2000, 2000, 1000, 3000, 1000]
+    weights = [1000, 2000, 2000, 1000, 3000, 4000]
     tasks = [a_task(queue, f"r{n}-1") for n in range(len(weights))]
     await together(store, [inserting(task, weight) for task, weight in zip(tasks, weights, strict=True)])
-    assert rows_of(store, "lanes", "count, wanted_milli") == [(6, 1000)]
+    assert rows_of(store, "lanes", "count, weight_milli, wanted_milli") == [(6, 1000, 4000)]
     assert rows_of(store, "meters", "added, dispatched") == [(6, 0)]
 
 
@@ -257,8 +257,36 @@ async def test_a_task_of_old_that_is_read_says_nothing_of_the_one_that_is_live(s
     assert await store.transact(look, key="r1") == "r1-2"
 
 
-def test_equal_rows_are_told_as_one_with_their_number_where_each_came_last():
-    assert tallied([("a",), ("b",), ("a",), ("c",)]) == [("b", 1), ("a", 2), ("c", 1)]
+def test_equal_rows_are_told_as_one_with_their_number_and_each_lane_keeps_the_order_of_its_weights():
+    one, other = ("lane", 1000), ("lane", 2000)
+    beside = ("beside", 1000)
+    assert tallied([one, beside, one, other, beside, one]) == [
+        ("lane", 1000, 2),
+        ("beside", 1000, 2),
+        ("lane", 2000, 1),
+        ("lane", 1000, 1),
+    ]
+
+
+async def test_an_operation_whose_rows_cannot_be_kept_at_hand_is_told_so_and_not_written(store: CheckedStore):
+    odd = a_run("odd", workflow_id="odd", memo=5)
+    good = recording(lambda tx: tx.runs.insert(a_run("good", workflow_id="good")))
+    told, other = await together(store, [recording(lambda tx: tx.runs.insert(odd)), good])
+    assert (type(told), other) == (TypeError, None)
+    assert rows_of(store, "runs", "run_id, workflow_id") == [("good", "good")]
+
+
+async def test_an_operation_that_saves_a_row_twice_is_found_out(store: CheckedStore):
+    """Not even its last word would count everywhere; the stores of the tests refuse it."""
+    run = a_run("r1")
+    await together(store, [recording(lambda tx: tx.runs.insert(run))])
+
+    def save_twice(tx: Tx) -> None:
+        tx.runs.save(replace(run, last_sequence=1))
+        tx.runs.save(replace(run, task_failures=1))
+
+    [told] = await together(store, [recording(save_twice)])
+    assert isinstance(told, AssertionError)
 
 
 def test_a_write_that_would_overtake_another_one_of_its_row_does_not_wait_with_it():

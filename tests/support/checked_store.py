@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.stores.driving import Job
 from penstock.stores.sql.activities import ACTIVITIES
+from penstock.stores.sql.catalogue import Statement
 from penstock.stores.sql.kept import Table
 from penstock.stores.sql.runs import RUNS
 from penstock.stores.sql.tasks import TASKS
-from penstock.stores.sqlite import SqliteStore
+from penstock.stores.sql.unwritten import Unwritten
+from penstock.stores.sqlite import TABLES, SqliteStore
 
 _READ_BY: dict[Table[Any], str] = {RUNS: "get_run", TASKS: "get_task", ACTIVITIES: "get_activity"}
 COMPARED_MAX = 50
 """The newest of each table: those that the group has touched."""
 
 
+class CheckedUnwritten(Unwritten):
+    """Finds out operations that save a row more than once: which of its values stays, no store would promise."""
+
+    def add(self, writes: Mapping[Statement, list[tuple[Any, ...]]]) -> None:
+        for table in TABLES:
+            saved = Counter(
+                row[0]
+                for statement, rows in writes.items()
+                if statement.name in table.told and statement.name.startswith("save_")
+                for row in rows
+            )
+            twice = [key for key, times in saved.items() if times > 1]
+            assert not twice, f"one operation saves {twice} of {table.name} twice"
+        super().add(writes)
+
+
 class CheckedStore(SqliteStore):
-    rows_compared = 0
-    owners_compared = 0
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._unwritten = CheckedUnwritten(self._statements.values(), TABLES)
+        self.rows_compared = self.owners_compared = 0
 
     async def _commit_group(self, jobs: list[Job]) -> None:
         await super()._commit_group(jobs)

@@ -338,11 +338,12 @@ class SqliteStore:
     async def _run(self, cursor: sqlite3.Cursor, job: Job, now_ms: int) -> None:
         """Run one operation inside the group's transaction; if it raises, it must not have changed anything there."""
         session = Session(self._statements, now_ms, journals=self.journals, kept=self._kept)
-        before = self._traces(cursor)
+        before, is_kept_back = self._traces(cursor), False
         try:
             job.result = await self._drive(cursor, job.operation(SqlTx(session, self._known)))
             if not self._unwritten.takes(session.writes):
                 await self._flush(cursor)
+            is_kept_back = True
             self._unwritten.add(session.writes)
             session.written()
             job.ended(session)
@@ -352,7 +353,7 @@ class SqliteStore:
             if _speaks_of_the_file(error):
                 raise
             job.error = error
-            if self._traces(cursor) != before:
+            if is_kept_back or self._traces(cursor) != before:
                 raise _LeftTraces from error
 
     def _traces(self, cursor: sqlite3.Cursor) -> int:

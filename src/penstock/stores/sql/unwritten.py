@@ -93,11 +93,17 @@ class Unwritten:
 
 
 def tallied(rows: Iterable[tuple[Any, ...]]) -> Rows:
-    """Equal rows as one, with their number; in the order in which each came last."""
-    numbers: dict[tuple[Any, ...], int] = {}
+    """Equal rows as one, with their number; those that differ in their last column alone stay in their order."""
+    found: list[tuple[tuple[Any, ...], int]] = []
+    places: dict[tuple[Any, ...], int] = {}
     for row in rows:
-        numbers[row] = numbers.pop(row, 0) + 1
-    return [(*row, number) for row, number in numbers.items()]
+        place = places.get(row[:-1])
+        if place is not None and found[place][0] == row:
+            found[place] = (row, found[place][1] + 1)
+        else:
+            places[row[:-1]] = len(found)
+            found.append((row, 1))
+    return [(*row, number) for row, number in found]
 
 
 @lru_cache(maxsize=1024)
