@@ -32,12 +32,7 @@ SELECT q.queue_id, q.level, q.key, 0, q.weight_milli, q.weight_milli, q.joined, 
           FROM {rows} GROUP BY q.queue_id, q.level, q.key) q
   LEFT JOIN clocks c ON c.queue_id = q.queue_id AND c.level = q.level
  ORDER BY q.queue_id, q.level, q.key
-ON CONFLICT (queue_id, level, key) DO UPDATE
-   SET wanted_milli = excluded.wanted_milli, count = lanes.count + excluded.count,
-       base = CASE WHEN lanes.count = 0 THEN excluded.base ELSE lanes.base END,
-       place = CASE WHEN lanes.count = 0
-                      OR coalesce(lanes.override_milli, excluded.wanted_milli) <> lanes.weight_milli
-                    THEN 1 ELSE lanes.place END;
+{or_join_what_is_there};
 
 -- name: arrivals
 -- alone

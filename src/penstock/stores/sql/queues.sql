@@ -342,18 +342,22 @@ SELECT 1, coalesce(sum(w.is_open), 0), coalesce(sum(CASE WHEN w.is_open = 1 THEN
                     THEN 1 ELSE 0 END AS is_open
           FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level LIMIT :most) w;
 
+-- words: or_join_what_is_there
+--   ON CONFLICT (queue_id, level, key) DO UPDATE
+--      SET wanted_milli = excluded.wanted_milli, count = lanes.count + excluded.count,
+--          base = CASE WHEN lanes.count = 0 THEN excluded.base ELSE lanes.base END,
+--          place = CASE WHEN lanes.count = 0
+--                         OR coalesce(lanes.override_milli, excluded.wanted_milli) <> lanes.weight_milli
+--                       THEN 1 ELSE lanes.place END
+
 -- name: join_lane
--- takes: queue_id bigint, level bigint, key text, weight_milli bigint
--- A task becomes ready. An idle lane, or one whose weight changed, is to be placed by the next claim.
+-- takes: queue_id bigint, level bigint, key text, weight_milli bigint, times bigint
+-- tally
+-- Tasks become ready. An idle lane, or one whose weight changed, is to be placed by the next claim.
 INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, place, base)
-SELECT q.queue_id, q.level, q.key, 0, q.weight_milli, q.weight_milli, 1, 1, coalesce(c.virtual, 0)
+SELECT q.queue_id, q.level, q.key, 0, q.weight_milli, q.weight_milli, q.times, 1, coalesce(c.virtual, 0)
   FROM {rows} LEFT JOIN clocks c ON c.queue_id = q.queue_id AND c.level = q.level WHERE true
-ON CONFLICT (queue_id, level, key) DO UPDATE
-   SET wanted_milli = excluded.wanted_milli, count = lanes.count + excluded.count,
-       base = CASE WHEN lanes.count = 0 THEN excluded.base ELSE lanes.base END,
-       place = CASE WHEN lanes.count = 0
-                      OR coalesce(lanes.override_milli, excluded.wanted_milli) <> lanes.weight_milli
-                    THEN 1 ELSE lanes.place END;
+{or_join_what_is_there};
 
 -- name: rejoin_lane
 -- takes: queue_id bigint, level bigint, key text
