@@ -120,7 +120,7 @@ def pgqueuer(ground: Ground, say: Say, *, install: bool) -> System:
     database, home = _database(ground), environment(PGQUEUER, say, install=install)
     return System(
         name="pgqueuer",
-        settings=f"{PGQUEUER[0]}; {ON_POSTGRES}; a worker takes 200 at a time, 16 sends in flight",
+        settings=f"{PGQUEUER[0]}; {ON_POSTGRES}; a worker takes 200 at a time, 64 sends in flight",
         python=_python(home),
         program="benchmarks.peers.with_pgqueuer",
         counts=Counts(3000, 20_000, 20_000, 60),

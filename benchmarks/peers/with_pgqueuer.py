@@ -16,7 +16,7 @@ from pgqueuer.core.completion import CompletionWatcher  # type: ignore[import-no
 from benchmarks.peers.exchange import Ticks, answer_questions
 
 TASK = "nothing"
-CONNECTIONS = 16
+CONNECTIONS = 64
 BATCH = 200
 """What a worker takes at a time; 10 as it ships, and slower."""
 ticks: Ticks
