@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.acceptance.cluster import Cluster, Hand, Json, open_polls, until
+from tests.support.patience import PATIENCE_S
 
 SETTINGS = {"DW_WORKER_STALE_AFTER_SECONDS": "2"}
 BUILDS = "/api/task-queues/q/build-ids"
@@ -159,7 +160,7 @@ async def test_draining_a_build_ends_the_long_polls_of_its_workers(scene: Cluste
     waiting = asyncio.create_task(worker.poll(timeout=40, server=scene.first))
     await open_polls(scene, 1)
     (await scene.post(f"{BUILDS}/drain", {"build_id": "b1"}, server=scene.last)).expect(200)
-    (await asyncio.wait_for(waiting, 20)).expect(409, "worker_draining")
+    (await asyncio.wait_for(waiting, PATIENCE_S)).expect(409, "worker_draining")
 
 
 async def test_the_unversioned_cohort_is_drained_by_null_or_blank(scene: Cluster) -> None:

@@ -18,6 +18,7 @@ from tests.faults.load import QUEUE, Load, lease_of
 from tests.faults.record import Kind, Start, Verdict
 from tests.faults.servers import LEASE_S, Doomed, serving
 from tests.faults.waiting import until
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.faults
 
@@ -54,7 +55,7 @@ async def lone_worker(url: str) -> AsyncIterator[LoneWorker]:
 
 async def _line(process: asyncio.subprocess.Process) -> dict[str, Any]:
     assert process.stdout is not None
-    found: dict[str, Any] = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+    found: dict[str, Any] = json.loads(await asyncio.wait_for(process.stdout.readline(), PATIENCE_S))
     return found
 
 

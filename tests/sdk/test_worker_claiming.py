@@ -26,16 +26,17 @@ from penstock.sdk.worker.trouble import Trouble
 from tests.acceptance.cluster import Cluster
 from tests.sdk.activities_in_processes import own_pid
 from tests.sdk.serving import connected, new_namespace
+from tests.support.patience import PATIENCE, PATIENCE_S
 from tests.support.sdk import Gates, Watched
 
-SHORT = timedelta(seconds=30)
+SHORT = PATIENCE
 QUEUE = "q"
 _ids = itertools.count(1)
 
 
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[Client]:
-    async with asyncio.timeout(60), await connected(await new_namespace(cluster)) as made:
+    async with asyncio.timeout(PATIENCE_S), await connected(await new_namespace(cluster)) as made:
         yield made
 
 
@@ -394,7 +395,7 @@ class Asked:
 async def test_a_queue_without_room_is_asked_as_soon_as_there_is_some_and_not_before() -> None:
     asked, news = Asked(), asyncio.Event()
     running = asyncio.ensure_future(Rounds(asked.lines, Slots(2), news=news).run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await asked.waits.wait()
         assert asked.asked == ["empty", "empty and waits"]
         asked.free = 1
