@@ -14,7 +14,7 @@ export UV_PYTHON := $(CURDIR)/$(BIN)/python
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install demo dev test lint format format-check types imports tests bench bench-all docs lock clean
+.PHONY: help install demo dev test check lint format format-check types imports tests bench bench-all docs lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,10 @@ dev: $(STAMP) ## Start an embedded server for development
 	$(BIN)/penstock dev
 
 test: format-check lint types imports tests ## Check format, lint, types and imports, then run all tests
+
+check: format-check lint types imports $(STAMP) ## The inner loop: everything static, and the tests that need no server (about a minute)
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -q tests/core tests/wire tests/settings tests/dispatch tests/engine \
+		-k "not postgres and not sqlite"
 
 lint: $(STAMP) ## Look for mistakes with ruff
 	$(BIN)/ruff check .

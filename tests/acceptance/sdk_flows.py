@@ -24,8 +24,9 @@ from tests.acceptance import (
 )
 from tests.acceptance.cluster import Cluster, until
 from tests.acceptance.sdk_flows_activities import ACTIVITIES
-from tests.acceptance.sdk_flows_gates import PATIENCE_SECONDS, Doorkeeper
+from tests.acceptance.sdk_flows_gates import Doorkeeper
 from tests.acceptance.sdk_flows_replay import Past, check
+from tests.support.patience import PATIENCE_S
 
 QUEUE = "flows"
 LOOK_SECONDS = 0.05
@@ -69,7 +70,7 @@ class Flows:
     async def result(self, handle: WorkflowHandle) -> Any:
         """What the newest run returned; a run that does not end is shown as it is."""
         try:
-            return await self.client.get_result(handle, poll_interval=LOOK_SECONDS, timeout=PATIENCE_SECONDS)
+            return await self.client.get_result(handle, poll_interval=LOOK_SECONDS, timeout=PATIENCE_S)
         except TimeoutError as problem:
             raise AssertionError(f"{problem}\n{await self.past(handle.workflow_id)}") from problem
 
@@ -165,7 +166,7 @@ async def working(
         finally:
             sdk_flows_gates.open_all()
             await made.stop()
-            await asyncio.wait_for(run, 20)
+            await asyncio.wait_for(run, PATIENCE_S)
 
 
 @contextlib.asynccontextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 from durable_workflow import PassthroughWorkerInterceptor
 
-PATIENCE_SECONDS = 60.0
+from tests.support.patience import PATIENCE_S
 
 
 class Gate:
@@ -29,7 +29,7 @@ class Gate:
 
     async def reached(self) -> None:
         """Wait until somebody has come."""
-        await asyncio.wait_for(self._reached.wait(), PATIENCE_SECONDS)
+        await asyncio.wait_for(self._reached.wait(), PATIENCE_S)
 
     def open(self) -> None:
         self._opened.set()

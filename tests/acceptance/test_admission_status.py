@@ -17,6 +17,7 @@ from tests.acceptance.cluster import Cluster, Hand, Json, until
 from tests.acceptance.conftest import TOPOLOGIES, serving
 from tests.acceptance.test_queries import a_waiting_run, ask
 from tests.support.dispatches import standing
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import Server
 
 SETTINGS = {"DW_JOURNAL": "true", "DW_QUERY_TASK_MAX_PENDING_PER_QUEUE": "2", "DW_QUERY_TASK_TIMEOUT": "60"}
@@ -154,7 +155,7 @@ def dw(scene: Cluster, *words: str) -> Json:
         "DURABLE_WORKFLOW_AUTH_TOKEN": "operator-secret",
     }
     command = (sys.executable, "-c", "from penstock.cli import dw; dw()", *words, "--json")
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, timeout=60)
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, timeout=PATIENCE_S)
     found = json.loads(done.stdout)
     assert isinstance(found, dict)
     return found

@@ -17,10 +17,10 @@ from tests.acceptance import sdk_flows_replay, sdk_worker
 from tests.acceptance.cluster import Cluster
 from tests.acceptance.conftest import serving
 from tests.acceptance.sdk_flows_replay import Past
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import Server
 
 KEY = "a key for exports of these tests"
-PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ async def run_patient(client: Client, workflow_id: str) -> str:
     handle = await client.start_workflow(
         workflow_type="patient", task_queue=workflow_id, workflow_id=workflow_id, input=["Ada"]
     )
-    await sdk_worker.worker(client, workflow_id).run_until(workflow_id=workflow_id, timeout=PATIENCE_SECONDS)
+    await sdk_worker.worker(client, workflow_id).run_until(workflow_id=workflow_id, timeout=PATIENCE_S)
     assert await client.get_result(handle) == [42, "Hello, Ada"]
     assert handle.run_id is not None
     return handle.run_id

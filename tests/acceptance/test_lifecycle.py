@@ -14,6 +14,7 @@ from penstock.server.operations import OPERATIONS
 from tests.acceptance.cluster import Cluster, open_polls
 from tests.acceptance.conftest import database, serving
 from tests.support.live import LiveServer, running, server
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import Server
 
 STORES = ("sqlite", "postgres")
@@ -46,10 +47,10 @@ async def test_sigterm_ends_long_polls_at_once_and_the_server_leaves_in_peace(
         process = cluster.first.process
         assert process is not None
         process.send_signal(signal.SIGTERM)
-        for reply in await asyncio.wait_for(asyncio.gather(*polls), 20):
+        for reply in await asyncio.wait_for(asyncio.gather(*polls), PATIENCE_S):
             reply.expect(200)
             assert (reply["task"], reply["poll_status"]) == (None, "empty")
-        assert (await asyncio.wait_for(reader, 20)).expect(200)["events"] == []
+        assert (await asyncio.wait_for(reader, PATIENCE_S)).expect(200)["events"] == []
         assert await asyncio.to_thread(cluster.first.exited) == 0
 
 

@@ -17,9 +17,9 @@ from durable_workflow import Client, Worker, activity, workflow
 from durable_workflow.errors import ActivityFailed
 
 from tests.support.live import PENSTOCK, LiveServer, free_port, running, server
+from tests.support.patience import PATIENCE_S
 
 QUEUE = "operated"
-PATIENCE_SECONDS = 60.0
 Steps = Generator[Any, Any, Any]
 
 
@@ -127,7 +127,7 @@ class Operator:
 
 
 async def ended(process: Process) -> Said:
-    out, err = await asyncio.wait_for(process.communicate(), PATIENCE_SECONDS)
+    out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     assert process.returncode is not None
     return Said(process.returncode, out.decode(), err.decode())
 
@@ -137,7 +137,7 @@ async def seen(process: Process, text: str) -> str:
     assert process.stdout is not None
     lines = ""
     while text not in lines:
-        line = await asyncio.wait_for(process.stdout.readline(), PATIENCE_SECONDS)
+        line = await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)
         assert line, f"it ended without {text!r}: {lines}"
         lines += line.decode()
     return lines
@@ -160,7 +160,7 @@ async def working(url: str) -> AsyncIterator[None]:
             yield
         finally:
             await worker.stop()
-            await asyncio.wait_for(run, 20)
+            await asyncio.wait_for(run, PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -296,7 +296,7 @@ async def test_following_outlives_a_crash_of_the_server(tmp_path: Path) -> None:
         await seen(follower, "WorkflowStarted")
         made.kill()
         assert follower.stderr is not None
-        assert b"Asking again" in await asyncio.wait_for(follower.stderr.readline(), PATIENCE_SECONDS)
+        assert b"Asking again" in await asyncio.wait_for(follower.stderr.readline(), PATIENCE_S)
         made.start()
         (await operator.types("workflow", "terminate", "op-crash", "--reason", "over")).ok()
         followed = await ended(follower)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.acceptance.cluster import Cluster, Hand, Json, Reply, open_polls
+from tests.support.patience import PATIENCE_S
 
 
 @contextlib.asynccontextmanager
@@ -29,7 +30,7 @@ async def waiting(
 
 async def answered(task: asyncio.Task[Reply]) -> Reply:
     """The answer of a poll that may be held for much longer than this waits."""
-    return await asyncio.wait_for(asyncio.shield(task), 20)
+    return await asyncio.wait_for(asyncio.shield(task), PATIENCE_S)
 
 
 @pytest.mark.parametrize("kind", ["workflow", "activity"])

@@ -20,6 +20,7 @@ from penstock.sdk.client import Client
 from penstock.sdk.worker import Worker, metrics
 from tests.acceptance.cluster import Cluster, Hand, Json, until
 from tests.sdk.serving import OPERATOR, WORKER
+from tests.support.patience import PATIENCE_S
 
 RUNS = 6
 SIGNALS = 5
@@ -217,7 +218,7 @@ async def test_runs_of_a_worker_that_is_killed_go_on_with_another_one(scene: Clu
                 async with Worker(client, task_queue="q", workflows=[Counting], metrics=looks):
                     for handle in handles:
                         await handle.signal(Counting.go)
-                    async with asyncio.timeout(30):
+                    async with asyncio.timeout(PATIENCE_S):
                         assert [await handle.result() for handle in handles] == [2] * RUNS
         finally:
             doomed.kill()

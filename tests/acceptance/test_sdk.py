@@ -26,9 +26,9 @@ from durable_workflow.errors import (
 
 from tests.acceptance import sdk_worker
 from tests.acceptance.cluster import Cluster, until
+from tests.support.patience import PATIENCE_S
 
 QUEUE = "sdk"
-PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ async def working(scene: Cluster) -> AsyncIterator[None]:
             yield
         finally:
             await worker.stop()
-            await asyncio.wait_for(run, 20)
+            await asyncio.wait_for(run, PATIENCE_S)
 
 
 @contextlib.contextmanager
@@ -80,7 +80,7 @@ def worker_process(scene: Cluster, journal: Path, number: int = -1) -> Iterator[
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
 async def start(client: Client, workflow_type: str, workflow_id: str, *arguments: object) -> WorkflowHandle:
@@ -93,7 +93,7 @@ async def test_a_greeter_is_run_until_it_is_done(scene: Cluster, client: Client,
     assert scene.namespace is not None
     handle = await start(client, "greeter", "g-1", "Ada")
     async with sdk_worker.client_of(scene.last.url, scene.namespace) as other:
-        done = await sdk_worker.worker(other, QUEUE).run_until(workflow_id="g-1", timeout=PATIENCE_SECONDS)
+        done = await sdk_worker.worker(other, QUEUE).run_until(workflow_id="g-1", timeout=PATIENCE_S)
     assert done.status == "completed"
     assert await client.get_result(handle) == "Hello, Ada"
     assert noted(journal) == ["greet-Ada"]
@@ -104,7 +104,7 @@ async def test_run_until_does_not_sit_out_its_polls_when_an_activity_is_retried(
 ) -> None:
     """Its polls last 35 seconds each; the whole of it must take less than one of them."""
     handle = await start(client, "patient", "p-1", "Ada")
-    await sdk_worker.worker(client, QUEUE).run_until(workflow_id="p-1", timeout=30)
+    await sdk_worker.worker(client, QUEUE).run_until(workflow_id="p-1", timeout=PATIENCE_S)
     assert await client.get_result(handle) == [42, "Hello, Ada"]
     assert noted(journal) == ["flaky-1", "flaky-2", "flaky-3", "greet-Ada"]
 
@@ -116,9 +116,9 @@ async def test_a_running_worker_does_greetings_retries_and_timers(
         greeters = [await start(client, "greeter", f"g-{n}", f"guest-{n}") for n in range(5)]
         patient = await start(client, "patient", "p-1", "Bob")
         for number, handle in enumerate(greeters):
-            result = await client.get_result(handle, timeout=PATIENCE_SECONDS)
+            result = await client.get_result(handle, timeout=PATIENCE_S)
             assert result == f"Hello, guest-{number}"
-        assert await client.get_result(patient, timeout=PATIENCE_SECONDS) == [42, "Hello, Bob"]
+        assert await client.get_result(patient, timeout=PATIENCE_S) == [42, "Hello, Bob"]
     assert sorted(noted(journal)) == sorted(
         [*(f"greet-guest-{n}" for n in range(5)), "flaky-1", "flaky-2", "flaky-3", "greet-Bob"]
     )
@@ -141,7 +141,7 @@ async def test_a_workflow_goes_on_in_another_process_after_its_worker_was_killed
         first.send_signal(signal.SIGKILL)
         await asyncio.to_thread(first.wait, 20)
     with worker_process(scene, journal, number=0) as second:
-        result = await client.get_result(handle, timeout=PATIENCE_SECONDS)
+        result = await client.get_result(handle, timeout=PATIENCE_S)
     assert result == ["Hello, Ada", "Hello, Bob"]
     assert journal.read_text().splitlines() == [f"greet-Ada {first.pid}", f"greet-Bob {second.pid}"]
 
@@ -159,7 +159,7 @@ async def test_an_activity_whose_worker_was_killed_is_done_by_the_next_one(
         first.send_signal(signal.SIGKILL)
         await asyncio.to_thread(first.wait, 20)
     with worker_process(scene, journal) as second:
-        assert await client.get_result(handle, timeout=PATIENCE_SECONDS) == 2
+        assert await client.get_result(handle, timeout=PATIENCE_S) == 2
     assert journal.read_text().splitlines() == [f"stuck-1 {first.pid}", f"stuck-2 {second.pid}"]
 
 
@@ -186,8 +186,8 @@ async def test_failures_reach_the_client_and_the_workflow_that_catches_them(
         doomed = await start(client, "doomed", "doomed")
         forgiving = await start(client, "forgiving", "forgiving")
         with pytest.raises(WorkflowFailed, match="never"):
-            await client.get_result(doomed, timeout=PATIENCE_SECONDS)
-        assert "never" in await client.get_result(forgiving, timeout=PATIENCE_SECONDS)
+            await client.get_result(doomed, timeout=PATIENCE_S)
+        assert "never" in await client.get_result(forgiving, timeout=PATIENCE_S)
     assert noted(journal) == ["hopeless", "hopeless"]
     assert (await client.describe_workflow("doomed")).status == "failed"
 
@@ -204,7 +204,7 @@ async def test_a_heartbeating_activity_learns_of_the_cancellation(
         await handle.cancel(reason="enough")
         await until(lambda: wrote("cancelled"))
         with pytest.raises(WorkflowCancelled, match="enough"):
-            await client.get_result(handle, timeout=PATIENCE_SECONDS)
+            await client.get_result(handle, timeout=PATIENCE_S)
     assert noted(journal) == ["beating", "cancelled"]
 
 
@@ -222,7 +222,7 @@ async def test_a_terminated_and_a_timed_out_workflow_raise_their_own_errors(clie
         run_timeout_seconds=1,
     )
     with pytest.raises(WorkflowTimedOut):
-        await client.get_result(late, timeout=PATIENCE_SECONDS)
+        await client.get_result(late, timeout=PATIENCE_S)
 
 
 async def test_a_duplicate_start_raises_or_returns_the_run_there_is(client: Client) -> None:
@@ -253,7 +253,7 @@ async def test_the_client_describes_lists_and_reads_histories(
             priority=3,
             fairness_key="tenant-1",
         )
-        await client.get_result(handle, timeout=PATIENCE_SECONDS)
+        await client.get_result(handle, timeout=PATIENCE_S)
     await start(client, "patient", "p-1", "Bob")
     shown = await handle.describe()
     assert (shown.workflow_id, shown.status, shown.workflow_type) == ("g-1", "completed", "greeter")
@@ -280,7 +280,7 @@ async def test_a_standalone_activity_is_run_by_the_same_worker(
         handle = await client.start_activity(
             activity_type="greet", task_queue=QUEUE, activity_id="a-1", input=["Ada"]
         )
-        assert await handle.result(timeout=PATIENCE_SECONDS) == "Hello, Ada"
+        assert await handle.result(timeout=PATIENCE_S) == "Hello, Ada"
     assert (await handle.describe()).status == "completed"
     assert noted(journal) == ["greet-Ada"]
 

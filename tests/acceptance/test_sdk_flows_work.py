@@ -15,6 +15,7 @@ from tests.acceptance.cluster import Cluster, until, value
 from tests.acceptance.sdk_flows import Flows, both_stores, flowing, on_a_queue_of_its_own, working
 from tests.acceptance.sdk_flows_gates import GATES, NOTES
 from tests.acceptance.sdk_flows_replay import check
+from tests.support.patience import PATIENCE_S
 
 HOUR = 3600
 
@@ -375,7 +376,7 @@ async def test_run_until_does_not_sit_out_its_polls(
     handle = await own.start(workflow_type, *given)
     async with sdk_worker.client_of(own.scene.last.url, str(own.scene.namespace)) as client:
         done = await sdk_flows.worker(client, own.task_queue).run_until(
-            workflow_id=handle.workflow_id, timeout=30, poll_interval=0.05
+            workflow_id=handle.workflow_id, timeout=PATIENCE_S, poll_interval=0.05
         )
     assert done.status == "completed"
     assert await own.result(handle) == result

@@ -14,6 +14,7 @@ from durable_workflow.errors import ServerError
 
 from tests.acceptance import sdk_worker
 from tests.acceptance.cluster import Cluster
+from tests.support.patience import PATIENCE_S
 
 QUEUE = "streams"
 Steps = Generator[Any, Any, Any]
@@ -52,7 +53,7 @@ async def working(scene: Cluster) -> AsyncIterator[None]:
             yield
         finally:
             await worker.stop()
-            await asyncio.wait_for(run, 20)
+            await asyncio.wait_for(run, PATIENCE_S)
 
 
 async def test_a_reader_follows_a_stream_while_workflow_code_writes_it(scene: Cluster, client: Client):
@@ -73,8 +74,8 @@ async def test_a_reader_follows_a_stream_while_workflow_code_writes_it(scene: Cl
         for n, words in enumerate(sent):
             receipt = await handle.append_message("words", f"m{n}", args=words)
             assert receipt["position"] == n + 1
-        items = await asyncio.wait_for(reading, 60)
-        assert await asyncio.wait_for(handle.result(), 60) == 3
+        items = await asyncio.wait_for(reading, PATIENCE_S)
+        assert await asyncio.wait_for(handle.result(), PATIENCE_S) == 3
     assert [item.payload for item in items] == [{"began": True}, "a", "b", "c", None]
     assert [item.offset for item in items] == [0, 1, 2, 3, 4]
     assert (items[0].item_type, items[0].origin) == ("note", "workflow")

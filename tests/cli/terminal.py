@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from tests.cli.recorded_server import RecordedServer
+from tests.support.patience import PATIENCE_S
 
 
 def on_a_terminal(server: RecordedServer, *args: str, **environ: str) -> str:
@@ -30,6 +31,6 @@ def on_a_terminal(server: RecordedServer, *args: str, **environ: str) -> str:
         if not chunk:
             break
         output += chunk
-    process.wait(60)
+    process.wait(PATIENCE_S)
     os.close(primary)
     return output.decode()

@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli import bodies
 from tests.cli.recorded_server import RecordedServer, Run
+from tests.support.patience import PATIENCE_S
 
 PATH = "/workflows/batch-operations"
 QUERY = "WorkflowType = 'orders'"
@@ -151,7 +152,7 @@ def test_a_batch_that_is_stopped_tells_how_to_go_on(server: RecordedServer) -> N
     assert process.stderr is not None
     assert "Asking again" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "what was done stays done" in said
     assert "penstock workflow batch signal pause --request-id r1 --input '[]'" in said
@@ -174,7 +175,7 @@ def test_on_a_terminal_a_batch_asks_first(
         stdin=secondary,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     os.close(primary)

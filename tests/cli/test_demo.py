@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.recorded_server import Run
+from tests.support.patience import PATIENCE_S
 
 DEMO = [sys.executable, "-m", "penstock", "demo"]
 HELD = {"task_queue": "bank", "max_active_leases": 2, "most_at_once": 2, "findings": 0}
@@ -37,7 +38,7 @@ def test_the_shop_goes_on_although_its_worker_and_its_server_are_killed(tmp_path
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -86,7 +87,7 @@ def test_whoever_stops_it_early_leaves_no_process_behind(tmp_path: Path) -> None
     next(line for line in process.stderr if "orders of 3 customers come in" in line)
     process.send_signal(signal.SIGINT)
     process.stderr.read()
-    assert process.wait(30) != 0
+    assert process.wait(PATIENCE_S) != 0
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 
@@ -107,6 +108,6 @@ def watched(command: list[str]) -> str:
         if not chunk:
             break
         output += chunk
-    process.wait(60)
+    process.wait(PATIENCE_S)
     os.close(primary)
     return " ".join(output.decode().split())

@@ -17,6 +17,7 @@ from penstock.wire.payloads import encode
 from tests.cli import bodies
 from tests.cli.recorded_server import RecordedServer, Run
 from tests.cli.terminal import on_a_terminal
+from tests.support.patience import PATIENCE_S
 
 RUN = "/workflows/order-1001/runs/01RUN"
 HISTORY = f"{RUN}/history"
@@ -318,7 +319,7 @@ def test_ctrl_c_stops_the_following_with_exit_code_130(server: RecordedServer) -
     assert process.stdout is not None
     assert json.loads(process.stdout.readline()) == STARTED
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "the workflow goes on" in said
     assert "Traceback" not in said

@@ -17,6 +17,7 @@ from penstock.cli.grammar import Noun, Verb
 from penstock.cli.program import program
 from penstock.cli.session import ConnectionOption
 from tests.cli.recorded_server import RecordedServer, Run
+from tests.support.patience import PATIENCE_S
 
 QUEUES = {"namespace": "default", "task_queues": []}
 
@@ -128,7 +129,7 @@ def test_completion_knows_nouns_and_verbs() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert done.stdout == "plain,start\n"
 
@@ -142,7 +143,7 @@ def test_help_loads_nothing_heavy() -> None:
         "from penstock.cli import main; main()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
     heavy = {

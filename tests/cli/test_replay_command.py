@@ -18,6 +18,7 @@ import pytest
 from penstock import Penstock
 from tests.support.live import TOKENS, running
 from tests.support.live import server as new_server
+from tests.support.patience import PATIENCE_S
 
 MODULE = """
     import asyncio
@@ -68,7 +69,7 @@ class Stage:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
 

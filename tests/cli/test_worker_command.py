@@ -11,7 +11,6 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,10 @@ import pytest
 from penstock import Penstock, TaskHandle
 from tests.cli.recorded_server import RecordedServer, Run
 from tests.support.live import TOKENS, LiveServer, free_port
+from tests.support.patience import PATIENCE, PATIENCE_S
 from tests.support.programs import environment_of
 
-LATER = timedelta(seconds=60)
+LATER = PATIENCE
 INSTANCE = """
     from penstock import Penstock
 
@@ -194,7 +194,7 @@ def failed(place: Path, environment: Mapping[str, str], *args: str) -> tuple[int
         env=dict(environment),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.stdout == ""
@@ -202,7 +202,7 @@ def failed(place: Path, environment: Mapping[str, str], *args: str) -> tuple[int
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, talk = process.communicate(timeout=60)
+    _, talk = process.communicate(timeout=PATIENCE_S)
     return process.returncode, talk
 
 

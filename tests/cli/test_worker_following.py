@@ -19,6 +19,7 @@ from penstock.cli.following import Following
 from penstock.cli.specialising import Sources, Words, choose, specialised_by
 from penstock.cli.worker_plan import Flags, Plan
 from tests.support.live import LiveServer
+from tests.support.patience import PATIENCE_S
 from tests.support.programs import Program, environment_of, program, sender_to, sent, told
 
 APP = """
@@ -49,7 +50,7 @@ APP = """
 
     app.add(workflows=[Nothing], activities=[hold, quick])
 """
-LATER_S = 60.0
+LATER_S = PATIENCE_S
 
 
 @pytest.fixture

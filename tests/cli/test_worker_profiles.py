@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.recorded_server import Run
 from tests.support.live import free_port
+from tests.support.patience import PATIENCE_S
 
 PIPELINES = Path(__file__).parents[1] / "dispatch" / "pipelines.toml"
 """The configuration of the document pipelines, as people have it."""
@@ -284,7 +285,7 @@ def test_a_configuration_in_the_directory_is_found_and_values_may_be_set_on_the_
 def test_c12_a_misspelt_queue_is_told_by_the_real_program_with_the_server_down(place: Path) -> None:
     command = [sys.executable, "-m", "penstock", "worker", "never_imported:app"]
     asked = [*command, "--config", "pipelines.toml", "--task-queue", "antrhopic-queue"]
-    ran = subprocess.run(asked, cwd=place, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(asked, cwd=place, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert ran.returncode == 2
     assert ran.stderr.splitlines()[-1] == "  Did you mean: 'anthropic-queue'?"
 

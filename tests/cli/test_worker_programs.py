@@ -15,9 +15,10 @@ import pytest
 
 from penstock import Penstock, RetryPolicy, TaskFailed, TaskTimedOut
 from tests.support.live import LiveServer
+from tests.support.patience import PATIENCE, PATIENCE_S
 from tests.support.programs import environment_of, program, sender_to, sent, told
 
-LATER = timedelta(seconds=60)
+LATER = PATIENCE
 PIPELINES = Path(__file__).parents[1] / "dispatch" / "pipelines.toml"
 INSTANCE = """
     from penstock import AppConfig, Penstock, PostgresConfig, QueueMode
@@ -236,7 +237,7 @@ def test_what_was_claimed_ahead_is_not_begun_after_the_signal_and_runs_elsewhere
             assert [each.result_sync(timeout=LATER) for each in others] == ["quick"] * 4
             pipe.write_text("done")
             assert first.result_sync(timeout=LATER) == "done"
-            assert process.process.wait(60) == 0
+            assert process.process.wait(PATIENCE_S) == 0
             assert second.told_to_end() == 0
     assert "max_claim_per_worker=5, max_claim_batch=0" in process.said
     assert "cluster_wide_cap=unlimited" in process.said

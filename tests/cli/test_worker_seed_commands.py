@@ -17,6 +17,7 @@ import pytest
 
 from penstock import Penstock
 from tests.support.live import LiveServer
+from tests.support.patience import PATIENCE_S
 from tests.support.programs import Program, environment_of, program, sender_to, sent
 
 SEEDS = Path(__file__).parents[3] / "shared" / "seeds"
@@ -138,7 +139,7 @@ def test_a_command_of_the_seed_runs_as_much_at_once_as_it_says(
         assert {first, *at_work[-1]} == last
         for name in itertools.chain(*at_work):
             pipes[name].write_text(name)
-        assert {each.result_sync(timeout=60) for each in handles} == set(pipes)
+        assert {each.result_sync(timeout=PATIENCE_S) for each in handles} == set(pipes)
         assert [each.told_to_end() for each in machines] == [0] * row.machines
     for machine in machines:
         assert row.line + "\n" in machine.said

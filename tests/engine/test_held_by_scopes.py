@@ -17,6 +17,7 @@ from penstock.engine.dispatcher import Dispatcher
 from penstock.engine.policies import Ask, KeyAsk, PolicyAsk
 from tests.engine.scene import ACTIVITY, Scene, a_poll, a_scene, charge, of
 from tests.engine.test_crowded_queues import CountedStore
+from tests.support.patience import PATIENCE_S
 
 LONG_MS = 60_000
 TURNS = 2_000
@@ -54,7 +55,7 @@ async def test_polls_of_two_kinds_that_a_scope_holds_back_do_not_make_the_server
         await asyncio.sleep(0)
     assert store.claims < 20
     await scene.finish(first)
-    done, _ = await asyncio.wait(polls, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await asyncio.wait(polls, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
     assert [poll.result().status for poll in done] == [PollStatus.LEASED]
     await dispatcher.close()
     await asyncio.gather(*polls)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.live import LiveServer, free_port, running, server
+from tests.support.patience import PATIENCE_S
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TOLD = {
@@ -56,7 +57,7 @@ def play(name: str, environment: Mapping[str, str]) -> str:
         env=clean | dict(environment),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

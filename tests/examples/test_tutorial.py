@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.live import free_port
+from tests.support.patience import PATIENCE_S
 
 PAGES = Path(__file__).parents[2] / "docs" / "tutorial"
 ORDER = ("index.md", "kill-the-worker.md", "kill-the-server.md", "test-it.md")
@@ -25,7 +26,6 @@ SAVED = re.compile(r"Save this as `([\w.]+)`:\s*\Z")
 DONE_FOR_US = ("make ", ". .venv/bin/activate")
 """Commands that the test has done already by being there."""
 SHOWN_PORT = "8080"
-PATIENCE_SECONDS = 60.0
 END = "—the end of a command—"
 
 
@@ -89,7 +89,7 @@ class Terminal:
         assert self.shell.stdout is not None
         self.shell.stdin.write(f"{command.replace(SHOWN_PORT, self.port)}\necho '{END}' $(jobs -p)\n")
         self.shell.stdin.flush()
-        too_long = threading.Timer(PATIENCE_SECONDS, self.shell.kill)
+        too_long = threading.Timer(PATIENCE_S, self.shell.kill)
         too_long.start()
         printed: list[str] = []
         for line in self.shell.stdout:
@@ -110,7 +110,7 @@ class Terminal:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.shell.kill()
-        self.shell.wait(20)
+        self.shell.wait(PATIENCE_S)
 
 
 @pytest.fixture(scope="module")

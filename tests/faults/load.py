@@ -20,12 +20,12 @@ import aiohttp
 from tests.faults.record import Found, FoundEvent, FoundRun, Kind, Lease, Record, Report, Start, Verdict
 from tests.faults.waiting import until
 from tests.support.live import headers
+from tests.support.patience import PATIENCE_S
 
 QUEUE = "faults"
 PLAIN, TIMED = "faults.plain", "faults.timed"
 ACTIVITY = "faults.step"
 NOTHING_NEW = "WorkflowTaskWaitingForHistory"
-PATIENCE_S = 60.0
 POLL_S = 2
 TASKS_PER_POLL = 2
 FORGETS_EVERY, LATE_EVERY = 23, 17

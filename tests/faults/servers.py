@@ -13,6 +13,7 @@ from signal import Signals
 from penstock.stores.driving import Moment
 from tests.faults.waiting import until
 from tests.support.live import LiveServer, server
+from tests.support.patience import PATIENCE_S
 
 LEASE_S = 2
 LAUNCHER = Path(__file__).with_name("crashing_server.py")
@@ -47,7 +48,7 @@ class Doomed:
         written.write_text(f"{moment} {number}")
         written.replace(self.order)
 
-    async def died(self, within_s: float = 20.0) -> None:
+    async def died(self, within_s: float = PATIENCE_S) -> None:
         """Wait until it is dead by its own hand."""
         await until("the server dies", lambda: self._dead(), within_s=within_s)
         assert self.live.process is not None

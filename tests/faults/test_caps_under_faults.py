@@ -33,6 +33,7 @@ from tests.faults.logging_worker import LEASE_MS
 from tests.faults.waiting import until
 from tests.support.dispatches import standing
 from tests.support.live import PENSTOCK, LiveServer, running, server
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import CrashableRedis, crashable_redis
 
 pytestmark = pytest.mark.faults
@@ -88,7 +89,7 @@ class Bench:
             if worker.poll() is None:
                 worker.send_signal(signal.SIGCONT)
                 worker.kill()
-            worker.wait(10)
+            worker.wait(PATIENCE_S)
 
     async def ask(self, method: str, path: str, body: object = None, role: str = "operator") -> Any:
         """Ask one server after the other until one answers."""
@@ -100,7 +101,7 @@ class Bench:
                     return reply.ok().body
             return None
 
-        return await until(f"{method} {path} is answered", answered, within_s=60)
+        return await until(f"{method} {path} is answered", answered, within_s=PATIENCE_S)
 
     async def limit(self, path: str, scope: str, **limits: int) -> None:
         body = dict(limits)
@@ -144,7 +145,7 @@ class Bench:
         async def so_far() -> bool:
             return await self.left() <= left
 
-        await until(f"{left} tasks are left", so_far, within_s=90)
+        await until(f"{left} tasks are left", so_far, within_s=PATIENCE_S)
 
     async def verdict(self) -> list[Line]:
         """The journal, when all is done and the checker has found nothing in it or in what the workers saw."""
@@ -326,7 +327,9 @@ async def test_the_command_finds_nothing_either(sqlite_database: str, tmp_path: 
         journal.write_text("".join(json.dumps(line) + "\n" for line in page))
         clients = [word for log in at.logs for word in ("--client", str(log))]
         command = (*PENSTOCK, "verify", "--dense", "--journal", str(journal), *clients, "--json")
-        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=60, check=False)
+        done = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, timeout=PATIENCE_S, check=False
+        )
     assert done.returncode == 0, done.stdout
     report = json.loads(done.stdout)
     assert (report["verdict"], report["findings"]) == ("clean", [])

@@ -18,6 +18,7 @@ import pytest
 from tests.acceptance.cluster import Cluster, Hand, Json, until
 from tests.faults import changing_worker
 from tests.faults.catalogue import apart, clusters
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import Server
 
 pytestmark = pytest.mark.faults
@@ -61,7 +62,7 @@ def sdk_worker(scene: Cluster, version: str, folder: Path) -> Iterator[subproces
         yield process
     finally:
         process.kill()
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
 async def becomes(scene: Cluster, workflow_id: str, **wanted: Any) -> Json:

@@ -15,8 +15,9 @@ from penstock import Penstock, TaskFailed, TaskHandle
 from tests.faults.waiting import until
 from tests.faults.worker_program import worker_program
 from tests.support.live import PENSTOCK, TOKENS, LiveServer, running, server
+from tests.support.patience import PATIENCE_S
 
-LATER = 60
+LATER = PATIENCE_S
 APP_NAME = "mortal_app:app"
 APP = """
     import os
@@ -149,7 +150,7 @@ def test_a_task_that_kills_every_worker_is_quarantined_and_the_next_worker_goes_
     poison = app.tasks["poison"].send_sync("worker")
     for number in range(3):
         with worker_program(place, live, APP_NAME, f"victim-{number}") as victim:
-            assert victim.wait(60) == -9
+            assert victim.wait(PATIENCE_S) == -9
     with ExitStack() as stack:
         stack.enter_context(worker_program(place, live, APP_NAME, "survivor"))
         assert "The lease of survivor" not in str(crash_of(poison))

@@ -19,6 +19,7 @@ from tests.faults.record import Record
 from tests.faults.servers import Doomed, serving
 from tests.faults.waiting import until
 from tests.support.dispatches import counts, keys, most_over_rate, names, of, standing
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.faults
 
@@ -73,7 +74,7 @@ class Crew:
                 return answer if status < 300 else None
             return None
 
-        return await until(f"an answer to {method} {path}", answered, within_s=60)
+        return await until(f"an answer to {method} {path}", answered, within_s=PATIENCE_S)
 
     async def queue_up(self, queue: str, standings: Sequence[Json], at_once: int = 100) -> None:
         items = [

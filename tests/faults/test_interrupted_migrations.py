@@ -18,6 +18,7 @@ import pytest
 from penstock.stores import sqlite
 from tests.faults.waiting import until
 from tests.support.live import PENSTOCK, migrate
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.faults
 
@@ -36,7 +37,7 @@ def _migrate_until(path: Path, statement: int) -> subprocess.CompletedProcess[st
         cwd=path.parent,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 

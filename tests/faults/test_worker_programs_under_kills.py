@@ -16,6 +16,7 @@ from penstock.sdk.client import Client
 from penstock.sdk.retry import RetryPolicy
 from tests.faults.worker_program import worker_program
 from tests.support.live import PENSTOCK, TOKENS, LiveServer, running, server
+from tests.support.patience import PATIENCE_S
 
 TASKS, CAP = 40, 3
 AGAIN = RetryPolicy(maximum_attempts=20, initial_interval=timedelta(milliseconds=50), backoff_coefficient=1)
@@ -52,7 +53,7 @@ async def test_no_task_is_lost_and_no_cap_exceeded_whoever_is_killed(tmp_path: P
             control_token=TOKENS["DW_OPERATOR_TOKEN"],
             worker_token=TOKENS["DW_WORKER_TOKEN"],
         )
-        async with asyncio.timeout(120), await connecting as client:
+        async with asyncio.timeout(PATIENCE_S), await connecting as client:
             handles = [
                 await client.start_activity(
                     "work",
@@ -73,7 +74,7 @@ async def test_no_task_is_lost_and_no_cap_exceeded_whoever_is_killed(tmp_path: P
             made.start()
             pids = {await each.result() for each in handles}
         workers[1].terminate()
-        assert workers[1].wait(60) == 0
+        assert workers[1].wait(PATIENCE_S) == 0
         lines = journal(made)
     assert pids
     (tmp_path / "journal").write_bytes(lines)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, overload
 
+from tests.support.patience import PATIENCE_S
+
 T = TypeVar("T")
 LOOK_AGAIN_S = 0.02
 
@@ -20,7 +22,7 @@ class DidNotHappen(AssertionError):
 async def until(what: str, look: Callable[[], Awaitable[T | None]], *, within_s: float = ...) -> T: ...
 @overload
 async def until(what: str, look: Callable[[], T | None], *, within_s: float = ...) -> T: ...
-async def until(what: str, look: Callable[[], Any], *, within_s: float = 30.0) -> Any:
+async def until(what: str, look: Callable[[], Any], *, within_s: float = PATIENCE_S) -> Any:
     """Look again and again until there is something true to return."""
     ends_at = time.monotonic() + within_s
     while True:

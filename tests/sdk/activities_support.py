@@ -13,6 +13,7 @@ from penstock.sdk.activities.definition import ActivityDefinition
 from penstock.sdk.activities.info import WorkerFacts
 from penstock.sdk.activities.runner import ActivityRunner
 from penstock.sdk.converting import DEFAULT
+from tests.support.patience import PATIENCE_S
 
 FACTS = WorkerFacts("default", "cards", "worker-1")
 GO_ON = {"cancel_requested": False, "can_continue": True}
@@ -129,7 +130,7 @@ async def a_runner(*functions: Any, server: HearingServer | None = None, **optio
     try:
         yield runner
     finally:
-        await asyncio.wait_for(runner.close(), 60)
+        await asyncio.wait_for(runner.close(), PATIENCE_S)
 
 
 def value(outcome: dict[str, Any]) -> Any:

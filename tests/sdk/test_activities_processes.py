@@ -37,6 +37,7 @@ from tests.sdk.activities_support import (
     failure,
     value,
 )
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are told of as POSIX has them")
 
@@ -162,7 +163,7 @@ class Pipes:
         loop, end, closed = asyncio.get_running_loop(), self._ends[name], asyncio.Event()
         loop.add_reader(end, closed.set)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 await closed.wait()
         finally:
             loop.remove_reader(end)
@@ -435,7 +436,7 @@ def test_a_program_that_forgets_to_close_its_worker_ends_with_its_processes(tmp_
     with started(tmp_path, "leave", "spin") as program:
         assert program.stdout is not None
         pid = int(program.stdout.readline())
-        assert program.wait(60) == 0
+        assert program.wait(PATIENCE_S) == 0
         assert is_gone(pid)
 
 
@@ -446,7 +447,7 @@ def test_processes_end_when_their_worker_is_killed(tmp_path, called):
         pid = int(program.stdout.readline())
         program.kill()
         assert program.stdout.read() == ""  # all hold the same pipe, and are gone when that is closed
-        program.wait(60)
+        program.wait(PATIENCE_S)
     assert pid
 
 
@@ -465,7 +466,7 @@ async def all_in_processes_of(*functions: Any, server: HearingServer | None = No
     try:
         yield runner, processes
     finally:
-        await asyncio.wait_for(runner.close(), 60)
+        await asyncio.wait_for(runner.close(), PATIENCE_S)
 
 
 async def test_async_and_plain_functions_run_in_processes_and_those_that_say_thread_do_not():

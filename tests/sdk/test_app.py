@@ -30,8 +30,9 @@ from penstock.sdk.failures import ActivityFailureError, ApplicationError, Workfl
 from penstock.sdk.tasks.queues import UnknownQueueError
 from tests.acceptance.cluster import Cluster
 from tests.sdk.serving import OPERATOR, WORKER
+from tests.support.patience import PATIENCE, PATIENCE_S
 
-LATER = timedelta(seconds=30)
+LATER = PATIENCE
 
 
 @pytest.fixture
@@ -447,7 +448,11 @@ def test_a_program_that_only_sends_ends_without_a_word(scene_url: str, tmp_path:
         "greet.send_sync('bob')\n"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "always", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "always", program],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -466,7 +471,9 @@ def test_a_forked_process_sends_as_well(scene_url: str, tmp_path: Path) -> None:
         "if child:\n"
         "    assert os.waitpid(child, 0)[1] == 0\n"
     )
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "waiting\nwaiting\n"), done.stderr
 
 

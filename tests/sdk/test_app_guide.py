@@ -14,6 +14,7 @@ import pytest
 
 from tests.acceptance.cluster import Cluster
 from tests.sdk.serving import OPERATOR, WORKER, serving
+from tests.support.patience import PATIENCE_S
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "tasks.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
@@ -40,7 +41,7 @@ async def test_everything_that_the_guide_shows_runs_from_top_to_bottom(
             found["total"] = None
             await run(block, found)
             assert found["total"] == (3 if "handle.result" in block else None)
-        assert [await each.result(timeout=30) for each in found["handles"]] == [3, 7, 11]
+        assert [await each.result(timeout=PATIENCE_S) for each in found["handles"]] == [3, 7, 11]
     define, use = flows.split("client = ")
     await run(define, found)
     async with app, app.worker(await app.client()), app.worker(await app.client(), "mail"):

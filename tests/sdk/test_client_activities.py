@@ -24,6 +24,7 @@ from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.starting import ActivityStart
 from tests.acceptance.cluster import Cluster, Hand, value
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ async def test_an_activity_that_is_not_begun_while_it_is_good_has_expired(client
     long_ago = datetime.now(UTC) - timedelta(seconds=5)
     handle = await client.start_activity("greet", id="a", task_queue="q", good_until=long_ago)
     with pytest.raises(ActivityFailureError) as failed:
-        await handle.result(timeout=30)
+        await handle.result(timeout=PATIENCE_S)
     assert isinstance(failed.value.cause, ActivityTimeout)
 
 

@@ -18,6 +18,7 @@ from penstock.sdk.failures import ActivityError, ApplicationError
 from tests.acceptance import sdk_worker
 from tests.acceptance.cluster import Cluster
 from tests.sdk.serving import connected, new_namespace
+from tests.support.patience import PATIENCE_S
 
 OURS, THEIRS = "ours", "theirs"
 VALUES: list[Any] = [None, True, 7, -2.5, "Grüße", [1, [2, {"deep": []}]], {"a": {"b": None}}]
@@ -132,5 +133,5 @@ async def _theirs(client: durable_workflow.Client) -> list[Any]:
         workflow_id="theirs-calls-ours",
         input=[VALUES],
     )
-    result: list[Any] = await handle.result(timeout=60)
+    result: list[Any] = await handle.result(timeout=PATIENCE_S)
     return result

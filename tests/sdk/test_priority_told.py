@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,8 +13,9 @@ from penstock.sdk.replay.events import Event
 from penstock.sdk.replay.info import Place, info_of
 from penstock.sdk.replay.replayer import Replayer
 from penstock.sdk.worker import Worker
+from tests.support.patience import PATIENCE
 
-SHORT = timedelta(seconds=30)
+SHORT = PATIENCE
 MINE = Priority(priority_key=2, fairness_key="acme", fairness_weight=2.5)
 USUAL = Priority(priority_key=3, fairness_weight=1.0)
 

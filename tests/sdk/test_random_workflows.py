@@ -21,6 +21,7 @@ from tests.sdk.behaviours.programs import Interpreter, Program, give, refuse, si
 from tests.sdk.behaviours.retracing import Retracer
 from tests.sdk.serving import connected, new_namespace, serving
 from tests.support.effort import times
+from tests.support.patience import PATIENCE_S
 
 RETRACER = Retracer([Interpreter])
 VALUES = st.integers(0, 99)
@@ -173,7 +174,7 @@ async def _result(client: Client, number: int, program: Program) -> Any:
     for signal in range(signals_in(program)):
         await handle.signal(Interpreter.tell, signal + 1)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             return await handle.result()
     except WorkflowFailureError as error:
         return f"{type(error.cause).__name__}: {error.cause}"

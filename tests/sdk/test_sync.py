@@ -21,6 +21,7 @@ from penstock.sdk.sync import SyncClient
 from tests.acceptance.cluster import Cluster
 from tests.sdk.serving import OPERATOR, WORKER
 from tests.support.live import free_port, headers
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ class Hand:
             json.dumps(body).encode(),
             self.headers | {"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=45) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
 
@@ -75,7 +76,7 @@ def hand(scene: Cluster) -> Hand:
 def test_a_workflow_is_started_and_waited_for(client: SyncClient, hand: Hand) -> None:
     handle = client.start_workflow("adder", args=[3, 4], id="w", task_queue="q", result_type=int)
     hand.finish(7)
-    assert handle.result(timeout=30) == 7
+    assert handle.result(timeout=PATIENCE_S) == 7
     assert (handle.id, handle.is_new, handle.run_id) == ("w", True, None)
     assert handle.describe().status == "completed"
     assert handle.fetch_history().events[-1]["event_type"] == "WorkflowCompleted"
@@ -167,7 +168,7 @@ def test_a_call_that_waits_is_given_up_when_the_client_is_closed(connect: Callab
     inner.result = result  # type: ignore[method-assign]
     with ThreadPoolExecutor(1) as threads:
         asking = threads.submit(handle.result)
-        assert waiting.wait(30)
+        assert waiting.wait(PATIENCE_S)
         client.close()
         with pytest.raises(RuntimeError, match="closed"):
             asking.result(30)

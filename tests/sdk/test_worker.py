@@ -16,9 +16,10 @@ from penstock.sdk.failures import ActivityError, ApplicationError, ServerRefused
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.worker import Worker
 from tests.acceptance.cluster import Cluster
+from tests.support.patience import PATIENCE
 from tests.support.sdk import Numbers, Watched
 
-SHORT = timedelta(seconds=30)
+SHORT = PATIENCE
 QUEUE = "q"
 _ids = itertools.count(1)
 

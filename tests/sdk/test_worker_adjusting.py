@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import random
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -25,16 +24,17 @@ from penstock.sdk.worker.slots import Slots
 from penstock.sdk.worker.trouble import Trouble
 from tests.acceptance.cluster import Cluster
 from tests.sdk.serving import connected, new_namespace
+from tests.support.patience import PATIENCE, PATIENCE_S
 from tests.support.sdk import Gates, Watched
 
 QUEUE = "q"
-LONG = timedelta(seconds=60)
+LONG = PATIENCE
 _ids = itertools.count(1)
 
 
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[Client]:
-    async with asyncio.timeout(60), await connected(await new_namespace(cluster)) as made:
+    async with asyncio.timeout(PATIENCE_S), await connected(await new_namespace(cluster)) as made:
         yield made
 
 
@@ -313,7 +313,7 @@ async def test_a_poll_that_waited_starts_what_still_fits_and_hands_the_rest_back
             hand_back=server.hand_back,
         )
     running = asyncio.ensure_future(polling.run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         assert await server.asked == 4
         slots.resize(places)
         pace.change(rate)

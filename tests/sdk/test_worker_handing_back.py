@@ -19,9 +19,10 @@ from penstock.sdk.worker import Worker
 from tests.acceptance.cluster import Cluster
 from tests.sdk.activities_in_processes import in_c_code
 from tests.sdk.serving import serving
+from tests.support.patience import PATIENCE, PATIENCE_S
 from tests.support.sdk import Numbers, Watched
 
-SHORT = timedelta(seconds=30)
+SHORT = PATIENCE
 QUEUE = "q"
 ONCE = RetryPolicy(maximum_attempts=1)
 _ids = itertools.count(1)
@@ -133,7 +134,7 @@ async def test_an_activity_that_never_heartbeats_is_told_by_the_renewal_of_its_l
     client: Client,
 ) -> None:
     gate = Gate()
-    async with asyncio.timeout(60), Worker(client, task_queue=QUEUE, activities=[gate.gate]):
+    async with asyncio.timeout(PATIENCE_S), Worker(client, task_queue=QUEUE, activities=[gate.gate]):
         handle = await start_gate(client)
         await gate.entered.wait()
         await handle.cancel()
@@ -143,7 +144,7 @@ async def test_an_activity_that_never_heartbeats_is_told_by_the_renewal_of_its_l
 async def test_the_renewal_of_a_lease_keeps_what_the_activity_told(client: Client, watched: Watched) -> None:
     gate = Gate()
     own = Client(watched, namespace=client.namespace)
-    async with asyncio.timeout(60), Worker(own, task_queue=QUEUE, activities=[gate.gate]):
+    async with asyncio.timeout(PATIENCE_S), Worker(own, task_queue=QUEUE, activities=[gate.gate]):
         handle = await start_gate(client)
         await gate.entered.wait()
         first, *others = await beats(watched, 3)
@@ -160,7 +161,7 @@ async def test_a_process_that_is_in_the_hands_of_c_code_is_not_taken_for_dead(
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     own = Client(watched, namespace=client.namespace)
-    async with asyncio.timeout(60), Worker(own, task_queue=QUEUE, activities=[in_c_code]):
+    async with asyncio.timeout(PATIENCE_S), Worker(own, task_queue=QUEUE, activities=[in_c_code]):
         handle = await client.start_activity(
             in_c_code,
             str(pipe),
@@ -190,7 +191,7 @@ async def test_a_worker_says_how_its_activities_heartbeat_and_run_in_processes(c
     own = Client(watched, namespace=client.namespace)
     beat = timedelta(milliseconds=20)
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE_S),
         Worker(own, task_queue=QUEUE, activities=[gate.gate], auto_heartbeat=beat, process_slots=1),
     ):
         await start_gate(client)

@@ -22,9 +22,10 @@ from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.worker import Worker, run_until_signalled
 from tests.acceptance.cluster import Cluster
 from tests.sdk.serving import connected, serving
+from tests.support.patience import PATIENCE, PATIENCE_S
 from tests.support.sdk import Watched
 
-SHORT = timedelta(seconds=30)
+SHORT = PATIENCE
 QUEUE = "q"
 ONCE = RetryPolicy(maximum_attempts=1)
 _ids = itertools.count(1)
@@ -122,7 +123,7 @@ class TestBeginning:
         watched = Watched(client.transport)
         own = Client(watched, namespace=client.namespace)
         refusal = ServerRefused("unauthorized", "the token was withdrawn", 401)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(ServerRefused, match="the token was withdrawn"):
                 async with Worker(own, task_queue=QUEUE, workflows=[Greeter], activities=[greet]):
                     watched.refuses = lambda path: refusal if path.endswith("/poll") else None
@@ -318,7 +319,7 @@ async def test_the_program_of_the_guide_does_what_it_shows(scene: Cluster, tmp_p
         env=surroundings(scene),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert (ran.returncode, ran.stdout) == (0, "Hello you\n"), ran.stderr

@@ -1,8 +1,8 @@
-"""What a worker and a client tell OpenTelemetry, where it is installed."""
+"""What a worker and a client report to OpenTelemetry."""
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from datetime import timedelta
 from typing import Any
 
@@ -13,9 +13,6 @@ from penstock.sdk.observing import OpenTelemetryMetrics, TracingInterceptor, run
 from penstock.sdk.worker import Worker
 from tests.acceptance.cluster import Cluster
 from tests.sdk.serving import connected, new_namespace
-
-INSTALLED = importlib.util.find_spec("opentelemetry") is not None
-installed = pytest.mark.skipif(not INSTALLED, reason="opentelemetry is not installed")
 
 
 @activity.defn
@@ -41,7 +38,6 @@ def test_without_opentelemetry_it_says_what_to_install(monkeypatch: pytest.Monke
         TracingInterceptor()
 
 
-@installed
 async def test_all_activities_of_a_run_are_in_one_trace_that_its_start_names(cluster: Cluster) -> None:
     export: Any = importlib.import_module("opentelemetry.sdk.trace.export")
     memory: Any = importlib.import_module("opentelemetry.sdk.trace.export.in_memory_span_exporter")
@@ -63,7 +59,6 @@ async def test_all_activities_of_a_run_are_in_one_trace_that_its_start_names(clu
     assert spans["StartWorkflow:Greeter"].attributes["penstock.run_trace_id"] == run_trace_id(run_id)
 
 
-@installed
 async def test_the_numbers_of_a_worker_are_instruments_of_a_meter(cluster: Cluster) -> None:
     export: Any = importlib.import_module("opentelemetry.sdk.metrics.export")
     reader = export.InMemoryMetricReader()

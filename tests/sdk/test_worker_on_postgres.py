@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from typing import Any
 
 import aiohttp
@@ -17,9 +16,10 @@ from penstock.sdk.worker import Worker
 from tests.acceptance.cluster import Cluster
 from tests.sdk.serving import connected
 from tests.support.live import migrate, running, server
+from tests.support.patience import PATIENCE
 from tests.support.servers import Server, create_database, drop_database
 
-SHORT = timedelta(seconds=30)
+SHORT = PATIENCE
 _ids = itertools.count(1)
 
 

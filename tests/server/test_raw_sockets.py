@@ -16,6 +16,7 @@ from penstock.server import protocol
 from penstock.server.protocol import BoundedProtocol
 from tests.server.client import Client
 from tests.support.live import LiveServer
+from tests.support.patience import PATIENCE_S
 
 AUTH = "Host: 127.0.0.1\r\nAuthorization: Bearer operator-secret\r\nX-Durable-Workflow-Control-Plane-Version: 2\r\n"
 POST = f"POST /api/workflows HTTP/1.1\r\n{AUTH}Content-Type: application/json\r\n"
@@ -27,7 +28,7 @@ class Wire:
     """One connection, byte by byte."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
 
     def __enter__(self) -> Wire:
         return self
@@ -243,7 +244,7 @@ class TestDeadlines:
         async with listening(penstock.app) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(sent.encode())
-            answer = await asyncio.wait_for(reader.read(), 20)
+            answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
             writer.close()
         assert answer.startswith(b"HTTP/1.1 408 ")
         assert b'"reason":"request_timeout"' in answer
@@ -282,7 +283,7 @@ class TestDeadlines:
             for part in (f"{GET}Content-Length: 2\r\n", "\r\n{", "}"):
                 writer.write(part.encode())
                 await writer.drain()
-            assert (await asyncio.wait_for(reader.readline(), 20)).startswith(b"HTTP/1.1 200 ")
+            assert (await asyncio.wait_for(reader.readline(), PATIENCE_S)).startswith(b"HTTP/1.1 200 ")
             writer.close()
 
 

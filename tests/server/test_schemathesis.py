@@ -14,6 +14,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, status_c
 from penstock.server.openapi import document
 from tests.support import live
 from tests.support.live import LiveServer
+from tests.support.patience import PATIENCE_S
 
 CHECKS = [not_a_server_error, content_type_conformance, status_code_conformance]
 EXAMPLES_PER_OPERATION = 15
@@ -49,7 +50,9 @@ def _populate(server: LiveServer) -> None:
             {"activity_type": "charge", "activity_id": "known-activity", "task_queue": "known"},
         ),
     ):
-        answer = requests.post(f"{server.url}/api/{path}", json=body, headers=live.headers(role), timeout=20)
+        answer = requests.post(
+            f"{server.url}/api/{path}", json=body, headers=live.headers(role), timeout=PATIENCE_S
+        )
         assert answer.status_code == 201, answer.text
 
 
@@ -97,4 +100,4 @@ def test_the_server_answers_whatever_the_document_lets_one_send(
     hurry(case)
     roles = case.operation.definition.raw.get("x-roles", ["operator"])
     credential = {"Authorization": f"Bearer {roles[0]}-secret"}
-    case.call_and_validate(base_url=server.url, headers=credential, checks=CHECKS, timeout=20)
+    case.call_and_validate(base_url=server.url, headers=credential, checks=CHECKS, timeout=PATIENCE_S)

@@ -24,6 +24,7 @@ from penstock.wakeups.local import LocalWakeups
 from penstock.world import SystemEntropy
 from tests.stores.working import a_queue, claim, enqueue, limit, look, places, queue_now, scope_now
 from tests.support.builders import NOW_MS, a_task, released
+from tests.support.patience import PATIENCE_S
 
 ALL = cluster_scope()
 SHOP = namespace_scope("default")
@@ -67,7 +68,7 @@ class Database:
             return int(await self._watcher.fetchval("SELECT count(*) FROM tasks WHERE state = 'leased'"))
 
     async def until_waiting(self, count: int) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while await self._watcher.fetchval(WAITS_FOR_LOCKS) < count:
                 await asyncio.sleep(0)
 

@@ -20,6 +20,7 @@ from penstock.stores.sqlite import SqliteStore
 from penstock.wakeups.local import LocalWakeups
 from tests.support.builders import NOW_MS, a_run, an_event
 from tests.support.clock import ManualClock
+from tests.support.patience import PATIENCE_S
 
 DRIVER: Any = vars(sqlite)["sqlite3"]
 
@@ -35,7 +36,7 @@ class Gate:
     def __call__(self, moment: Moment) -> None:
         if moment is Moment.BEFORE_COMMIT:
             self.reached.set()
-            assert self.is_open.wait(60)
+            assert self.is_open.wait(PATIENCE_S)
             self.commits += 1
 
 
@@ -243,5 +244,5 @@ async def test_a_writer_that_is_stopped_before_it_began_leaves_nobody_waiting(st
     [writer] = [each for each in asyncio.all_tasks() if each.get_name() == "penstock-writer"]
     writer.cancel()
     with pytest.raises(Unavailable):
-        await asyncio.wait_for(waiting, 30)
-    await asyncio.wait_for(start(store, "second"), 30)
+        await asyncio.wait_for(waiting, PATIENCE_S)
+    await asyncio.wait_for(start(store, "second"), PATIENCE_S)

@@ -42,6 +42,7 @@ from tests.stores.working import (
     untimed,
 )
 from tests.support.builders import NOW_MS, a_namespace, a_task, released
+from tests.support.patience import PATIENCE_S
 
 LATER_NS = 1 << 62
 """Beyond every clock's now."""
@@ -415,7 +416,7 @@ async def test_a_lease_that_is_not_counted_ends_without_a_word(store: Store, wak
     await stand(store, queue.queue_id, a_lane("a", Place.HELD))
     await end(store, task)
     await record(store, lambda tx: tx.wake("run:later"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await rang_later.wait()
     assert (await states(store, queue.queue_id, "a"))["a"].running == 5
     assert await places(store, queue.queue_id) == {(3, "a"): Place.HELD}
@@ -439,7 +440,7 @@ async def test_the_end_of_a_counted_lease_rings_for_the_queue(store: Store, wake
     [task] = await leases(store, queue, "a")
     await count_leases(store, queue)
     await end(store, await counted(store, task.task_id))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await rang.wait()
 
 
@@ -618,7 +619,7 @@ async def test_no_lane_stays_held_and_no_limit_is_passed_while_claims_and_ends_r
             await asyncio.gather(*(finish(task) for task in granted))
             await asyncio.sleep(0)
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*(work(f"w{n}") for n in range(6)))
     assert len(set(done)) == 36
     assert max(seen) <= limit

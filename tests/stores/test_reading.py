@@ -23,6 +23,7 @@ from penstock.stores.sql.known import Known
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.working import record
 from tests.support.builders import a_run, an_instance
+from tests.support.patience import PATIENCE_S
 
 RENAME = "UPDATE runs SET workflow_id = workflow_id || '+'"
 
@@ -81,7 +82,7 @@ async def test_a_read_does_not_wait_for_a_row_that_another_holds(store: Store, a
     holder = await asyncpg.connect(address)
     async with holder.transaction():
         await holder.execute("SELECT * FROM runs FOR UPDATE")
-        found = await asyncio.wait_for(store.read(lambda tx: tx.runs.lock(RunId("r1"))), 10)
+        found = await asyncio.wait_for(store.read(lambda tx: tx.runs.lock(RunId("r1"))), PATIENCE_S)
     await holder.close()
     assert found is not None
     assert found.workflow_id == "one"
@@ -166,7 +167,7 @@ async def test_a_read_is_answered_that_comes_in_the_moment_in_which_all_groups_e
     async def operation(_: Tx) -> str:
         return "read"
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         for number in range(GROUPS_AT_ONCE):
             assert await readers.read(operation, long=False) == "read"
             while database.ending <= number:
@@ -215,7 +216,7 @@ async def test_reads_that_wait_for_a_database_that_is_silent_are_told_so_togethe
     async def operation(_: Tx) -> None:
         """It is never begun."""
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         for _ in range(GROUPS_AT_ONCE + 3):
             looks.append(asyncio.create_task(readers.read(operation, long=False)))
             while database.asked < min(len(looks), GROUPS_AT_ONCE):

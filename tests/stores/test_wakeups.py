@@ -12,6 +12,7 @@ from penstock.ports.store import Store, Tx
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.working import record
 from tests.support.builders import a_run
+from tests.support.patience import PATIENCE_S
 
 
 class Listener:
@@ -28,7 +29,7 @@ class Listener:
         self._changed.set()
 
     async def until(self, bell: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while bell not in self.heard:
                 self._changed.clear()
                 await self._changed.wait()
@@ -58,7 +59,7 @@ async def test_whoever_is_woken_sees_what_was_committed(store: Store, wakeups: L
         tx.runs.insert(a_run())
 
     async def look_when_woken() -> bool:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await woken.wait()
         return await store.read(lambda tx: tx.runs.get(RunId("r1"))) is not None
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.support.binaries import Binaries
+from tests.support.patience import PATIENCE_S
 
 UNPRIVILEGED = ("nobody", "postgres", "daemon")
 
@@ -53,7 +54,7 @@ class Account:
             cwd="/",
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
             user=self.uid,
             group=self.gid,

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.patience import PATIENCE_S
+
 POSTGRES_MAJOR_MIN = 14
 REDIS_VERSION_MIN = (6, 2)
 
@@ -149,7 +151,9 @@ def _describe(server: Path, product: str, version: str, source: str, *, tree: Pa
 def _version_of(server: Path) -> str | None:
     """The version that the program itself names, or None if it does not run."""
     try:
-        said = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=20, check=True)
+        said = subprocess.run(
+            [server, "--version"], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     found = re.search(r"(?:v=|\(PostgreSQL\) )(\d+(?:\.\d+)*)", said.stdout)

@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from tests.support.patience import PATIENCE_S
+
 SWITCH = "PENSTOCK_TEST_FORKS"
 """`0` starts every server from nothing, as a user does."""
 KNOWN = (
@@ -62,7 +64,11 @@ class Forked:
         self.pid = pid
         self.returncode: int | None = None
         self._end = ends / str(pid)
-        self._handle = os.pidfd_open(pid)
+        self._handle = -1
+        try:
+            self._handle = os.pidfd_open(pid)
+        except ProcessLookupError:  # it has ended and was reaped already
+            self._learn()
 
     def poll(self) -> int | None:
         if self.returncode is None and select.select([self._handle], [], [], 0)[0]:
@@ -90,12 +96,13 @@ class Forked:
 
     def _learn(self) -> None:
         """The process is gone: how it ended is written by the cradle right after."""
-        ends_at = time.monotonic() + 30
+        ends_at = time.monotonic() + PATIENCE_S
         while not self._end.exists():
             assert time.monotonic() < ends_at, "the cradle does not tell how a child ended"
             time.sleep(0.001)
         self.returncode = int(self._end.read_text())
-        os.close(self._handle)
+        if self._handle >= 0:
+            os.close(self._handle)
 
 
 @dataclass
@@ -119,7 +126,7 @@ class Cradle:
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(PATIENCE_S)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.cradle import Forked, can_fork, cradle
+from tests.support.patience import PATIENCE_S
 
 TOKENS = {
     "DW_WORKER_TOKEN": "worker-secret",
     "DW_OPERATOR_TOKEN": "operator-secret",
     "DW_ADMIN_TOKEN": "admin-secret",
 }
-START_SECONDS_MAX = 30.0
 PENSTOCK = (sys.executable, "-m", "penstock")
 
 
@@ -67,7 +67,7 @@ class LiveServer:
     def wait_until_ready(self) -> None:
         """Wait for the first healthy answer; a server that ends instead is an error with its log."""
         assert self.process is not None
-        ends_at = time.monotonic() + START_SECONDS_MAX
+        ends_at = time.monotonic() + PATIENCE_S
         while time.monotonic() < ends_at:
             if self.process.poll() is not None:
                 raise RuntimeError(
@@ -75,7 +75,7 @@ class LiveServer:
                 )
             with (
                 contextlib.suppress(OSError),
-                urllib.request.urlopen(f"{self.url}/api/health", timeout=1) as answer,
+                urllib.request.urlopen(f"{self.url}/api/health", timeout=10) as answer,
             ):
                 if json.load(answer)["status"] == "serving":
                     return
@@ -87,16 +87,16 @@ class LiveServer:
         """End it as a crash does."""
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(PATIENCE_S)
 
     def stop(self) -> int:
         """Ask it to end, and say with which code it did."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(PATIENCE_S)
 
-    def exited(self, timeout: float = 20) -> int:
+    def exited(self, timeout: float = PATIENCE_S) -> int:
         assert self.process is not None
         return self.process.wait(timeout)
 
@@ -131,7 +131,7 @@ def migrate(folder: Path, database_url: str) -> None:
     environment = os.environ | {"DW_DATABASE_URL": database_url, "DW_AUTH_DRIVER": "none"}
     command, log = (*PENSTOCK, "db", "migrate"), folder / "migrate.log"
     migrating = LiveServer(command, environment, 0, log).start(wait=False)
-    assert migrating.exited(60) == 0, log.read_text()
+    assert migrating.exited(PATIENCE_S) == 0, log.read_text()
 
 
 @contextlib.contextmanager

@@ -14,9 +14,10 @@ from typing import Any
 
 from penstock import Penstock, TaskHandle
 from tests.support.live import TOKENS, LiveServer
+from tests.support.patience import PATIENCE_S
 
 PENSTOCK_WORKER = (sys.executable, "-m", "penstock", "worker")
-END_SECONDS = 60
+END_SECONDS = PATIENCE_S
 
 
 class Program:

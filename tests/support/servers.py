@@ -33,12 +33,11 @@ import redis
 from tests.support.accounts import Account
 from tests.support.binaries import Binaries, NoServerFound, find_postgres, find_redis
 from tests.support.guardians import Guardian
+from tests.support.patience import PATIENCE_S
 
 PG_URL_VARIABLE = "PENSTOCK_TEST_PG_URL"
 REDIS_URL_VARIABLE = "PENSTOCK_TEST_REDIS_URL"
 
-START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 15.0
 # Below the range from which the kernel takes ports for outgoing connections, so that a port which is free
 # during a restart stays free.
 PORTS = range(15_000, 30_000)
@@ -272,7 +271,7 @@ class _Process:
 
     def start(self, *, ready: Callable[[], bool], try_again_on: str | None = None) -> None:
         """Start and wait until `ready`; an early exit is final unless the log says `try_again_on`."""
-        deadline = time.monotonic() + START_SECONDS_MAX
+        deadline = time.monotonic() + PATIENCE_S
         self._spawn()
         while not (self._running() and ready()):
             if not self._running():
@@ -291,7 +290,7 @@ class _Process:
             self.signal_all(signal.SIGCONT)
             self._popen.send_signal(polite)
             try:
-                self._popen.wait(STOP_SECONDS_MAX)
+                self._popen.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 self.kill()
         self._dismiss_guardian()
@@ -300,7 +299,7 @@ class _Process:
         """SIGKILL the process and its children, and wait until the process is gone."""
         if self._popen is not None:
             self.signal_all(signal.SIGKILL)
-            self._popen.wait(STOP_SECONDS_MAX)
+            self._popen.wait(PATIENCE_S)
         self._dismiss_guardian()
 
     def signal_all(self, number: signal.Signals) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from penstock.sdk.failures import ServerRefused
 from penstock.testing import WorkflowEnvironment, mocked
+from tests.support.patience import PATIENCE_S
 from tests.testing.flows import DAY, QUEUE, Approval, Forever, Payment, Sleeper, a_worker, charge
 
 
@@ -156,4 +157,4 @@ def test_the_front_door_loads_nothing_until_it_is_used() -> None:
         "assert set(penstock.testing.__all__) <= set(dir(penstock.testing))\n"
         "from penstock.testing import WorkflowEnvironment, mocked\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S)

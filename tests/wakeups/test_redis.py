@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from penstock.coordination.in_redis import connect
 from penstock.wakeups.local import LocalWakeups
 from penstock.wakeups.redis import WAITING_MAX, RedisWakeups
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import CrashableRedis, crashable_redis
 
 _channels = itertools.count(1)
@@ -38,7 +39,7 @@ class Node:
 
     async def hears(self, bell: str) -> None:
         """Wait until the bell has rung here, since it was last forgotten."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while bell not in self.heard:
                 self._changed.clear()
                 await self._changed.wait()
@@ -168,5 +169,5 @@ async def test_wakeups_end_at_once_also_when_redis_is_dead(node: Nodes):
         await quiet(here)
         redis.kill()
         here.wakeups.ring(["queue:1"])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await here.wakeups.close()

@@ -18,7 +18,6 @@ from penstock.sdk.definitions import DEFINITION
 from penstock.sdk.failures import ServerRefused, WorkflowFailureError
 from penstock.sdk.handles import WorkflowHandle
 
-PATIENCE_S = 60.0
 Script = Callable[["Scene"], Awaitable[None]]
 _numbers = itertools.count(1)
 

@@ -19,9 +19,10 @@ from penstock.sdk.replay.replayer import History
 from tests.acceptance.cluster import Cluster
 from tests.sdk.behaviours.every import WORKFLOWS, mortal_worker, worker
 from tests.sdk.behaviours.retracing import Retracer
-from tests.sdk.behaviours.scene import BEHAVIOURS, PATIENCE_S, Behaviour, Scene
+from tests.sdk.behaviours.scene import BEHAVIOURS, Behaviour, Scene
 from tests.sdk.serving import connected, new_namespace
 from tests.support.live import migrate, running, server
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import Server, create_database, drop_database
 
 SHORT_LEASES = {
