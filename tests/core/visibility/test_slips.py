@@ -25,7 +25,9 @@ def test_a_query_names_only_attributes_that_are_registered_or_stand_in_backquote
 
 
 def test_an_unregistered_name_is_answered_with_the_registered_ones_the_nearest_first():
-    with pytest.raises(QueryProblem, match="Expected Customer, ):
+    with pytest.raises(QueryProblem, match="Expected Customer, "):
         bind(
-            parse("CustomersRegion = 'acme'"), {"Amount": "int", "Zone": "keyword", "Customer": "keyword"}, NOW_MS
+            parse("CustomersRegion = 'acme'"),
+            {"Amount": "int", "Zone": "keyword", "Customer": "keyword"},
+            NOW_MS,
         )

@@ -62,8 +62,8 @@ _EXPECTED = {
 def bind(query: Query, types: Types, now_ms: int) -> Filter:
     """What a query means in a namespace with these search attributes, now. Raises `QueryProblem`.
 
-    A search attribute that is not registered must be written in backquotes. A misspelt name would otherwise find no run,
-    which looks like an answer, or, under NOT, all of them.
+    A search attribute that is not registered must be written in backquotes. A misspelt name would otherwise find no
+    run, which looks like an answer, or, under NOT, all of them.
     """
     match query:
         case And(parts):
