@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from penstock.errors import StoreRefused
 from penstock.stores import archive, private_files, sqlite
 from penstock.stores.sqlite import SqliteStore
 from penstock.wakeups.local import LocalWakeups
@@ -78,10 +81,10 @@ def test_a_mode_that_is_narrower_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_a_file_of_another_program_keeps_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
-    with sqlite.sqlite3.connect(str(path)) as connection:
+    with contextlib.closing(sqlite3.connect(str(path))) as connection:
         connection.execute("CREATE TABLE theirs (a)")
     path.chmod(0o644)
-    with pytest.raises(sqlite.StoreRefused):
+    with pytest.raises(StoreRefused):
         sqlite.prepare(path)
     assert modes(tmp_path)["other.db"] == "0644"
 

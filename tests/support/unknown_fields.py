@@ -30,4 +30,4 @@ def none_are_sent(owner: Any, reader: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, reader, recording)
         yield
-    assert found == [], "the client sends fields that the server does not know"
+    assert found == [], f"the client sends fields that the server does not know: {sorted(set(found))}"

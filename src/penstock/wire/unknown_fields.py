@@ -36,7 +36,8 @@ NAMED_MAX: Final = 10
 _NAME_SHOWN_MAX: Final = 64
 _ON_EVERY_COMMAND: Final = frozenset(
     {"type", "namespace", "summary", "cancellation_policy", "parallel_group_path", "observability_context"}
-)
+).union(field.encode_name for field in msgspec.structs.fields(shapes.SelectEntry))
+"""Fields that commands of several types carry; the group of a step is repeated flat beside its path."""
 _COMMANDS: Final[Mapping[str, type[Request]]] = {
     "schedule_activity": shapes.ScheduleActivityCommand,
     "record_local_activity": shapes.LocalActivityCommand,
