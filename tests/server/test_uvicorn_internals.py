@@ -133,7 +133,8 @@ def test_the_server_has_the_hooks_that_ours_replaces() -> None:
     assert list(inspect.signature(uvicorn.Server.main_loop).parameters) == ["self"]
     assert list(inspect.signature(uvicorn.Server.capture_signals).parameters) == ["self"]
     assert list(inspect.signature(uvicorn.Server.on_tick).parameters) == ["self", "counter"]
-    assert "should_exit" in names_on_self(uvicorn.Server)
+    assert list(inspect.signature(uvicorn.Server.startup).parameters) == ["self", "sockets"]
+    assert {"should_exit", "started"} <= names_on_self(uvicorn.Server)
 
 
 def test_uvicorn_has_an_upper_bound_and_the_installed_one_is_within() -> None:
