@@ -116,7 +116,7 @@ class Endpoint:
         document = self._document(headers, raw, str(scope["method"]))
         principal = await self._principal(scope, headers, raw)
         if self._access.plane is not None:
-            check_version(self._access.plane, headers)
+            check_version(self._access.plane, headers, required=self._operation.needs_version)
         parameters = _parameters(scope)
         namespace = await self._namespace(headers, parameters)
         query, body = self._parsed(parameters, document, ignored)

@@ -81,7 +81,7 @@ def _item(operation: Operation, references: dict[Any, Any]) -> Body:
         item["x-roles"] = sorted(role.value for role in access.roles)
     if operation.body is not None:
         item["requestBody"] = {
-            "required": True,
+            "required": any(field.required for field in msgspec.structs.fields(operation.body)),
             "content": {"application/json": {"schema": references[operation.body]}},
         }
     return item
@@ -129,7 +129,14 @@ def _headers(operation: Operation) -> list[Body]:
             if access.plane is Plane.CONTROL
             else {"type": "string", "enum": [served, "1.0"]}
         )
-        headers.append({"name": HEADERS[access.plane], "in": "header", "required": True, "schema": example})
+        headers.append(
+            {
+                "name": HEADERS[access.plane],
+                "in": "header",
+                "required": operation.needs_version,
+                "schema": example,
+            }
+        )
     if access.namespaced:
         headers.append(
             {
