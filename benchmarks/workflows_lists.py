@@ -24,14 +24,14 @@ QUERIES: Mapping[str, str] = {
     "type (one in 10)": "WorkflowType = 'bench.type-3'",
     "status (one in 100)": "Status = 'failed'",
     "started in one of five days": "StartTime < '-2d' AND StartTime >= '-3d'",
-    "customer (one in 1,000)": f"{CUSTOMER} = 'customer-123'",
-    "amount (99 of 100)": f"{AMOUNT} >= 10",
-    "amount (one in 1,000, a range)": f"{AMOUNT} > 998",
+    "customer (one in 1,000)": f"`{CUSTOMER}` = 'customer-123'",
+    "amount (99 of 100)": f"`{AMOUNT}` >= 10",
+    "amount (one in 1,000, a range)": f"`{AMOUNT}` > 998",
     "type, customer and status": (
-        f"WorkflowType = 'bench.type-3' AND {CUSTOMER} = 'customer-123' AND Status = 'completed'"
+        f"WorkflowType = 'bench.type-3' AND `{CUSTOMER}` = 'customer-123' AND Status = 'completed'"
     ),
     "type or customer, in one day": (
-        f"(WorkflowType = 'bench.type-3' OR {CUSTOMER} = 'customer-123') AND StartTime >= '-3d'"
+        f"(WorkflowType = 'bench.type-3' OR `{CUSTOMER}` = 'customer-123') AND StartTime >= '-3d'"
     ),
     "type and queue that never meet": "WorkflowType = 'bench.type-3' AND TaskQueue = 'queue-4'",
     "part of an id": "00000123",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 import socket
@@ -40,7 +41,7 @@ from penstock.engine.sweepers.sweeper import Sweeper
 from penstock.engine.sweepers.unindexed_runs import unindexed_runs
 from penstock.engine.sweepers.waiting_letters import waiting_letters
 from penstock.engine.sweepers.watch import Watch
-from penstock.errors import ConfigurationError
+from penstock.errors import ConfigurationError, PenstockError, Reason
 from penstock.ports.archive import Archive
 from penstock.ports.clock import Clock
 from penstock.ports.coordination import Coordination, InProcess
@@ -257,13 +258,24 @@ def _nonces(house: House) -> Callable[[str, str, int], Any]:
     return register
 
 
-def serve(settings: Settings, *, on_moment: OnMoment = undisturbed) -> None:
-    """Run a server in the foreground until SIGTERM or SIGINT."""
+def serve(
+    settings: Settings,
+    *,
+    on_moment: OnMoment = undisturbed,
+    on_listening: Callable[[str], None] | None = None,
+) -> None:
+    """Run a server in the foreground until SIGTERM or SIGINT.
+
+    Args:
+        settings: What the server is to do, and where.
+        on_moment: For tests: called at named moments of the store.
+        on_listening: Called once with the server's address, as soon as it accepts connections.
+    """
     configure_logs(settings.logs)
     for warning in settings.warnings:
         log.warning(warning)
     _check_sqlite(settings)
-    _runner()(_serve(settings, on_moment))
+    _runner()(_serve(settings, on_moment, on_listening))
 
 
 def _runner() -> Callable[[Any], Any]:
@@ -274,7 +286,7 @@ def _runner() -> Callable[[Any], Any]:
     return uvloop.run
 
 
-async def _serve(settings: Settings, on_moment: OnMoment) -> None:
+async def _serve(settings: Settings, on_moment: OnMoment, on_listening: Callable[[str], None] | None) -> None:
     listen = settings.listen
     bound = _bind(listen.host, listen.port)
     url = f"http://{_shown(listen.host)}:{bound.getsockname()[1]}"
@@ -295,14 +307,20 @@ async def _serve(settings: Settings, on_moment: OnMoment) -> None:
             )
         )
         _on_signal(server, http)
-        log.info(
-            "serving",
-            url=url,
-            docs=f"{url}/docs",
-            store=settings.store.kind.value,
-            coordination=settings.coordination.kind.value,
-            auth=settings.auth.driver.value,
-        )
+
+        def listening() -> None:
+            log.info(
+                "serving",
+                url=url,
+                docs=f"{url}/docs",
+                store=settings.store.kind.value,
+                coordination=settings.coordination.kind.value,
+                auth=settings.auth.driver.value,
+            )
+            if on_listening is not None:
+                on_listening(url)
+
+        http.on_listening = listening
         with settled():
             await http.serve(sockets=[bound])
     log.info("stopped")
@@ -317,6 +335,13 @@ class _Http(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._stopping = asyncio.Event()
+        self.on_listening: Callable[[], None] | None = None
+        """Called once the sockets accept connections."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and self.on_listening is not None:
+            self.on_listening()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -351,9 +376,12 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.bind((host, port))
     except OSError as error:
         bound.close()
+        if error.errno == errno.EADDRINUSE:
+            taken = f"Port {port} of {host} is taken by another program."
+            raise PenstockError(Reason.PORT_IN_USE, taken, host=host, port=port) from error
         raise ConfigurationError(
-            f"Cannot listen on {host}:{port} ({error.strerror}). Stop what listens there, or choose another port "
-            "with --port or DW_PORT."
+            f"Cannot listen on {host}:{port} ({error.strerror}). Choose another address with --host or DW_HOST, or "
+            "another port with --port or DW_PORT."
         ) from error
     return bound
 

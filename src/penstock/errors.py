@@ -153,6 +153,7 @@ class Reason(StrEnum):
 
     # Start-up (the command line shows these; they never cross HTTP)
     CONFIGURATION_INVALID = "configuration_invalid"
+    PORT_IN_USE = "port_in_use"
     STORE_IN_USE = "store_in_use"
     SCHEMA_TOO_NEW = "schema_too_new"
     SCHEMA_OUTDATED = "schema_outdated"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import aiohttp
+import httpx
 import pytest
 
 from tests.acceptance.cluster import Cluster
+from tests.support import unknown_fields
 from tests.support.live import migrate, running, server
 from tests.support.servers import Server, create_database, drop_database
 
@@ -92,3 +94,10 @@ async def scene(cluster: Cluster) -> Cluster:
     name = f"scene-{next(_numbers)}"
     (await cluster.post("/api/namespaces", {"name": name}, role="admin")).expect(201)
     return cluster.at(name)
+
+
+@pytest.fixture(autouse=True)
+def no_unknown_fields() -> Iterator[None]:
+    """Nothing that the public SDK sends in any test causes a warning."""
+    with unknown_fields.none_are_sent(httpx.Response, "json"):
+        yield

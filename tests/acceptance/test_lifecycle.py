@@ -144,12 +144,14 @@ def test_a_wrong_setting_refuses_to_start_and_names_the_right_one(
     assert not (tmp_path / "a.db").exists()
 
 
-def test_a_port_that_is_taken_refuses_to_start(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_named_and_is_not_called_a_configuration_error(tmp_path: Path) -> None:
     first = server(tmp_path, f"sqlite:///{tmp_path}/a.db", name="first")
     with running(first):
         code, said = refusal(server(tmp_path, f"sqlite:///{tmp_path}/b.db", name="second", port=first.port))
-    assert code == 78
-    assert f"127.0.0.1:{first.port}" in said
+    assert code == 1
+    assert f"port_in_use: Port {first.port} of 127.0.0.1 is taken by another program." in said
+    assert "--port" in said
+    assert "configuration" not in said
 
 
 # --- bounds of one process ---

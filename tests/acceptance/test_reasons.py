@@ -45,6 +45,7 @@ ELSEWHERE = {
     Reason.TOO_MANY_AUTH_FAILURES: "test_authority",
     Reason.LONG_POLL_CAPACITY_EXHAUSTED: "test_lifecycle",
     Reason.CONFIGURATION_INVALID: "test_lifecycle: the exit of a server that did not start",
+    Reason.PORT_IN_USE: "test_lifecycle",
     Reason.STORE_IN_USE: "test_lifecycle",
     Reason.SCHEMA_TOO_NEW: "test_lifecycle",
     Reason.SCHEMA_OUTDATED: "test_lifecycle",

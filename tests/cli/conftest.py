@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner, Result
 
+from penstock.cli import connection
 from penstock.cli.program import program
 from tests.cli.recorded_server import TOKEN, RecordedServer, Run, recorded_server
+from tests.support import unknown_fields
 from tests.support.live import LiveServer, running
 from tests.support.live import server as new_server
 
@@ -50,3 +52,10 @@ def ask(run: Run, server: RecordedServer) -> Run:
         return run(*args, env=connection | (env or {}))
 
     return invoke
+
+
+@pytest.fixture(autouse=True)
+def no_unknown_fields() -> Iterator[None]:
+    """Nothing that the command line sends in any test is unknown to the server."""
+    with unknown_fields.none_are_sent(connection, "_read"):
+        yield

@@ -16,6 +16,7 @@ from penstock.core.scheduling.leases import (
     check_workflow_report,
     freed,
     grant,
+    lease_expired,
     renew,
     repeated,
     stop_details,
@@ -219,3 +220,8 @@ def test_a_worker_whose_run_has_closed_is_told_how(status: RunStatus, stop_reaso
 
 def test_a_run_that_is_neither_open_nor_known_to_have_ended_has_just_closed():
     assert stop_details(held(), a_run())["stop_reason"] == "run_closed"
+
+
+def test_an_expired_lease_does_not_promise_another_poll_to_a_task_that_may_have_failed_for_good() -> None:
+    told = lease_expired(a_task(WORKFLOWS, lease_expires_at_ms=1)).message
+    assert "or has failed" in told

@@ -460,3 +460,11 @@ def test_patterns_that_never_meet_are_not_compared(tmp_path: Path, match: str) -
     pauses = 'retry_policy_config = {maximum_interval = "0:01:00"}'
     file.write_text(_PATTERNS % (match, pauses, 'retry_policy_config = {initial_interval = "0:05:00"}'))
     assert load_dispatch(file, environ={}).warnings == ()
+
+
+def test_the_overlay_of_retries_has_the_name_that_its_specification_gives_it() -> None:
+    from penstock.dispatch import QueueOptions, RetryOverlay, RetryPolicyConfigOverlay
+
+    overlay = RetryPolicyConfigOverlay(non_retryable_error_types_extra=("InvalidOrder",))
+    assert QueueOptions(retry_policy_config=overlay).as_layer().retry is overlay
+    assert RetryOverlay is RetryPolicyConfigOverlay, "the earlier name still works"

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.dispatch import DispatchConfig, DispatchOptions, Layer, RetryOverlay, RetryPolicy, dispatch_from
+from penstock.dispatch import (
+    DispatchConfig,
+    DispatchOptions,
+    Layer,
+    RetryPolicy,
+    RetryPolicyConfigOverlay,
+    dispatch_from,
+)
 from tests.dispatch.tables import BASELINE, FULL, QA, R1, R2, made
 
 _ONLY_OPTIONS = {
@@ -340,12 +347,12 @@ def test_a_definition_stands_above_the_baseline_and_below_the_queue_and_a_call_a
     definition = Layer(
         start_to_close_timeout=timedelta(seconds=7),
         schedule_to_start_timeout=timedelta(seconds=8),
-        retry=RetryOverlay(maximum_attempts=9, non_retryable_error_types_extra=("D",)),
+        retry=RetryPolicyConfigOverlay(maximum_attempts=9, non_retryable_error_types_extra=("D",)),
     )
     call = Layer(
         heartbeat_timeout=timedelta(seconds=2),
         task_queue="anth",
-        retry=RetryOverlay(backoff_coefficient=3.0, non_retryable_error_types_extra=("C",)),
+        retry=RetryPolicyConfigOverlay(backoff_coefficient=3.0, non_retryable_error_types_extra=("C",)),
     )
     options = made(R2, QA).resolve("act_llm", "opus", decorator=definition, call_site=call)
     assert options.task_queue == "anth"
@@ -406,7 +413,7 @@ def test_the_queue_options_are_those_of_the_queue_that_a_call_names() -> None:
 
 
 def test_code_and_file_that_contradict_each_other_still_make_a_policy() -> None:
-    call = Layer(retry=RetryOverlay(initial_interval=timedelta(minutes=5)))
+    call = Layer(retry=RetryPolicyConfigOverlay(initial_interval=timedelta(minutes=5)))
     policy = made(R1, QA).resolve("act_llm", "opus", call_site=call).retry_policy
     assert policy.initial_interval == policy.maximum_interval == timedelta(minutes=5)
 

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clone import clone
 from tests.support.live import free_port
 from tests.support.patience import PATIENCE_S
 
 PAGES = Path(__file__).parents[2] / "docs" / "tutorial"
 ORDER = ("index.md", "kill-the-worker.md", "kill-the-server.md", "test-it.md")
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SAVED = re.compile(r"Save this as `([\w.]+)`:\s*\Z")
+SAVED = re.compile(r"[Ss]ave this as `([\w.]+)`:\s*\Z")
 DONE_FOR_US = ("make ", ". .venv/bin/activate")
 """Commands that the test has done already by being there."""
 SHOWN_PORT = "8080"
@@ -102,7 +103,7 @@ class Terminal:
         raise AssertionError(f"$ {command}\n{''.join(printed)}\n(it does not end)")
 
     def save(self, name: str, text: str) -> None:
-        (self.folder / "tea" / name).write_text(text)
+        (self.folder.parent / "tea" / name).write_text(text)
 
     def close(self) -> None:
         """End what the page started, whether it came to its end or not, by the numbers that it kept."""
@@ -115,7 +116,7 @@ class Terminal:
 
 @pytest.fixture(scope="module")
 def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
-    terminal = Terminal(tmp_path_factory.mktemp("tutorial"))
+    terminal = Terminal(clone(tmp_path_factory.mktemp("tutorial")))
     yield terminal
     terminal.close()
 

@@ -5,13 +5,15 @@ A module whose server is to have other settings, or is to be killed, makes one b
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from penstock.sdk.client import Client
+from penstock.sdk.transport import HttpTransport
 from tests.acceptance.cluster import Cluster
 from tests.sdk.serving import connected, new_namespace, serving
+from tests.support import unknown_fields
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +31,10 @@ async def scene(cluster: Cluster) -> Cluster:
 async def client(scene: Cluster) -> AsyncIterator[Client]:
     async with await connected(scene) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def no_unknown_fields() -> Iterator[None]:
+    """Nothing that our SDK sends in any test is unknown to the server."""
+    with unknown_fields.none_are_sent(HttpTransport, "_read"):
+        yield

@@ -270,6 +270,29 @@ async def test_a_queue_where_tasks_wait_for_a_worker_that_is_not_there_is_a_numb
     assert (await _metrics(penstock, **queues))[alone] == 0
 
 
+async def test_a_stock_prometheus_scrapes_the_queues_of_a_namespace_with_a_token_alone(
+    penstock: Client, name: str
+) -> None:
+    """It sends what Prometheus sends: no version header, and the namespace as a parameter."""
+    await start(penstock, name, 2)
+    version = "X-Durable-Workflow-Control-Plane-Version"
+    scrape = {
+        version: None,
+        "X-Namespace": None,
+        "User-Agent": "Prometheus/3.5.0",
+        "Accept": "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+        "X-Prometheus-Scrape-Timeout-Seconds": "10",
+    }
+    target = "/api/metrics/task-queues?namespace=default"
+    reply = await penstock.get(target, headers=scrape)
+    assert reply.status == 200
+    assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert f'task_queue="{name}"'.encode() in reply.raw
+    (await penstock.get(target, headers=scrape | {"Authorization": None})).refused(401, "unauthorized")
+    wrong = {version: "1"}
+    (await penstock.get(target, headers=wrong)).refused(400, "unsupported_control_plane_version")
+
+
 async def _metrics(client: Client, path: str = "/metrics", role: str | None = None) -> dict[str, float]:
     text = (await client.get(path, role=role)).raw.decode()
     lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]

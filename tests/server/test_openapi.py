@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import schemathesis
 
-from penstock.core.permissions import ACCESS
+from penstock.core.permissions import ACCESS, AuthDriver
 from penstock.errors import Reason
 from penstock.server.openapi import document
 from penstock.server.operations import OPERATIONS
@@ -128,3 +128,41 @@ async def test_the_server_serves_this_document(penstock: Client) -> None:
     assert reply.status == 200
     assert reply.json == json.loads(json.dumps(DOCUMENT))
     assert reply.headers["content-type"] == "application/json"
+
+
+def test_bodies_and_headers_are_required_only_where_a_request_without_them_is_refused() -> None:
+    for path, method, operation in operations():
+        body = operation.get("requestBody")
+        if body is not None:
+            (content,) = body["content"].values()
+            shape = DOCUMENT["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]
+            assert body["required"] is bool(shape.get("required")), (method, path)
+    (metrics,) = DOCUMENT["paths"]["/api/metrics/task-queues"].values()
+    assert [each["required"] for each in metrics["parameters"] if each["in"] == "header"] == [False, False]
+
+
+def test_bodies_of_our_own_routes_name_all_fields_that_they_take() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    assert schemas["SignalWithStart"]["additionalProperties"] is False
+    assert "additionalProperties" not in schemas["StartWorkflow"]
+
+
+@pytest.mark.parametrize(
+    ("driver", "names"), [("none", []), ("token", ["token"]), ("signature", ["signature"])]
+)
+def test_the_credential_is_that_of_the_servers_authentication(driver: str, names: list[str]) -> None:
+    served = document(AuthDriver(driver))
+    assert list(served["components"]["securitySchemes"]) == names
+    assert served["security"] == [{name: []} for name in names]
+
+
+def test_a_segment_of_a_path_is_bounded_as_the_server_bounds_it() -> None:
+    longest = {
+        (path, each["name"]): each["schema"]["maxLength"]
+        for path, _, operation in operations()
+        for each in operation["parameters"]
+        if each["in"] == "path"
+    }
+    assert longest["/api/workflows/{workflow_id}", "workflow_id"] == 128
+    assert longest["/api/namespaces/{name}", "name"] == 128
+    assert longest["/api/task-queues/{name}", "name"] == 255

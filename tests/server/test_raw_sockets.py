@@ -43,7 +43,7 @@ class Wire:
 
     def answer(self) -> tuple[int, dict[str, Any]]:
         """The status and the body of the next answer."""
-        head, _, rest = self._until(b"\r\n\r\n").partition(b"\r\n\r\n")
+        head, _, rest = self.until(b"\r\n\r\n").partition(b"\r\n\r\n")
         lines = head.decode("latin-1").split("\r\n")
         lengths = [line for line in lines if line.lower().startswith("content-length:")]
         size = int(lengths[0].partition(":")[2])
@@ -58,7 +58,7 @@ class Wire:
         except ConnectionError:
             return True
 
-    def _until(self, end: bytes) -> bytes:
+    def until(self, end: bytes) -> bytes:
         found = b""
         while end not in found:
             more = self.socket.recv(65_536)
@@ -308,8 +308,8 @@ class Sink(asyncio.Transport):
         self.closed = True
 
 
-def in_one_piece(sink: Sink) -> protocol._InOnePiece:
-    return protocol._InOnePiece(sink, asyncio.get_running_loop())
+def in_one_piece(sink: Sink) -> protocol.CoalescingTransport:
+    return protocol.CoalescingTransport(sink, asyncio.get_running_loop())
 
 
 async def test_the_head_of_an_answer_is_sent_with_its_body() -> None:
@@ -339,3 +339,13 @@ async def test_an_answer_without_a_body_is_sent_before_the_connection_is_closed(
     answer.close()
     await asyncio.sleep(0)
     assert (sink.writes, sink.closed) == ([b"head"], True)
+
+
+async def test_an_interim_response_is_written_at_once_and_is_not_the_head() -> None:
+    sink = Sink()
+    answer = in_one_piece(sink)
+    answer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert sink.writes == [b"HTTP/1.1 100 Continue\r\n\r\n"]
+    answer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    answer.write(b"body")
+    assert sink.writes[1:] == [b"HTTP/1.1 200 OK\r\n\r\nbody"]

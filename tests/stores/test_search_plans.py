@@ -165,7 +165,10 @@ async def on_postgres(postgres_url: str) -> AsyncIterator[OnPostgres]:
 
 
 def search(text: str) -> Search:
-    return Search("default", bind(parse(text), {"Amount": "double"}, NOW_MS) if text else EVERYTHING)
+    return Search(
+        "default",
+        bind(parse(text), {"Amount": "double", "Customer": "keyword"}, NOW_MS) if text else EVERYTHING,
+    )
 
 
 async def ask_all(on: Overheard, text: str) -> list[Ask]:

@@ -188,7 +188,8 @@ def _against(
             drawn = [dice.choice([value for value in values if len(value) <= 255])]
         case _:
             drawn = [dice.choice(values)]
-    return Comparison(name, operator, tuple(Said(value) for value in drawn))
+    unregistered = name in ("Free", "Nobody")
+    return Comparison(name, operator, tuple(Said(value) for value in drawn), quoted=unregistered)
 
 
 def _of_one_kind(dice: Random, values: list[Any]) -> list[Any]:

@@ -9,6 +9,8 @@ _SAME_RELEASE = "Use a server and a command line of the same release."
 _SOON = "Try again soon."
 
 ADVICE = {
+    "port_in_use": "Stop the program that listens there (a server that you started before?), or choose another port "
+    "with --port or DW_PORT.",
     "unauthorized": "Pass --token or set DURABLE_WORKFLOW_AUTH_TOKEN to a token this server knows.",
     "forbidden": "Use a token whose role opens this command.",
     "too_many_auth_failures": "Wait a minute, then try again with the right token.",

@@ -42,13 +42,16 @@ def dev(session: Session, data_dir: Path, host: str | None, port: int | None) ->
     settings = load_settings(None, flags)
     token = flags.get("DW_AUTH_TOKEN_FILE")
     url = address(settings.listen.host, settings.listen.port)
-    if session.json:
-        show_json(json.dumps({"url": url, "data_dir": str(data_dir), "token_file": token}))
-    _greet(url, data_dir, token)
+
+    def listening(_: str) -> None:
+        if session.json:
+            show_json(json.dumps({"url": url, "data_dir": str(data_dir), "token_file": token}))
+        _greet(url, data_dir, token)
+
     from penstock import assembly
 
     with explained():
-        assembly.serve(settings)
+        assembly.serve(settings, on_listening=listening)
 
 
 def prepare(data_dir: Path) -> None:
@@ -127,10 +130,11 @@ def _check_private(path: Path) -> None:
 
 
 def _greet(url: str, data_dir: Path, token: str | None) -> None:
-    say(f"Penstock is starting. API {url}/api, documentation {url}/docs")
+    say(f"Penstock listens. API {url}/api, documentation {url}/docs")
     say(f"Everything is kept in {data_dir}. Ctrl-C stops the server; the next start goes on from there.")
     say("In another terminal, so that command line and SDKs find it:")
     say(f"  export {SERVER_VARIABLE}={url}")
     if token is not None:
         say(f'  export {TOKEN_VARIABLE}="$(cat {shlex.quote(token)})"')
     say("  penstock workflow list")
+    say("ready")

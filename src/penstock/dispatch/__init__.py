@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.dispatch.config import DispatchConfig
 from penstock.dispatch.durations import parse_duration
 from penstock.dispatch.models import HandleOptions, Profile, QueueOptions, RetryPolicyConfig, Route
-from penstock.dispatch.options import DispatchOptions, Layer, RetryOverlay
+from penstock.dispatch.options import DispatchOptions, Layer, RetryOverlay, RetryPolicyConfigOverlay
 from penstock.dispatch.problems import (
     DispatchConfigError,
     Problem,
@@ -41,6 +41,7 @@ __all__ = [
     "RetryOverlay",
     "RetryPolicy",
     "RetryPolicyConfig",
+    "RetryPolicyConfigOverlay",
     "Route",
     "Scope",
     "Selection",

@@ -18,7 +18,7 @@ from penstock.dispatch.models import (
     Route,
     RouteOptions,
 )
-from penstock.dispatch.options import RetryOverlay
+from penstock.dispatch.options import RetryPolicyConfigOverlay
 from penstock.dispatch.reading import Reader
 from penstock.dispatch.scopes import BUILT_IN, Scope
 from penstock.dispatch.worker_config import WorkerConfig
@@ -107,6 +107,6 @@ def _handle(said: Mapping[str, Any]) -> HandleOptions:
     return HandleOptions(said.get("start_to_close_timeout"), _overlay(said))
 
 
-def _overlay(said: Mapping[str, Any]) -> RetryOverlay | None:
+def _overlay(said: Mapping[str, Any]) -> RetryPolicyConfigOverlay | None:
     block = said.get("retry_policy_config")
-    return None if block is None else RetryOverlay(**block)
+    return None if block is None else RetryPolicyConfigOverlay(**block)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from penstock.dispatch.options import UNLIMITED, Layer, RetryOverlay, Unlimited
+from penstock.dispatch.options import UNLIMITED, Layer, RetryPolicyConfigOverlay, Unlimited
 from penstock.dispatch.patterns import rule_of
 
 BUILT_IN_RATE = 1000.0
@@ -24,8 +24,8 @@ class RetryPolicyConfig:
     maximum_attempts: int | Unlimited = 3
     non_retryable_error_types: tuple[str, ...] = ()
 
-    def as_overlay(self) -> RetryOverlay:
-        return RetryOverlay(
+    def as_overlay(self) -> RetryPolicyConfigOverlay:
+        return RetryPolicyConfigOverlay(
             self.initial_interval,
             self.backoff_coefficient,
             self.maximum_interval,
@@ -39,7 +39,7 @@ class HandleOptions:
     """The rare override for one routing key."""
 
     start_to_close_timeout: timedelta | None = None
-    retry_policy_config: RetryOverlay | None = None
+    retry_policy_config: RetryPolicyConfigOverlay | None = None
 
     def as_layer(self) -> Layer:
         return Layer(start_to_close_timeout=self.start_to_close_timeout, retry=self.retry_policy_config)
@@ -53,7 +53,7 @@ class RouteOptions:
     schedule_to_close_timeout: timedelta | None = None
     schedule_to_start_timeout: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
-    retry_policy_config: RetryOverlay | None = None
+    retry_policy_config: RetryPolicyConfigOverlay | None = None
 
     def as_layer(self) -> Layer:
         return Layer(

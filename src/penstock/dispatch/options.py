@@ -23,7 +23,7 @@ TIMEOUTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class RetryOverlay:
+class RetryPolicyConfigOverlay:
     """What one layer says about retries; what it leaves out stays as the layers below said."""
 
     initial_interval: timedelta | None = None
@@ -31,6 +31,11 @@ class RetryOverlay:
     maximum_interval: timedelta | Unlimited | None = None
     maximum_attempts: int | Unlimited | None = None
     non_retryable_error_types_extra: tuple[str, ...] = ()
+    """Added to those of the layers below: a layer can add error types and remove none."""
+
+
+RetryOverlay = RetryPolicyConfigOverlay
+"""The earlier name of `RetryPolicyConfigOverlay`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class Layer:
     schedule_to_start_timeout: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
     task_queue: str | None = None
-    retry: RetryOverlay | None = None
+    retry: RetryPolicyConfigOverlay | None = None
 
 
 @dataclass(frozen=True, slots=True)

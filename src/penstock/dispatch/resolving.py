@@ -15,7 +15,7 @@ from penstock.dispatch.options import (
     UNLIMITED,
     DispatchOptions,
     Layer,
-    RetryOverlay,
+    RetryPolicyConfigOverlay,
 )
 from penstock.dispatch.retry import RetryPolicy
 
@@ -23,7 +23,7 @@ OWN_QUEUE = "workflow's own queue"
 CALL_SITE = "call site"
 _RETRY_NAMES = tuple(f"retry.{name}" for name in RETRY_SCALARS)
 _timeouts: Callable[[Layer], tuple[Any, ...]] = attrgetter(*TIMEOUTS)
-_retry_scalars: Callable[[RetryOverlay], tuple[Any, ...]] = attrgetter(*RETRY_SCALARS)
+_retry_scalars: Callable[[RetryPolicyConfigOverlay], tuple[Any, ...]] = attrgetter(*RETRY_SCALARS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,6 @@ class Wanted(Struct, frozen=True):
     workflow_type: str | None = None
     bucket: str | None = None
     only: Filter | None = None
-    strict: bool = False
-    """Whether the query may name only attributes that are registered."""
 
     def filter(self, types: Mapping[str, str], now_ms: int) -> Filter:
         return All(tuple(self._parts(types, now_ms)))
@@ -44,7 +42,7 @@ class Wanted(Struct, frozen=True):
     def _parts(self, types: Mapping[str, str], now_ms: int) -> Iterator[Filter]:
         if self.query is not None:
             try:
-                yield bind(self.query, types, now_ms, strict=self.strict)
+                yield bind(self.query, types, now_ms)
             except QueryProblem as problem:
                 raise _invalid(problem) from None
         if self.text is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol
 
-from penstock.dispatch import DispatchConfig, DispatchOptions, Layer, RetryOverlay, tracing
+from penstock.dispatch import DispatchConfig, DispatchOptions, Layer, RetryPolicyConfigOverlay, tracing
 from penstock.dispatch.options import Resolution, resolution_of
 from penstock.dispatch.resolving import CALL_SITE
 from penstock.sdk.activities.defaults import NONE, Defaults
@@ -167,11 +167,11 @@ def _said(said: Mapping[str, Any]) -> Layer | None:
     return None if not given and retry is None else Layer(**given, retry=retry)
 
 
-def _overlay(policy: RetryPolicy | None) -> RetryOverlay | None:
+def _overlay(policy: RetryPolicy | None) -> RetryPolicyConfigOverlay | None:
     """A policy of code says everything that a policy can say."""
     if policy is None:
         return None
-    return RetryOverlay(
+    return RetryPolicyConfigOverlay(
         initial_interval=policy.initial_interval,
         backoff_coefficient=policy.backoff_coefficient,
         maximum_interval=policy.maximum_interval or policy.initial_interval * 100,

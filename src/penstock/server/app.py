@@ -122,6 +122,8 @@ def _pages(edge: Edge) -> dict[str, Any]:
         "/docs/page.js": _Page("text/javascript; charset=utf-8", (folder / "docs.js").read_bytes()),
         "/docs/page.css": _Page("text/css; charset=utf-8", (folder / "docs.css").read_bytes()),
         "/favicon.ico": _Page("image/svg+xml", (folder / "icon.svg").read_bytes()),
-        "/openapi.json": _Page("application/json", msgspec.json.encode(document())),
+        "/openapi.json": _Page(
+            "application/json", msgspec.json.encode(document(edge.house.settings.auth.driver))
+        ),
         "/metrics": _MetricsPage(edge),
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -23,6 +23,7 @@ from penstock.errors import InvalidInput, PenstockError, Reason, ValidationFaile
 from penstock.ports.clock import Clock
 from penstock.server.auth import Authenticator, Evidence, fold_headers
 from penstock.server.compression import compressed, compressing
+from penstock.server.contract_operations import CONTRACT_OPERATIONS
 from penstock.server.envelopes import control_body, plane_headers, worker_body
 from penstock.server.metrics import Metrics
 from penstock.server.namespace_check import NamespaceCheck, could_be_name
@@ -31,7 +32,8 @@ from penstock.server.problems import body_of, status_of
 from penstock.server.versions import check_version
 from penstock.wire import strict_json
 from penstock.wire.parsing import lenient, parse
-from penstock.wire.requests import Nothing
+from penstock.wire.requests import Nothing, Request
+from penstock.wire.unknown_fields import UnknownField, parse_known, unknown_fields, with_warnings
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -44,6 +46,7 @@ COMMON_HEADERS = {
 }
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _QUERY_PARAMETERS_MAX = 100
+_ON_EVERY_QUERY = frozenset({"namespace"})
 _ENCODER = msgspec.json.Encoder()
 log = structlog.get_logger("penstock.server")
 
@@ -84,9 +87,10 @@ class Endpoint:
         self._access = ACCESS[operation.family]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        ignored: list[UnknownField] = []
         with self._edge.metrics.request(self._operation.name) as outcome:
             try:
-                answer = await self._answer(scope, receive)
+                answer = await self._answer(scope, receive, ignored)
             except HungUp:
                 outcome.status = 499
                 return
@@ -101,18 +105,21 @@ class Endpoint:
                     scope,
                 )
             outcome.status = answer.status
+            if ignored and isinstance(answer.body, dict):
+                answer = replace(answer, body=with_warnings(answer.body, ignored))
             await self._send(answer, scope, send)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+    async def _answer(self, scope: Scope, receive: Receive, ignored: list[UnknownField]) -> Answer:
         headers = fold_headers(scope["headers"])
         check_host(self._edge, headers)
         raw = await self._read(headers, receive)
         document = self._document(headers, raw, str(scope["method"]))
         principal = await self._principal(scope, headers, raw)
         if self._access.plane is not None:
-            check_version(self._access.plane, headers)
+            check_version(self._access.plane, headers, required=self._operation.needs_version)
         parameters = _parameters(scope)
         namespace = await self._namespace(headers, parameters)
+        query, body = self._parsed(parameters, document, ignored)
         call = Call(
             house=self._edge.house,
             dispatcher=self._edge.dispatcher,
@@ -120,14 +127,30 @@ class Endpoint:
             principal=principal,
             namespace=namespace,
             path=scope.get("path_params", {}),
-            query=lenient(parameters, self._operation.query),
-            body=parse(document, self._operation.body) if self._operation.body else Nothing(),
+            query=query,
+            body=body,
             raw=raw,
             headers=headers,
         )
         if self._operation.waits:
             return await _unless_gone(self._operation.handle(call), receive)
         return await self._operation.handle(call)
+
+    def _parsed(
+        self, parameters: dict[str, str], document: object, ignored: list[UnknownField]
+    ) -> tuple[Request, Request]:
+        """Read query parameters and body. Unknown fields are refused, or collected where the contract ignores them."""
+        operation = self._operation
+        shape = operation.body
+        strange = unknown_fields(parameters, operation.query, _ON_EVERY_QUERY) if parameters else []
+        if operation.name in CONTRACT_OPERATIONS:
+            ignored += strange
+            if shape is not None:
+                ignored += unknown_fields(document, shape)
+                return lenient(parameters, operation.query), parse(document, shape)
+        elif strange:
+            raise ValidationFailed({each.path: [each.problem] for each in strange})
+        return lenient(parameters, operation.query), parse_known(document, shape) if shape else Nothing()
 
     async def _read(self, headers: dict[str, str], receive: Receive) -> bytes:
         most = self._edge.house.settings.limits.payload_bytes_max

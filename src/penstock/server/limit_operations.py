@@ -219,6 +219,7 @@ LIMIT_OPERATIONS: Final = (
         "Read the admission of every task queue as numbers for Prometheus.",
         Family.WORK,
         queue_metrics.read,
+        needs_version=False,
         media="text/plain",
     ),
 )

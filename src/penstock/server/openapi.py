@@ -8,13 +8,35 @@ from typing import Any
 import msgspec
 
 from penstock import __version__
-from penstock.core.permissions import ACCESS, Plane
+from penstock.core.admission import GROUP_NAME_MAX
+from penstock.core.permissions import ACCESS, AuthDriver, Plane
+from penstock.server.contract_operations import CONTRACT_OPERATIONS
 from penstock.server.operation import Operation
 from penstock.server.operations import OPERATIONS
 from penstock.server.versions import HEADERS, VERSIONS
+from penstock.wire.fields import FAIRNESS_KEY_BYTES_MAX
+from penstock.wire.requests import Request
 
 Body = dict[str, Any]
 _REF = "#/components/schemas/{name}"
+_VISIBLE = "^[^\\x00-\\x1f\\x7f-\\x9f]+$"
+_LONGEST = {
+    "workflow_id": 128,
+    "activity_id": 128,
+    "group": GROUP_NAME_MAX,
+    "key": FAIRNESS_KEY_BYTES_MAX,
+    "stream": 128,
+}
+_SCHEMES: dict[AuthDriver, Body] = {
+    AuthDriver.NONE: {},
+    AuthDriver.TOKEN: {"token": {"type": "http", "scheme": "bearer"}},
+    AuthDriver.SIGNATURE: {"signature": {"type": "apiKey", "in": "header", "name": "X-Penstock-Signature"}},
+}
+_WARNINGS = {
+    "type": "array",
+    "description": "Fields that were ignored because the server does not know them, and limits that are near.",
+    "items": {"type": "object"},
+}
 
 
 class Problem(msgspec.Struct):
@@ -29,11 +51,14 @@ class Problem(msgspec.Struct):
     """The same again, under the name that other clients read."""
 
 
-def document() -> Body:
+def document(auth: AuthDriver = AuthDriver.TOKEN) -> Body:
+    """The whole document, as a server with this kind of authentication serves it."""
     bodies = list(dict.fromkeys(each.body for each in OPERATIONS if each.body is not None))
     shapes: list[Any] = [*bodies, Problem]
     references, components = msgspec.json.schema_components(shapes, ref_template=_REF)
     by_shape = dict(zip(shapes, references, strict=True))
+    for shape in _strict_bodies():
+        components[shape.__name__]["additionalProperties"] = False
     paths: dict[str, Body] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _item(operation, by_shape)
@@ -48,10 +73,18 @@ def document() -> Body:
         "paths": paths,
         "components": {
             "schemas": _portable(components),
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": _SCHEMES[auth],
         },
-        "security": [{"token": []}],
+        "security": [{name: []} for name in _SCHEMES[auth]],
     }
+
+
+def _strict_bodies() -> set[type[Request]]:
+    """Bodies that only operations of our own take, which refuse fields that they do not know."""
+    ours = {
+        each.body for each in OPERATIONS if each.name not in CONTRACT_OPERATIONS and each.body is not None
+    }
+    return ours - {each.body for each in OPERATIONS if each.name in CONTRACT_OPERATIONS}
 
 
 def _portable(schema: Any) -> Any:
@@ -81,7 +114,7 @@ def _item(operation: Operation, references: dict[Any, Any]) -> Body:
         item["x-roles"] = sorted(role.value for role in access.roles)
     if operation.body is not None:
         item["requestBody"] = {
-            "required": True,
+            "required": any(field.required for field in msgspec.structs.fields(operation.body)),
             "content": {"application/json": {"schema": references[operation.body]}},
         }
     return item
@@ -93,10 +126,22 @@ def _path_parameters(operation: Operation) -> list[Body]:
             "name": name,
             "in": "path",
             "required": True,
-            "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+            "schema": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": _longest(operation.path, name),
+                "pattern": _VISIBLE,
+            },
         }
         for name in re.findall(r"{(\w+)}", operation.path)
     ]
+
+
+def _longest(path: str, name: str) -> int:
+    """How long a segment of a path may be, as the endpoints check it."""
+    if name == "name":
+        return 128 if path.startswith(("/api/namespaces/", "/api/search-attributes/")) else 255
+    return _LONGEST.get(name, 255)
 
 
 def _query_parameters(operation: Operation) -> list[Body]:
@@ -129,7 +174,14 @@ def _headers(operation: Operation) -> list[Body]:
             if access.plane is Plane.CONTROL
             else {"type": "string", "enum": [served, "1.0"]}
         )
-        headers.append({"name": HEADERS[access.plane], "in": "header", "required": True, "schema": example})
+        headers.append(
+            {
+                "name": HEADERS[access.plane],
+                "in": "header",
+                "required": operation.needs_version,
+                "schema": example,
+            }
+        )
     if access.namespaced:
         headers.append(
             {
@@ -175,7 +227,10 @@ def _responses(operation: Operation, problem: Body) -> Body:
     if operation.method != "GET":
         statuses |= {415, 507}
     kind = "object" if operation.media == "application/json" else "string"
-    body = {"content": {operation.media: {"schema": {"type": kind}}}}
+    schema: Body = {"type": kind}
+    if kind == "object" and operation.name in CONTRACT_OPERATIONS:
+        schema["properties"] = {"warnings": _WARNINGS}
+    body = {"content": {operation.media: {"schema": schema}}}
     responses: Body = {str(operation.status): {"description": operation.summary, **body}}
     if operation.status in (201, 202):
         responses["200"] = {"description": "It was there already, or is done by now", **body}

@@ -75,6 +75,8 @@ class Operation:
     """Statuses beyond the common ones that it may answer with."""
     in_parts: bool = False
     """Whether some of what it does may fail while the rest is done (207)."""
+    needs_version: bool = True
+    """Whether the version header of its plane must be sent; one that is sent is checked in any case."""
     media: str = "application/json"
     """What its answers are, when it is not refused."""
 

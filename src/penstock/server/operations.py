@@ -33,7 +33,7 @@ _AT = "/api/worker/activity-tasks"
 _QT = "/api/worker/query-tasks"
 
 OPERATIONS: Final = (
-    # the hot ones first: routes are matched in this order
+    # The order is for readers, the busiest first: a path is found by its segments, whatever the order.
     Operation(
         "POST",
         f"{_WT}/poll",

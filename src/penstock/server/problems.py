@@ -120,6 +120,7 @@ STATUS: Final[Mapping[Reason, int]] = MappingProxyType(
         Reason.ARCHIVE_UNAVAILABLE: 503,
         Reason.JOURNAL_OFF: 409,
         Reason.CONFIGURATION_INVALID: 500,
+        Reason.PORT_IN_USE: 500,
         Reason.STORE_IN_USE: 500,
         Reason.SCHEMA_TOO_NEW: 500,
         Reason.SCHEMA_OUTDATED: 500,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
 import msgspec
@@ -16,6 +17,7 @@ HEAD_BYTES_MAX: Final = 65_536
 HEAD_LINES_MAX: Final = 256
 HEAD_SECONDS_MAX: Final = 10
 BODY_SECONDS_MAX: Final = 60
+_INTERIM: Final = b"HTTP/1.1 1"
 _PHRASES: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 _LOG: Final = logging.getLogger("penstock.http")
 _LOG.setLevel(logging.ERROR)  # a stranger's malformed request is answered, and is not worth a line in the log
@@ -25,16 +27,33 @@ class _HeadTooLarge(Exception):
     """Stops the parser; the answer is sent by whoever fed it."""
 
 
-class _InOnePiece:
-    """Sends the head of an answer with its body, if that follows in the same turn of the loop: one wakeup, not two."""
+class CoalescingTransport:
+    """The transport of one response: joins its head with a body that follows in the same turn of the event loop.
+
+    uvicorn writes head and body separately, which costs two system calls and wakes the client up twice. The first
+    write is kept until the second one or the end of this turn. Interim responses (`100 Continue`) are not the head:
+    they are written at once, because the client waits for them before it sends its body.
+
+    uvicorn's response cycle takes this for an `asyncio.Transport`. Everything that it may ask of a transport beyond
+    writing and closing is answered by the real one; `tests/server/test_uvicorn_internals.py` lists what it asks for.
+    """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
         self._head: bytes | None = None
         self._is_first = True
+        self.on_interim: Callable[[], None] | None = None
+        """Called before an interim response is written."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        if self._is_first:
+        if self._is_first and data.startswith(_INTERIM):
+            if self.on_interim is not None:
+                self.on_interim()
+            self._transport.write(data)
+        elif self._is_first:
             self._is_first, self._head = False, data
             self._loop.call_soon(self._flush)
         elif self._head is not None:
@@ -42,6 +61,13 @@ class _InOnePiece:
             self._transport.writelines((head, data))
         else:
             self._transport.write(data)
+
+    def writelines(self, list_of_data: Iterable[bytes]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def write_eof(self) -> None:
+        self._flush()
+        self._transport.write_eof()
 
     def close(self) -> None:
         self._flush()
@@ -117,11 +143,31 @@ class BoundedProtocol(HttpToolsProtocol):
         before = self.cycle
         super().on_headers_complete()
         if self.cycle is not before:
-            self.cycle.transport = cast("asyncio.Transport", _InOnePiece(self.transport, self.loop))
+            transport = CoalescingTransport(self.transport, self.loop)
+            self.cycle.transport = cast("asyncio.Transport", transport)
+            self._expect(self.cycle, transport)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._in_head, self._in_message = True, False
+
+    def _expect(self, cycle: RequestResponseCycle, transport: CoalescingTransport) -> None:
+        """Follow RFC 9110, section 10.1.1, where uvicorn does not.
+
+        HTTP/1.0 has no interim responses. A client that waits for `100 Continue` and gets a final answer instead may
+        keep its body back; what it sends next could be taken for that body, so the connection ends with the answer.
+        """
+        if not cycle.waiting_for_100_continue:
+            return
+        if cycle.scope["http_version"] == "1.0":
+            cycle.waiting_for_100_continue = False
+            return
+        keep_alive, cycle.keep_alive = cycle.keep_alive, False
+
+        def continued() -> None:
+            cycle.keep_alive = keep_alive
+
+        transport.on_interim = continued
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what no handler has seen, in the form in which handlers refuse."""

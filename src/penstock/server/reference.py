@@ -199,6 +199,7 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
         },
         "Start-up": {
             Reason.CONFIGURATION_INVALID: "A setting is wrong; the message names it.",
+            Reason.PORT_IN_USE: "Another program listens on the port that the server should listen on.",
             Reason.STORE_IN_USE: "Another server uses the SQLite file.",
             Reason.SCHEMA_TOO_NEW: "The database belongs to a newer release.",
             Reason.SCHEMA_OUTDATED: "Run `penstock db migrate` first.",

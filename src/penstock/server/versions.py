@@ -19,10 +19,12 @@ HEADERS: Final = {
 VERSIONS: Final = {Plane.CONTROL: CONTROL_VERSION, Plane.WORKER: WORKER_VERSION}
 
 
-def check_version(plane: Plane, headers: Mapping[str, str]) -> None:
-    """Raise unless the request names a version that we serve."""
+def check_version(plane: Plane, headers: Mapping[str, str], *, required: bool = True) -> None:
+    """Raise unless the request names a version that we serve, or names none where none is required."""
     name = HEADERS[plane]
     value = headers.get(name.lower(), "").strip()
+    if not value and not required:
+        return
     if not value:
         missing = (
             Reason.MISSING_CONTROL_PLANE_VERSION

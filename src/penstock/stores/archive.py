@@ -15,6 +15,7 @@ from penstock.core.history.bundle import Bundle
 from penstock.core.model import RecordedEvent, Run
 from penstock.core.timers import iso
 from penstock.errors import Reason, Unavailable
+from penstock.stores import private_files
 from penstock.wire.exports import BundleWriter
 
 AT_ONCE: Final = 4
@@ -68,7 +69,7 @@ class DirectoryArchive:
 
 def check(root: Path) -> None:
     """Make the directory, and raise `OSError` when nothing can be written into it."""
-    root.mkdir(parents=True, exist_ok=True)
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
     probe = root / f".penstock-{os.getpid()}"
     probe.write_bytes(b"")
     probe.unlink()
@@ -81,6 +82,7 @@ def _safe(name: str) -> str:
 
 def _begin(path: Path) -> gzip.GzipFile:
     path.parent.mkdir(parents=True, exist_ok=True)
+    private_files.create(path)
     return gzip.GzipFile(path, "wb", compresslevel=6, mtime=0)
 
 

@@ -32,6 +32,7 @@ from penstock.errors import Reason, StoreRefused, Unavailable
 from penstock.ports.clock import Clock
 from penstock.ports.store import Keyed, Line, Operation, Tx
 from penstock.ports.wakeups import Wakeups
+from penstock.stores import private_files
 from penstock.stores.driving import (
     Job,
     Moment,
@@ -80,6 +81,8 @@ CACHE_KIB, READ_CACHE_KIB = 24_576, 4_096
 """How much of the file the writer and each reader keep in memory; the system keeps what they do not."""
 WAITING_MAX = 20_000
 """Most operations that may wait for the writer; beyond it callers are told to come back."""
+_COMPANIONS = ("-wal", "-shm", "-journal")
+"""Suffixes of the files that SQLite keeps beside a database."""
 _OWN_FAULTS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError)
 """Errors that one operation brought about by itself; all others speak of the file."""
 log = structlog.get_logger("penstock.store")
@@ -601,6 +604,7 @@ def prepare(path: Path) -> list[int]:
             # Not by `_connect`: its settings would be written into a file that may be somebody else's.
             with contextlib.closing(sqlite3.connect(str(path))) as connection:
                 _check(connection)
+        _keep_private(path)
         with contextlib.closing(_connect(path, "full")) as connection:
             return _migrate(connection, path, existed)
     except sqlite3.DatabaseError as error:
@@ -609,6 +613,19 @@ def prepare(path: Path) -> list[int]:
             f"{path.name} is not a database that can be served ({error}). "
             "Nothing was changed. Restore a backup, or move the file away to start empty.",
         ) from error
+
+
+def _keep_private(path: Path) -> None:
+    """Close the database, its log and the copies made before migrations to other users. Earlier versions did not."""
+    private_files.create(path)
+    for companion in (*(path.with_name(path.name + suffix) for suffix in _COMPANIONS), *_copies(path)):
+        private_files.restrict(companion)
+
+
+def _copies(path: Path) -> list[Path]:
+    """The copies that were made before migrations."""
+    start = f"{path.name}.before-"
+    return [each for each in path.parent.iterdir() if each.name.startswith(start)]
 
 
 def _check(connection: sqlite3.Connection) -> None:
@@ -663,7 +680,8 @@ def _split(script: str) -> list[str]:
 
 
 def backup(path: Path, target: Path) -> None:
-    """Copy a database, also while it is being served."""
+    """Copy a database, also while it is being served. The copy is readable by its owner alone."""
+    private_files.create(target)
     with (
         contextlib.closing(sqlite3.connect(str(path))) as source,
         contextlib.closing(sqlite3.connect(str(target))) as copy,

@@ -27,6 +27,8 @@ from penstock.wire.requests import Anything, Dispatch, Request, RetryPolicy, Wit
 
 
 class ScheduleActivityCommand(WithStanding, kw_only=True):
+    UNREAD = frozenset({"worker_session"})
+
     activity_type: Name
     queue: Name | None = None
     arguments: Anything = None
@@ -101,6 +103,16 @@ class ContinueAsNewCommand(Request):
 
 
 class LocalActivityCommand(Request):
+    UNREAD = frozenset(
+        {
+            "execution_mode",
+            "payload_codec",
+            "start_to_close_timeout",
+            "schedule_to_close_timeout",
+            "heartbeat_timeout",
+        }
+    )
+
     activity_type: Name
     outcome: Literal["completed", "failed", "timed_out", "cancelled"]
     arguments: Anything = None

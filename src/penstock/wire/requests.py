@@ -1,11 +1,12 @@
 """What clients and workers send, field by field.
 
-Unknown fields are ignored and null means absent, unless a shape says otherwise.
+Null means absent, unless a shape says otherwise. Unknown fields are refused on routes of our own and reported as
+`warnings` on routes of the public contract (`unknown_fields.py`).
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -60,6 +61,9 @@ Anything = Any
 class Request(Struct):
     """Base of all request bodies."""
 
+    UNREAD: ClassVar[frozenset[str]] = frozenset()
+    """Fields that the public contract defines and that have no effect here: known, so that they cause no warning."""
+
 
 class Nothing(Request):
     """A request without a body of its own."""
@@ -113,6 +117,8 @@ class WithStanding(Request):
 
 
 class StartWorkflow(WithStanding, kw_only=True):
+    UNREAD = frozenset({"payload_codec", "observability_context"})
+
     workflow_type: Name
     workflow_id: WorkflowId | None = None
     task_queue: Name | None = None
@@ -193,11 +199,15 @@ class AskQuery(Request):
 
 
 class SendSignal(Request):
+    UNREAD = frozenset({"observability_context"})
+
     input: Anything = None
     request_id: RequestId | None = None
 
 
 class AskUpdate(Request):
+    UNREAD = frozenset({"observability_context"})
+
     input: Anything = None
     request_id: RequestId | None = None
     wait_for: Literal["accepted", "completed"] | None = None
@@ -369,6 +379,8 @@ class HeartbeatWorker(Request):
 
 
 class PollTasks(Request):
+    UNREAD = frozenset({"accept_history_encoding"})
+
     worker_id: Name
     task_queue: Name
     poll_request_id: RequestId | None = None
@@ -403,6 +415,8 @@ class StreamCursor(Request):
 
 
 class CompleteWorkflowTask(TaskLease):
+    UNREAD = frozenset({"message_stream_waits", "sticky_cache"})
+
     commands: Annotated[list[Object], Meta(max_length=10_000)]
     """One at least, unless the run is concurrent."""
     message_stream_cursors: Annotated[list[StreamCursor], Meta(max_length=1000)] | None = None

@@ -16,10 +16,18 @@ def test_a_slip_names_the_field_that_was_meant_even_where_it_would_let_everythin
         bind(parse(f"NOT {slip} = 'running'"), {}, NOW_MS)
 
 
-def test_a_strict_query_names_only_attributes_that_are_registered():
+def test_a_query_names_only_attributes_that_are_registered_or_stand_in_backquotes():
     query = parse("NOT Tenant = 'blue'")
-    bind(query, {}, NOW_MS)
-    bind(query, {"Tenant": "keyword"}, NOW_MS, strict=True)
-    bind(parse("NOT `Tenant` = 'blue'"), {}, NOW_MS, strict=True)
-    with pytest.raises(QueryProblem, match="registered"):
-        bind(query, {}, NOW_MS, strict=True)
+    bind(query, {"Tenant": "keyword"}, NOW_MS)
+    bind(parse("NOT `Tenant` = 'blue'"), {}, NOW_MS)
+    with pytest.raises(QueryProblem, match="none is registered yet"):
+        bind(query, {}, NOW_MS)
+
+
+def test_an_unregistered_name_is_answered_with_the_registered_ones_the_nearest_first():
+    with pytest.raises(QueryProblem, match="Expected Customer, "):
+        bind(
+            parse("CustomersRegion = 'acme'"),
+            {"Amount": "int", "Zone": "keyword", "Customer": "keyword"},
+            NOW_MS,
+        )

@@ -165,7 +165,8 @@ def lease_expired(task: Task) -> LeaseLost:
     assert task.lease_expires_at_ms is not None
     return LeaseLost(
         Reason.LEASE_EXPIRED,
-        "The lease has expired, so nothing was recorded. The task will be given to another poll.",
+        "The lease has expired, so nothing was recorded. The task is given to another poll, or has failed if its "
+        "retry policy or its timeouts allow no further attempt.",
         task_status=task.state.value,
         lease_owner=task.lease_owner,
         lease_expires_at=iso(task.lease_expires_at_ms),

@@ -19,7 +19,7 @@ from penstock.core.visibility.filters import (
     Some,
 )
 from penstock.core.visibility.marks import TEXT_KEPT, Kind, instant_mark, number_mark, text_mark, truth_mark
-from penstock.core.visibility.problems import QueryProblem, nearest
+from penstock.core.visibility.problems import QueryProblem, by_nearness, nearest
 from penstock.core.visibility.syntax import And, Comparison, Negated, Operator, Or, Query, Said
 
 _RELATIONS = {
@@ -49,6 +49,8 @@ _KIND_OF_TYPE = {
     "bool": Kind.TRUTH,
     "datetime": Kind.INSTANT,
 }
+_NAMED_MAX = 10
+"""Most registered attributes that a refusal lists."""
 _EXPECTED = {
     Kind.TEXT: "a text in quotes",
     Kind.NUMBER: "a number",
@@ -57,27 +59,27 @@ _EXPECTED = {
 }
 
 
-def bind(query: Query, types: Types, now_ms: int, *, strict: bool = False) -> Filter:
+def bind(query: Query, types: Types, now_ms: int) -> Filter:
     """What a query means in a namespace with these search attributes, now. Raises `QueryProblem`.
 
-    A strict one names no attribute that nobody registered, unless in backquotes: it decides what happens to runs.
+    A search attribute that is not registered must be written in backquotes. A misspelt name would otherwise find no
+    run, which looks like an answer, or, under NOT, all of them.
     """
     match query:
         case And(parts):
-            return All(tuple(bind(part, types, now_ms, strict=strict) for part in parts))
+            return All(tuple(bind(part, types, now_ms) for part in parts))
         case Or(parts):
-            return Some(tuple(bind(part, types, now_ms, strict=strict) for part in parts))
+            return Some(tuple(bind(part, types, now_ms) for part in parts))
         case Negated(part):
-            return Not(bind(part, types, now_ms, strict=strict))
+            return Not(bind(part, types, now_ms))
         case Comparison():
-            return _Binder(query, types, now_ms, strict).filter()
+            return _Binder(query, types, now_ms).filter()
 
 
 class _Binder:
     """Binds one test."""
 
-    def __init__(self, test: Comparison, types: Types, now_ms: int, strict: bool) -> None:
-        self._strict = strict
+    def __init__(self, test: Comparison, types: Types, now_ms: int) -> None:
         self._test = test
         self._types = types
         self._now_ms = now_ms
@@ -103,12 +105,10 @@ class _Binder:
             return name
         meant = nearest(name, SYSTEM) or nearest(name, self._types)
         if meant is None and "." not in name and name.lower() != "memo":
-            if not self._strict:
-                return name
             raise QueryProblem(
-                f"No search attribute {name[:60]!r} is registered here.",
+                f"No search attribute {name[:60]!r} is registered in this namespace.",
                 test.position,
-                f"a registered one; or `{name[:60]}` in backquotes, if runs carry it all the same",
+                f"{self._registered()}; or `{name[:60]}` in backquotes, if runs carry it without registration",
             )
         raise QueryProblem(
             f"There is no field {name[:60]!r}.",
@@ -117,6 +117,12 @@ class _Binder:
             if meant
             else "memo.key, the name of a search attribute, or one of " + ", ".join(SYSTEM),
         )
+
+    def _registered(self) -> str:
+        names = by_nearness(self._test.name, self._types)
+        if not names:
+            return "the name of a field (none is registered yet: `penstock search-attribute create`)"
+        return ", ".join(names[:_NAMED_MAX]) + (" …" if len(names) > _NAMED_MAX else "")
 
     def _worded(self, words: Mapping[str, Filter]) -> Filter:
         test = self._test

@@ -32,6 +32,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return None if same_word or fewest > min(SLIPS_MAX, len(said) // 4) else found
 
 
+def by_nearness(name: str, known: Iterable[str]) -> list[str]:
+    """All known names, those that are spelt most alike first."""
+    said = name.lower()[:SAID_MAX]
+    return sorted(known, key=lambda each: (_slips(said, each.lower()), each))
+
+
 def _word(name: str) -> str:
     """What a name is without its number: `Amount2` is not a slip of `Amount`."""
     return name.rstrip(string.digits)

@@ -1,4 +1,4 @@
-"""Compares what code asks for with what its history says it asked for, one after the other."""
+"""Compares what code asks for with what its history says that it asked for: `replay-is-deterministic`."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from penstock.server.endpoints.starting import activity_start
 from penstock.server.endpoints.workflows import idempotency_key, start_key
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import rendering
-from penstock.wire.parsing import parse
 from penstock.wire.requests import EndRun, ListActivities, ReadResult, StartActivity
+from penstock.wire.unknown_fields import parse_known
 
 
 async def start(call: Call) -> Answer:
@@ -27,7 +27,7 @@ async def start(call: Call) -> Answer:
 async def start_batch(call: Call) -> Answer:
     def one(item: dict[str, Any]) -> Deed[Started]:
         key = start_key(item.pop("idempotency_key", None), "idempotency_key")
-        return _start(call, parse(item, StartActivity), key)
+        return _start(call, parse_known(item, StartActivity), key)
 
     return await batches.each(call, one)
 

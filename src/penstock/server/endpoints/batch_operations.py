@@ -61,7 +61,7 @@ def _batch(call: Call, request: BatchOperation) -> Batch:
         operation_name(call, request.signal_name, "signal_name")
     return Batch(
         act=act,
-        wanted=Wanted(call.namespace, visibility.read_query(request.query), strict=True),
+        wanted=Wanted(call.namespace, visibility.read_query(request.query)),
         request_id=request.request_id or call.house.entropy.new_id(),
         reason=request.reason,
         signal_name=request.signal_name or "",

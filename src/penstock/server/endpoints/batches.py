@@ -14,12 +14,23 @@ from penstock.server.endpoints.deeds import Deed, Work
 from penstock.server.operation import Answer, Body, Call
 from penstock.server.problems import body_of, status_of
 from penstock.wire.requests import BatchOf
+from penstock.wire.unknown_fields import UnknownField, with_warnings
 
 log = structlog.get_logger("penstock.server")
 
 
-async def each(call: Call, read: Callable[[Body], Work]) -> Answer:
-    """Handle all items together, so that they share commits. One that is refused does not disturb the others."""
+async def each(
+    call: Call,
+    read: Callable[[Body], Work],
+    ignored: Callable[[Body], list[UnknownField]] | None = None,
+) -> Answer:
+    """Handle all items together, so that they share commits. One that is refused does not disturb the others.
+
+    Args:
+        call: The request, whose body is a `BatchOf`.
+        read: Turns one item into its work, or raises.
+        ignored: Fields of one item that are ignored; its outcome names them in `warnings`.
+    """
     request: BatchOf = call.body
     results: dict[int, Body] = {}
     deeds: dict[int, Deed[Any]] = {}
@@ -38,9 +49,14 @@ async def each(call: Call, read: Callable[[Body], Work]) -> Answer:
         _do_together(call.house.store, deeds, results),
         *(_do_apart(place, work, results) for place, work in apart.items()),
     )
-    items = [results[place] for place in range(len(request.items))]
+    items = [_warned(results[place], item, ignored) for place, item in enumerate(request.items)]
     accepted = sum(item["http_status"] < 400 for item in items)
     return Answer({"items": items, "accepted": accepted, "refused": len(items) - accepted})
+
+
+def _warned(result: Body, item: Body, ignored: Callable[[Body], list[UnknownField]] | None) -> Body:
+    unknown = ignored(item) if ignored is not None else []
+    return with_warnings(result, unknown) if unknown else result
 
 
 async def _do_together(store: Store, deeds: Mapping[int, Deed[Any]], results: dict[int, Body]) -> None:

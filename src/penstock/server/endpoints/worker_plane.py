@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -53,15 +53,28 @@ from penstock.wire.requests import (
     PollTasks,
     ReadTaskHistory,
     RegisterWorker,
+    Request,
     StartActivityTask,
     TaskLease,
 )
 from penstock.wire.tasks import activity_task, workflow_task
+from penstock.wire.unknown_fields import UnknownField, unknown_fields
 from penstock.wire.validation import TASK_KIND as UPDATE_VALIDATION
 
 SLOTS_DEFAULT = 100
 RETRY_AFTER_DEFAULT_MS = 5_000
 HAND_BACK = "hand_back"
+_ON_EVERY_REPORT = frozenset({"task_id", "action"})
+_WORKFLOW_REPORTS: Mapping[str, type[Request]] = {
+    "complete": CompleteWorkflowTask,
+    "fail": FailWorkflowTask,
+    HAND_BACK: TaskLease,
+}
+_ACTIVITY_REPORTS: Mapping[str, type[Request]] = {
+    "complete": CompleteActivityTask,
+    "fail": FailActivityTask,
+    HAND_BACK: ActivityLease,
+}
 
 
 async def register(call: Call) -> Answer:
@@ -258,7 +271,7 @@ async def report_workflow_tasks(call: Call) -> Answer:
             return _hand_back_workflow(call, task_id, parse(item, TaskLease), digest)
         return _fail_workflow(call, task_id, parse(item, FailWorkflowTask), digest)
 
-    return await batches.each(call, one)
+    return await batches.each(call, one, _ignored_in_workflow_report)
 
 
 def _complete_workflow(
@@ -365,7 +378,7 @@ async def report_activity_tasks(call: Call) -> Answer:
             return _hand_back_activity(call, task_id, parse(item, ActivityLease), digest)
         return _fail_activity(call, task_id, parse(item, FailActivityTask), digest)
 
-    return await batches.each(call, one)
+    return await batches.each(call, one, _ignored_in_activity_report)
 
 
 def _complete_activity(
@@ -579,6 +592,20 @@ def _item(item: dict[str, Any]) -> tuple[TaskId, str, str]:
     if action not in ("complete", "fail", HAND_BACK):
         raise ValidationFailed({"action": ["must be complete, fail or hand_back"]})
     return TaskId(task_id), action, hashlib.sha256(strict_json.dumps(item)).hexdigest()
+
+
+def _ignored_in_workflow_report(item: dict[str, Any]) -> list[UnknownField]:
+    return _ignored(item, _WORKFLOW_REPORTS)
+
+
+def _ignored_in_activity_report(item: dict[str, Any]) -> list[UnknownField]:
+    return _ignored(item, _ACTIVITY_REPORTS)
+
+
+def _ignored(item: dict[str, Any], shapes: Mapping[str, type[Request]]) -> list[UnknownField]:
+    action = item.get("action", "complete")
+    shape = shapes.get(action) if isinstance(action, str) else None
+    return [] if shape is None else unknown_fields(item, shape, _ON_EVERY_REPORT)
 
 
 def _clean(message: str) -> str:

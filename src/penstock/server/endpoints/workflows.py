@@ -16,8 +16,9 @@ from penstock.server.endpoints.paging import after_sequence, next_start, start_t
 from penstock.server.endpoints.starting import workflow_start
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import rendering, strict_json
-from penstock.wire.parsing import parse, refuse
+from penstock.wire.parsing import refuse
 from penstock.wire.requests import EndRun, ListRuns, ReadHistory, StartWorkflow
+from penstock.wire.unknown_fields import parse_known
 
 IDEMPOTENCY_KEY_MAX = 255
 
@@ -30,7 +31,7 @@ async def start(call: Call) -> Answer:
 async def start_batch(call: Call) -> Answer:
     def one(item: dict[str, Any]) -> Deed[Started]:
         key = start_key(item.pop("idempotency_key", None), "idempotency_key")
-        return _start(call, parse(item, StartWorkflow), item, key)
+        return _start(call, parse_known(item, StartWorkflow), item, key)
 
     return await batches.each(call, one)
 

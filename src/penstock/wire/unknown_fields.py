@@ -1,0 +1,214 @@
+"""Fields of a request that its shape does not define.
+
+msgspec ignores unknown fields, so a misspelt one (`max_concurent_activity_tasks`) silently means the default. Every
+request is therefore compared with its shape, nested objects included. What follows from an unknown field depends on
+the route:
+
+- routes of our own refuse the request (422), before anything is done;
+- routes of the public contract accept it and name each in `warnings`, because the contract promises that unknown fields
+  are ignored and a newer client may send fields that are newer than this server.
+
+Objects whose keys belong to the caller (`input`, `memo`, `search_attributes`, `details` …) are typed as `Any` or as a
+plain `dict` and are not looked into. Commands of a workflow task are plain objects as well, but their shape follows
+from their `type`, so they are checked too.
+
+The cost on the hot path is one comparison of two sets of keys per object: everything else is computed once per shape.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+
+from penstock.errors import ValidationFailed
+from penstock.wire import command_shapes as shapes
+from penstock.wire.parsing import parse
+from penstock.wire.requests import CompleteWorkflowTask, Request
+
+S = TypeVar("S", bound=Struct)
+NAMED_MAX: Final = 10
+"""Most unknown fields that one answer names."""
+_NAME_SHOWN_MAX: Final = 64
+_ON_EVERY_COMMAND: Final = frozenset(
+    {"type", "namespace", "summary", "cancellation_policy", "parallel_group_path", "observability_context"}
+).union(field.encode_name for field in msgspec.structs.fields(shapes.SelectEntry))
+"""Fields that commands of several types carry; the group of a step is repeated flat beside its path."""
+_COMMANDS: Final[Mapping[str, type[Request]]] = {
+    "schedule_activity": shapes.ScheduleActivityCommand,
+    "record_local_activity": shapes.LocalActivityCommand,
+    "start_timer": shapes.StartTimerCommand,
+    "start_child_workflow": shapes.StartChildCommand,
+    "record_side_effect": shapes.SideEffectCommand,
+    "record_version_marker": shapes.VersionMarkerCommand,
+    "upsert_search_attributes": shapes.UpsertSearchAttributesCommand,
+    "upsert_memo": shapes.UpsertMemoCommand,
+    "open_condition_wait": shapes.ConditionWaitCommand,
+    "complete_update": shapes.CompleteUpdateCommand,
+    "fail_update": shapes.FailUpdateCommand,
+    "cancel_selection_operation": shapes.CancelSelectionCommand,
+    "complete_workflow": shapes.CompleteWorkflowCommand,
+    "fail_workflow": shapes.FailWorkflowCommand,
+    "continue_as_new": shapes.ContinueAsNewCommand,
+    "cancel_step": shapes.CancelStepCommand,
+    "signal_external_workflow": shapes.SignalExternalCommand,
+    "cancel_external_workflow": shapes.CancelExternalCommand,
+    "cancel_workflow": shapes.CancelWorkflowCommand,
+}
+
+
+class UnknownField(NamedTuple):
+    """One field that no shape defines: its path, such as `failure.mesage`, and the fields that are spelt alike."""
+
+    path: str
+    nearest: tuple[str, ...]
+
+    @property
+    def problem(self) -> str:
+        return (
+            f"is no field here; did you mean {' or '.join(self.nearest)}?"
+            if self.nearest
+            else "is no field here"
+        )
+
+    @property
+    def warning(self) -> dict[str, Any]:
+        """The field as an entry of `warnings`."""
+        return {
+            "reason": "unknown_field",
+            "field": self.path,
+            "nearest_fields": list(self.nearest),
+            "message": f"{self.path} {self.problem} It was ignored."
+            if self.nearest
+            else f"{self.path} {self.problem}. It was ignored.",
+        }
+
+
+def unknown_fields(
+    document: object, shape: type[Struct], also: frozenset[str] = frozenset()
+) -> list[UnknownField]:
+    """Every field of `document` that `shape` does not define, at most `NAMED_MAX` of them.
+
+    Args:
+        document: The request as JSON. What has the wrong type is left to the parser.
+        shape: What the request should look like.
+        also: Names that are known beside those of the shape, at the top level.
+    """
+    if not isinstance(document, dict):
+        return []
+    found: list[UnknownField] = []
+    for unknown in _in_object(document, shape, "", also):
+        found.append(unknown)
+        if len(found) == NAMED_MAX:
+            break
+    return found
+
+
+def with_warnings(body: dict[str, Any], unknown: Iterable[UnknownField]) -> dict[str, Any]:
+    """An answer that names the fields which were ignored, after warnings of its own."""
+    return body | {"warnings": [*body.get("warnings", ()), *(each.warning for each in unknown)]}
+
+
+def parse_known(body: object, shape: type[S]) -> S:
+    """Read a request body in which every field must be known."""
+    unknown = unknown_fields(body, shape)
+    if not unknown:
+        return parse(body, shape)
+    errors = {each.path: [each.problem] for each in unknown}
+    try:
+        parse(body, shape)
+    except ValidationFailed as refusal:
+        errors = refusal.details["errors"] | errors
+    raise ValidationFailed(errors)
+
+
+class _Plan(NamedTuple):
+    """What there is to check in objects of one shape."""
+
+    known: frozenset[str]
+    spelt: tuple[str, ...]
+    """The fields that are suggested: those with an effect."""
+    nested: tuple[_Nested, ...]
+
+
+class _Nested(NamedTuple):
+    """A field that holds an object of a shape, a list of such objects, or a mapping whose values they are."""
+
+    name: str
+    shape: type[Struct]
+    is_mapping: bool
+
+
+def _in_object(
+    document: Mapping[str, Any], shape: type[Struct], path: str, also: frozenset[str] = frozenset()
+) -> Iterator[UnknownField]:
+    plan = _plan(shape, also)
+    if not document.keys() <= plan.known:
+        for name in document:
+            if name not in plan.known:
+                yield UnknownField(f"{path}{name[:_NAME_SHOWN_MAX]}", _nearest(name, plan.spelt))
+    for nested in plan.nested:
+        value = document.get(nested.name)
+        if value is not None:
+            yield from _in_value(value, nested, f"{path}{nested.name}")
+    if shape is CompleteWorkflowTask:
+        yield from _in_commands(document.get("commands"))
+
+
+def _in_value(value: object, nested: _Nested, path: str) -> Iterator[UnknownField]:
+    """Check every object in `value`; what is none is left to the parser."""
+    if nested.is_mapping or isinstance(value, list):
+        entries = (
+            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        )
+        for key, each in entries:
+            if isinstance(each, dict):
+                yield from _in_object(each, nested.shape, f"{path}.{str(key)[:_NAME_SHOWN_MAX]}.")
+    elif isinstance(value, dict):
+        yield from _in_object(value, nested.shape, f"{path}.")
+
+
+def _in_commands(commands: object) -> Iterator[UnknownField]:
+    if not isinstance(commands, list):
+        return
+    for place, command in enumerate(commands):
+        kind = command.get("type") if isinstance(command, dict) else None
+        shape = _COMMANDS.get(kind) if isinstance(kind, str) else None
+        if shape is not None:
+            yield from _in_object(command, shape, f"commands.{place}.", _ON_EVERY_COMMAND)
+
+
+@cache
+def _plan(shape: type[Struct], also: frozenset[str]) -> _Plan:
+    fields = msgspec.structs.fields(shape)
+    names = tuple(field.encode_name for field in fields)
+    nested = [
+        _Nested(field.encode_name, inner, is_mapping)
+        for field in fields
+        for inner, is_mapping in _shapes_in(field.type, is_mapping=False)
+    ]
+    return _Plan(also.union(names, _unread(shape)), names, tuple(nested))
+
+
+def _unread(shape: type[Struct]) -> frozenset[str]:
+    """Fields of the contract that a shape accepts without reading them."""
+    return shape.UNREAD if issubclass(shape, Request) else frozenset()
+
+
+def _shapes_in(kind: Any, *, is_mapping: bool) -> Iterator[tuple[type[Struct], bool]]:
+    """The shapes that a type consists of, through unions, lists and mappings."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        yield kind, is_mapping
+        return
+    inside_mapping = is_mapping or get_origin(kind) is dict
+    for inner in get_args(kind):
+        if not isinstance(inner, msgspec.Meta):
+            yield from _shapes_in(inner, is_mapping=inside_mapping)
+
+
+def _nearest(name: str, known: Iterable[str]) -> tuple[str, ...]:
+    return tuple(difflib.get_close_matches(name[:_NAME_SHOWN_MAX], known, n=2, cutoff=0.7))
