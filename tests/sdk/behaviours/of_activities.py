@@ -207,8 +207,8 @@ class CancelsActivity:
         work.cancel()
         try:
             await work
-        except (asyncio.CancelledError, ActivityError) as error:
-            return type(error).__name__
+        except ActivityError as error:
+            return type(error.cause).__name__
         return "not cancelled"
 
     @workflow.signal
