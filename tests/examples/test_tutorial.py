@@ -65,7 +65,7 @@ class Terminal:
         around = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("DW_", "DURABLE_WORKFLOW_", "PENSTOCK_", "PYTEST_"))
+            if not name.startswith(("DW_", "DURABLE_WORKFLOW_", "PENSTOCK_", "PYTEST_", "PYTHON"))
         }
         around |= {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
