@@ -25,7 +25,7 @@ SAVED = re.compile(r"Save this as `([\w.]+)`:\s*\Z")
 DONE_FOR_US = ("make ", ". .venv/bin/activate")
 """Commands that the test has done already by being there."""
 SHOWN_PORT = "8080"
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 600.0
 END = "—the end of a command—"
 
 
@@ -128,6 +128,7 @@ def plain(output: str) -> list[str]:
 
 
 @pytest.mark.acceptance
+@pytest.mark.timeout(2 * PATIENCE_SECONDS)
 @pytest.mark.parametrize("page", ORDER)
 def test_whoever_does_what_the_page_says_sees_what_it_shows(page: str, terminal: Terminal) -> None:
     for step in steps(page):
