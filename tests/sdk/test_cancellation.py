@@ -9,6 +9,7 @@ import pytest
 
 from penstock.sdk import workflow
 from penstock.sdk.failures import ActivityError, ApplicationError, CancelledError, ChildWorkflowError
+from penstock.sdk.replay.problems import NonDeterminismError
 from tests.sdk.histories_by_hand import Json, Story, a_run, kept_and_replayed, result, types, value
 
 SLOW = ("ActivityScheduled", {"sequence": 1, "activity_type": "slow"})
@@ -86,10 +87,17 @@ def test_an_activity_whose_cancellation_is_waited_for_tells_how_it_ended(ended: 
     asked = kept.activate(story.events[1:])
     assert types(asked) == ["cancel_step"]
     assert (asked.commands[0]["step_sequence"], asked.commands[0]["wait"]) == (1, True)
-    story.decided(("StepCancelRequested", {"sequence": 1, "step_sequence": 1}))
+    story.decided(("StepCancelRequested", {"sequence": 1, "step_sequence": 1, "wait": True}))
     story.then(ended, sequence=1, activity_type="slow", result=value(1), message="no")
     for activation in (kept.activate(story.events[5:]), a_run(CancelsItsActivity).activate(story.events)):
         assert result(activation) == told
+
+
+def test_code_that_waits_for_a_cancellation_that_its_history_did_not_wait_for_is_found_out() -> None:
+    story = _timer_fired("wait_cancellation_completed")
+    story.decided(("StepCancelRequested", {"sequence": 1, "step_sequence": 1}))
+    with pytest.raises(NonDeterminismError, match="StepCancelRequested"):
+        a_run(CancelsItsActivity).activate(story.events)
 
 
 @workflow.defn
@@ -315,7 +323,7 @@ def test_a_cancelled_workflow_waits_for_an_activity_whose_cancellation_is_to_be_
     story = Story().decided(SLOW).then("CancelRequested", reason="enough")
     for activation in kept_and_replayed(WaitsForItsActivity, (1,), story):
         assert [(each["type"], each["wait"]) for each in activation.commands] == [("cancel_step", True)]
-    story.decided(("StepCancelRequested", {"sequence": 1, "step_sequence": 1}))
+    story.decided(("StepCancelRequested", {"sequence": 1, "step_sequence": 1, "wait": True}))
     story.then("ActivityCancelled", sequence=1, activity_type="slow")
     for activation in kept_and_replayed(WaitsForItsActivity, (1, 4), story):
         assert types(activation) == ["cancel_workflow"]

@@ -107,7 +107,7 @@ class ModelServer:
                 self.open[step] = self.open[step] | {"stops": True}
         else:
             self.open.pop(step, None)
-        self._record("StepCancelRequested", step_sequence=step)
+        self._record("StepCancelRequested", step_sequence=step, wait=bool(command.get("wait")))
 
     def _on_end(self, command: Json) -> None:
         self.end = command
