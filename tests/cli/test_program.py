@@ -160,6 +160,20 @@ def test_help_loads_nothing_heavy() -> None:
     assert loaded & heavy == set()
 
 
+def test_lines_of_both_streams_are_in_order_where_they_go_to_one_pipe() -> None:
+    code = "from penstock.cli.exits import say; print('data'); say('talk'); print('more')"
+    around = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=around,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["data", "talk", "more"]
+
+
 def test_data_goes_to_stdout_and_talk_to_stderr(ask: Run, server: RecordedServer) -> None:
     server.answer("DELETE", "/workers/w1", {"worker_id": "w1", "outcome": "deregistered"})
     result = ask("worker", "deregister", "w1")

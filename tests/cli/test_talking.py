@@ -171,6 +171,7 @@ def test_a_start_with_a_signal_is_one_request(ask: Run, server: RecordedServer) 
         "input": [1],
         "signal_name": "approve",
         "signal_input": ["Ada"],
+        "deliver_cancel": True,
     }
     assert "approve" in result.stdout
 

@@ -23,7 +23,11 @@ HISTORY_PATH = "/workflows/order-1001/runs/01RUN/history"
 def test_a_start_sends_what_was_given_and_nothing_else(ask: Run, server: RecordedServer) -> None:
     server.answer("POST", "/workflows", STARTED, status=201)
     assert ask("workflow", "start", "--type", "orders.fulfillment").exit_code == 0
-    assert server.only_request.body == {"workflow_type": "orders.fulfillment", "input": []}
+    assert server.only_request.body == {
+        "workflow_type": "orders.fulfillment",
+        "input": [],
+        "deliver_cancel": True,
+    }
 
 
 def test_a_start_can_say_everything_the_contract_knows(ask: Run, server: RecordedServer) -> None:
@@ -60,6 +64,7 @@ def test_a_start_can_say_everything_the_contract_knows(ask: Run, server: Recorde
         "fairness_key": "acme",
         "fairness_weight": 2.5,
         "build_id": "b1",
+        "deliver_cancel": True,
     }
 
 
@@ -80,6 +85,7 @@ def test_the_start_that_the_seed_shows_is_understood(ask: Run, server: RecordedS
         "priority": 1,
         "fairness_key": "a-key",
         "fairness_weight": 3.14,
+        "deliver_cancel": True,
     }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from penstock.core.history.bundle import MESSAGE_CHARS_MAX, Outline
 from tests.support.builders import an_event
 
@@ -27,6 +29,16 @@ def test_an_activity_is_followed_over_its_attempts_to_its_end() -> None:
     assert (fact["id"], fact["status"], fact["attempt_count"]) == ("r1-a1", "completed", 2)
     assert "result" not in fact
     assert found.types == {"ActivityScheduled": 1, "ActivityRetryScheduled": 1, "ActivityCompleted": 1}
+
+
+@pytest.mark.parametrize(("waits", "status"), [(False, "cancelled"), (True, "pending")])
+def test_an_activity_that_was_asked_to_stop_is_open_while_its_end_is_waited_for(
+    waits: bool, status: str
+) -> None:
+    asked = {"sequence": 1, "step_sequence": 1} | ({"wait": True} if waits else {})
+    who = {"activity_execution_id": "r1-a1", "sequence": 1, "activity_type": "Charge"}
+    [fact] = outline(("ActivityScheduled", who), ("StepCancelRequested", asked)).activities.values()
+    assert fact["status"] == status
 
 
 def test_timers_children_updates_and_signals_have_a_fact_each() -> None:

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.history import lineage, waits
+from penstock.core.history.commands import ContinueAsNew
 from penstock.core.history.lineage import Lineage
 from penstock.core.history.payloads import started
-from penstock.core.model import Blob, ClosePolicy, RetryPolicy, Run, RunId, RunStatus
+from penstock.core.model import Blob, ClosePolicy, RetryPolicy, Run, RunId, RunStatus, Wish
 from tests.support.builders import NOW_MS, a_run
 
 THRICE = RetryPolicy(3, True, (1, 5), ("CardDeclined",))
@@ -59,10 +60,7 @@ def test_a_run_that_a_caller_started_comes_from_nowhere():
 
 
 def continued(run: Run, **changes: Any) -> Run:
-    said: dict[str, Any] = {"workflow_type": None, "task_queue": None, "arguments": Blob("AQ==")} | changes
-    successor = lineage.continued(
-        run, NEXT, said["workflow_type"], said["task_queue"], said["arguments"], NOW_MS
-    )
+    successor = lineage.continued(run, NEXT, ContinueAsNew(Blob("AQ=="), **changes), NOW_MS)
     assert successor.at_ms == NOW_MS
     return successor.run
 
@@ -75,6 +73,35 @@ def test_a_continued_run_starts_anew_under_the_same_name():
     assert (after.status, after.waits, after.input) == (RunStatus.PENDING, waits.FRESH, "AQ==")
     assert lineage.of(after).continued_from == "r1"
     assert started(after).payload["continued_from_run_id"] == "r1"
+
+
+@given(
+    st.builds(
+        Wish, *(st.none() | each for each in (st.integers(1, 5), st.text(max_size=3), st.integers(1, 9)))
+    ),
+    st.tuples(st.integers(1, 5), st.text(max_size=3), st.integers(1, 9)),
+)
+def test_each_field_of_the_priority_is_the_commands_or_inherited(said: Wish, own: tuple[int, str, int]):
+    run = a_run(level=own[0], key=own[1], weight_milli=own[2])
+    after = continued(run, wish=said)
+    wanted = (said.level, said.key, said.weight_milli)
+    expected = tuple(mine if each is None else each for each, mine in zip(wanted, own, strict=True))
+    assert (after.level, after.key, after.weight_milli) == expected
+
+
+def test_a_continued_run_has_the_run_timeout_memo_attributes_and_retries_that_the_command_names():
+    run = a_child(memo='{"a":1}', search_attributes='{"b":2}', run_timeout_s=60, execution_timeout_s=90)
+    once = RetryPolicy(1, given=True)
+    after = continued(run, run_timeout_s=5, memo={}, search_attributes={"c": 3}, retry=once)
+    assert (after.run_timeout_s, after.run_deadline_at_ms) == (5, NOW_MS + 5_000)
+    assert (after.memo, after.search_attributes, after.execution_timeout_s) == ("{}", '{"c":3}', 90)
+    assert lineage.of(after).retry == once
+    assert lineage.of(continued(run)).retry == THRICE
+
+
+@pytest.mark.parametrize("kept", ['{"concurrent":true}', '{"hushed":true,"delivers_cancel":true}'])
+def test_the_next_run_of_code_that_handles_cancellation_receives_a_cancel_from_its_first_task_on(kept: str):
+    assert waits.parse(continued(a_run(waits=kept)).waits).delivers_cancel
 
 
 def test_it_keeps_what_it_is_and_carries_unless_the_command_says_otherwise():

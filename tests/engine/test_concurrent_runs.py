@@ -33,7 +33,8 @@ from penstock.core.model import (
     TimerState,
     UpdateStatus,
 )
-from penstock.engine import batch_operations, closing, postman, signals, updates
+from penstock.engine import activity_reports, batch_operations, closing, postman, signals, updates
+from penstock.engine.activity_reports import Failure
 from penstock.engine.addressing import Address
 from penstock.engine.batch_operations import Act, Batch
 from penstock.engine.closing import End
@@ -43,7 +44,7 @@ from penstock.engine.updates import Answered, Asked
 from penstock.engine.visibility import Wanted
 from penstock.engine.workflow_reports import Receipt
 from penstock.errors import Conflict, LeaseLost, Reason
-from tests.engine.scene import ACTIVITY, DONE, NOTHING, WORKFLOW, Scene, charge, of
+from tests.engine.scene import ACTIVITY, DONE, NOTHING, WORKFLOW, Scene, charge, of, tries
 
 ONE, TWO = Blob("AQ=="), Blob("Ag==")
 
@@ -561,3 +562,157 @@ async def test_a_task_that_fails_makes_its_worker_forget(scene: Scene):
     await scene.fail(await scene.take(WORKFLOW))
     await scene.later(60_000)
     assert (await scene.take(WORKFLOW)).seen == 0
+
+
+# ── Activities whose cancellation is waited for ─────────────────────────────────────────────────────────────
+
+CANCELLED = Failure("stopped", "CancelledError", extra={"cancelled": True, "kind": "cancelled"})
+STOP = CancelStep(1, wait=True)
+
+
+async def asked_to_stop(scene: Scene, retry: RetryPolicy | None = None) -> tuple[Run, Leased]:
+    """A run whose activity is at work and was asked to stop; the code waits for its end."""
+    run = await a_run(scene, charge(retry or tries(5)))
+    working = await scene.take(ACTIVITY)
+    await send(scene)
+    await step(scene, STOP)
+    return scene.run(run.run_id), working
+
+
+async def ended_with(scene: Scene, run: Run) -> str:
+    """The event that the code goes on with; nothing of the activity is left."""
+    leased = await scene.take(WORKFLOW)
+    left = scene.run(run.run_id)
+    assert (left.open_activities, waits.parse(left.waits).ending) == (0, ())
+    assert await scene.claim(ACTIVITY, "w2") is None
+    return told(leased)[-1]
+
+
+async def test_an_activity_that_was_asked_to_stop_learns_it_by_its_heartbeat_and_keeps_its_lease(
+    scene: Scene,
+):
+    run, working = await asked_to_stop(scene)
+    assert (await scene.types(run.run_id))[-1] == "StepCancelRequested"
+    assert [task.task_id for task in scene.live(run.run_id)] == [working.task.task_id]
+    beat = await scene.breathe(working)
+    assert (beat.recorded, beat.cancel_requested) == (True, True)
+    assert (await scene.break_off(working, CANCELLED)).outcome == "cancelled"
+    assert await ended_with(scene, run) == "ActivityCancelled"
+    assert (await scene.break_off(working, CANCELLED)).repeated
+
+
+async def test_an_activity_that_was_asked_to_stop_may_complete_or_fail_instead_but_is_not_retried(
+    scene: Scene,
+):
+    run, working = await asked_to_stop(scene)
+    await scene.finish(working)
+    assert await ended_with(scene, run) == "ActivityCompleted"
+
+
+async def test_the_failure_of_an_activity_that_was_asked_to_stop_is_its_last(scene: Scene):
+    run, working = await asked_to_stop(scene)
+    await scene.break_off(working, Failure("boom"))
+    assert await ended_with(scene, run) == "ActivityFailed"
+
+
+async def test_an_activity_that_was_asked_to_stop_and_handed_back_is_cancelled(scene: Scene):
+    run, working = await asked_to_stop(scene)
+    await activity_reports.hand_back(scene.house, "default", working.task.task_id, of(working))
+    assert await ended_with(scene, run) == "ActivityCancelled"
+
+
+async def test_an_activity_that_was_asked_to_stop_and_whose_worker_died_is_cancelled(scene: Scene):
+    run, working = await asked_to_stop(scene, RetryPolicy())
+    scene.clock.set(working.task.lease_expires_at_ms or 0)
+    await activity_reports.reclaim(scene.house, working.task.task_id)
+    assert await ended_with(scene, run) == "ActivityCancelled"
+
+
+async def test_an_activity_that_waits_for_a_worker_is_cancelled_as_soon_as_it_is_asked_to_stop(scene: Scene):
+    run = await a_run(scene, charge())
+    await send(scene)
+    await step(scene, STOP)
+    assert await ended_with(scene, run) == "ActivityCancelled"
+
+
+async def test_an_activity_that_waits_for_its_next_attempt_is_cancelled_as_soon_as_it_is_asked_to_stop(
+    scene: Scene,
+):
+    run = await a_run(scene, charge(tries(5, 60)))
+    await scene.break_off(await scene.take(ACTIVITY))
+    await send(scene)
+    await step(scene, STOP)
+    assert await ended_with(scene, run) == "ActivityCancelled"
+
+
+async def test_an_activity_that_is_asked_to_stop_by_the_task_that_starts_it_never_runs(scene: Scene):
+    run = await a_run(scene, charge(), STOP)
+    assert await ended_with(scene, run) == "ActivityCancelled"
+
+
+async def test_an_activity_that_ended_while_it_was_asked_to_stop_tells_how(scene: Scene):
+    run = await a_run(scene, charge())
+    working = await scene.take(ACTIVITY)
+    await send(scene)
+    deciding = await scene.take(WORKFLOW)
+    await scene.finish(working)
+    await scene.complete(deciding, STOP, concurrent=True)
+    assert await ended_with(scene, run) == "ActivityCompleted"
+
+
+# ── A cancel before the code has begun ──────────────────────────────────────────────────────────────────────
+
+
+async def test_a_cancel_before_a_worker_has_come_is_delivered_with_the_first_task(scene: Scene):
+    run = await scene.start(delivers_cancel=True)
+    assert (await cancel(scene)).outcome == "cancel_requested"
+    assert (await cancel(scene)).outcome == "cancel_requested"
+    leased = await scene.take(WORKFLOW)
+    assert told(leased) == ["WorkflowStarted", "CancelRequested"]
+    await scene.complete(leased, CancelWorkflow("enough"), concurrent=True)
+    assert scene.run(run.run_id).status is RunStatus.CANCELLED
+
+
+async def test_a_cancel_during_the_first_task_is_heard_after_it(scene: Scene):
+    await scene.start(delivers_cancel=True)
+    leased = await scene.take(WORKFLOW)
+    await cancel(scene)
+    await scene.complete(leased, charge(), concurrent=True)
+    assert told(await scene.take(WORKFLOW))[-1] == "CancelRequested"
+
+
+async def test_a_cancel_does_not_wait_for_a_delayed_start(scene: Scene):
+    await scene.start(delivers_cancel=True, delay_ms=3_600_000)
+    assert await scene.claim(WORKFLOW) is None
+    await cancel(scene)
+    assert told(await scene.take(WORKFLOW))[-1] == "CancelRequested"
+
+
+@pytest.mark.parametrize("leased_first", [False, True])
+async def test_stepwise_code_that_cannot_hear_a_cancel_closes_with_its_first_task(
+    scene: Scene, leased_first: bool
+):
+    run = await scene.start(delivers_cancel=True)
+    leased = await scene.take(WORKFLOW) if leased_first else None
+    await cancel(scene)
+    with pytest.raises(LeaseLost) as refused:
+        await scene.complete(leased or await scene.take(WORKFLOW), charge())
+    assert refused.value.reason is Reason.RUN_CLOSED
+    assert await scene.types(run.run_id) == ["WorkflowStarted", "CancelRequested", "WorkflowCancelled"]
+    assert (await scene.payload(run.run_id, -1))["reason"] == "enough"
+    assert (scene.run(run.run_id).status, scene.live(run.run_id)) == (RunStatus.CANCELLED, [])
+
+
+async def test_stepwise_code_that_has_begun_closes_at_once_when_it_is_cancelled(scene: Scene):
+    run = await scene.start(delivers_cancel=True)
+    await scene.decide(charge())
+    assert (await cancel(scene)).outcome == "cancelled"
+    assert not scene.run(run.run_id).is_open
+
+
+async def test_children_and_next_runs_of_concurrent_code_receive_a_cancel_with_their_first_task(scene: Scene):
+    await a_run(scene, StartChild("Ship", "ships", NOTHING, "ship-1"))
+    assert (await cancel(scene, "ship-1")).outcome == "cancel_requested"
+    await send(scene)
+    await step(scene, ContinueAsNew(NOTHING))
+    assert (await cancel(scene)).outcome == "cancel_requested"

@@ -66,7 +66,7 @@ class Terminal:
         around = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("DW_", "DURABLE_WORKFLOW_", "PENSTOCK_", "PYTEST_"))
+            if not name.startswith(("DW_", "DURABLE_WORKFLOW_", "PENSTOCK_", "PYTEST_", "PYTHON"))
         }
         around |= {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -129,6 +129,7 @@ def plain(output: str) -> list[str]:
 
 
 @pytest.mark.acceptance
+@pytest.mark.timeout(2 * PATIENCE_SECONDS)
 @pytest.mark.parametrize("page", ORDER)
 def test_whoever_does_what_the_page_says_sees_what_it_shows(page: str, terminal: Terminal) -> None:
     for step in steps(page):

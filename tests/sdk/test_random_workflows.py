@@ -40,6 +40,8 @@ def programs(*, timed: bool) -> st.SearchStrategy[Program]:
     ]
     if timed:
         leaves.append(st.just(("chance",)))
+        kinds = st.sampled_from(["try_cancel", "wait_cancellation_completed", "abandon"])
+        leaves.append(st.tuples(st.just("stop"), st.sampled_from([1, 20]), kinds))
 
     def grow(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         several = st.lists(inner, min_size=1, max_size=4)

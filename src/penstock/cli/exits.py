@@ -134,6 +134,10 @@ def warn(message: str) -> None:
 
 
 def _talk(line: str, file: IO[Any] | None) -> None:
+    """Write a line for people. Data that was printed before it is flushed first: where both streams go to one pipe, the
+    lines are in the order in which they were printed, as on a terminal."""
+    if file is None and sys.stdout is not None:
+        sys.stdout.flush()
     click.echo(line, file=file, err=file is None, color=False if os.environ.get("NO_COLOR") else None)
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from penstock.core import journal
+from penstock.core.history import waits
 from penstock.core.history.applying import closed
 from penstock.core.history.events import CODEC, EventType
 from penstock.core.history.payloads import activity_payload
@@ -160,8 +161,13 @@ def failing(
         budgets.settle_cost(tx, held.task, cost)
         if failure.throttled_ms is not None:
             return await _refused_upstream(tx, held, report, failure, failure.throttled_ms, cost)
+        if is_asked_to_stop(held) and failure.extra.get("cancelled"):
+            done = answered(held.task, report, TaskState.DONE, "cancelled", held.task.available_at_ms, cost)
+            run = await _stop(tx, held, done, failure.message)
+            return ActivityReceipt(done, run, held.activity, "cancelled", _live_task(run))
         held, told = _mourned(house, held, failure)
         verdict = after_failure(held.activity, told.types, told.non_retryable, tx.now_ms, told.next_ms)
+        verdict = GiveUp() if is_asked_to_stop(held) else verdict
         if isinstance(verdict, TryAgain):
             state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
             resting = replace(
@@ -184,6 +190,10 @@ async def _refused_upstream(
 ) -> ActivityReceipt:
     """Close the budget group for everybody; the task waits as long, and this attempt does not count."""
     until_ms = await budgets.close(tx, held.task, throttled_ms)
+    if is_asked_to_stop(held):
+        done = answered(held.task, report, TaskState.DONE, "throttled", held.task.available_at_ms, cost)
+        run = await _stop(tx, held, done, failure.message)
+        return ActivityReceipt(done, run, held.activity, "throttled", _live_task(run))
     resting = replace(
         answered(held.task, report, TaskState.DELAYED, "throttled", until_ms, cost),
         attempt=held.task.attempt - 1,
@@ -203,6 +213,8 @@ class Heartbeat(Struct, frozen=True):
     activity: Activity
     recorded: bool
     reason: str | None = None
+    cancel_requested: bool = False
+    """Whether the workflow asked it to stop, and waits for its report."""
 
 
 async def heartbeat(
@@ -234,7 +246,8 @@ async def heartbeat(
             tx.journal.append(journal.renewed(renewed, tx.now_ms))
         tx.activities.save(beat)
         tx.workers.touch(namespace, report.owner, tx.now_ms)
-        return Heartbeat(renewed, run, beat, recorded=True)
+        asked = is_asked_to_stop(Held(renewed, run, beat))
+        return Heartbeat(renewed, run, beat, recorded=True, cancel_requested=asked)
 
     return await house.store.transact(operation, key=run_of(task_id))
 
@@ -256,6 +269,10 @@ def handing_back(house: House, namespace: str, task_id: TaskId, report: Report) 
         if outcome is not None:
             return ActivityReceipt(task, run, activity, outcome, repeated=True)
         held = _checked(house, tx, Held(task, run, activity), report)
+        if is_asked_to_stop(held):
+            done = answered(task, report, TaskState.DONE, HANDED_BACK, task.available_at_ms)
+            run = await _stop(tx, held, done, "The worker stopped before the activity had ended.")
+            return ActivityReceipt(done, run, activity, HANDED_BACK, _live_task(run))
         uncharged = replace(held.task, attempt=held.task.attempt - 1)
         again = answered(uncharged, report, TaskState.READY, HANDED_BACK, tx.now_ms)
         waiting = replace(
@@ -289,9 +306,11 @@ async def time_out(house: House, activity_id: ActivityId) -> bool:
             return False
         message = f"The activity exceeded its {kind.replace('_', ' ')} timeout."
         verdict: TryAgain | GiveUp = GiveUp()
-        if activity.status is ActivityStatus.RUNNING and kind != "schedule_to_close":
+        held = Held(task, run, activity)
+        is_retried = activity.status is ActivityStatus.RUNNING and not is_asked_to_stop(held)
+        if is_retried and kind != "schedule_to_close":
             verdict = after_failure(activity, timeout_types(kind), False, tx.now_ms)
-        await _lose(tx, Held(task, run, activity), kind, message, verdict)
+        await _lose(tx, held, kind, message, verdict)
         return True
 
     return await house.store.transact(operation, key=run_of(activity_id))
@@ -325,7 +344,11 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
             return True
         message = f"The lease of {task.lease_owner} " + ("expired." if expired_only else "was returned.")
         held = Held(task, run, activity)
-        if expired_only:
+        if is_asked_to_stop(held):
+            how = "expired" if expired_only else HANDED_BACK
+            done = freed(task, TaskState.DONE, available_at_ms=task.available_at_ms, error=message, how=how)
+            await _stop(tx, held, done, message)
+        elif expired_only:
             await _bury(house, tx, held, message)
         else:
             _redeliver(tx, held, message, HANDED_BACK)
@@ -339,6 +362,11 @@ class Held(Struct, frozen=True):
     run: Run
     activity: Activity
     before: ActivityReceipt | None = None
+
+
+def is_asked_to_stop(held: Held) -> bool:
+    """Whether the workflow asked the activity to stop and waits for its end: there is no further attempt."""
+    return waits.is_ending(held.run.waits, held.activity.step)
 
 
 async def _open(house: House, tx: Tx, namespace: str, task_id: TaskId, report: Report) -> Held:
@@ -469,12 +497,22 @@ async def _settle(
     tx.activities.save(replace(held.activity, status=status, closed_at_ms=tx.now_ms, deadline_at_ms=None))
     tx.tasks.save(task, held.task.state)
     run = replace(held.run, open_activities=held.run.open_activities - 1)
+    if is_asked_to_stop(held):
+        kept = waits.parse(run.waits).with_ended(held.activity.step)
+        run = replace(run, waits=waits.text(kept))
     if run.host is Host.ACTIVITY:
         run = _close_host(tx, run, status, event, output)
     else:
         run = await tell(tx, run, [event])
     tx.runs.save(run)
     return run
+
+
+async def _stop(tx: Tx, held: Held, done: Task, message: str) -> Run:
+    """An activity that was asked to stop has ended without a result: it was cancelled."""
+    said = _attempt_payload(held.activity, held.task.lease_token or "")
+    said |= {"message": message, "failure_category": "cancelled"}
+    return await _settle(tx, held, ActivityStatus.CANCELLED, Event(EventType.ACTIVITY_CANCELLED, said), done)
 
 
 def _close_host(tx: Tx, run: Run, status: ActivityStatus, event: Event, output: Blob | None) -> Run:

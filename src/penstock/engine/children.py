@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
+from penstock.core.history import waits
 from penstock.core.history.applying import NewChild
 from penstock.core.history.events import EventType
-from penstock.core.history.payloads import child_payload, started
+from penstock.core.history.payloads import activity_payload, child_payload, started
 from penstock.core.model import (
+    Activity,
     ActivityStatus,
     ChildState,
     Event,
     Instance,
     Run,
+    Task,
     TaskState,
     TimerState,
 )
@@ -42,7 +45,7 @@ async def start_children(tx: Tx, parent: Run, children: Sequence[NewChild]) -> t
             refused.append(_in_use(new))
             continue
         tx.children.insert(replace(new.child, state=state))
-        await _start(tx, parent, new.run)
+        await _start(tx, parent, new)
         if not parent.is_open:
             letters.part_from(tx, parent, new.child)
     if refused and parent.is_open:
@@ -51,11 +54,12 @@ async def start_children(tx: Tx, parent: Run, children: Sequence[NewChild]) -> t
     return parent, bool(refused)
 
 
-async def _start(tx: Tx, parent: Run, run: Run) -> None:
+async def _start(tx: Tx, parent: Run, new: NewChild) -> None:
+    run = new.run
     if run.compatibility is None and run.task_queue != parent.task_queue:
         run = replace(run, compatibility=await pinned(tx, run.namespace, run.task_queue))
     run = append(tx, run, [started(run)])
-    tx.runs.insert(await line_up(tx, run))
+    tx.runs.insert(await line_up(tx, run, at_ms=new.at_ms))
 
 
 def _in_use(new: NewChild) -> Event:
@@ -96,15 +100,53 @@ def steps_in(ranges: Sequence[range]) -> set[int]:
     return {step for each in ranges for step in each}
 
 
+async def ask_to_stop(
+    tx: Tx, run: Run, steps: Collection[int], never_begun: Sequence[Activity]
+) -> tuple[Run, bool]:
+    """Ask activities to stop whose end the code waits for; True when one of them has ended by that.
+
+    One that runs is told at its next heartbeat, and its report is recorded. One that waits, for a worker or for its
+    next attempt, ends as cancelled at once. Of one that has ended the code learns anyway.
+    """
+    asked = [each for each in await tx.activities.open_of(run.run_id) if each.step in steps] if steps else []
+    live = {task.task_id: task for task in await tx.tasks.lock_live_of(run.run_id)} if asked else {}
+    running = [each for each in asked if _is_running(live.get(each.task_id))]
+    waiting = [each for each in asked if each not in running]
+    if running:
+        kept = waits.parse(run.waits)
+        ending = tuple(dict.fromkeys((*kept.ending, *(each.step for each in running))))
+        run = replace(run, waits=waits.text(replace(kept, ending=ending)))
+    for activity in waiting:
+        _cancelled(tx, activity, live.get(activity.task_id))
+    events = [
+        Event(EventType.ACTIVITY_CANCELLED, activity_payload(each) | _BEFORE_IT_RAN)
+        for each in (*waiting, *never_begun)
+    ]
+    run = replace(run, open_activities=run.open_activities - len(waiting))
+    return append(tx, run, events) if events else run, bool(events)
+
+
+def _is_running(task: Task | None) -> bool:
+    return task is not None and task.state is TaskState.LEASED and not task.claimed
+
+
+_BEFORE_IT_RAN = {
+    "message": "The workflow cancelled the activity while no attempt was running.",
+    "failure_category": "cancelled",
+}
+
+
+def _cancelled(tx: Tx, activity: Activity, task: Task | None) -> None:
+    ended = replace(activity, status=ActivityStatus.CANCELLED, closed_at_ms=tx.now_ms, deadline_at_ms=None)
+    tx.activities.save(ended)
+    if task is not None:
+        tx.tasks.save(freed(task, TaskState.CANCELLED, available_at_ms=task.available_at_ms), task.state)
+
+
 async def _give_up_activities(tx: Tx, run: Run, steps: set[int]) -> Run:
     """Cancel activities; their workers learn at the next heartbeat or report."""
     given_up = [each for each in await tx.activities.open_of(run.run_id) if each.step in steps]
     live = {task.task_id: task for task in await tx.tasks.lock_live_of(run.run_id)} if given_up else {}
     for activity in given_up:
-        tx.activities.save(
-            replace(activity, status=ActivityStatus.CANCELLED, closed_at_ms=tx.now_ms, deadline_at_ms=None)
-        )
-        task = live.get(activity.task_id)
-        if task is not None:
-            tx.tasks.save(freed(task, TaskState.CANCELLED, available_at_ms=task.available_at_ms), task.state)
+        _cancelled(tx, activity, live.get(activity.task_id))
     return replace(run, open_activities=run.open_activities - len(given_up))

@@ -8,6 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.core import json_text
 from penstock.core.history import lineage, waits
 from penstock.core.history.applying import closed
 from penstock.core.history.events import EventType
@@ -31,7 +32,7 @@ from penstock.core.timers import iso_or_none
 from penstock.engine import letters
 from penstock.engine.addressing import Address, check_open, on_run
 from penstock.engine.house import House
-from penstock.engine.recording import append_last, is_concurrent, release_buffer, tell, text
+from penstock.engine.recording import append_last, put_back, release_buffer, tell, text
 from penstock.engine.requests import Request, retain, retained
 from penstock.engine.successors import begin, taken_along
 from penstock.ports.store import Tx
@@ -77,8 +78,9 @@ async def end_run(
 ) -> Ended:
     """Close the current run at once; no workflow code runs. Running activities learn at their next report.
 
-    The code of a concurrent run that is to be cancelled is asked to end it. A request that is sent again under its id
-    is answered as the first time.
+    The code of a concurrent run that is to be cancelled is asked to end it; so is that of a run that asked for it when
+    it was started, with its first workflow task. A request that is sent again under its id is answered as the first
+    time.
     """
     request = Request(end.value, "", Blob(""), request_id)
 
@@ -97,31 +99,55 @@ async def end_run(
 
 async def end_open(house: House, tx: Tx, run: Run, end: End, reason: str | None) -> Run:
     """End an open run that is locked: at once, or by its code where that is to be asked."""
-    if end is End.CANCEL and is_concurrent(run):
+    if end is End.CANCEL and waits.delivers_cancel(run.waits):
         return await _ask_to_end(tx, run, reason)
     return await end_now(house, tx, run, end, reason)
 
 
 async def _ask_to_end(tx: Tx, run: Run, reason: str | None) -> Run:
-    """Tell the code of a concurrent run that it is to end, once."""
+    """Ask the code of a run to end it, once. A first workflow task that is delayed does not wait any longer."""
     waiting = waits.parse(run.waits)
     if waiting.cancelling:
         return run
     run = replace(run, waits=waits.text(replace(waiting, cancelling=True)))
     told = reason or f"{End.CANCEL.value} requested"
     run = await tell(tx, run, [Event(EventType.CANCEL_REQUESTED, {"reason": told})])
+    live = await tx.tasks.lock_workflow_task(run.run_id)
+    if live is not None and live.state is TaskState.DELAYED and not waiting.concurrent:
+        put_back(tx, replace(live, state=TaskState.READY, available_at_ms=tx.now_ms), TaskState.DELAYED)
     tx.runs.save(run)
     return run
 
 
+async def end_cancelled(house: House, tx: Tx, run: Run) -> Run:
+    """Close a run that was asked to end, whose code turned out to be stepwise: such code cannot end it by itself."""
+    told = await _cancel_reason(tx, run)
+    run, _ = await release_buffer(tx, run)
+    return await _close(house, tx, run, End.CANCEL, told, [])
+
+
+async def _cancel_reason(tx: Tx, run: Run) -> str:
+    """Why a run was asked to end: the request is in its history, or waits for the end of its workflow task."""
+    for event in await tx.histories.buffered(run.run_id) if run.buffered else ():
+        if event.type == EventType.CANCEL_REQUESTED:
+            return str(event.payload["reason"])
+    asked = await tx.histories.last_of_type(run.run_id, [EventType.CANCEL_REQUESTED])
+    assert asked is not None, "a run that was asked to end has an event that says so"
+    return str(json_text.read(asked.payload)["reason"])
+
+
 async def end_now(house: House, tx: Tx, run: Run, end: End, reason: str | None) -> Run:
     """Close an open run that is locked."""
-    ending = _ENDINGS[end]
     told = reason or f"{end.value} requested"
     run, _ = await release_buffer(tx, run)
+    return await _close(house, tx, run, end, told, [Event(_ENDINGS[end].request, {"reason": told})])
+
+
+async def _close(house: House, tx: Tx, run: Run, end: End, told: str, first: Sequence[Event]) -> Run:
+    ending = _ENDINGS[end]
     around = await close_around(tx, run)
     last = Event(ending.event, {"reason": told, "message": told, "closed_reason": ending.status.value})
-    run = append_last(tx, run, [Event(ending.request, {"reason": told}), *around, last])
+    run = append_last(tx, run, [*first, *around, last])
     run = closed(run, ending.status, ending.status.value, tx.now_ms)
     run = await settle(house, tx, run, last)
     tx.runs.save(run)

@@ -25,6 +25,7 @@ from penstock.core.model import (
     TaskState,
     task_id,
 )
+from penstock.core.scheduling.cohorts import build_of
 from penstock.core.scheduling.leases import freed
 from penstock.ports.store import Tx
 from penstock.ports.wakeups import end_bell, queue_bell, run_bell
@@ -292,7 +293,7 @@ async def line_up_activity(
             run_id=run.run_id,
             activity_id=activity.activity_id,
             type=activity.activity_type,
-            compatibility=run.compatibility,
+            compatibility=build_of(activity) or run.compatibility,
             level=standing.level,
             key=standing.key,
             state=TaskState.DELAYED if at_ms > tx.now_ms else TaskState.READY,

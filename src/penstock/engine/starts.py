@@ -9,13 +9,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from penstock.core.history import waits
-from penstock.core.history.applying import dispatched, schedule
+from penstock.core.history.applying import dispatched, expiring, schedule
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.history.events import EventType
 from penstock.core.history.payloads import activity_payload, started
 from penstock.core.model import Activity, ActivityId, Blob, Event, Host, Instance, Run, RunId, Standing
-from penstock.core.scheduling.retries import GOOD_UNTIL
-from penstock.core.timers import MINUTE_MS, earliest
+from penstock.core.scheduling.retries import first_available_ms
+from penstock.core.timers import earliest
 from penstock.engine.addressing import Address, find
 from penstock.engine.house import House
 from penstock.engine.recording import append, hold_back, line_up, line_up_activity
@@ -28,8 +28,6 @@ from penstock.ports.store import Keyed, Tx
 from penstock.ports.together import both
 
 STANDALONE_TYPE = "penstock.activity"
-OUT_OF_REACH_MS = 60 * MINUTE_MS
-"""Work that is late when it comes is lined up so much later, where its clock finds it before any worker does."""
 """The workflow type under which a standalone activity's host run is kept."""
 
 
@@ -61,11 +59,9 @@ class Start(Struct, frozen=True):
     build_id: str | None = None
     start_key: str | None = None
     delay_ms: int = 0
-    """How long it rests before it may start."""
-    good_until_ms: int | None = None
-    good_for_ms: int | None = None
-    """The same, counted from when it may begin."""
-    """Until when it must have started, or else has expired."""
+    """Of a workflow: how long its code waits before it runs first."""
+    delivers_cancel: bool = False
+    """Of a workflow: whether a cancel request before its first workflow task is delivered to its code."""
 
 
 class Started(Struct, frozen=True):
@@ -169,33 +165,17 @@ def activity_start(house: House, request: Start, command: ScheduleActivity) -> K
             existing = await tx.activities.get(ActivityId(f"{taken.run.run_id}-a1"))
             return replace(taken, activity=existing)
         run = _new_run(request, Host.ACTIVITY, activity_id, run_id, request.build_id, tx.now_ms)
-        due_ms = tx.now_ms + request.delay_ms
-        good_for_ms = None if request.good_for_ms is None else due_ms + request.good_for_ms
-        good_until_ms = earliest(request.good_until_ms, good_for_ms)
-        asked = _expiring(command, good_until_ms, due_ms)
+        due_ms = tx.now_ms + command.delay_ms
+        asked = expiring(command, due_ms)
         activity = schedule(run, asked, due_ms)
         said = activity_payload(activity) | dispatched(activity, asked)
         run = append(tx, run, [started(run), Event(EventType.ACTIVITY_SCHEDULED, said)])
-        is_late = good_until_ms is not None and good_until_ms <= tx.now_ms
-        ready_ms = due_ms + OUT_OF_REACH_MS if is_late else due_ms
+        ready_ms = first_available_ms(activity, tx.now_ms)
         await line_up_activity(tx, run, activity, command.wish.over(run.standing), ready_ms)
         tx.runs.insert(run)
         return Started(run, StartOutcome.STARTED_NEW, activity=activity)
 
     return Keyed(operation, f"workflow:{request.namespace}:{activity_id}")
-
-
-def _expiring(command: ScheduleActivity, good_until_ms: int | None, due_ms: int) -> ScheduleActivity:
-    """The command, whose activity must have started by a moment: one more clock until its start."""
-    if good_until_ms is None:
-        return command
-    limits = command.timeouts
-    start_by = earliest(limits.schedule_to_start_ms, max(0, good_until_ms - due_ms))
-    return replace(
-        command,
-        timeouts=replace(limits, schedule_to_start_ms=start_by),
-        extra={**command.extra, GOOD_UNTIL: good_until_ms},
-    )
 
 
 def _made_id(prefix: str, request: Start, run_id: RunId) -> str:
@@ -282,8 +262,14 @@ def _new_run(
         last_step=hosts,
         last_task=hosts,
         open_activities=hosts,
-        waits="{}" if hosts else waits.FRESH,
+        waits=_first_waits(request, host),
     )
+
+
+def _first_waits(request: Start, host: Host) -> str:
+    if host is Host.ACTIVITY:
+        return "{}"
+    return waits.FRESH_DELIVERING if request.delivers_cancel else waits.FRESH
 
 
 def _after(now_ms: int, timeout_s: int | None) -> int | None:

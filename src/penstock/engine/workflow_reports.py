@@ -25,11 +25,16 @@ from penstock.core.scheduling.leases import (
     freed,
     renew,
     repeated,
+    stop_details,
 )
-from penstock.core.scheduling.retries import blocked_backoff_ms, workflow_task_backoff_ms
+from penstock.core.scheduling.retries import (
+    blocked_backoff_ms,
+    first_available_ms,
+    workflow_task_backoff_ms,
+)
 from penstock.engine import letters, messages, streams
-from penstock.engine.children import give_up, start_children, steps_in
-from penstock.engine.closing import close_around, settle
+from penstock.engine.children import ask_to_stop, give_up, start_children, steps_in
+from penstock.engine.closing import close_around, end_cancelled, settle
 from penstock.engine.house import House
 from penstock.engine.recording import (
     DUE_BELL,
@@ -64,6 +69,8 @@ class TaskOutcome(StrEnum):
     WAITING_FOR_HISTORY = "waiting_for_history"
     TURNED_BACK = "turned_back"
     """It would have ended the run over a signal that the code has not heard."""
+    RUN_CANCELLED = "run_cancelled"
+    """The run was asked to end before its code, which turned out to be stepwise, began: it has closed instead."""
 
 
 class Receipt(Struct, frozen=True):
@@ -133,6 +140,8 @@ def completion(
             raise LeaseLost(
                 Reason.RUN_TIMED_OUT, "The run's deadline has passed.", run_status=run.status.value
             )
+        if not concurrent and waits.parse(run.waits).cancelling:
+            return Receipt(task, await end_cancelled(house, tx, run), TaskOutcome.RUN_CANCELLED)
         await check_upserts(tx, namespace, commands)
         own = task.update_id is not None and not concurrent
         update = await tx.updates.get(task.update_id or "") if own else None
@@ -185,6 +194,12 @@ def heard(receipt: Receipt) -> Receipt:
             "so that the code can hear it.",
             task_status=receipt.task.state.value,
         )
+    if receipt.outcome == TaskOutcome.RUN_CANCELLED:
+        raise LeaseLost(
+            Reason.RUN_CLOSED,
+            "The run was cancelled before its code began. Nothing of this task was recorded.",
+            **stop_details(receipt.task, receipt.run),
+        )
     return receipt
 
 
@@ -223,7 +238,7 @@ async def _go_on(
     """Record what a run that stays open has started, and what it must look at next."""
     created = [activity.task_id for activity in step.activities]
     for activity, standing in zip(step.activities, step.standings, strict=True):
-        await line_up_activity(tx, run, activity, standing)
+        await line_up_activity(tx, run, activity, standing, first_available_ms(activity, tx.now_ms))
     for timer in step.timers:
         tx.timers.insert(timer)
     if step.timers:
@@ -232,11 +247,14 @@ async def _go_on(
         await cancel_timer(tx, timer_id)
     run, refused = await start_children(tx, run, step.children)
     run = await give_up(tx, run, step.cancelled)
+    run, stopped = await ask_to_stop(tx, run, step.asked_to_end, step.never_begun)
     gone = steps_in(step.cancelled) if waits.is_concurrent(run.waits) else ()
     run, wakes = await release_buffer(tx, run, gone)
     run, told = await messages.after_task(tx, run, cursors)
     last_task = run.last_task
-    run = await follow_up(tx, run, wakes=wakes or told or refused or step.wakes, after_update=after_update)
+    run = await follow_up(
+        tx, run, wakes=wakes or told or refused or stopped or step.wakes, after_update=after_update
+    )
     if run.last_task != last_task:
         created.append(newest_task(run))
     return run, created

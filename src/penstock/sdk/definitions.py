@@ -83,6 +83,23 @@ class WorkflowDefinition:
         """Whether an error that leaves the code is a failure of the run; any other is a mistake in the code."""
         return isinstance(error, (FailureError, TimeoutError, *self.failure_exception_types))
 
+    def failure_in(self, error: BaseException) -> BaseException | None:
+        """The failure that an error leaving the code stands for; None: the error is a bug in the code.
+
+        A group of one exception stands for that exception: a `TaskGroup` wraps the one error that ended it, and Python
+        before 3.11.4 wraps what is raised inside `except*`. A group of several is a failure if each of them is.
+        """
+        sole = sole_exception(error)
+        if self.fails_by(sole):
+            return sole
+        if self.fails_by(error):
+            return error
+        if isinstance(sole, BaseExceptionGroup) and all(
+            self.failure_in(each) is not None for each in sole.exceptions
+        ):
+            return sole
+        return None
+
     @staticmethod
     def of(cls: type) -> WorkflowDefinition:
         found = cls.__dict__.get(DEFINITION)
@@ -92,6 +109,13 @@ class WorkflowDefinition:
                 "its run method."
             )
         return found
+
+
+def sole_exception(error: BaseException) -> BaseException:
+    """The one exception inside nested groups of one; any other error as it is."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def define(

@@ -265,6 +265,7 @@ class Wire(OutboundInterceptor):
             search_attributes=_plain(start.search_attributes),
             business_key=start.business_key,
             build_id=start.build_id,
+            deliver_cancel=True,
         ) | _standing(start.priority)
 
     async def signal_workflow(self, input: SignalWorkflowInput) -> None:  # noqa: A002

@@ -13,9 +13,12 @@ import random as dice
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
-from typing import Any, Generic, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+from functools import partial
+from typing import Any, Generic, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, get_args, overload
+
+import msgspec
 
 from penstock.dispatch import DispatchConfig
 from penstock.sdk import definitions
@@ -24,6 +27,7 @@ from penstock.sdk.converting import Envelope
 from penstock.sdk.definitions import Handler
 from penstock.sdk.dispatching import Dispatch, in_force, resolved
 from penstock.sdk.naming import UNSET, Called, activity_named, signal_named, workflow_named
+from penstock.sdk.outbound import OnLostLease
 from penstock.sdk.priority import Priority
 from penstock.sdk.replay.continuing import ContinueAsNewError
 from penstock.sdk.replay.events import DEPRECATED, PATCHED
@@ -100,6 +104,7 @@ __all__ = [
 ]
 
 LOCAL_LASTS_MAX = timedelta(minutes=1)
+COST_MAX = 1_000_000_000
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -339,11 +344,45 @@ def continue_as_new(
     args: Sequence[Any] = (),
     workflow: Any = None,
     task_queue: str | None = None,
+    priority: Priority | None = None,
+    run_timeout: timedelta | None = None,
+    retry_policy: RetryPolicy | None = None,
+    memo: Mapping[str, Any] | None = None,
+    search_attributes: Mapping[str, Any] | None = None,
+    task_timeout: None = None,
 ) -> NoReturn:
-    """End this run and go on in a new one with an empty history. Nothing behind this line is run."""
+    """End this run and continue in a new one with an empty history. No code after this call runs.
+
+    Whatever is left out is inherited from this run.
+
+    Args:
+        arg: The argument of the new run, if it takes one.
+        args: Its arguments, if it takes several.
+        workflow: Another workflow to continue as: its class, its run method or its name.
+        task_queue: The queue of the new run.
+        priority: Priority level, fairness key and weight of the new run; each field that is None is inherited.
+        run_timeout: The time that the new run may take. The execution timeout covers the whole chain and stays.
+        retry_policy: Of a child workflow: how often the new run is retried. Other runs are not retried.
+        memo: Replaces the memo of this run.
+        search_attributes: Replace the search attributes of this run.
+        task_timeout: Not supported; the time for a workflow task is an option of the worker.
+
+    Raises:
+        TypeError: an option that this run cannot have. The workflow task fails with it and is retried, as with any
+            bug in workflow code.
+    """
     runtime = current()
     if runtime.is_read_only is not None:
         raise ReadOnlyError(f"{runtime.is_read_only} must not end the run.")
+    if task_timeout is not None:
+        raise TypeError(
+            "continue_as_new() does not support task_timeout; set the worker's workflow task timeout instead"
+        )
+    if retry_policy is not None and runtime.info.parent is None:
+        raise TypeError(
+            "continue_as_new() supports retry_policy only in child workflows: a run that a client started is not"
+            " retried"
+        )
     if workflow is None:
         called = Called("workflow", runtime.info.workflow_type)
     else:
@@ -353,8 +392,25 @@ def continue_as_new(
         "arguments": runtime.converter.encode_arguments(arguments, f'workflow "{called.name}"'),
         "queue": task_queue or runtime.info.task_queue,
         "workflow_type": called.name,
+        **_whole_seconds(run_timeout_seconds=run_timeout),
+        **(priority or _INHERITED).on_the_wire(),
+        **_found_with(memo, search_attributes),
     }
+    if retry_policy is not None:
+        body["retry_policy"] = retry_policy.on_the_wire()
     raise ContinueAsNewError(body)
+
+
+def _found_with(
+    memo: Mapping[str, Any] | None, search_attributes: Mapping[str, Any] | None
+) -> dict[str, dict[str, Any]]:
+    """Memo and search attributes of a run that is about to start. The server stores both as plain JSON."""
+    said: dict[str, dict[str, Any]] = {}
+    if memo is not None:
+        said["memo"] = msgspec.to_builtins(dict(memo), str_keys=True)
+    if search_attributes is not None:
+        said["search_attributes"] = {name: _attribute(value) for name, value in search_attributes.items()}
+    return said
 
 
 # ── waiting ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -410,16 +466,22 @@ def current_update_info() -> Any:
 
 
 class ActivityCancellationType(StrEnum):
-    """What becomes of an activity that the code no longer waits for."""
+    """What happens to an activity that is cancelled, and when the code that awaits it goes on."""
 
     TRY_CANCEL = "try_cancel"
-    """It is told, and the code goes on at once."""
+    """The activity is asked to stop; the code goes on at once, and what the activity reports is ignored."""
+    WAIT_CANCELLATION_COMPLETED = "wait_cancellation_completed"
+    """The activity is asked to stop; the code goes on when it has ended, with its result if it completed anyway."""
     ABANDON = "abandon"
-    """It goes on unheeded."""
+    """The activity is not asked to stop; the code goes on at once."""
 
 
 class ActivityHandle(StepFuture[T]):
-    """An activity that was started: await it for its result, cancel it to give it up."""
+    """An activity that was started: await it for its result.
+
+    `cancel()` cancels the activity as its `cancellation_type` says. Awaiting the handle then raises `ActivityError`,
+    whose cause is a `CancelledError`.
+    """
 
     result_type: Any = None
 
@@ -445,6 +507,16 @@ class ActivityOptions(TypedDict, total=False):
     """What decides where it goes; None: nothing does. Left out: what its definition says of its arguments."""
     dispatch: Dispatch | None
     """None: the configuration of the worker has no say in this call."""
+    cost_estimate: int | None
+    """What it is expected to cost budget groups that count cost, in their units."""
+    start_delay: timedelta | None
+    """It waits so long before it may start; its timeouts run from then on."""
+    good_until: datetime | timedelta | None
+    """If it has not started by this time, or so long after it may start for the first time, it times out."""
+    on_lost_lease: OnLostLease | None
+    """What the death of its worker counts as: `redeliver`, no attempt (the default), or `fail`, a failed attempt."""
+    build_id: str | None
+    """Only workers of this build take it; None: the build that the run is pinned to, if any."""
 
 
 def _abandon(future: StepFuture[Any]) -> bool:
@@ -513,6 +585,7 @@ def _scheduled(
         "retry_policy": (how_sent.retry_policy or _UNLESS_SAID).on_the_wire(),
         **_timeouts(how_sent.clocks),
         **(options.get("priority") or _INHERITED).on_the_wire(),
+        **_start_options(options),
     }
     said = {
         "queue": how_sent.task_queue,
@@ -522,19 +595,70 @@ def _scheduled(
     }
     body |= {name: value for name, value in said.items() if value is not None}
     how = ActivityCancellationType(options.get("cancellation_type", ActivityCancellationType.TRY_CANCEL))
-    abandoned = how is ActivityCancellationType.ABANDON
     handle: ActivityHandle[Any] = runtime.step(
         Kind.ACTIVITY,
         body,
         name=called.name,
         facts={"activity_type": called.name},
-        give_up=_abandon if abandoned else None,
+        give_up=_cancelling_activity(runtime, how),
         future=ActivityHandle,
     )
+    handle.cancelled_error = runtime.activity_cancelled
     handle.command.trace = how_sent.trace
     given = options.get("result_type")
     handle.result_type = called.result_type if given is None else given
     return handle
+
+
+def _cancelling_activity(
+    runtime: Runtime, how: ActivityCancellationType
+) -> Callable[[StepFuture[Any]], bool] | None:
+    """What cancelling an activity does; None: what cancelling any step does, which is to try and go on."""
+    if how is ActivityCancellationType.ABANDON:
+        return _abandon
+    return runtime.request_cancel if how is ActivityCancellationType.WAIT_CANCELLATION_COMPLETED else None
+
+
+def _start_options(options: ActivityOptions) -> dict[str, Any]:
+    """What a call says of an activity beyond its dispatch, in the fields that a standalone start has."""
+    said: dict[str, Any] = {}
+    if options.get("cost_estimate") is not None:
+        said["cost_estimate"] = _cost(options["cost_estimate"])
+    if options.get("start_delay") is not None:
+        said["start_delay_ms"] = _delay_ms(options["start_delay"])
+    if options.get("good_until") is not None:
+        said |= _good_until(options["good_until"])
+    if options.get("on_lost_lease") is not None:
+        said["on_lost_lease"] = _one_of("on_lost_lease", options["on_lost_lease"], get_args(OnLostLease))
+    if options.get("build_id") is not None:
+        said["build_id"] = options["build_id"]
+    return said
+
+
+def _cost(given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= COST_MAX:
+        raise ValueError(f"cost_estimate must be a whole number from 0 to {COST_MAX}, not {given!r}")
+    return given
+
+
+def _delay_ms(given: Any) -> int:
+    if not isinstance(given, timedelta) or given < timedelta(0):
+        raise ValueError(f"start_delay must be a timedelta that is not negative, not {given!r}")
+    return -(-given // timedelta(milliseconds=1))
+
+
+def _good_until(given: Any) -> dict[str, Any]:
+    if isinstance(given, timedelta) and given > timedelta(0):
+        return {"good_for_ms": -(-given // timedelta(milliseconds=1))}
+    if isinstance(given, datetime) and given.tzinfo is not None:
+        return {"good_until": given.astimezone(UTC).isoformat()}
+    raise ValueError(f"good_until must be a positive timedelta or a datetime with a time zone, not {given!r}")
+
+
+def _one_of(name: str, given: Any, known: Sequence[str]) -> Any:
+    if given not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, not {given!r}")
+    return given
 
 
 def _configuration(runtime: Runtime, options: ActivityOptions) -> DispatchConfig | None:
@@ -625,16 +749,24 @@ class ParentClosePolicy(StrEnum):
 
 
 class ChildWorkflowCancellationType(StrEnum):
-    """What becomes of a child that the code no longer waits for."""
+    """What happens to a child that is cancelled, and when the code that awaits it goes on."""
 
     TRY_CANCEL = "try_cancel"
-    ABANDON = "abandon"
+    """The child is asked to end; the code goes on at once, and how the child ends is ignored."""
     WAIT_CANCELLATION_COMPLETED = "wait_cancellation_completed"
-    """It is asked to end, and the code goes on when it has."""
+    """The child is asked to end; the code goes on when it has, with its result if it completed anyway."""
+    WAIT_CANCELLATION_REQUESTED = "wait_cancellation_requested"
+    """The child is asked to end; the code goes on when the request is in the history of the child."""
+    ABANDON = "abandon"
+    """The child is not asked to end; the code goes on at once."""
 
 
 class ChildWorkflowHandle(StepFuture[T]):
-    """A child that was started: await it for its result."""
+    """A child that was started: await it for its result.
+
+    `cancel()` cancels the child as its `cancellation_type` says. Awaiting the handle then raises `ChildWorkflowError`,
+    whose cause is a `CancelledError`.
+    """
 
     id: str
     result_type: Any = None
@@ -659,6 +791,13 @@ class ChildWorkflowOptions(TypedDict, total=False):
     retry_policy: RetryPolicy | None
     """None: a child that fails is not tried again."""
     priority: Priority | None
+    memo: Mapping[str, Any] | None
+    search_attributes: Mapping[str, Any] | None
+    business_key: str | None
+    build_id: str | None
+    """Only workers of this build take it."""
+    start_delay: timedelta | None
+    """Its code waits so long before it runs first; its timeouts run from then on."""
 
 
 @overload
@@ -694,10 +833,15 @@ async def start_child_workflow(
             run_timeout_seconds=options.get("run_timeout"),
         ),
         **(options.get("priority") or Priority()).on_the_wire(),
+        **_found_with(options.get("memo"), options.get("search_attributes")),
     }
+    delay = options.get("start_delay")
     said = {
         "queue": options.get("task_queue"),
         "retry_policy": None if retry_policy is None else retry_policy.on_the_wire(),
+        "business_key": options.get("business_key"),
+        "build_id": options.get("build_id"),
+        "start_delay_ms": None if delay is None else _delay_ms(delay),
     }
     body |= {name: value for name, value in said.items() if value is not None}
     how = ChildWorkflowCancellationType(
@@ -708,32 +852,44 @@ async def start_child_workflow(
         body,
         name=called.name,
         facts={"child_workflow_type": called.name},
-        give_up=_giving_up_of(runtime, child_id, how),
+        give_up=_cancelling_child(runtime, child_id, how),
         future=ChildWorkflowHandle,
     )
+    handle.cancelled_error = runtime.child_cancelled
     handle.id = child_id
     given = options.get("result_type")
     handle.result_type = called.result_type if given is None else given
     return handle
 
 
-def _giving_up_of(
+def _cancelling_child(
     runtime: Runtime, child_id: str, how: ChildWorkflowCancellationType
 ) -> Callable[[StepFuture[Any]], bool] | None:
+    """What cancelling a child does; None: what cancelling any step does, which is to try and go on."""
     if how is ChildWorkflowCancellationType.ABANDON:
         return _abandon
     if how is ChildWorkflowCancellationType.TRY_CANCEL:
         return None
 
-    def ask_and_wait(future: StepFuture[Any]) -> bool:
+    goes_on_when_requested = how is ChildWorkflowCancellationType.WAIT_CANCELLATION_REQUESTED
+
+    def request_and_wait(future: StepFuture[Any]) -> bool:
         if runtime.is_closing or not future.command.is_taken:
             return runtime.give_up(future)
         if not future.command.given_up:
             future.command.given_up = True
-            runtime.step(Kind.CANCEL_EXTERNAL, {"workflow_id": child_id}, name=child_id)
+            request = runtime.step(Kind.CANCEL_EXTERNAL, {"workflow_id": child_id}, name=child_id)
+            request.add_done_callback(partial(_cancel_requested, future if goes_on_when_requested else None))
         return False
 
-    return ask_and_wait
+    return request_and_wait
+
+
+def _cancel_requested(child: StepFuture[Any] | None, request: StepFuture[Any]) -> None:
+    """A child was asked to end. A refusal changes nothing: the child has ended, and its outcome follows."""
+    if request.cancelled() or request.exception() is not None or child is None:
+        return
+    child.fail_as_cancelled()
 
 
 def _whole_seconds(**given: timedelta | None) -> dict[str, int]:

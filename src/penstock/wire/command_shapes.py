@@ -44,6 +44,12 @@ class ScheduleActivityCommand(WithStanding, kw_only=True):
     cost_estimate: Cost | None = None
     routing_key: Text1000 | None = None
     dispatch: Dispatch | None = None
+    start_delay_seconds: Delay | None = None
+    start_delay_ms: DelayMs | None = None
+    good_until: Annotated[str, Meta(max_length=40)] | None = None
+    good_for_ms: Milliseconds | None = None
+    on_lost_lease: Literal["redeliver", "fail"] | None = None
+    build_id: Name | None = None
 
 
 class StartTimerCommand(Request):
@@ -96,10 +102,16 @@ class FailWorkflowCommand(Request):
     failed_activity_execution_id: Name | None = None
 
 
-class ContinueAsNewCommand(Request):
+class ContinueAsNewCommand(WithStanding, kw_only=True):
+    """Whatever is left out is inherited from the run that ends."""
+
     arguments: Anything = None
     queue: Name | None = None
     workflow_type: Name | None = None
+    run_timeout_seconds: Seconds | None = None
+    retry_policy: RetryPolicy | None = None
+    memo: Object | None = None
+    search_attributes: Object | None = None
 
 
 class LocalActivityCommand(Request):
@@ -138,6 +150,12 @@ class StartChildCommand(WithStanding, kw_only=True):
     retry_policy: RetryPolicy | None = None
     execution_timeout_seconds: Seconds | None = None
     run_timeout_seconds: Seconds | None = None
+    memo: Object | None = None
+    search_attributes: Object | None = None
+    business_key: Name | None = None
+    build_id: Name | None = None
+    start_delay_seconds: Delay | None = None
+    start_delay_ms: DelayMs | None = None
 
 
 class SideEffectCommand(Request):
@@ -182,6 +200,8 @@ class FailUpdateCommand(Request):
 
 class CancelStepCommand(Request):
     step_sequence: Annotated[int, Meta(ge=1, le=INT_MAX)]
+    wait: bool | None = None
+    """Of an activity: record how it ends, once it was asked to stop."""
 
 
 class SignalExternalCommand(Request):

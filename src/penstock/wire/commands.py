@@ -35,6 +35,9 @@ from penstock.core.history.commands import (
 )
 from penstock.core.model import ActivityTimeouts, Blob, ClosePolicy, Wish
 from penstock.core.model import RetryPolicy as CoreRetryPolicy
+from penstock.core.scheduling.cohorts import BUILD_ID
+from penstock.core.scheduling.deaths import ON_LOST_LEASE
+from penstock.core.timers import instant
 from penstock.errors import PenstockError, ValidationFailed
 from penstock.wire import payloads, streams
 from penstock.wire.command_shapes import (
@@ -156,7 +159,8 @@ def _timer(body: dict[str, Any]) -> StartTimer:
 
 
 def _cancel_step(body: dict[str, Any]) -> CancelStep:
-    return CancelStep(parse(body, CancelStepCommand).step_sequence)
+    request = parse(body, CancelStepCommand)
+    return CancelStep(request.step_sequence, bool(request.wait))
 
 
 def _signal_external(body: dict[str, Any]) -> SignalExternal:
@@ -180,7 +184,16 @@ def _complete(body: dict[str, Any]) -> CompleteWorkflow:
 
 def _continue(body: dict[str, Any]) -> ContinueAsNew:
     request = parse(body, ContinueAsNewCommand)
-    return ContinueAsNew(_arguments(request.arguments), request.workflow_type, request.queue)
+    return ContinueAsNew(
+        _arguments(request.arguments),
+        request.workflow_type,
+        request.queue,
+        wish(request),
+        request.run_timeout_seconds,
+        None if request.retry_policy is None else retry_policy(request.retry_policy),
+        request.memo,
+        _named_attributes(request.search_attributes),
+    )
 
 
 def _local(body: dict[str, Any]) -> RecordLocalActivity:
@@ -226,6 +239,11 @@ def _child(body: dict[str, Any]) -> StartChild:
         run_timeout_s=run,
         extra=_extra(body),
         wish=wish(request),
+        memo=request.memo or {},
+        search_attributes=_named_attributes(request.search_attributes) or {},
+        business_key=request.business_key,
+        build_id=request.build_id,
+        delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
     )
 
 
@@ -245,10 +263,22 @@ def _version_marker(body: dict[str, Any]) -> RecordVersionMarker:
 
 def _search_attributes(body: dict[str, Any]) -> UpsertSearchAttributes:
     attributes = parse(body, UpsertSearchAttributesCommand).attributes
+    _check_attribute_names(attributes, "attributes")
+    return UpsertSearchAttributes(attributes)
+
+
+def _check_attribute_names(attributes: Mapping[str, Any], field: str) -> None:
     wrong = [name for name in attributes if not _ATTRIBUTE_KEY.match(name) or len(name) > 128]
     if wrong:
-        raise ValidationFailed({f"attributes.{wrong[0][:140]}": ["is not a name of a search attribute"]})
-    return UpsertSearchAttributes(attributes)
+        raise ValidationFailed({f"{field}.{wrong[0][:140]}": ["is not a name of a search attribute"]})
+
+
+def _named_attributes(attributes: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The search attributes of a run that a command starts. A null is as good as a name that is left out."""
+    _check_attribute_names(attributes or {}, "search_attributes")
+    if attributes is None:
+        return None
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _memo(body: dict[str, Any]) -> UpsertMemo:
@@ -338,11 +368,28 @@ def _schedule(request: ScheduleActivityCommand, body: dict[str, Any]) -> Schedul
         arguments=Blob(payloads.parse(request.arguments, "arguments").blob),
         retry=retry_policy(request.retry_policy),
         timeouts=timeouts,
-        extra=_extra(body),
+        extra=_extra(body) | _of_activity(request),
         wish=replace(wish(request), cost=request.cost_estimate),
         routing_key=request.routing_key,
         dispatch=None if resolved is None else msgspec.to_builtins(resolved),
+        delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
+        good_until_ms=instant_of(request.good_until, "good_until"),
+        good_for_ms=request.good_for_ms,
     )
+
+
+def _of_activity(request: ScheduleActivityCommand) -> dict[str, Any]:
+    """What is kept with an activity, and repeated by its events."""
+    said = {ON_LOST_LEASE: request.on_lost_lease, BUILD_ID: request.build_id}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def instant_of(text: str | None, field: str) -> int | None:
+    """An instant on the wire, in milliseconds since 1970."""
+    at_ms = None if text is None else instant(text)
+    if text is not None and at_ms is None:
+        raise ValidationFailed({field: ["must be an ISO-8601 instant"]})
+    return at_ms
 
 
 _UNSAID = NestedPriority()

@@ -134,6 +134,11 @@ class StartWorkflow(WithStanding, kw_only=True):
     start_delay_seconds: Delay | None = None
     start_delay_ms: DelayMs | None = None
     """How long its code rests before it runs first; its timeouts run from then on. Milliseconds go before seconds."""
+    deliver_cancel: bool | None = None
+    """Deliver a cancel request that comes before the first workflow task to the code, instead of closing the run.
+
+    For code that handles cancellation, as concurrent runs do. A run of other code closes with its first workflow task.
+    """
 
 
 class RetryPolicy(Request):

@@ -9,7 +9,12 @@ import pytest
 
 from penstock.core.history import lineage
 from penstock.core.history.bounds import SEARCH_ATTRIBUTE_BYTES_MAX, Bounds
-from penstock.core.history.commands import Command, ScheduleActivity, UpsertSearchAttributes
+from penstock.core.history.commands import (
+    Command,
+    ContinueAsNew,
+    ScheduleActivity,
+    UpsertSearchAttributes,
+)
 from penstock.core.history.decide import advance
 from penstock.core.history.routing_keys import KEY_CHARS_MAX, KEYS_MAX
 from penstock.core.model import Blob, RunId
@@ -61,5 +66,5 @@ def test_what_the_code_says_of_its_run_stays_and_has_as_much_room_as_before() ->
 
 def test_the_next_run_has_keys_of_its_own() -> None:
     run = _after(_called("opus"), attributes='{"Customer":"acme"}').run
-    following = lineage.continued(run, RunId("next"), None, None, Blob(""), NOW_MS).run
+    following = lineage.continued(run, RunId("next"), ContinueAsNew(Blob("")), NOW_MS).run
     assert following.search_attributes == '{"Customer":"acme"}'

@@ -101,8 +101,13 @@ class ModelServer:
         self._record("MemoUpserted", sequence=self._step())
 
     def _on_cancel_step(self, command: Json) -> None:
-        self.open.pop(command["step_sequence"], None)
-        self._record("StepCancelRequested", step_sequence=command["step_sequence"])
+        step = command["step_sequence"]
+        if command.get("wait"):
+            if step in self.open:
+                self.open[step] = self.open[step] | {"stops": True}
+        else:
+            self.open.pop(step, None)
+        self._record("StepCancelRequested", step_sequence=step, wait=bool(command.get("wait")))
 
     def _on_end(self, command: Json) -> None:
         self.end = command
@@ -145,7 +150,9 @@ class ModelServer:
     def _activity(self, step: int, command: Json) -> None:
         said = {"sequence": step, "activity_type": command["activity_type"]}
         value = DEFAULT.decode_arguments(command["arguments"])[0]
-        if command["activity_type"] == "give":
+        if command.get("stops") and random.Random(f"{self.seed} stops {step}").random() < 0.5:
+            self._record("ActivityCancelled", **said, message="stopped")
+        elif command["activity_type"] == "give":
             self._record("ActivityCompleted", **said, result=DEFAULT.encode(value, "result")["blob"])
         else:
             self._record("ActivityFailed", **said, **failure_fields(refusal_of(value), DEFAULT))

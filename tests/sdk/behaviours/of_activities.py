@@ -207,8 +207,8 @@ class CancelsActivity:
         work.cancel()
         try:
             await work
-        except (asyncio.CancelledError, ActivityError) as error:
-            return type(error).__name__
+        except ActivityError as error:
+            return type(error.cause).__name__
         return "not cancelled"
 
     @workflow.signal
@@ -226,6 +226,44 @@ async def _(scene: Scene) -> None:
     if not scene.is_killed:
         while await scene.until_written(note) != "cancelled":
             await asyncio.sleep(0.03)
+
+
+@workflow.defn
+class StopsActivity:
+    def __init__(self) -> None:
+        self.enough = False
+
+    @workflow.run
+    async def run(self, note: str) -> str:
+        work = workflow.start_activity(
+            acts.work_until_cancelled,
+            note,
+            heartbeat_timeout=timedelta(seconds=2),
+            retry_policy=QUICK,
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
+        await workflow.wait_condition(lambda: self.enough)
+        work.cancel()
+        await work
+        return "not cancelled"
+
+    @workflow.signal
+    def stop(self) -> None:
+        self.enough = True
+
+
+@behaviour("an activity whose cancellation is waited for has stopped before its workflow fails with it")
+async def _(scene: Scene) -> None:
+    note = scene.note()
+    handle = await scene.start(StopsActivity.run, note)
+    await scene.until_written(note)
+    await handle.signal(StopsActivity.stop)
+    failure = await scene.failure_of(handle)
+    assert isinstance(failure, ActivityError)
+    assert isinstance(failure.cause, CancelledError)
+    assert (await scene.event_types(handle)).count("ActivityCancelled") == 1
+    if not scene.is_killed:
+        assert await scene.until_written(note) == "cancelled"
 
 
 @workflow.defn

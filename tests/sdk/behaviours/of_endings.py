@@ -53,6 +53,32 @@ async def _(scene: Scene) -> None:
     assert await scene.until_written(note) == "cleaned"
 
 
+@behaviour(
+    "a cancel that comes right after the start lets the code clean up, whether a worker came before or not"
+)
+async def _(scene: Scene) -> None:
+    note = scene.note()
+    handle = await scene.start(CleansUp.run, note, False)
+    await handle.cancel("at once")
+    assert isinstance(await scene.failure_of(handle), CancelledError)
+    assert await scene.until_written(note) == "cleaned"
+
+
+@workflow.defn
+class CancelsItself:
+    @workflow.run
+    async def run(self) -> None:
+        work = asyncio.create_task(workflow.sleep(timedelta(days=1)))
+        await asyncio.sleep(0.01)
+        work.cancel()
+        await work
+
+
+@behaviour("a run that lets a cancellation of its own pass ends as cancelled")
+async def _(scene: Scene) -> None:
+    assert isinstance(await scene.failure(CancelsItself.run), CancelledError)
+
+
 @behaviour("code that does not heed a cancel completes")
 async def _(scene: Scene) -> None:
     handle = await scene.start(CleansUp.run, scene.note(), True)

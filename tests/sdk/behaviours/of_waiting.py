@@ -111,6 +111,11 @@ class Timeouts:
             await asyncio.wait_for(asyncio.sleep(3600), TICK)
         except TimeoutError:
             told.append("wait_for")
+        try:
+            nobody = workflow.start_activity(acts.echo, "never taken", task_queue="nobody")
+            await asyncio.wait_for(nobody, TICK)
+        except TimeoutError:
+            told.append("wait_for a handle")
         async with asyncio.timeout(3600):
             told.append(await workflow.execute_activity(acts.echo, "in time"))
         return told
@@ -118,7 +123,7 @@ class Timeouts:
 
 @behaviour("asyncio.timeout and wait_for give up what takes too long, and nothing else")
 async def _(scene: Scene) -> None:
-    assert await scene.run(Timeouts.run) == ["timeout", "wait_for", "in time"]
+    assert await scene.run(Timeouts.run) == ["timeout", "wait_for", "wait_for a handle", "in time"]
 
 
 @workflow.defn

@@ -138,6 +138,17 @@ class Interpreter:
         except TimeoutError:
             return ["late", await task]
 
+    async def do_stop(self, milliseconds: int, how: str) -> Any:
+        """Cancel an activity by its handle, when it may have ended already."""
+        kind = workflow.ActivityCancellationType(how)
+        work = workflow.start_activity(give, how, cancellation_type=kind)
+        await asyncio.sleep(milliseconds / 1000)
+        work.cancel()
+        try:
+            return await work
+        except ActivityError as error:
+            return f"stopped: {type(error.cause).__name__}"
+
     async def do_chance(self) -> Any:
         return [workflow.random().random(), str(workflow.uuid4()), workflow.now().isoformat()]
 

@@ -102,6 +102,7 @@ def start_workflow(
         run_timeout_seconds=run_timeout,
         **standing,
         build_id=build_id,
+        deliver_cancel=True,
     )
     answer = _send(session, body | _signal(workflow_id, duplicate_policy, signal_name, signal_values))
     if not wait:

@@ -70,7 +70,7 @@ from penstock.core.model import (
     UpdateStatus,
     task_id,
 )
-from penstock.core.scheduling.retries import waiting_deadline_at_ms
+from penstock.core.scheduling.retries import GOOD_UNTIL, waiting_deadline_at_ms
 from penstock.core.timers import earliest, iso
 from penstock.errors import Conflict, Reason
 
@@ -78,6 +78,8 @@ from penstock.errors import Conflict, Reason
 class NewChild(Struct, frozen=True):
     child: Child
     run: Run
+    at_ms: int | None = None
+    """When its code may run first; None: at once."""
 
 
 class Request(Struct, frozen=True):
@@ -107,6 +109,10 @@ class Advance(Struct, frozen=True):
     children: tuple[NewChild, ...] = ()
     cancelled: tuple[range, ...] = ()
     """Steps that the code gave up: whatever runs there ends."""
+    asked_to_end: tuple[int, ...] = ()
+    """Activities, by step, that are asked to stop; how they end is recorded."""
+    never_begun: tuple[Activity, ...] = ()
+    """Activities that were scheduled and asked to stop at once: they end as cancelled."""
     updates: tuple[Update, ...] = ()
     """The updates that were applied, with their outcomes."""
     requests: tuple[Request, ...] = ()
@@ -138,6 +144,8 @@ class Stage:
     ended_timers: list[str] = field(default_factory=list)
     children: list[NewChild] = field(default_factory=list)
     cancelled: list[range] = field(default_factory=list)
+    asked_to_end: list[int] = field(default_factory=list)
+    never_begun: list[Activity] = field(default_factory=list)
     streams: list[Json] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     applied: dict[str, Update] = field(default_factory=dict)
@@ -148,6 +156,8 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.waits = waits.parse(self.run.waits)
+        if self.waits.delivers_cancel:  # from here on it is known what kind of code this is
+            self.waits = replace(self.waits, delivers_cancel=False)
         if self.waits.old and not (self.run.open_activities or self.run.open_timers):
             self.waits = replace(self.waits, old=False)
         self.run = replace(self.run, task_failures=0, task_error=None, blocked=None)
@@ -183,6 +193,8 @@ class Stage:
             ended_timers=tuple(self.ended_timers),
             children=tuple(self.children),
             cancelled=tuple(self.cancelled),
+            asked_to_end=tuple(self.asked_to_end),
+            never_begun=tuple(self.never_begun),
             updates=tuple(self.applied.values()),
             requests=tuple(self.requests),
             streams=tuple(self.streams),
@@ -216,7 +228,8 @@ def _schedule_activity(stage: Stage, command: ScheduleActivity) -> None:
     stage.run = replace(
         stage.run, last_task=stage.run.last_task + 1, open_activities=stage.run.open_activities + 1
     )
-    activity = schedule(stage.run, command, stage.now_ms)
+    due_ms = stage.now_ms + command.delay_ms
+    activity = schedule(stage.run, expiring(command, due_ms), due_ms)
     stage.activities.append(activity)
     stage.standings.append(command.wish.over(stage.run.standing))
     stage.waits = opened(stage.waits, dict(command.extra), activity.activity_id)
@@ -244,6 +257,21 @@ def dispatched(activity: Activity, command: ScheduleActivity) -> dict[str, Any]:
     if command.timeouts != activity.timeouts:
         said |= clocks.told(command.timeouts, activity.timeouts)
     return said
+
+
+def expiring(command: ScheduleActivity, due_ms: int) -> ScheduleActivity:
+    """The command with its `good_until` as one more clock: what has not started by then times out."""
+    after_start = None if command.good_for_ms is None else due_ms + command.good_for_ms
+    good_until_ms = earliest(command.good_until_ms, after_start)
+    if good_until_ms is None:
+        return command
+    limits = command.timeouts
+    start_by = earliest(limits.schedule_to_start_ms, max(0, good_until_ms - due_ms))
+    return replace(
+        command,
+        timeouts=replace(limits, schedule_to_start_ms=start_by),
+        extra={**command.extra, GOOD_UNTIL: good_until_ms},
+    )
 
 
 def schedule(run: Run, command: ScheduleActivity, now_ms: int) -> Activity:
@@ -347,7 +375,9 @@ def _start_child(stage: Stage, command: StartChild) -> None:
         policy=command.policy,
         extra=json_text.written(command.extra),
     )
-    stage.children.append(NewChild(child, _child_run(run, command, child, stage.now_ms)))
+    at_ms = stage.now_ms + command.delay_ms if command.delay_ms else None
+    child_run = _child_run(run, command, child, stage.now_ms, delivers_cancel=stage.concurrent)
+    stage.children.append(NewChild(child, child_run, at_ms))
     stage.waits = opened(stage.waits, dict(command.extra), child_run_id)
     said = child_payload(child) | {
         "child_run_number": 1,
@@ -373,11 +403,15 @@ def _retry(command: StartChild) -> dict[str, Any] | None:
     } | pauses(command.retry)
 
 
-def _child_run(parent: Run, command: StartChild, child: Child, now_ms: int) -> Run:
+def _child_run(parent: Run, command: StartChild, child: Child, now_ms: int, *, delivers_cancel: bool) -> Run:
     standing = command.wish.over(parent.standing)
     queue = command.task_queue or parent.task_queue
-    execution = _after(now_ms, command.execution_timeout_s)
-    deadline = _after(now_ms, command.run_timeout_s)
+    execution = _after(now_ms + command.delay_ms, command.execution_timeout_s)
+    deadline = _after(now_ms + command.delay_ms, command.run_timeout_s)
+    inherited_build = parent.compatibility if queue == parent.task_queue else None
+    memo, attributes = json_text.written(command.memo), json_text.written(command.search_attributes)
+    check_size("memo_size", memo, MEMO_BYTES_MAX)
+    check_size("search_attribute_size", attributes, SEARCH_ATTRIBUTE_BYTES_MAX)
     origin = Lineage(
         parent_run_id=parent.run_id,
         parent_workflow_id=parent.workflow_id,
@@ -393,14 +427,14 @@ def _child_run(parent: Run, command: StartChild, child: Child, now_ms: int) -> R
         host=Host.WORKFLOW,
         workflow_type=command.workflow_type,
         task_queue=queue,
-        business_key=None,
+        business_key=command.business_key,
         level=standing.level,
         key=standing.key,
         weight_milli=standing.weight_milli,
-        compatibility=parent.compatibility if queue == parent.task_queue else None,
+        compatibility=command.build_id or inherited_build,
         input=command.arguments,
-        memo="{}",
-        search_attributes="{}",
+        memo=memo,
+        search_attributes=attributes,
         execution_timeout_s=command.execution_timeout_s,
         run_timeout_s=command.run_timeout_s,
         execution_deadline_at_ms=execution,
@@ -409,7 +443,7 @@ def _child_run(parent: Run, command: StartChild, child: Child, now_ms: int) -> R
         last_progress_at_ms=now_ms,
         deadline_at_ms=earliest(execution, deadline),
         lineage=lineage.text(origin),
-        waits=waits.FRESH,
+        waits=waits.FRESH_DELIVERING if delivers_cancel else waits.FRESH,
     )
 
 
@@ -570,10 +604,17 @@ def _cancel_selection_operation(stage: Stage, command: CancelSelectionOperation)
 
 
 def _cancel_step(stage: Stage, command: CancelStep) -> None:
-    """Give up a step. What was started by the same workflow task has not begun, and never does."""
+    """Cancel a step. What was started by the same workflow task has not begun, and never does."""
     step = command.step
     if step > stage.run.last_step:
         raise invalid(f"The run has no step {step}.", step_sequence=step)
+    if command.wait:
+        said = {"sequence": step, "step_sequence": step, "wait": True}
+        stage.tell(EventType.STEP_CANCEL_REQUESTED, said)
+        stage.never_begun += [activity for activity in stage.activities if activity.step == step]
+        stage.asked_to_end.append(step)
+        _unschedule(stage, step)
+        return
     stage.tell(EventType.STEP_CANCEL_REQUESTED, {"sequence": step, "step_sequence": step})
     stage.cancelled.append(range(step, step + 1))
     left = tuple(each for each in stage.waits.external if each != step)
@@ -661,9 +702,13 @@ def _fail_workflow(stage: Stage, command: FailWorkflow) -> None:
 
 
 def _continue_as_new(stage: Stage, command: ContinueAsNew) -> None:
-    stage.successor = lineage.continued(
-        stage.run, stage.new_id(), command.workflow_type, command.task_queue, command.arguments, stage.now_ms
-    )
+    if command.memo is not None:
+        check_size("memo_size", json_text.written(command.memo), MEMO_BYTES_MAX)
+    if command.search_attributes is not None:
+        attributes = json_text.written(command.search_attributes)
+        check_size("search_attribute_size", attributes, SEARCH_ATTRIBUTE_BYTES_MAX)
+    before = replace(stage.run, waits=waits.text(stage.waits))
+    stage.successor = lineage.continued(before, stage.new_id(), command, stage.now_ms)
     after = stage.successor.run
     stage.run = closed(stage.run, RunStatus.COMPLETED, "continued", stage.now_ms)
     stage.tell(

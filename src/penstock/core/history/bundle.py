@@ -79,7 +79,7 @@ class Outline:
             self._update(event.type, payload, at)
         elif event.type == "SignalReceived":
             self.signals.append(_signal(event, payload, at))
-        elif event.type == "StepCancelRequested":
+        elif event.type == "StepCancelRequested" and not payload.get("wait"):
             self._give_up(payload.get("step_sequence"), at)
         if event.type in FAILURES:
             self.failures.append(failure(event, payload))

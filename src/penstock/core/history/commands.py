@@ -22,6 +22,12 @@ class ScheduleActivity(Struct, frozen=True):
     """What of its arguments decided where it goes."""
     dispatch: Json | None = None
     """Where its options come from: the configuration's fingerprint, and the layer of each value."""
+    delay_ms: int = 0
+    """How long it waits before it may start; its clocks run from then on."""
+    good_until_ms: int | None = None
+    """When it must have started, or else times out."""
+    good_for_ms: int | None = None
+    """The same, counted from when it may start for the first time."""
 
 
 class RecordLocalActivity(Struct, frozen=True):
@@ -61,6 +67,13 @@ class StartChild(Struct, frozen=True):
     run_timeout_s: int | None = None
     extra: Json = field(default_factory=dict)
     wish: Wish = field(default_factory=Wish)
+    memo: Json = field(default_factory=dict)
+    search_attributes: Json = field(default_factory=dict)
+    business_key: str | None = None
+    build_id: str | None = None
+    """None: the parent's build on the parent's queue, else the promoted one."""
+    delay_ms: int = 0
+    """How long its code waits before it runs first; its timeouts run from then on."""
 
 
 class RecordSideEffect(Struct, frozen=True):
@@ -114,9 +127,11 @@ class CancelSelectionOperation(Struct, frozen=True):
 
 
 class CancelStep(Struct, frozen=True):
-    """Of a concurrent run: give up a step, whatever runs there."""
+    """Of a concurrent run: cancel a step, whatever runs there."""
 
     step: int
+    wait: bool = False
+    """Of an activity: ask it to stop, and record how it ends. Otherwise nothing more is recorded of the step."""
 
 
 class SignalExternal(Struct, frozen=True):
@@ -158,6 +173,13 @@ class ContinueAsNew(Struct, frozen=True):
     workflow_type: str | None = None
     """None: the same as now."""
     task_queue: str | None = None
+    wish: Wish = field(default_factory=Wish)
+    """Priority level, fairness key and weight of the next run, where they differ from this one's."""
+    run_timeout_s: int | None = None
+    """None: the same as now; so for all that follow."""
+    retry: RetryPolicy | None = None
+    memo: Json | None = None
+    search_attributes: Json | None = None
 
 
 Terminal = CompleteWorkflow | FailWorkflow | ContinueAsNew | CancelWorkflow

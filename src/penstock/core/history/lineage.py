@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from penstock.core import json_text
 from penstock.core.history import waits
+from penstock.core.history.commands import ContinueAsNew
 from penstock.core.history.routing_keys import without_keys
-from penstock.core.model import Blob, ClosePolicy, RetryPolicy, Run, RunId, RunStatus
+from penstock.core.model import ClosePolicy, RetryPolicy, Run, RunId, RunStatus
 from penstock.core.timers import earliest
 
 NO_RETRY = RetryPolicy()
@@ -83,21 +84,34 @@ class Successor(Struct, frozen=True):
     at_ms: int
 
 
-def continued(
-    run: Run, run_id: RunId, workflow_type: str | None, task_queue: str | None, arguments: Blob, now_ms: int
-) -> Successor:
-    """The next run of the same workflow id, with a history of its own."""
-    queue = task_queue or run.task_queue
+def continued(run: Run, run_id: RunId, command: ContinueAsNew, now_ms: int) -> Successor:
+    """The next run of the same workflow id, with a history of its own.
+
+    Whatever the command leaves out is inherited: each field of the priority by itself, memo and search attributes
+    as a whole. The execution timeout is the chain's, and stays.
+    """
+    queue = command.task_queue or run.task_queue
     lineage = replace(of(run), continued_from=run.run_id, retried_from=None, attempt=1)
+    if command.retry is not None:
+        lineage = replace(lineage, retry=command.retry)
+    standing = command.wish.over(run.standing)
     return Successor(
         _next(
             replace(
                 run,
                 run_id=run_id,
-                workflow_type=workflow_type or run.workflow_type,
+                workflow_type=command.workflow_type or run.workflow_type,
                 task_queue=queue,
                 compatibility=run.compatibility if queue == run.task_queue else None,
-                input=arguments,
+                input=command.arguments,
+                level=standing.level,
+                key=standing.key,
+                weight_milli=standing.weight_milli,
+                run_timeout_s=run.run_timeout_s if command.run_timeout_s is None else command.run_timeout_s,
+                memo=run.memo if command.memo is None else json_text.written(command.memo),
+                search_attributes=run.search_attributes
+                if command.search_attributes is None
+                else json_text.written(command.search_attributes),
             ),
             run,
             lineage,
@@ -152,5 +166,5 @@ def _next(run: Run, before: Run, lineage: Lineage, now_ms: int, at_ms: int) -> R
         last_progress_at_ms=now_ms,
         deadline_at_ms=earliest(run.execution_deadline_at_ms, deadline),
         lineage=text(lineage),
-        waits=waits.FRESH,
+        waits=waits.FRESH_DELIVERING if waits.delivers_cancel(before.waits) else waits.FRESH,
     )

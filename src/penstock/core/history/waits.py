@@ -89,13 +89,24 @@ class Waits(Struct, frozen=True):
     """Whether many steps are open at once and everything that comes wakes the code."""
     cancelling: bool = False
     """Whether the code of a concurrent run was asked to end."""
+    delivers_cancel: bool = False
+    """Whether a cancel request is delivered to the code also before the first workflow task, as the start asked for.
+
+    Until that task is completed it is not known whether the code is concurrent, and can handle a cancel request.
+    """
     turned_back: int = 0
     """How often in a row the code would have ended the run, and was to hear a signal first."""
     external: tuple[int, ...] = ()
     """Steps that asked something of another run, which has not answered."""
+    ending: tuple[int, ...] = ()
+    """Activities, by step, that were asked to stop and whose end the code waits for."""
     cached: tuple[str, int, int] | None = None
     """The worker that keeps the code in memory, up to which event that has seen, and for how many milliseconds the
     run's next task is reserved for it."""
+
+    def with_ended(self, step: int) -> Waits:
+        """The same when an activity that was asked to stop has ended."""
+        return replace(self, ending=tuple(each for each in self.ending if each != step))
 
     def selection(self, identifier: str) -> Selection | None:
         return next((each for each in self.selections if each.id == identifier), None)
@@ -110,11 +121,14 @@ _OF_MEMBER = attrgetter(*Member.__struct_fields__)
 NOTHING = Waits()
 FRESH = '{"hushed":true}'
 """Of a run whose code has not looked at anything yet."""
+FRESH_DELIVERING = '{"hushed":true,"delivers_cancel":true}'
+"""The same, of a run whose code receives a cancel request with its first workflow task."""
 
 
 _HUSHED = '"hushed":true'
 _CONCURRENT = '"concurrent":true'
 _TURNED_BACK = '"turned_back":'
+_ENDING = '"ending":'
 
 
 def is_hushed(text: str) -> bool:
@@ -138,8 +152,10 @@ def parse(text: str) -> Waits:
         old=said.get("old", False),
         concurrent=said.get("concurrent", False),
         cancelling=said.get("cancelling", False),
+        delivers_cancel=said.get("delivers_cancel", False),
         turned_back=said.get("turned_back", 0),
         external=tuple(said.get("external", ())),
+        ending=tuple(said.get("ending", ())),
         cached=_cached(said.get("cached")),
     )
 
@@ -150,6 +166,20 @@ def turned_back(text: str) -> int:
 
 def is_concurrent(text: str) -> bool:
     return _CONCURRENT in text and parse(text).concurrent
+
+
+def delivers_cancel(text: str) -> bool:
+    """Whether a cancel request is delivered to the code, which then ends the run by itself."""
+    kept = parse(text)
+    return kept.concurrent or kept.delivers_cancel
+
+
+def is_ending(text: str, step: int) -> bool:
+    """Whether an activity was asked to stop, and the code waits for its end."""
+    return _ENDING in text and step in parse(text).ending
+
+
+_FLAGS = ("selected", "hushed", "old", "concurrent", "cancelling", "delivers_cancel")
 
 
 def text(waits: Waits) -> str:
@@ -165,13 +195,12 @@ def text(waits: Waits) -> str:
         said["groups"] = dict(waits.groups)
     if waits.selections:
         said["selections"] = [_listed(each) for each in waits.selections]
-    for name in ("selected", "hushed", "old", "concurrent", "cancelling"):
-        if getattr(waits, name):
-            said[name] = True
-    if waits.turned_back:
-        said["turned_back"] = waits.turned_back
-    if waits.external:
-        said["external"] = list(waits.external)
+    for name in (*_FLAGS, "turned_back"):
+        if value := getattr(waits, name):
+            said[name] = value
+    for name in ("external", "ending"):
+        if steps := getattr(waits, name):
+            said[name] = list(steps)
     if waits.cached is not None:
         said["cached"] = list(waits.cached if waits.cached[2] else waits.cached[:2])
     return json_text.written(said)

@@ -6,11 +6,20 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from penstock.core.model import Cohort, Worker, WorkerStatus
+from penstock.core import json_text
+from penstock.core.model import Activity, Cohort, Worker, WorkerStatus
 from penstock.errors import Conflict, NotFound, Reason
 
+BUILD_ID = "build_id"
+"""What an activity carries that only workers of one build may take, where that is not the build of its run."""
 DRAINING = "draining"
 ACTIVE = "active"
+
+
+def build_of(activity: Activity) -> str | None:
+    """The build that an activity asks for itself."""
+    found = json_text.read(activity.extra).get(BUILD_ID) if BUILD_ID in activity.extra else None
+    return found if isinstance(found, str) else None
 
 
 def is_stale(worker: Worker, now_ms: int, stale_after_ms: int) -> bool:

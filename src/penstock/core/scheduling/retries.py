@@ -9,10 +9,12 @@ from msgspec import Struct
 from penstock.core import json_text
 from penstock.core.model import Activity, ActivityStatus
 from penstock.core.rates import NANO, NANO_PER_MS
-from penstock.core.timers import earliest
+from penstock.core.timers import MINUTE_MS, earliest
 
 GOOD_UNTIL = "good_until_ms"
 """What an activity carries that must begin by a moment, its retries, too."""
+OUT_OF_REACH_MS = 60 * MINUTE_MS
+"""So much later an activity is lined up that is late when it comes: its clock ends it before a worker can take it."""
 JITTER_MAX_NS = NANO
 WORKFLOW_TASK_BACKOFF_MS = (1_000, 60_000)
 BLOCKED_BACKOFF_MS = (10_000, 60_000)
@@ -133,6 +135,13 @@ def expired_clock(activity: Activity, available_at_ms: int, now_ms: int) -> str 
     if limits.start_to_close_ms is not None and started + limits.start_to_close_ms <= now_ms:
         return "start_to_close"
     return None
+
+
+def first_available_ms(activity: Activity, now_ms: int) -> int:
+    """When a new activity may be dispatched. One that is late already is put out of reach: its clock ends it."""
+    good_until_ms = _good_until_ms(activity)
+    is_late = good_until_ms is not None and good_until_ms <= now_ms
+    return activity.scheduled_at_ms + OUT_OF_REACH_MS if is_late else activity.scheduled_at_ms
 
 
 def _good_until_ms(activity: Activity) -> int | None:

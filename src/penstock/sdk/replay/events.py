@@ -104,7 +104,8 @@ def is_of(event: Event, command: Command) -> bool:
     if any(event.payload.get(name) != value for name, value in command.facts.items()):
         return False
     if command.target is not None:
-        return event.payload.get("step_sequence") == command.target.step
+        waits = bool(event.payload.get("wait")) == bool(command.body.get("wait"))
+        return waits and event.payload.get("step_sequence") == command.target.step
     return True
 
 

@@ -167,8 +167,8 @@ class Handlers:
                 return
             body = {"update_id": update_id, "result": result}
             self._runtime.ask(Kind.COMPLETE_UPDATE, body, name=name, facts={"update_id": update_id})
-        elif self._definition.fails_by(error):
-            self._fail_update(update_id, name, error)
+        elif (failure := self._definition.failure_in(error)) is not None:
+            self._fail_update(update_id, name, failure)
         else:
             self._error = self._error or error
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.sdk.converting import DataConverter
-from penstock.sdk.definitions import WorkflowDefinition
+from penstock.sdk.definitions import WorkflowDefinition, sole_exception
 from penstock.sdk.dispatching import InForce, no_configuration
-from penstock.sdk.failures import failure_fields
+from penstock.sdk.failures import failure_fields, is_cancelled_exception
 from penstock.sdk.replay import events as named
 from penstock.sdk.replay.continuing import ContinueAsNewError
 from penstock.sdk.replay.events import Event
@@ -28,6 +28,8 @@ from penstock.sdk.replay.watching import GivingWayWithin, watched
 
 LOG = logging.getLogger("penstock.workflow")
 STUCK_AFTER_S = 2.0
+CANCELLED_BY_ITSELF = "cancelled by its own code"
+"""The reason of a run whose run method ended with `asyncio.CancelledError` without a cancel request."""
 COMMANDS_MAX = 10_000
 """So much a server takes with one workflow task."""
 Json = dict[str, Any]
@@ -51,11 +53,11 @@ def _ended_by(error: BaseException) -> WorkflowTaskError:
     )
 
 
-def _continues(error: BaseException) -> ContinueAsNewError | None:
-    """The wish to continue as new, also where a group of tasks has wrapped it."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error if isinstance(error, ContinueAsNewError) else None
+def _is_cancellation(error: BaseException) -> bool:
+    """Whether an error says that something was cancelled; of a group: whether each of its errors does."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_cancellation(each) for each in error.exceptions)
+    return is_cancelled_exception(error)
 
 
 class WorkflowRun:
@@ -236,7 +238,8 @@ class WorkflowRun:
     def _activate(self, *, is_replaying: bool, through: int | None = None) -> None:
         """Let the code go on with what came in, up to an event (the last one that was taken in)."""
         inputs, self._inputs = self._inputs, []
-        if self._runtime is None:
+        is_first = self._runtime is None
+        if is_first:
             self._start(inputs, is_replaying=is_replaying)
         runtime = self._live()
         if inputs:
@@ -244,7 +247,7 @@ class WorkflowRun:
         runtime.info.history_length = self.seen if through is None else through
         assert self._handlers is not None
         with self._running(is_replaying=is_replaying):
-            self._apply(inputs)
+            self._apply(inputs, is_first=is_first)
             runtime.run()
             self._handlers.refuse_unheard()
         if is_replaying:
@@ -252,8 +255,12 @@ class WorkflowRun:
         self._look_at_end()
         self._sent = runtime.take_commands()
 
-    def _apply(self, inputs: Sequence[Event]) -> None:
-        """Signals and updates first, so that code which ends now has heard them; then outcomes; then a cancel."""
+    def _apply(self, inputs: Sequence[Event], *, is_first: bool) -> None:
+        """Signals and updates first, so that code which ends now has heard them; then outcomes; then a cancel.
+
+        A cancel that comes with the start waits for the run method to reach its first `await`: asyncio never enters a
+        coroutine whose task is cancelled before its first step, so the code could neither catch it nor clean up.
+        """
         runtime, handlers = self._live(), self._handlers
         assert handlers is not None
         for event in inputs:
@@ -265,7 +272,10 @@ class WorkflowRun:
         for event in inputs:
             if event.type == named.CANCEL and self._main is not None:
                 runtime.cancel_reason = str(event.payload.get("reason") or "cancel requested")
-                self._main.cancel(runtime.cancel_reason)
+                if is_first:
+                    runtime.loop.call_soon(self._main.cancel, runtime.cancel_reason)
+                else:
+                    self._main.cancel(runtime.cancel_reason)
 
     def _start(self, inputs: Sequence[Event], *, is_replaying: bool) -> None:
         started = next((event for event in inputs if event.type == named.STARTED), None)
@@ -353,11 +363,7 @@ class WorkflowRun:
     def _ending(self, main: asyncio.Task[Any]) -> tuple[Kind, Json]:
         runtime = self._live()
         if main.cancelled():
-            if runtime.cancel_reason is None:
-                raise WorkflowTaskError(
-                    "the run method was cancelled by its own code, and nobody asked for that"
-                )
-            return Kind.CANCEL, {"reason": runtime.cancel_reason}
+            return Kind.CANCEL, {"reason": runtime.cancel_reason or CANCELLED_BY_ITSELF}
         error = main.exception()
         if error is None:
             what = f'result of workflow "{runtime.info.workflow_type}"'
@@ -365,12 +371,19 @@ class WorkflowRun:
         return self._failed(error)
 
     def _failed(self, error: BaseException) -> tuple[Kind, Json]:
-        """A failure that was meant ends the run; any other error is a mistake, and the task is tried again."""
-        again = _continues(error)
-        if again is not None:
+        """A failure that was meant ends the run; any other error is a mistake, and the task is tried again.
+
+        After a cancel request, the cancellation of an activity or a child that no code caught is that of the run.
+        """
+        again = sole_exception(error)
+        if isinstance(again, ContinueAsNewError):
             return Kind.CONTINUE, again.body
-        if self._definition.fails_by(error):
-            return Kind.FAIL, failure_fields(error, self._converter)
+        asked_to_end = self._live().cancel_reason
+        if asked_to_end is not None and _is_cancellation(error):
+            return Kind.CANCEL, {"reason": asked_to_end}
+        failure = self._definition.failure_in(error)
+        if failure is not None:
+            return Kind.FAIL, failure_fields(failure, self._converter)
         if not isinstance(error, Exception):
             raise _ended_by(error) from error
         raise error

@@ -34,6 +34,14 @@ class Timers(Protocol):
 class WorkflowTask(asyncio.Task[T]):
     number: int = 0
 
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Cancel the task and what it awaits.
+
+        A frame of this module is on the stack meanwhile: `StepFuture.cancel` tells by it that a task was cancelled, not
+        the handle of the step.
+        """
+        return super().cancel(msg)
+
     def __hash__(self) -> int:
         return self.number
 

@@ -184,10 +184,26 @@ class Runtime:
             facts={"activity_type": activity_type, "local_number": self._local_count},
         )
         future: StepFuture[Any] = StepFuture(self.loop, command, lambda _: True)
+        future.cancelled_error = self.activity_cancelled
         future.result_type = result_type  # type: ignore[attr-defined]
         self.local.append(request)
         self._local_waiting[request.request_id] = (future, command)
         return future
+
+    def activity_cancelled(self, future: StepFuture[Any]) -> Exception:
+        """The error of an activity whose handle was cancelled: `ActivityError`, caused by `CancelledError`."""
+        said: dict[str, Any] = {"activity_type": future.command.name}
+        if future.command.step is not None:
+            said["activity_execution_id"] = f"{self.info.run_id}-a{future.command.step}"
+        return error_from(said, self.converter, event_type="ActivityCancelled")
+
+    def child_cancelled(self, future: StepFuture[Any]) -> Exception:
+        """The error of a child whose handle was cancelled: `ChildWorkflowError`, caused by `CancelledError`."""
+        said = {
+            "child_workflow_type": future.command.name,
+            "child_workflow_instance_id": future.command.body["workflow_id"],
+        }
+        return error_from(said, self.converter, event_type="ChildRunCancelled")
 
     def give_up(self, future: StepFuture[Any]) -> bool:
         """The code no longer waits for a step: what was not asked yet is not asked, the rest is to be ended."""
@@ -201,6 +217,16 @@ class Runtime:
             command.given_up = True
             self.ask(Kind.CANCEL_STEP, {}, name=command.name, target=command)
         return True
+
+    def request_cancel(self, future: StepFuture[Any]) -> bool:
+        """Ask a step to end, and let the code that awaits it go on when it has. A step that was not sent is dropped."""
+        command = future.command
+        if self.is_closing or not command.is_taken:
+            return self.give_up(future)
+        if not command.given_up:
+            command.given_up = True
+            self.ask(Kind.CANCEL_STEP, {"wait": True}, name=command.name, target=command)
+        return False
 
     # ── outcomes ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -84,10 +84,20 @@ class Command:
 
 
 class StepFuture(WorkflowFuture[T]):
-    """Waits for the outcome of a step. Cancelling it gives the step up."""
+    """Waits for the outcome of a step. Cancelling it cancels the step.
+
+    Two kinds of callers cancel it, and the code that awaits it gets a different error from each:
+
+    - asyncio, on behalf of a task that awaits the step (`task.cancel()`, a cancelled workflow, `timeout`, `wait_for`,
+      `gather`, `TaskGroup`): `asyncio.CancelledError`, so that all of these behave as with any other future.
+    - workflow code, on the handle of an activity or a child: the error that `cancelled_error` makes, which says what
+      was cancelled. An `asyncio.CancelledError` would look as if the workflow itself had been cancelled.
+    """
 
     command: Command
     give_up: Callable[[StepFuture[Any]], bool]
+    cancelled_error: Callable[[StepFuture[Any]], Exception] | None = None
+    """Makes the error of a step that was cancelled through its handle; None: `asyncio.CancelledError`."""
 
     def __init__(
         self, loop: WorkflowLoop, command: Command, give_up: Callable[[StepFuture[Any]], bool]
@@ -102,15 +112,32 @@ class StepFuture(WorkflowFuture[T]):
         return self.number
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Give the step up. False: the step must end first, and whoever awaits it goes on then."""
+        """Cancel the step. To asyncio, False means that the step must end before the code that awaits it goes on."""
         if self.done():
             return False
+        by_task = _is_asyncio(sys._getframe(1))
         if not self.give_up(self):
-            return False
-        return super().cancel(msg)
+            return not by_task
+        if by_task or self.cancelled_error is None:
+            return super().cancel(msg)
+        self.fail_as_cancelled()
+        return True
+
+    def fail_as_cancelled(self) -> None:
+        """End with the error of a cancelled step. It is not logged if no code awaits the handle."""
+        if self.done() or self.cancelled_error is None:
+            return
+        self.set_exception(self.cancelled_error(self))
+        self.exception()
 
 
 _OURS = ("penstock.sdk", "asyncio", "contextlib")
+
+
+def _is_asyncio(frame: FrameType) -> bool:
+    """Whether a frame belongs to asyncio, or to the task class that stands in for asyncio's."""
+    module = str(frame.f_globals.get("__name__", ""))
+    return module.startswith("asyncio.") or module == WorkflowLoop.__module__
 
 
 def where() -> str:

@@ -12,12 +12,18 @@ import msgspec
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.model import Blob, Standing, Wish
 from penstock.core.scheduling.deaths import ON_LOST_LEASE
-from penstock.core.timers import instant
 from penstock.engine.starts import STANDALONE_TYPE, DuplicatePolicy, Start
 from penstock.errors import ValidationFailed
 from penstock.settings import LimitPolicy
 from penstock.wire import payloads
-from penstock.wire.commands import activity_timeouts, layered_timeouts, ms_of, retry_policy, wish
+from penstock.wire.commands import (
+    activity_timeouts,
+    instant_of,
+    layered_timeouts,
+    ms_of,
+    retry_policy,
+    wish,
+)
 from penstock.wire.requests import StartActivity, StartWorkflow
 
 DEFAULT_QUEUE = "default"
@@ -60,6 +66,7 @@ def workflow_start(
         build_id=request.build_id or request.compatibility,
         start_key=key,
         delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
+        delivers_cancel=bool(request.deliver_cancel),
     )
 
 
@@ -76,9 +83,6 @@ def activity_start(request: StartActivity, namespace: str, key: str | None) -> t
         standing=standing(request),
         build_id=request.build_id,
         start_key=key,
-        delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
-        good_until_ms=_instant(request.good_until, "good_until"),
-        good_for_ms=request.good_for_ms,
     )
     fitting = activity_timeouts if request.dispatch is None else layered_timeouts
     timeouts = fitting(
@@ -97,15 +101,11 @@ def activity_start(request: StartActivity, namespace: str, key: str | None) -> t
         wish=Wish(cost=request.cost_estimate),
         routing_key=request.routing_key,
         dispatch=None if request.dispatch is None else msgspec.to_builtins(request.dispatch),
+        delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
+        good_until_ms=instant_of(request.good_until, "good_until"),
+        good_for_ms=request.good_for_ms,
     )
     return start, command
-
-
-def _instant(text: str | None, field: str) -> int | None:
-    at_ms = None if text is None else instant(text)
-    if text is not None and at_ms is None:
-        raise ValidationFailed({field: ["must be an ISO-8601 instant"]})
-    return at_ms
 
 
 def standing(request: StartWorkflow | StartActivity) -> Standing:

@@ -529,7 +529,7 @@ async def heartbeat_activity_task(call: Call) -> Answer:
             "task_id": task_id,
             "activity_attempt_id": request.activity_attempt_id,
             "lease_owner": beat.task.lease_owner,
-            "cancel_requested": stopped,
+            "cancel_requested": stopped or beat.cancel_requested,
             "can_continue": beat.recorded,
             "heartbeat_recorded": beat.recorded,
             "reason": beat.reason,
