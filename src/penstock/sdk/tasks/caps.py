@@ -79,7 +79,7 @@ class Seen:
     @property
     def set_by(self) -> str:
         """Who set the live limit, for a log line."""
-        return "" if self.live is None else str(self.live.get("reason") or self.live.get("author") or "")
+        return "" if self.live is None else str(self.live.get("reason") or self.live.get("updated_by") or "")
 
 
 @dataclass(frozen=True, slots=True)
