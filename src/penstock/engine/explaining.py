@@ -42,7 +42,8 @@ from penstock.core.scheduling.dispatch import Fit
 from penstock.core.scheduling.fairness import PLACED_AT_ONCE_MAX, Clockwork, Lane, Place
 from penstock.core.scheduling.gates import ScopeState
 from penstock.core.timers import MINUTE_MS
-from penstock.engine import holding, policies, slots
+from penstock.engine import holding, policies
+from penstock.engine.crews import crew_of
 from penstock.engine.house import House
 from penstock.errors import NotFound, Reason
 from penstock.ports.store import Tx
@@ -220,7 +221,8 @@ class _Look:
         running = await tx.queues.running(queue.queue_id, LEASES_MAX) if limited else 0
         names = [each.name for each in queue.limits.scopes]
         states = {state.name: state for state in await tx.scopes.find(names)} if names else {}
-        return _Line(queue, running, states, await self._pauses(queue), await self._crew(queue))
+        crew = await crew_of(self._house, tx, queue.namespace, queue.name, queue.kind)
+        return _Line(queue, running, states, await self._pauses(queue), crew)
 
     async def _pauses(self, queue: Queue) -> Mapping[str, Setting]:
         """Who paused what, of the line and its scopes."""
@@ -231,14 +233,6 @@ class _Look:
                 row = admission.row(each.name)
                 held[each.name] = None if row is None else row.policy.settings.get(Knob.PAUSED)
         return {name: setting for name, setting in held.items() if setting is not None}
-
-    async def _crew(self, queue: Queue) -> Crew:
-        tx = self._tx
-        workers = await tx.workers.list(queue.namespace, queue.name)
-        cohorts = await tx.cohorts.list(queue.namespace, queue.name)
-        held = await slots.held(tx, workers, queue.kind)
-        running = {worker_id: each.running for worker_id, each in held.items()}
-        return Crew(workers, cohorts, running, tx.now_ms, self._house.settings.polls.worker_stale_after_ms)
 
     async def _place(
         self, queue: Queue, found: Task, own: LaneBacklog | None, sight: Sequence[LevelSight]
