@@ -21,7 +21,7 @@ from penstock.core.explaining.position import (
 )
 from penstock.core.explaining.serving import Crew
 from penstock.core.explaining.values import Constraint, Explanation, Holder, Kind, Position
-from penstock.core.history import waits
+from penstock.core.history import bounds, waits
 from penstock.core.model import (
     Activity,
     ActivityId,
@@ -45,6 +45,7 @@ from penstock.core.timers import MINUTE_MS
 from penstock.engine import holding, policies
 from penstock.engine.crews import crew_of
 from penstock.engine.house import House
+from penstock.engine.repairing import is_stranded
 from penstock.errors import NotFound, Reason
 from penstock.ports.store import Tx
 
@@ -163,8 +164,13 @@ class _Look:
         return Explained(run, why, now_ms, parts=parts, timers=timers)
 
     async def _idle(self, run: Run, timers: Sequence[Timer], now_ms: int) -> Explanation:
-        """Why a run does nothing: its code waits for a condition, for children, for time, or for a word."""
+        """Why a run does nothing: its code waits for a condition, for children, for time, or for a message."""
+        full = bounds.excess(run, self._house.bounds)
         condition = waits.parse(run.waits).condition
+        if full is not None and not timers and not run.open_children and _needs_message(condition):
+            return runs.beyond_limit(run, full)
+        if is_stranded(run):
+            return runs.stranded(run)
         if condition is not None:
             return runs.waits_for_condition(run, condition, now_ms)
         if run.open_children:
@@ -198,6 +204,7 @@ class _Look:
             pace=await self._pace(line.queue, found, own, sight),
             head_cost=await self._head_cost(line.queue, place, sight),
             run_failures=run.task_failures,
+            excess=bounds.excess(run, self._house.bounds),
             worker_deaths=0 if activity is None else activity.worker_deaths,
             is_quarantined=activity is not None and bool(activity.quarantined),
         )
@@ -344,6 +351,11 @@ class _Look:
         ids = list(dict.fromkeys(each.run_id for each in held))
         found = await self._tx.runs.get_many(ids) if ids else ()
         return {run.run_id: run.workflow_id for run in found if run is not None}
+
+
+def _needs_message(condition: waits.ConditionWait | None) -> bool:
+    """Whether nothing but a signal or an update lets an idle run go on."""
+    return condition is None or condition.fire_at_ms is None
 
 
 def _name(run: Run, activity: Activity | None) -> str:

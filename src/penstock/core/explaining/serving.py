@@ -112,7 +112,7 @@ def _draining(crew: Crew, task: Task, fitting: Sequence[Worker]) -> Constraint:
     builds = sorted({worker.build_id or "" for worker in fitting})
     named = ", ".join(build or "(no build)" for build in builds)
     freed_by = [Remedy(Act.RESUME_BUILD, _line(task), build_id=build) for build in builds]
-    if task.compatibility is None:
+    if task.compatibility is None and "" not in builds:  # one without a build would be draining as well
         freed_by.append(_register(task))
     return Constraint(
         Kind.DRAINING,
