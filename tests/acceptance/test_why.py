@@ -105,7 +105,8 @@ async def test_why_does_not_offer_to_wait_for_a_run_beyond_a_structural_limit(sc
     (await scene.start("order-1")).expect(201)
     task = await hand.take()
     timers = [{"type": "start_timer", "delay_seconds": 600}] * 2_001
-    refused = (await hand.decide(task, *timers)).expect(422, "structural_limit_exceeded")
+    reply = await hand.report(task, "complete", commands=timers, concurrent=True)
+    refused = reply.expect(422, "structural_limit_exceeded")
     failure = {"type": "structural_limit_exceeded", "message": refused["message"]}
     (await hand.report(task, "fail", failure=failure)).expect(200)
     found = (await scene.get("/api/workflows/order-1/why")).expect(200)
