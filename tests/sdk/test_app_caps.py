@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -113,6 +114,15 @@ async def test_an_old_pod_that_restarts_during_a_rollout_does_not_undo_the_new_c
     await Caps(client, "shop", higher).send()
     assert len(await warned(Caps(client, "shop", new))) == 1, "nor does it lower a cap that was raised since"
     assert (await in_force(client))[2] == 12
+
+
+async def test_workers_that_start_at_the_same_time_agree_on_one_cap(client: Client) -> None:
+    told = [(cap, version) for version in (0, 1, 2) for cap in (9, 3, 6, 12)]
+    found = await asyncio.gather(
+        *(Caps(client, "shop", config(stripe=None, cap=cap, version=version)).send() for cap, version in told)
+    )
+    assert (await in_force(client))[2] == 3, "the lowest value of the highest version"
+    assert not [each for notices in found for each in notices if "could not be set" in each.message]
 
 
 async def test_every_change_by_a_start_is_logged_and_shows_in_the_change_history(client: Client) -> None:

@@ -22,7 +22,8 @@ from penstock.sdk.transport import Transport, route
 from penstock.sdk.worker.trouble import log
 
 Json = dict[str, Any]
-TRIES = 5
+TRIES = 25
+"""A conflict means that another worker made progress: there are at most as many as configurations that differ."""
 LOOK_SECONDS = 10.0
 
 
