@@ -101,14 +101,7 @@ async def assembled(
             store, wakeups, SystemEntropy(), settings, coordination=coordination, archive=_archive(settings)
         )
         await namespaces.ensure(house, settings.default_namespace)
-        before = await admission.declare(house, settings.admission, settings.server_id)
-        if before is not None and before.declared_by is not None:
-            log.warning(
-                "the limits that this configuration declares replace those that another declared",
-                server=settings.server_id,
-                declared_before_by=before.declared_by,
-                declared_before_at=before.declared_at_ms,
-            )
+        _log_declaration(await admission.declare(house, settings.admission, settings.server_id), settings)
         dispatcher = Dispatcher(house)
         dispatcher.start()
         stack.push_async_callback(dispatcher.close)
@@ -151,6 +144,32 @@ async def _between_servers(
     wakeups.start()
     stack.push_async_callback(wakeups.close)
     return wakeups, coordination
+
+
+def _log_declaration(declaring: admission.Declaring | None, settings: Settings) -> None:
+    """Log what this server's configuration changed of the declared limits, or why it changed nothing."""
+    if declaring is None or not declaring.differences:
+        return
+    before, version = declaring.before, settings.admission.version
+    facts: dict[str, object] = {
+        "server": settings.server_id,
+        "version": version,
+        "changes": [each.text for each in declaring.differences],
+    }
+    if before.declared_by is not None:
+        facts |= {
+            "declared_before_by": before.declared_by,
+            "declared_before_at": before.declared_at_ms,
+            "version_before": before.declaration.version,
+        }
+    if declaring.is_refused:
+        advice = f"Deploy the newer configuration here, or set DW_ADMISSION_VERSION above {before.declaration.version}."
+        log.warning("admission.declaration_older", advice=advice, **facts)
+    elif before.declared_by is not None:
+        advice = "Count up DW_ADMISSION_VERSION with each change: then an older configuration cannot undo it."
+        log.warning("admission.declaration_replaced", **facts, **({} if version else {"advice": advice}))
+    else:
+        log.info("admission.declaration_set", **facts)
 
 
 def _is_notified(settings: Settings) -> bool:

@@ -99,6 +99,26 @@ async def test_a_run_whose_code_fails_is_blocked_and_says_by_what(scene: Cluster
     assert "no such branch" in found["summary"]
 
 
+async def test_why_does_not_offer_to_wait_for_a_run_beyond_a_structural_limit(scene: Cluster):
+    """`wait 5 s` was offered for a run that can never go on."""
+    hand = await scene.worker("w1")
+    (await scene.start("order-1")).expect(201)
+    task = await hand.take()
+    timers = [{"type": "start_timer", "delay_seconds": 600}] * 2_001
+    reply = await hand.report(task, "complete", commands=timers, concurrent=True)
+    refused = reply.expect(422, "structural_limit_exceeded")
+    failure = {"type": "structural_limit_exceeded", "message": refused["message"]}
+    (await hand.report(task, "fail", failure=failure)).expect(200)
+    found = (await scene.get("/api/workflows/order-1/why")).expect(200)
+    bound = found["binding"]
+    assert (bound["kind"], bound["max"], bound["opens_at"]) == ("structural_limit", 2_000, None)
+    frees = [(each["action"], each["manual"]) for each in bound["frees"]]
+    assert frees == [("fix_workflow", True), ("raise_setting", True), ("end_run", False)]
+    assert bound["frees"][1]["setting"] == "DW_MAX_PENDING_TIMERS"
+    (await scene.ask("POST", "/api/workflows/order-1/terminate", {})).expect(200)
+    assert (await scene.get("/api/workflows/order-1/why")).expect(200)["binding"]["kind"] == "not_waiting"
+
+
 async def test_position_by_level_and_key(scene: Cluster):
     await scene.worker("w1")
     await scene.queue_up([{"fairness_key": f"k{number % 3}", "priority": 1} for number in range(6)])

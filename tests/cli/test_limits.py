@@ -232,6 +232,23 @@ class TestScopes:
         server.answer("GET", "/budget-groups", {"budget_groups": []})
         assert "penstock budget-group set" in ask("budget-group", "list").stderr
 
+    def test_history_shows_which_declared_limits_changed_when_servers_started(
+        self, ask: Run, server: RecordedServer
+    ) -> None:
+        row = {
+            "version": 3,
+            "at": bodies.ago(minutes=1),
+            "by": "server-2",
+            "setting": "defaults.activity_tasks.max_active_leases_per_queue",
+            "before": "9",
+            "after": None,
+            "reason": "declared by the configuration of server-2, DW_ADMISSION_VERSION 4",
+        }
+        server.answer("GET", "/cluster/declared-limits/history", {"changes": [row]})
+        result = ask("cluster", "limits", "history", "--declared", "--limit", "7")
+        assert server.only_request.query["limit"] == "7"
+        assert "DW_ADMISSION_VERSION 4" in result.stdout
+
     @pytest.mark.parametrize(
         ("words", "path"),
         [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.dispatch import dispatch_from
-from penstock.dispatch.doctoring import QueueSeen, Seen, WorkerSeen, examine
+from penstock.dispatch.doctoring import QueueSeen, Seen, UnservedSeen, WorkerSeen, examine
 from tests.dispatch.tables import tree
 
 _CONFIG = dispatch_from(
@@ -34,6 +34,18 @@ def test_workers_that_lack_the_activity_or_its_slots_do_not_count() -> None:
     mailer = WorkerSeen("m", "mial")
     assert _kinds(other, idle, mailer) == {("activity_without_worker", "resize on gpu")}
     assert _kinds(WorkerSeen("g", "gpu", frozenset({"resize"})), mailer) == set()
+
+
+def test_tasks_that_wait_and_that_no_worker_takes_are_found() -> None:
+    wait = UnservedSeen("paint", "no worker of the task queue gpu runs activity tasks of type paint", 3)
+    workers = [WorkerSeen("g", "gpu", frozenset({"resize"})), WorkerSeen("m", "mial")]
+    assert _kinds(*workers, gpu=QueueSeen(ready=3, unserved=[wait])) == {
+        ("tasks_without_worker", "paint on gpu")
+    }
+    seen = Seen([_HOME, *workers], {"gpu": QueueSeen(ready=3, unserved=[wait])})
+    (found,) = examine(_CONFIG, seen)
+    assert found.is_serious
+    assert found.message == "3 tasks wait: no worker of the task queue gpu runs activity tasks of type paint"
 
 
 def test_workers_on_a_queue_that_the_file_does_not_name_are_found() -> None:

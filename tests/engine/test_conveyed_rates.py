@@ -229,6 +229,20 @@ class TestLapses:
         assert (after.worker_id, after.at_ms) == ("w3", scene.clock.now_ms())
 
 
+class TestChanges:
+    async def test_a_worker_that_changes_the_rate_of_its_queue_is_logged_and_one_that_repeats_it_is_not(
+        self, scene: Scene
+    ) -> None:
+        with capture_logs() as logs:
+            await say(scene, 5)
+            await say(scene, 5)
+            scene.clock.advance(2 * MINUTE)
+            await say(scene, 5)
+            await say(scene, 50, "w2")
+        told = [(each["worker_id"], each["worker_id_before"], each["per_second"]) for each in logs]
+        assert told == [("w1", None, 5), ("w2", "w1", 50)]
+
+
 class TestConflicts:
     async def test_two_workers_at_odds_are_told_of_once_and_shown(self, scene: Scene) -> None:
         await scene.register("w1")
@@ -257,7 +271,11 @@ class TestConflicts:
             await say(scene, 50, "w2")
             scene.clock.advance(61_000)
             await say(scene, 8, "w3")
-        assert logs == []
+        assert [(each["event"], each["per_second_before"], each["per_second"]) for each in logs] == [
+            ("queue.rate_conveyed", None, 5),
+            ("queue.rate_conveyed", 5, 50),
+            ("queue.rate_conveyed", 50, 8),
+        ]
         conveyed = (await view(scene)).queue.worker_rate
         assert conveyed is not None
         assert conveyed.conflict is None

@@ -121,6 +121,24 @@ async def test_a_run_that_waits_for_an_activity_elsewhere() -> None:
     scene = a_scene()
     await scene.start()
     await scene.decide(charge(queue="elsewhere"))
+    seen = await inside(scene)
+    assert (seen.diagnosis, codes(seen)) == ("needs_attention", ["no_active_pollers"])
+    assert "elsewhere" in seen.findings[0].message
+    await scene.register("w2", task_queue="elsewhere")
+    assert codes(await inside(scene)) == []
+
+
+async def test_a_task_whose_type_no_active_worker_takes_is_a_finding() -> None:
+    scene = a_scene()
+    await scene.register(workflow_types=("Refund",))
+    await scene.start()
+    seen = await inside(scene)
+    assert (seen.diagnosis, codes(seen)) == ("needs_attention", ["no_worker_for_type"])
+    assert "tasks of type Order" in seen.findings[0].message
+    assert seen.why is not None
+    assert seen.why.explanation.binding is not None
+    assert codes(seen) == [seen.why.explanation.binding.kind]
+    await scene.register("w2", workflow_types=("Order",))
     assert codes(await inside(scene)) == []
 
 

@@ -133,7 +133,7 @@ async def test_why_says_that_the_budget_moved_the_retry(scene: Scene):
     assert found.opens_at_ms >= NOW_MS + 20_000
     assert "attempt 1 did not succeed: boom" in why.sentence
     assert "the retry budget of 0.1 retries a second of the task queue orders moved it by" in why.sentence
-    assert [remedy.act for remedy in found.frees] == [Act.WAIT, Act.RAISE]
+    assert [remedy.act for remedy in found.frees] == [Act.WAIT, Act.UNSET]
     assert (await explaining.activity(scene.house, "default", "charge-2")).explanation == why
 
 

@@ -350,9 +350,15 @@ class TestRuns:
 
     async def test_a_run_of_which_nothing_is_under_way_waits_for_a_word(self, scene: Scene) -> None:
         await scene.start("order-1")
-        await scene.decide()
+        await scene.decide(concurrent=True)
         found = await explaining.workflow(scene.house, "default", "order-1")
         assert kinds(found.explanation) == [Kind.SIGNAL]
+
+    async def test_a_run_that_no_signal_wakes_is_to_be_repaired(self, scene: Scene) -> None:
+        await scene.start("order-1")
+        await scene.decide()
+        found = await explaining.workflow(scene.house, "default", "order-1")
+        assert kinds(found.explanation) == [Kind.STRANDED]
 
     async def test_a_run_that_ended(self, scene: Scene) -> None:
         await scene.start("order-1")

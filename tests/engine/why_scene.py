@@ -11,11 +11,26 @@ from penstock.core.explaining.values import Act, Constraint, Explanation, Kind, 
 from penstock.core.model import Blob, Standing, Task, TaskState, Wish
 from penstock.core.policies import Knob
 from penstock.core.scheduling.leases import Report
-from penstock.engine import activity_reports, admission, cohorts, explaining, policies, workers
+from penstock.engine import (
+    activity_reports,
+    admission,
+    closing,
+    cohorts,
+    explaining,
+    permits,
+    policies,
+    repairing,
+    signals,
+    workers,
+)
+from penstock.engine.addressing import Address
 from penstock.engine.admission import ScopeAsk
+from penstock.engine.closing import End
 from penstock.engine.policies import UNSET, Ask, KeyAsk, PolicyAsk
+from penstock.engine.signals import Signal
 from penstock.engine.sweepers.expired_leases import expired_leases
-from tests.engine.scene import ACTIVITY, Scene, charge
+from penstock.engine.sweepers.waiting_letters import waiting_letters
+from tests.engine.scene import ACTIVITY, DONE, NOTHING, Scene, charge
 
 _KNOBS = {
     Kind.LEASES: Knob.RUNNING,
@@ -23,6 +38,8 @@ _KNOBS = {
     Kind.COST: Knob.COST,
     Kind.RATE: Knob.QUEUE_RATE,
 }
+WORKFLOW_ID = "order-1"
+"""The run that these scenes are about."""
 
 
 async def why(scene: Scene, activity_id: str = "charge-1") -> Explanation:
@@ -66,10 +83,9 @@ async def follow(scene: Scene, constraint: Constraint, remedy: Remedy) -> None:
     scope = remedy.scope or ""
     match remedy.act:
         case Act.WAIT:
-            assert remedy.at_ms is not None
-            await scene.later(max(0, remedy.at_ms - scene.clock.now_ms()))
-        case Act.RESUME:
-            await _resume(scene, scope)
+            await _wait(scene, constraint, remedy)
+        case Act.RESUME | Act.UNSET:
+            await _resume(scene, scope, Knob.PAUSED if remedy.act is Act.RESUME else Knob.RETRY_RATE)
         case Act.RAISE:
             assert remedy.to is not None
             await _raise(scene, constraint, scope, remedy.to)
@@ -85,18 +101,70 @@ async def follow(scene: Scene, constraint: Constraint, remedy: Remedy) -> None:
             await cohorts.resume(scene.house, "default", "orders", remedy.build_id or None)
         case Act.POLL:
             await _come_back(scene)
-        case Act.TAKE_TURN | Act.RESTORE | Act.REPORT | Act.FIX | Act.MEND | Act.SIGNAL:
-            raise AssertionError(f"nothing to do about {constraint}")
+        case Act.TAKE_TURN | Act.REPORT | Act.SIGNAL | Act.END_STEPS | Act.END_RUN | Act.REPAIR:
+            await _of_run(scene, constraint, remedy)
+        case Act.RESTORE | Act.FIX | Act.MEND | Act.RAISE_SETTING:
+            assert remedy.is_manual
+            raise AssertionError(f"no program does {remedy}")
         case _:
             assert_never(remedy.act)
 
 
-async def _resume(scene: Scene, scope: str) -> None:
+async def _of_run(scene: Scene, constraint: Constraint, remedy: Remedy) -> None:
+    """Do what workers, or callers of a workflow, can do."""
+    match remedy.act:
+        case Act.TAKE_TURN:
+            for _ in range(remedy.count or 0):
+                await end(scene, (await scene.take(ACTIVITY)).task)
+        case Act.SIGNAL:
+            await signals.send(scene.house, Signal(Address("default", WORKFLOW_ID), "go", NOTHING))
+        case Act.END_RUN:
+            await closing.end_run(scene.house, "default", WORKFLOW_ID, End.TERMINATE, None)
+        case Act.REPAIR:
+            await repairing.repair(scene.house, Address("default", WORKFLOW_ID))
+        case Act.END_STEPS:
+            for _ in range(remedy.count or 0):
+                await scene.finish(await scene.take(ACTIVITY))
+        case _:
+            await _report(scene, constraint, remedy.count or 1)
+
+
+async def _report(scene: Scene, constraint: Constraint, count: int) -> None:
+    """Have workers report what the constraint waits for."""
+    match constraint.kind:
+        case Kind.PREFETCHED:
+            [task] = [each for each in leased(scene) if each.claimed]
+            assert task.lease_owner is not None
+            assert task.lease_token is not None
+            report = Report(task.lease_owner, task.lease_token, "digest")
+            await permits.start(scene.house, "default", task.task_id, report)
+        case Kind.CHILD:
+            for _ in range(count):
+                await scene.decide(DONE)
+            while await waiting_letters(scene.house).sweep():
+                pass
+        case Kind.ACTIVITY:
+            for _ in range(count):
+                await scene.finish(await scene.take(ACTIVITY))
+        case _:
+            for each in leased(scene)[:count]:
+                await end(scene, each)
+
+
+async def _wait(scene: Scene, constraint: Constraint, remedy: Remedy) -> None:
+    assert remedy.at_ms is not None
+    await scene.later(max(0, remedy.at_ms - scene.clock.now_ms()))
+    if constraint.kind in (Kind.PREFETCHED, Kind.LEASED):
+        await expired_leases(scene.house).sweep()
+
+
+async def _resume(scene: Scene, scope: str, knob: Knob) -> None:
     if scope.startswith("key:"):
         await limit_key(scene, scope.rpartition("/")[2], KeyAsk(paused=False))
     elif scope.startswith("queue:"):
-        asked = PolicyAsk({Knob.PAUSED: Ask(UNSET)})
+        asked = PolicyAsk({knob: Ask(UNSET)})
         await policies.configure(scene.house, "default", "orders", ACTIVITY, asked, "ops")
+        await scene.later(0)
     else:
         await admission.configure(scene.house, scope, ScopeAsk({Knob.PAUSED: Ask(UNSET)}), "ops")
 

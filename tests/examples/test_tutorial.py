@@ -129,7 +129,7 @@ def plain(output: str) -> list[str]:
 
 
 @pytest.mark.acceptance
-@pytest.mark.timeout(2 * PATIENCE_SECONDS)
+@pytest.mark.timeout(2 * PATIENCE_S)
 @pytest.mark.parametrize("page", ORDER)
 def test_whoever_does_what_the_page_says_sees_what_it_shows(page: str, terminal: Terminal) -> None:
     for step in steps(page):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import Any
 
 from penstock import AppConfig, CustomQueueConfig, QueueMode
@@ -11,12 +13,29 @@ from tests.acceptance.cluster import Cluster
 from tests.sdk.serving import WORKER, connected
 
 
-def config(stripe: int | None = 3, cap: int | None = 15) -> AppConfig:
+def config(stripe: int | None = 3, cap: int | None = 15, version: int = 0) -> AppConfig:
     queues = [
         CustomQueueConfig(name="stripe", priority=1, max_concurrency=stripe),
         CustomQueueConfig(name="reports", priority=100, max_concurrency=None),
     ]
-    return AppConfig(queue_mode=QueueMode.CUSTOM, custom_queues=queues, cluster_wide_cap=cap)
+    return AppConfig(
+        queue_mode=QueueMode.CUSTOM, custom_queues=queues, cluster_wide_cap=cap, caps_version=version
+    )
+
+
+async def told(caps: Caps) -> list[str]:
+    return [each.message for each in await caps.send()]
+
+
+async def warned(caps: Caps) -> list[str]:
+    return [each.message for each in await caps.send() if each.level >= logging.WARNING]
+
+
+async def history(client: Client) -> list[tuple[Any, Any, Any]]:
+    """The changes of the namespace's cap, the newest first: before, after and reason."""
+    path = f"/namespaces/{client.namespace}/limits/history"
+    answer = await client.transport.control("GET", path, idempotent=True, query={"kind": "activity_tasks"})
+    return [(each["before"], each["after"], each["reason"]) for each in answer["changes"]]
 
 
 async def in_force(client: Client) -> tuple[Any, Any, Any]:
@@ -33,28 +52,98 @@ async def in_force(client: Client) -> tuple[Any, Any, Any]:
 async def test_the_first_worker_sets_them_and_the_next_one_with_the_same_has_nothing_to_say(
     client: Client,
 ) -> None:
-    assert await Caps(client, "shop", config()).send() == []
+    first = Caps(client, "shop", config())
+    assert await told(first) == [
+        "max_concurrency of queue 'stripe' is set to 3",
+        "cluster_wide_cap is set to 15",
+    ]
     assert await in_force(client) == (3, None, 15)
     again = Caps(client, "shop", config())
-    assert await again.send() == []
+    assert await told(again) == []
     assert await again.look() == []
 
 
-async def test_workers_at_odds_are_both_warned_and_the_last_one_is_heard(client: Client) -> None:
-    """Scenario 67."""
-    first, second = Caps(client, "shop", config()), Caps(client, "shop", config(stripe=5, cap=20))
+async def test_a_worker_whose_configuration_has_no_cap_leaves_the_cap_of_another_in_force(
+    client: Client,
+) -> None:
+    """Two workers of one app, one with `cluster_wide_cap=2` and one without: five ran."""
+    await Caps(client, "shop", config(stripe=None, cap=2)).send()
+    without = Caps(client, "shop", config(stripe=None, cap=None))
+    assert await told(without) == [
+        "cluster_wide_cap is not set here; 2 stays in force (AppConfig of shop, caps_version 0)"
+    ]
+    assert await in_force(client) == (None, None, 2)
+    assert await told(Caps(client, "mail", config(stripe=None, cap=None)))
+    assert await told(Caps(client, "shop", config(stripe=None, cap=None, version=7)))
+    assert await in_force(client) == (None, None, 2)
+
+
+async def test_a_worker_that_starts_raises_a_cap_only_with_a_newer_version(client: Client) -> None:
+    """Scenario 67: two configurations with different caps, one wins by version, and both workers warn."""
+    first = Caps(client, "shop", config())
     await first.send()
-    told = await second.send()
-    assert told[0] == (
-        "max_concurrency of queue 'stripe' is 5 here, and was 3 by the configuration of another worker"
-        " (version 1): 5 holds from now on"
+    refused = await warned(Caps(client, "shop", config(stripe=5, cap=20)))
+    assert refused[0].startswith(
+        "max_concurrency of queue 'stripe' is 5 here; 3 stays in force (AppConfig of shop, caps_version 0): a worker"
+        " raises a cap only with a higher caps_version in its AppConfig"
     )
-    assert "cluster_wide_cap is 20 here, and was 15" in told[1]
+    assert "cluster_wide_cap is 20 here; 15 stays in force" in refused[1]
+    assert await in_force(client) == (3, None, 15)
+    newer = Caps(client, "shop", config(stripe=5, cap=20, version=1))
+    assert await warned(newer) == [
+        "max_concurrency of queue 'stripe' is raised from 3 (AppConfig of shop, caps_version 0) to 5 by caps_version 1",
+        "cluster_wide_cap is raised from 15 (AppConfig of shop, caps_version 0) to 20 by caps_version 1",
+    ]
     assert await in_force(client) == (5, None, 20)
-    warned = await first.look()
-    assert warned[0].startswith("max_concurrency of queue 'stripe' is 3 here, but 5 holds (version 2)")
-    assert len(warned) == 2
+    seen = await first.look()
+    assert seen[0].startswith("max_concurrency of queue 'stripe' is 3 here, but 5 holds (version 2)")
+    assert len(seen) == 2
     assert await first.look() == []
+
+
+async def test_an_old_pod_that_restarts_during_a_rollout_does_not_undo_the_new_cap(client: Client) -> None:
+    old, new = config(cap=10, version=1), config(cap=4, version=2)
+    await Caps(client, "shop", old).send()
+    await Caps(client, "shop", new).send()
+    assert await warned(Caps(client, "shop", old)) == [
+        "cluster_wide_cap is 10 here, by caps_version 1; 4 stays in force, which a newer configuration has set"
+        " (AppConfig of shop, caps_version 2)"
+    ]
+    assert (await in_force(client))[2] == 4
+    higher = config(cap=12, version=3)
+    await Caps(client, "shop", higher).send()
+    assert len(await warned(Caps(client, "shop", new))) == 1, "nor does it lower a cap that was raised since"
+    assert (await in_force(client))[2] == 12
+
+
+async def test_workers_that_start_at_the_same_time_agree_on_one_cap(client: Client) -> None:
+    told = [(cap, version) for version in (0, 1, 2) for cap in (9, 3, 6, 12)]
+    found = await asyncio.gather(
+        *(Caps(client, "shop", config(stripe=None, cap=cap, version=version)).send() for cap, version in told)
+    )
+    assert (await in_force(client))[2] == 3, "the lowest value of the highest version"
+    assert not [each for notices in found for each in notices if "could not be set" in each.message]
+
+
+async def test_every_change_by_a_start_is_logged_and_shows_in_the_change_history(client: Client) -> None:
+    for cap, version in ((10, 1), (4, 1), (12, 2), (12, 3), (None, 4), (20, 3)):
+        await Caps(client, "shop", config(stripe=None, cap=cap, version=version)).send()
+    assert await history(client) == [
+        (12, 12, "AppConfig of shop, caps_version 3"),
+        (4, 12, "AppConfig of shop, caps_version 2"),
+        (10, 4, "AppConfig of shop, caps_version 1"),
+        (None, 10, "AppConfig of shop, caps_version 1"),
+    ]
+
+
+async def test_another_app_of_the_namespace_lowers_a_cap_and_does_not_raise_it(client: Client) -> None:
+    await Caps(client, "shop", config(stripe=None, cap=10, version=1)).send()
+    refused = await warned(Caps(client, "mail", config(stripe=None, cap=12, version=9)))
+    assert refused[0].startswith("cluster_wide_cap is 12 here; 10 stays in force, which another app has set")
+    assert await warned(Caps(client, "mail", config(stripe=None, cap=3))) == [
+        "cluster_wide_cap is lowered from 10 (AppConfig of shop, caps_version 1) to 3"
+    ]
+    assert (await in_force(client))[2] == 3
 
 
 async def test_what_an_operator_has_set_stays(client: Client) -> None:
@@ -65,7 +154,7 @@ async def test_what_an_operator_has_set_stays(client: Client) -> None:
         idempotent=True,
     )
     caps = Caps(client, "shop", config(cap=None))
-    assert await caps.send() == [
+    assert await told(caps) == [
         "max_concurrency of queue 'stripe' is 3 here; an operator has set 1 (version 1), which stays in force"
     ]
     assert await caps.look() == []
@@ -91,7 +180,7 @@ class Declaring:
 async def test_a_lower_cap_of_the_server_is_told_when_the_worker_starts_and_when_it_changes() -> None:
     server: Any = Declaring()
     caps = Caps(server, "shop", config(cap=None))
-    assert await caps.send() == [
+    assert await told(caps) == [
         "max_concurrency of queue 'stripe' is 3 here; the server declares 2, which stays in force"
     ]
     assert await caps.look() == []
@@ -102,17 +191,10 @@ async def test_a_lower_cap_of_the_server_is_told_when_the_worker_starts_and_when
     assert await caps.look() == []
 
 
-async def test_a_cap_that_a_configuration_no_longer_has_is_taken_back(client: Client) -> None:
-    await Caps(client, "shop", config()).send()
-    await Caps(client, "shop", config(stripe=None, cap=None)).send()
-    assert await in_force(client) == (None, None, None)
-
-
 async def test_a_worker_that_may_not_set_them_says_which(scene: Cluster) -> None:
     async with await connected(scene, control_token=WORKER) as weak:
         caps = Caps(weak, "shop", config())
-        told = await caps.send()
-        assert [each.partition(" is ")[0] for each in told] == [
+        assert [each.partition(" is ")[0] for each in await told(caps)] == [
             "max_concurrency of queue 'stripe'",
             "cluster_wide_cap",
         ]
@@ -122,7 +204,9 @@ async def test_a_worker_that_may_not_set_them_says_which(scene: Cluster) -> None
 async def test_a_cap_above_all_places_cannot_bind(client: Client) -> None:
     """Scenario 3, as far as a worker can know it: its own places, and those of the workers that are there."""
     caps = Caps(client, "shop", config(cap=50))
-    told = await caps.cannot_bind(8)
-    assert told == "cluster_wide_cap=50 cannot bind: the workers that are there run 8 tasks at the most"
+    assert (
+        await caps.cannot_bind(8)
+        == "cluster_wide_cap=50 cannot bind: the workers that are there run 8 tasks at the most"
+    )
     assert await caps.cannot_bind(51) is None
     assert await Caps(client, "shop", config(cap=None)).cannot_bind(8) is None

@@ -293,6 +293,44 @@ async def test_a_stock_prometheus_scrapes_the_queues_of_a_namespace_with_a_token
     (await penstock.get(target, headers=wrong)).refused(400, "unsupported_control_plane_version")
 
 
+async def test_a_task_of_a_type_that_no_worker_takes_shows_everywhere(everywhere: Client, name: str) -> None:
+    """A worker for `only.this` and a waiting `other.type` were `accepting`, and only `why` knew."""
+    registration = {
+        "worker_id": f"w-{name}",
+        "task_queue": name,
+        "runtime": "python",
+        "supported_activity_types": ["only.this"],
+    }
+    (await everywhere.post("/api/worker/register", registration, role="worker")).expect(201)
+    body = {"activity_type": "other.type", "task_queue": name, "activity_id": f"a-{name}"}
+    (await everywhere.post("/api/activities", body)).expect(201)
+    why = (await everywhere.get(f"/api/activities/a-{name}/why")).expect(200).json["binding"]
+    assert why["kind"] == "no_worker_for_type"
+    queue = await described(everywhere, name)
+    section = queue["admission"]["activity_tasks"]
+    assert (section["status"], section["unserved_ready_count"]) == ("no_worker_for_type", 1)
+    [route] = section["unserved"]
+    assert (route["type"], route["reason"], route["message"]) == ("other.type", why["kind"], why["message"])
+    assert queue["repair"]["needs_attention"] is True
+    listed = (await everywhere.get("/api/task-queues")).expect(200).json["task_queues"]
+    [mine] = [each for each in listed if each["name"] == name]
+    assert (mine["admission"], mine["repair"]) == (queue["admission"], queue["repair"])
+    numbers = await _metrics(everywhere, path="/api/metrics/task-queues", role="operator")
+    labels = f'kind="activity",namespace="default",task_queue="{name}"'
+    assert numbers[f"penstock_queue_without_worker{{{labels}}}"] == 1
+    told = f'kind="activity",namespace="default",status="no_worker_for_type",task_queue="{name}"'
+    assert numbers[f"penstock_queue_admission{{{told}}}"] == 1
+    assert [value for series, value in numbers.items() if "unserved" in series and f'"{name}"' in series] == [
+        1
+    ]
+    more = registration | {"worker_id": f"w2-{name}", "supported_activity_types": ["other.type"]}
+    (await everywhere.post("/api/worker/register", more, role="worker")).expect(201)
+    queue = await described(everywhere, name)
+    section = queue["admission"]["activity_tasks"]
+    assert (section["status"], section["unserved"]) == ("accepting", [])
+    assert queue["repair"]["needs_attention"] is False
+
+
 async def _metrics(client: Client, path: str = "/metrics", role: str | None = None) -> dict[str, float]:
     text = (await client.get(path, role=role)).raw.decode()
     lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]

@@ -442,6 +442,13 @@ class TestTheCluster:
         log = (await read(everywhere, f"{CLUSTER}/history"))["changes"]
         assert [each["after"] for each in log[:2]] == [None, 1_000_000]
 
+    async def test_the_history_of_declared_limits_is_for_admins(self, everywhere: Client) -> None:
+        """It names queues of every namespace."""
+        path = "/api/cluster/declared-limits/history"
+        body = (await everywhere.get(path, role="admin")).expect(200).json
+        assert list(body) == ["changes"]
+        (await everywhere.get(path, role="operator")).expect(403, "forbidden")
+
 
 class TestPauses:
     async def test_a_queue_is_paused_and_resumed_for_both_kinds(self, everywhere: Client, name: str) -> None:

@@ -48,6 +48,7 @@ async def test_no_worker_for_the_type(everywhere: Client, name: str) -> None:
         {
             "action": "register_worker",
             "text": f"start a worker that runs the type charge on the task queue {name}",
+            "manual": False,
             "scope": f"queue:default/{name}/activity",
             "type": "charge",
         }

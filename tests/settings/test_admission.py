@@ -115,6 +115,11 @@ def test_the_cluster_is_a_scope_for_each_kind_and_for_both():
     assert (settings.journal, settings.journal_hours) == (True, 720)
 
 
+def test_the_declared_limits_have_a_version():
+    assert declare().admission.version == 0
+    assert declare(DW_ADMISSION_VERSION="3").admission == Declaration(version=3)
+
+
 def test_the_most_of_any_queue_is_declared_for_all_servers_and_how_long_a_conveyed_rate_holds_is_not():
     settings = declare(DW_QUEUE_RATE_MAX="250", DW_QUEUE_RATE_TTL="20")
     assert settings.admission == Declaration(rate_max_micro=250_000_000)

@@ -181,7 +181,7 @@ activity_tasks = 4
 def test_what_is_no_table_is_refused(config: Path, text: str):
     (problem,) = problems_of(config, text)
     assert problem.startswith(
-        "FILE line 2: admission: must hold window, defaults, cluster, queues, groups, not "
+        "FILE line 2: admission: must hold window, version, defaults, cluster, queues, groups, not "
     )
 
 

@@ -326,3 +326,31 @@ async def test_the_meter_of_the_minute_counts_what_came_and_what_was_dispatched(
     assert (counted.added_last_minute, counted.dispatched_last_minute) == (3, 7)
     counted = await stats(store, queue.queue_id, now_ms + 60_000)
     assert (counted.added_last_minute, counted.dispatched_last_minute) == (0, 0)
+
+
+async def test_one_ready_task_of_each_type_and_build_and_how_many_there_are(store: Store):
+    queue = await a_queue(store)
+    wanted = [("Charge", None), ("Charge", "b2"), ("Ship", None), ("Charge", None), ("Ärger", "b1")]
+    for number, (type_, build) in enumerate(wanted):
+        await enqueue(store, replace(a_task(queue, f"t{number}"), type=type_, compatibility=build))
+    found = await look(store, lambda tx: tx.queues.route_heads(queue.queue_id, 100))
+    assert [(each.type, each.compatibility) for each in found] == [
+        ("Charge", None),
+        ("Charge", "b2"),
+        ("Ship", None),
+        ("Ärger", "b1"),
+    ]
+    assert found[0].task_id == "t0"
+    assert len(await look(store, lambda tx: tx.queues.route_heads(queue.queue_id, 2))) == 2
+
+    async def count(type_: str, build: str | None, most: int = 10) -> int:
+        return await look(store, lambda tx: tx.queues.count_route(queue.queue_id, type_, build, most))
+
+    assert [await count("Charge", None), await count("Charge", "b2"), await count("Refund", None)] == [
+        2,
+        1,
+        0,
+    ]
+    assert await count("Charge", None, most=1) == 1
+    other = await a_queue(store, name="other")
+    assert await look(store, lambda tx: tx.queues.route_heads(other.queue_id, 10)) == []

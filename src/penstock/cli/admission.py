@@ -15,6 +15,7 @@ _TASK_MEANING = {
     "throttled": "A server limit is full and does its job. Raise it only if what lies behind can take more.",
     "saturated": "All slots of the workers are in use. Add workers or slots.",
     "no_slots": "The workers offer no slots for this kind of task. Give them some.",
+    "no_worker_for_type": "Tasks wait that no worker of this queue takes. Start one with their type and build.",
     "no_active_workers": "No healthy worker polls this queue. Start one.",
     "unavailable": "The server cannot coordinate this limit now, so it holds the tasks back.",
 }
@@ -63,6 +64,10 @@ def _task_facts(section: dict[str, Any]) -> Facts:
     if "active_worker_count" in section:
         yield "Active workers", plain(section["active_worker_count"])
     yield "Worker slots", _slots(section)
+    for route in section.get("unserved") or []:
+        build = f", build {route['build_id']}" if route.get("build_id") else ""
+        text = f"{route.get('ready_count')} of type {route.get('type')}{build}: {route.get('message')}"
+        yield "Taken by no worker", Cell(text, "red")
     limits = [(label, gauge) for label, words, cap in _LIMITS if (gauge := _limit(section, words, cap))]
     for label, gauge in limits:
         yield _named(label, section), gauge

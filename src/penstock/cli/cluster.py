@@ -55,8 +55,17 @@ def set_limits(session: Session, /, part: str, **flags: Any) -> None:
 @limits.verb("history", example="penstock cluster limits history")
 @part_option
 @limit_option
+@click.option(
+    "--declared",
+    is_flag=True,
+    help="Show which limits of the servers' configuration changed, of every queue (needs the admin role).",
+)
 @click.pass_obj
-def limits_history(session: Session, part: str, limit: int) -> None:
+def limits_history(session: Session, part: str, limit: int, declared: bool) -> None:
     """Show who changed which limit of the cluster, newest first."""
+    if declared:
+        query: dict[str, Any] = {"limit": limit}
+        show_history(session, session.connect().get("cluster", "declared-limits", "history", query=query))
+        return
     query = {"kind": PARTS[part], "limit": limit}
     show_history(session, session.connect().get("cluster", "limits", "history", query=query))

@@ -170,7 +170,7 @@ def _seen(session: Session, queues: list[str]) -> Seen | Unreachable:
 
 
 def _rate(connection: Connection, queue: str) -> Any:
-    from penstock.dispatch.doctoring import QueueSeen
+    from penstock.dispatch.doctoring import QueueSeen, UnservedSeen
 
     body = connection.get("task-queues", queue, accept=(404,)).body
     stats = body.get("stats") or {}
@@ -180,6 +180,11 @@ def _rate(connection: Connection, queue: str) -> Any:
         source=rate.get("source"),
         worker_limit=(rate.get("worker_caps") or {}).get("limit"),
         ready=stats.get("approximate_backlog_count") or 0,
+        unserved=[
+            UnservedSeen(str(row.get("type")), str(row.get("message")), int(row.get("ready_count") or 0))
+            for kind in ("workflow_tasks", "activity_tasks")
+            for row in ((body.get("admission") or {}).get(kind) or {}).get("unserved") or []
+        ],
     )
 
 

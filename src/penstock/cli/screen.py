@@ -34,6 +34,7 @@ _STYLES = {
     ),
     "red": (
         "failed", "timed_out", "cancelled", "terminated", "stale", "no_active_workers", "no_slots",
+        "no_worker_for_type",
         "unavailable", "degraded", "not_ready", "no_workers", "deleted", "expired", "error",
         "update_failed", "blocked", "quarantined",
     ),

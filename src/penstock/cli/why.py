@@ -105,7 +105,8 @@ def _draw_frees(screen: Screen, binding: dict[str, Any]) -> None:
     if frees:
         screen.heading("What would free it" if len(frees) == 1 else "What would free it (any of these)")
         for each in frees:
-            screen.line(Cell(f"- {each.get('text')}"))
+            by_hand = " (by hand)" if each.get("manual") else ""
+            screen.line(Cell(f"- {each.get('text')}{by_hand}"))
 
 
 def _draw_holders(screen: Screen, binding: dict[str, Any]) -> None:

@@ -86,8 +86,8 @@ class Running:
         for each in _unused(plan.app):
             log.info("%s", each)
         caps = Caps(client, plan.app.name, plan.app.config)
-        for each in await caps.send():
-            log.warning("%s", each)
+        for said in await caps.send():
+            log.log(said.level, "%s", said.message)
         notice = await caps.cannot_bind(plan.slots) if plan.app.config.cluster_wide_cap else None
         if notice is not None:
             log.warning("%s", notice)

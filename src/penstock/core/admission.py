@@ -63,6 +63,8 @@ class Declaration(Struct, frozen=True):
     window: Window = Window.MINUTE
     rate_max_micro: int | None = None
     """Most activity tasks per million seconds that any queue gives out, whatever is set for it."""
+    version: int = 0
+    """A declaration with a lower version than the stored one does not replace it."""
 
     @property
     def is_empty(self) -> bool:

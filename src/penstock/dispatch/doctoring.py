@@ -21,6 +21,15 @@ class WorkerSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class UnservedSeen:
+    """Waiting tasks of one type and build that no worker takes, as the server reports them."""
+
+    task_type: str
+    message: str
+    ready: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class QueueSeen:
     """What the server says of a queue's rate."""
 
@@ -29,6 +38,8 @@ class QueueSeen:
     worker_limit: float | None = None
     """What its workers take at most together; None: as many as there are."""
     ready: int = 0
+    unserved: Sequence[UnservedSeen] = ()
+    """Tasks that wait there and that no worker takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +54,12 @@ class Finding:
     @property
     def is_serious(self) -> bool:
         """Whether work would wait for ever; the rest is only odd."""
-        return self.kind in ("queue_without_worker", "activity_without_worker", "route_to_nowhere")
+        return self.kind in (
+            "queue_without_worker",
+            "activity_without_worker",
+            "route_to_nowhere",
+            "tasks_without_worker",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +75,7 @@ def examine(config: DispatchConfig, seen: Seen | None = None) -> list[Finding]:
     findings = list(_caps_by_themselves(config))
     if seen is not None:
         findings += _unserved(config, seen)
+        findings += _waiting(seen)
         findings += _strangers(config, seen)
         findings += _caps_seen(config, seen)
     return sorted(findings, key=lambda each: (each.kind, each.subject))
@@ -89,6 +106,19 @@ def _unserved(config: DispatchConfig, seen: Seen) -> Iterator[Finding]:
                     f"workers serve the queue ({len(there)}), but none takes this activity",
                     "widen the scope of a worker there, or give its profile activity slots",
                 )
+
+
+def _waiting(seen: Seen) -> Iterator[Finding]:
+    """Tasks that wait already for a worker that is not there, whatever the configuration says."""
+    for queue, each in sorted(seen.queues.items()):
+        for route in each.unserved:
+            tasks = "1 task waits" if route.ready == 1 else f"{route.ready} tasks wait"
+            yield Finding(
+                "tasks_without_worker",
+                f"{route.task_type} on {queue}",
+                f"{tasks}: {route.message}",
+                f"start a worker that takes this type there, or ask `penstock task-queue describe {queue}`",
+            )
 
 
 def _without_worker(

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from penstock.core.admission import Admission, Declaration, LineLimits, ScopeRow, namespace_of
+from penstock.core.declarations import HISTORY, Difference, differences, history_of, is_older
 from penstock.core.model import Queue
 from penstock.core.policies import Knob, Policy, PolicyChange, Setting, changed
 from penstock.engine.adoption import adopt
@@ -32,25 +33,41 @@ class ScopeAsk(Struct, frozen=True):
     if_version: int | None = None
 
 
-async def declare(house: House, declaration: Declaration, by: str) -> Admission | None:
-    """Make a configuration's limits those of the cluster; returns what held before, None if it is the same.
+class Declaring(Struct, frozen=True):
+    """What became of a configuration's limits."""
 
-    What operators set stays in force above it. When servers declare different limits, the last to start is
-    heard, and the log of each says so.
+    before: Admission
+    differences: Sequence[Difference]
+    is_refused: bool = False
+    """Whether the stored limits stay, because their version is higher."""
+
+
+async def declare(house: House, declaration: Declaration, by: str) -> Declaring | None:
+    """Make a configuration's limits those of the cluster; None if they are already.
+
+    What operators set stays in force above it. A declaration with a lower version than the stored one changes
+    nothing; otherwise the last server to start wins, and the change history shows each limit that changed.
     """
 
     async def is_known(tx: Tx) -> bool:
         return (await tx.scopes.admission()).declaration == declaration
 
-    async def operation(tx: Tx) -> Admission | None:
+    async def operation(tx: Tx) -> Declaring | None:
         before = await tx.scopes.lock_admission()
         if before.declaration == declaration:
             return None
+        found = differences(before.declaration, declaration)
+        if is_older(before.declaration, declaration):
+            return Declaring(before, found, is_refused=True)
         lines = await tx.scopes.lock_lines(None)
         after = replace(before, declaration=declaration)
         tx.scopes.declare(declaration, by)
+        version = before.version + 1
+        tx.scopes.log(HISTORY, history_of(found, version, tx.now_ms, by, declaration.version))
+        if version > CHANGES_KEPT:
+            tx.scopes.forget_changes(HISTORY, version - CHANGES_KEPT)
         await _take_effect(house, tx, lines, after)
-        return before
+        return Declaring(before, found)
 
     if await house.store.read(is_known):
         return None
@@ -104,6 +121,11 @@ async def history(house: House, name: str, limit: int) -> Sequence[PolicyChange]
         return await tx.scopes.changes(name, limit)
 
     return await house.store.read(operation)
+
+
+async def declaration_history(house: House, limit: int) -> Sequence[PolicyChange]:
+    """Which declared limits changed when servers started, the newest first."""
+    return await history(house, HISTORY, limit)
 
 
 async def _take_effect(house: House, tx: Tx, lines: Sequence[Queue], after: Admission) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import structlog
+from msgspec import Struct
 
 from penstock.core import conveying
-from penstock.core.conveying import RateConflict, Word
+from penstock.core.conveying import RateConflict, Word, WorkerRate
 from penstock.core.model import Queue, TaskKind
 from penstock.core.rates import MICRO
 from penstock.core.scheduling.cohorts import is_stale
@@ -28,7 +29,7 @@ async def convey(house: House, namespace: str, name: str, word: Word) -> None:
         known = (await line(tx, namespace, name, TaskKind.ACTIVITY)).worker_rate
         return conveying.is_known(known, word, tx.now_ms, holds_ms)
 
-    async def operation(tx: Tx) -> RateConflict | None:
+    async def operation(tx: Tx) -> _Outcome:
         found = await tx.queues.ensure(namespace, name, TaskKind.ACTIVITY)
         queue = await tx.queues.lock(found.queue_id)
         assert queue is not None, "a queue that was made is there"
@@ -37,22 +38,35 @@ async def convey(house: House, namespace: str, name: str, word: Word) -> None:
     if await house.store.read(is_known):
         return
     key = f"policy:{namespace}:{name}:{TaskKind.ACTIVITY}"
-    began = await house.store.transact(operation, key=key, line=Line.CHANGE)
-    if began is not None:
-        _tell(namespace, name, began)
+    outcome = await house.store.transact(operation, key=key, line=Line.CHANGE)
+    if outcome.began is not None:
+        _tell(namespace, name, outcome.began)
+    elif outcome.is_change:
+        _log_change(namespace, name, word, outcome.before)
 
 
-async def _hear(house: House, tx: Tx, queue: Queue, word: Word, holds_ms: int) -> RateConflict | None:
-    """Write a word down; says whether it begins a conflict."""
+class _Outcome(Struct, frozen=True):
+    """What a conveyed rate did."""
+
+    is_change: bool = False
+    """Whether the queue goes by another rate from now on, without a conflict that was logged already."""
+    before: WorkerRate | None = None
+    """The conveyed rate that held until then."""
+    began: RateConflict | None = None
+
+
+async def _hear(house: House, tx: Tx, queue: Queue, word: Word, holds_ms: int) -> _Outcome:
+    """Write a word down; says whether it changes the rate, and whether it begins a conflict."""
     known = queue.worker_rate
     if conveying.is_known(known, word, tx.now_ms, holds_ms):
-        return None
+        return _Outcome()
     lives = await _rival_lives(house, tx, queue, word)
     heard = conveying.heard(known, word, tx.now_ms, holds_ms, rival_lives=lives)
     tx.policies.save_worker_rate(queue.queue_id, heard.rate)
     if heard.is_change:
         tx.wake(queue_bell(queue.queue_id))
-    return heard.began
+    held = known if known is not None and known.holds_at(tx.now_ms) else None
+    return _Outcome(heard.is_change and heard.rate.conflict is None, held, heard.began)
 
 
 async def _rival_lives(house: House, tx: Tx, queue: Queue, word: Word) -> bool:
@@ -64,6 +78,19 @@ async def _rival_lives(house: House, tx: Tx, queue: Queue, word: Word) -> bool:
     if rival is None or rival.task_queue != queue.name:
         return False
     return not is_stale(rival, tx.now_ms, house.settings.polls.worker_stale_after_ms)
+
+
+def _log_change(namespace: str, name: str, word: Word, before: WorkerRate | None) -> None:
+    """Log that a worker set, raised or lowered the rate of its queue."""
+    log.info(
+        "queue.rate_conveyed",
+        namespace=namespace,
+        task_queue=name,
+        worker_id=word.worker_id,
+        per_second=word.micro / MICRO,
+        per_second_before=None if before is None else before.micro / MICRO,
+        worker_id_before=None if before is None else before.worker_id,
+    )
 
 
 def _tell(namespace: str, name: str, conflict: RateConflict) -> None:

@@ -12,18 +12,9 @@ from msgspec.structs import replace
 
 from penstock.core.history import bounds
 from penstock.core.history.bundle import FAILURES, failure
-from penstock.core.model import (
-    Activity,
-    RecordedEvent,
-    Run,
-    Task,
-    TaskKind,
-    TaskState,
-    Timer,
-    WorkerStatus,
-)
-from penstock.core.scheduling.cohorts import status_now
+from penstock.core.model import Activity, RecordedEvent, Run, Task, TaskKind, TaskState, Timer
 from penstock.engine import explaining, queues
+from penstock.engine.crews import Unserved, unserved_tasks
 from penstock.engine.explaining import Explained
 from penstock.engine.house import House
 from penstock.engine.locating import Located, locate
@@ -67,6 +58,8 @@ class Inside(Struct, frozen=True):
     why: Explained | None
     """Of a current run that is open."""
     findings: Sequence[Finding] = ()
+    unserved: Sequence[Unserved] = ()
+    """Its ready tasks that no worker takes, of every queue."""
 
     @property
     def run(self) -> Run:
@@ -94,7 +87,7 @@ class Inside(Struct, frozen=True):
 async def look(house: House, namespace: str, workflow_id: str, run_id: str | None = None) -> Inside:
     async def operation(tx: Tx) -> _Read:
         located = await locate(tx, namespace, workflow_id, run_id)
-        return await _read(tx, located)
+        return await _read(house, tx, located)
 
     read = await house.store.read(operation, long=True)
     run = read.located.run
@@ -115,6 +108,7 @@ async def look(house: House, namespace: str, workflow_id: str, run_id: str | Non
         _failures(read.events),
         queue,
         why,
+        unserved=read.unserved,
     )
     return replace(seen, findings=findings(house, seen))
 
@@ -127,19 +121,24 @@ class _Read(Struct, frozen=True):
     activity_tasks: Sequence[Task | None]
     timers: Sequence[Timer]
     events: Sequence[RecordedEvent]
+    unserved: Sequence[Unserved]
 
 
-async def _read(tx: Tx, located: Located) -> _Read:
+async def _read(house: House, tx: Tx, located: Located) -> _Read:
     run = located.run
     open_ = [*await tx.activities.open_of(run.run_id)][:ACTIVITIES_SHOWN] if run.open_activities else []
+    tasks = await tx.survey.live_tasks(run.run_id, TASKS_SHOWN)
+    activity_tasks = [await tx.tasks.get(each.task_id) for each in open_]
+    all_tasks = [*tasks, *(each for each in activity_tasks if each is not None)]
     return _Read(
         located,
         tx.now_ms,
-        await tx.survey.live_tasks(run.run_id, TASKS_SHOWN),
+        tasks,
         open_,
-        [await tx.tasks.get(each.task_id) for each in open_],
+        activity_tasks,
         await tx.timers.open_of(run.run_id) if run.open_timers else (),
         await tx.histories.page_back(run.run_id, run.last_sequence + 1, EVENTS_LOOKED_AT),
+        await unserved_tasks(house, tx, all_tasks) if run.is_open else (),
     )
 
 
@@ -158,7 +157,7 @@ def findings(house: House, seen: Inside) -> list[Finding]:
         *_task_problem(seen),
         *_stranded(seen),
         *_expired(seen),
-        *_nobody_polls(house, seen),
+        *_unserved(seen),
         *_near_limits(house, seen),
     ]
     return sorted(found, key=lambda each: list(Severity).index(each.severity))
@@ -196,20 +195,22 @@ def _expired(seen: Inside) -> list[Finding]:
     return [Finding(Severity.WARNING, "expired_leases", text)]
 
 
-def _nobody_polls(house: House, seen: Inside) -> list[Finding]:
-    """Only where something waits for a worker of the run's own queue."""
-    if not any(task.state is TaskState.READY and task.task_queue == seen.queue.name for task in seen.tasks):
-        return []
-    stale_after_ms = house.settings.polls.worker_stale_after_ms
-    active = [
-        worker
-        for worker in seen.queue.workers
-        if status_now(worker, seen.now_ms, stale_after_ms) is WorkerStatus.ACTIVE
+def _unserved(seen: Inside) -> list[Finding]:
+    """The code is the constraint that `why` names, unless the queue has no active worker at all."""
+    idle = dict.fromkeys(each.task.task_queue for each in seen.unserved if not each.has_active_worker)
+    found = [
+        Finding(Severity.WARNING, "no_active_pollers", f"No active worker polls the task queue {queue}.")
+        for queue in idle
     ]
-    if active:
-        return []
-    text = f"No active worker polls the task queue {seen.queue.name}."
-    return [Finding(Severity.WARNING, "no_active_pollers", text)]
+    return found + [
+        Finding(Severity.WARNING, each.constraint.kind.value, _sentence(each.constraint.message))
+        for each in seen.unserved
+        if each.has_active_worker
+    ]
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _near_limits(house: House, seen: Inside) -> list[Finding]:

@@ -21,7 +21,7 @@ from penstock.core.explaining.position import (
 )
 from penstock.core.explaining.serving import Crew
 from penstock.core.explaining.values import Constraint, Explanation, Holder, Kind, Position
-from penstock.core.history import waits
+from penstock.core.history import bounds, waits
 from penstock.core.model import (
     Activity,
     ActivityId,
@@ -42,8 +42,10 @@ from penstock.core.scheduling.dispatch import Fit
 from penstock.core.scheduling.fairness import PLACED_AT_ONCE_MAX, Clockwork, Lane, Place
 from penstock.core.scheduling.gates import ScopeState
 from penstock.core.timers import MINUTE_MS
-from penstock.engine import holding, policies, slots
+from penstock.engine import holding, policies
+from penstock.engine.crews import crew_of
 from penstock.engine.house import House
+from penstock.engine.repairing import is_stranded
 from penstock.errors import NotFound, Reason
 from penstock.ports.store import Tx
 
@@ -162,8 +164,13 @@ class _Look:
         return Explained(run, why, now_ms, parts=parts, timers=timers)
 
     async def _idle(self, run: Run, timers: Sequence[Timer], now_ms: int) -> Explanation:
-        """Why a run does nothing: its code waits for a condition, for children, for time, or for a word."""
+        """Why a run does nothing: its code waits for a condition, for children, for time, or for a message."""
+        full = bounds.excess(run, self._house.bounds)
         condition = waits.parse(run.waits).condition
+        if full is not None and not timers and not run.open_children and _needs_message(condition):
+            return runs.beyond_limit(run, full)
+        if is_stranded(run):
+            return runs.stranded(run)
         if condition is not None:
             return runs.waits_for_condition(run, condition, now_ms)
         if run.open_children:
@@ -197,6 +204,7 @@ class _Look:
             pace=await self._pace(line.queue, found, own, sight),
             head_cost=await self._head_cost(line.queue, place, sight),
             run_failures=run.task_failures,
+            excess=bounds.excess(run, self._house.bounds),
             worker_deaths=0 if activity is None else activity.worker_deaths,
             is_quarantined=activity is not None and bool(activity.quarantined),
         )
@@ -220,7 +228,8 @@ class _Look:
         running = await tx.queues.running(queue.queue_id, LEASES_MAX) if limited else 0
         names = [each.name for each in queue.limits.scopes]
         states = {state.name: state for state in await tx.scopes.find(names)} if names else {}
-        return _Line(queue, running, states, await self._pauses(queue), await self._crew(queue))
+        crew = await crew_of(self._house, tx, queue.namespace, queue.name, queue.kind)
+        return _Line(queue, running, states, await self._pauses(queue), crew)
 
     async def _pauses(self, queue: Queue) -> Mapping[str, Setting]:
         """Who paused what, of the line and its scopes."""
@@ -231,14 +240,6 @@ class _Look:
                 row = admission.row(each.name)
                 held[each.name] = None if row is None else row.policy.settings.get(Knob.PAUSED)
         return {name: setting for name, setting in held.items() if setting is not None}
-
-    async def _crew(self, queue: Queue) -> Crew:
-        tx = self._tx
-        workers = await tx.workers.list(queue.namespace, queue.name)
-        cohorts = await tx.cohorts.list(queue.namespace, queue.name)
-        held = await slots.held(tx, workers, queue.kind)
-        running = {worker_id: each.running for worker_id, each in held.items()}
-        return Crew(workers, cohorts, running, tx.now_ms, self._house.settings.polls.worker_stale_after_ms)
 
     async def _place(
         self, queue: Queue, found: Task, own: LaneBacklog | None, sight: Sequence[LevelSight]
@@ -350,6 +351,11 @@ class _Look:
         ids = list(dict.fromkeys(each.run_id for each in held))
         found = await self._tx.runs.get_many(ids) if ids else ()
         return {run.run_id: run.workflow_id for run in found if run is not None}
+
+
+def _needs_message(condition: waits.ConditionWait | None) -> bool:
+    """Whether nothing but a signal or an update lets an idle run go on."""
+    return condition is None or condition.fire_at_ms is None
 
 
 def _name(run: Run, activity: Activity | None) -> str:

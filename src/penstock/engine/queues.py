@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from penstock.core.admission import LEASES_MAX
+from penstock.core.explaining.serving import RouteWait
 from penstock.core.model import Queue, QueueStats, Run, Task, TaskKind, Worker
 from penstock.core.policies import KeyState
 from penstock.core.scheduling.backlog import LaneBacklog, LevelBacklog
@@ -16,6 +17,7 @@ from penstock.core.scheduling.dispatch import StopReason, key_stop
 from penstock.core.scheduling.gates import Gate, gates
 from penstock.core.timers import MINUTE_MS
 from penstock.engine import holding, policies
+from penstock.engine.crews import route_waits
 from penstock.engine.house import House
 from penstock.ports.store import Tx
 
@@ -82,6 +84,13 @@ class QueueView(Struct, frozen=True):
     """What the namespace leases of each kind, and what it gave this minute."""
     holders: Mapping[str, Sequence[Task]] = field(default_factory=dict)
     """Who holds the leases that a scope counts; looked at where one queue is described."""
+    waits: Mapping[TaskKind, Sequence[RouteWait]] = field(default_factory=dict)
+    """The types and builds whose ready tasks no worker can take now."""
+
+    @property
+    def unserved(self) -> Sequence[RouteWait]:
+        """Of those, the ones that wait until a worker is started or changed."""
+        return [each for waits in self.waits.values() for each in waits if each.is_unserved]
 
 
 async def every(house: House, namespace: str) -> Sequence[QueueView]:
@@ -112,6 +121,7 @@ async def every(house: House, namespace: str) -> Sequence[QueueView]:
                     pending_queries=pending,
                     gates=gates_,
                     totals=totals,
+                    waits=await _waits(house, tx, used, mine),
                 )
             )
         return views
@@ -146,9 +156,16 @@ async def describe(house: House, namespace: str, name: str) -> QueueView:
             {kind: await gates_of(tx, line, _oldest(stats, kind)) for kind, line in every_line.items()},
             await _totals(tx, namespace),
             await _holders(tx, namespace, [*every_line.values()]),
+            await _waits(house, tx, {line.kind: line for line in lines}, workers),
         )
 
     return await house.store.read(operation, long=True)
+
+
+async def _waits(
+    house: House, tx: Tx, lines: Mapping[TaskKind, Queue], workers: Sequence[Worker]
+) -> Mapping[TaskKind, Sequence[RouteWait]]:
+    return {kind: await route_waits(house, tx, line, workers) for kind, line in lines.items()}
 
 
 async def gates_of(tx: Tx, queue: Queue, oldest: Task | None) -> Sequence[Gate]:

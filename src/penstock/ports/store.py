@@ -401,6 +401,17 @@ class Queues(Protocol):
         """The ready task of a lane, or of a level (`key` None), that came first."""
         ...
 
+    async def route_heads(self, queue_id: QueueId, most: int) -> Sequence[Task]:
+        """One ready task of each route (type and build), of at most so many routes in order of type and build.
+
+        What it costs depends on the number of routes, not on the number of tasks.
+        """
+        ...
+
+    async def count_route(self, queue_id: QueueId, type_: str, build_id: str | None, most: int) -> int:
+        """How many ready tasks have this type and need this build, counted up to `most`."""
+        ...
+
     async def sight(self, queue_id: QueueId, to_level: int, now_ms: int, most: int) -> Sequence[LevelSight]:
         """What may go at each level down to one, and what went of late; of at most so many lanes a level."""
         ...

@@ -204,6 +204,15 @@ LIMIT_OPERATIONS: Final = (
     ),
     Operation(
         "GET",
+        "/api/cluster/declared-limits/history",
+        "read_declared_limits_history",
+        "Read which limits of the servers' configuration changed when a server started, newest first.",
+        Family.SYSTEM,
+        limits.declaration_history,
+        query=wire.ReadDeclarationHistory,
+    ),
+    Operation(
+        "GET",
         "/api/system/journal",
         "read_journal",
         "Read what was granted and what ended, line by line.",

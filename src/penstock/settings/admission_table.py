@@ -13,12 +13,14 @@ from penstock.settings.told import Place, Steps, Told
 NAME = "admission"
 QUEUES = "queues"
 GROUPS = "groups"
+VERSION = "version"
 
 _KIND_NAMES = {kind: name for name, kind in KIND_OF.items()}
 
 
 def _settings() -> Iterator[tuple[Steps, str]]:
     yield (Part.WINDOW.value,), "DW_DISPATCH_WINDOW"
+    yield (VERSION,), "DW_ADMISSION_VERSION"
     for setting, (kind, what) in DEFAULTS.items():
         yield ("defaults", _KIND_NAMES[kind], what.value), setting
         for alias in (alias for alias, meant in ALIASES.items() if meant is what):

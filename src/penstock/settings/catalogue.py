@@ -492,6 +492,13 @@ CATALOGUE: tuple[Setting, ...] = (
         default_note="none",
     ),
     Setting(
+        "DW_ADMISSION_VERSION",
+        Whole(0, 2**31 - 1),
+        "0",
+        "Version of the limits declared here; a server that starts with a lower one than the stored changes none.",
+        Group.ADMISSION,
+    ),
+    Setting(
         "DW_JOURNAL",
         Flag(),
         "false",

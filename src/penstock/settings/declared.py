@@ -61,7 +61,7 @@ class DeclaredLimits:
         yield from self.lines.values()
         yield from self.scopes.values()
 
-    def declaration(self, window: Window, rate_max: int | None = None) -> Declaration:
+    def declaration(self, window: Window, rate_max: int | None = None, version: int = 0) -> Declaration:
         """The same without sources, as the core and the store know it."""
         rate_max_micro = None if rate_max is None else rate_max * MICRO
         defaults: dict[str, Section] = {}
@@ -69,7 +69,7 @@ class DeclaredLimits:
         for (key, kind, what), said in self.lines.items():
             sections = defaults if key is None else overrides.setdefault(key, {})
             sections[kind] = {**sections.get(kind, {}), what: said.value}
-        return Declaration(defaults, overrides, self._scopes(), window, rate_max_micro)
+        return Declaration(defaults, overrides, self._scopes(), window, rate_max_micro, version)
 
     def _scopes(self) -> dict[str, ScopeDeclared]:
         names = dict.fromkeys(name for name, _ in self.scopes)

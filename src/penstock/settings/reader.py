@@ -167,7 +167,9 @@ def _settings(values: Values, limits: DeclaredLimits, warnings: tuple[str, ...])
         default_namespace=values.of("DW_DEFAULT_NAMESPACE", str),
         retention_days_default=values.of("DW_HISTORY_RETENTION_DAYS", int),
         admission=limits.declaration(
-            values.of("DW_DISPATCH_WINDOW", Window), values.maybe("DW_QUEUE_RATE_MAX", int)
+            values.of("DW_DISPATCH_WINDOW", Window),
+            values.maybe("DW_QUEUE_RATE_MAX", int),
+            values.of("DW_ADMISSION_VERSION", int),
         ),
         journal=values.of("DW_JOURNAL", bool),
         journal_hours=values.of("DW_JOURNAL_HOURS", int),

@@ -54,6 +54,7 @@ A file says the same in tables, and more of budget groups. `[admission.queues]` 
 
 ```toml
 [admission]
+version = 3
 window = "minute"
 
 [admission.defaults.activity_tasks]

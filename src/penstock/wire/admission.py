@@ -8,6 +8,8 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.core.admission import Field, default_source
+from penstock.core.explaining.serving import UNSERVED, RouteWait
+from penstock.core.explaining.values import Kind
 from penstock.core.model import Queue, QueueStats, Task, TaskKind, Worker
 from penstock.core.scheduling.gates import Gate, GateKind
 from penstock.core.timers import iso, iso_or_none
@@ -24,6 +26,8 @@ class LineState(Struct, frozen=True):
     namespace_dispatches: int
     """What the whole namespace does, limited or not."""
     holders: Mapping[str, Sequence[Task]]
+    waits: Sequence[RouteWait] = ()
+    """The types and builds whose ready tasks no worker can take now."""
 
 
 def admission(
@@ -73,6 +77,8 @@ def _section(
         "leased_count": stats.leased,
         "ready_count": stats.ready,
         "available_slot_count": max(0, slots - stats.leased),
+        "unserved_ready_count": sum(each.ready for each in line.waits if each.is_unserved),
+        "unserved": unserved(line.waits),
         **_cap(
             _tightest(line.gates, leases, "queue:"),
             "active_leases_per_queue",
@@ -140,7 +146,33 @@ def _status(line: LineState, active: list[Worker], slots: int, unavailable: bool
         return "no_active_workers"
     if not slots:
         return "no_slots"
-    return "saturated" if line.stats.leased >= slots else "accepting"
+    return _by_routes(line) or ("saturated" if line.stats.leased >= slots else "accepting")
+
+
+def _by_routes(line: LineState) -> str | None:
+    """The status by what the waiting tasks need: slots that none of them can use do not make a queue accepting."""
+    kinds = {each.constraint.kind for each in line.waits}
+    if kinds & UNSERVED - {Kind.NO_SLOTS}:
+        return "no_worker_for_type"
+    if Kind.NO_SLOTS in kinds:
+        return "no_slots"
+    return "saturated" if kinds else None
+
+
+def unserved(waits: Sequence[RouteWait]) -> list[dict[str, Any]]:
+    """The waiting tasks that no worker takes, by type and build, with the constraint that `why` names."""
+    return [
+        {
+            "type": each.task.type,
+            "build_id": each.task.compatibility,
+            "reason": each.constraint.kind.value,
+            "message": each.constraint.message,
+            "ready_count": each.ready,
+            "task_id": each.task.task_id,
+        }
+        for each in waits
+        if each.is_unserved
+    ]
 
 
 def _sources(queue: Queue) -> str:

@@ -88,9 +88,15 @@ def remedy(each: Remedy, now_ms: int) -> Body:
         "count": each.count,
         "type": each.task_type,
         "build_id": each.build_id,
+        "setting": each.setting,
     }
     said = {name: value for name, value in parts.items() if value is not None}
-    return {"action": each.act.value, "text": remedy_words(each, now_ms), **said}
+    return {
+        "action": each.act.value,
+        "text": remedy_words(each, now_ms),
+        "manual": each.is_manual,
+        **said,
+    }
 
 
 def _holder(each: Holder, now_ms: int) -> Body:

@@ -74,6 +74,10 @@ class ReadScopeHistory(Request):
     limit: HistoryLength = 50
 
 
+class ReadDeclarationHistory(Request):
+    limit: HistoryLength = 50
+
+
 class ReadGroupHistory(ReadScopeHistory):
     scope: GroupScope = "namespace"
 

@@ -133,6 +133,19 @@ def member(queue: Queue) -> Body:
     }
 
 
+def declared_change(each: PolicyChange) -> Body:
+    """One line of the log of declared limits; values as they were logged."""
+    return {
+        "version": each.version,
+        "at": iso(each.at_ms),
+        "by": each.author,
+        "reason": each.reason,
+        "setting": each.setting,
+        "before": each.before,
+        "after": each.after,
+    }
+
+
 def change(each: PolicyChange) -> Body:
     """One line of the log of a scope."""
     body = policies.change(each)

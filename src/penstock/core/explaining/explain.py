@@ -11,6 +11,7 @@ from penstock.core.admission import queue_scope
 from penstock.core.explaining import limits, serving
 from penstock.core.explaining.expectation import AT_ONCE_MS, NO_PACE, Pace, expectation
 from penstock.core.explaining.position import turns
+from penstock.core.explaining.runs import structural_limit
 from penstock.core.explaining.serving import Crew
 from penstock.core.explaining.values import (
     NOTHING_EXPECTED,
@@ -24,6 +25,7 @@ from penstock.core.explaining.values import (
     Remedy,
 )
 from penstock.core.explaining.words import counted, scope_words, sentence, span
+from penstock.core.history.bounds import Excess
 from penstock.core.model import Queue, Task, TaskKind, TaskState
 from penstock.core.policies import KeyState, Order, Setting
 from penstock.core.rates import MICRO
@@ -52,6 +54,8 @@ class Situation(Struct, frozen=True):
     """What the task costs that goes next in the line, where costs are limited and that is another one."""
     run_failures: int = 0
     """How often in a row the workflow task of its run failed."""
+    excess: Excess | None = None
+    """The structural limit for which the workflow task of its run was refused."""
     worker_deaths: int = 0
     """How many workers died running it."""
     is_quarantined: bool = False
@@ -134,10 +138,17 @@ def _delayed(seen: Situation) -> Explanation:
         return _moved(seen, task.retry_due_at_ms, f"attempt {task.attempt} did not succeed{error}")
     else:
         kind, message = Kind.RETRY_BACKOFF, f"attempt {task.attempt} did not succeed{error}; {soon}"
-    fix = (Remedy(Act.FIX),) if kind is Kind.BLOCKED_RUN else ()
-    rest = Constraint(kind, message, opens_at_ms=at_ms, frees=(Remedy(Act.WAIT, at_ms=at_ms), *fix))
-    closed = [rest, *_closed(seen)]
+    # The next attempt of code that failed comes with time, and fails as well: waiting is no remedy.
+    frees = Remedy(Act.FIX) if kind is Kind.BLOCKED_RUN else Remedy(Act.WAIT, at_ms=at_ms)
+    rest = Constraint(kind, message, opens_at_ms=at_ms, frees=(frees,))
+    closed = [*_structural(seen), rest, *_closed(seen)]
     return _answer(seen, closed, expected=_after_rest(seen, closed))
+
+
+def _structural(seen: Situation) -> list[Constraint]:
+    """The limit for which the workflow task of its run is refused however often it is tried."""
+    is_refused = seen.task.kind is TaskKind.WORKFLOW and seen.excess is not None and seen.excess.was_refused
+    return [structural_limit(seen.excess)] if is_refused and seen.excess is not None else []
 
 
 def _moved(seen: Situation, due_at_ms: int, before: str) -> Explanation:
@@ -145,14 +156,13 @@ def _moved(seen: Situation, due_at_ms: int, before: str) -> Explanation:
     task, now_ms, rate = seen.task, seen.now_ms, seen.queue.rules.retry_rate
     at_ms, scope = task.available_at_ms, queue_scope(task.namespace, task.task_queue, task.kind)
     most = "" if rate is None else f" of {rate.micro / MICRO:g} retries a second"
-    raised = () if rate is None else (Remedy(Act.RAISE, scope, to=2 * rate.micro, is_rate=True),)
     rest = Constraint(
         Kind.RETRY_BUDGET,
         f"{before}; its retry was due {_ago(now_ms - due_at_ms)}, and the retry budget{most} of "
         f"{scope_words(scope)} moved it by {span(at_ms - due_at_ms)}: next attempt in {span(at_ms - now_ms)}",
         scope,
         opens_at_ms=at_ms,
-        frees=(Remedy(Act.WAIT, at_ms=at_ms), *raised),
+        frees=(Remedy(Act.WAIT, at_ms=at_ms), *(() if rate is None else (Remedy(Act.UNSET, scope),))),
     )
     closed = [rest, *_closed(seen)]
     return _answer(seen, closed, expected=_after_rest(seen, closed))
@@ -170,7 +180,7 @@ def _after_rest(seen: Situation, closed: Sequence[Constraint]) -> Expectation:
 
 def _ready(seen: Situation) -> Explanation:
     place = seen.place or Position(seen.task.level, seen.task.key)
-    closed = _closed(seen)
+    closed = [*_structural(seen), *_closed(seen)]
     waits = [*closed, *turns(place, fair=seen.queue.rules.order is Order.FAIR)]
     soon = [_of(seen, gate) for gate in _gates(seen) if not gate.is_closed and gate.left <= place.ahead]
     expected = expectation(seen.queue, closed, _gates(seen), seen.scopes, place, seen.pace, seen.now_ms)

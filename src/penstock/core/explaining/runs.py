@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from penstock.core.explaining.values import Act, Constraint, Expectation, Explanation, Kind, Remedy
 from penstock.core.explaining.words import counted, sentence, span
+from penstock.core.history.bounds import Excess
 from penstock.core.history.waits import ConditionWait
 from penstock.core.model import Child, Run, Timer
 from penstock.core.timers import iso
@@ -89,6 +90,53 @@ def waits_for_signal(run: Run) -> Explanation:
     constraint = Constraint(Kind.SIGNAL, message, frees=(Remedy(Act.SIGNAL),))
     unknown = Expectation(unknown_because="It goes on when somebody sends something.")
     return Explanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
+
+
+def stranded(run: Run) -> Explanation:
+    """A run that no signal wakes: its code waits for nothing, and it has no workflow task."""
+    message = "nothing of it is under way, and it has no workflow task that would go on"
+    constraint = Constraint(Kind.STRANDED, message, frees=(Remedy(Act.REPAIR),))
+    unknown = Expectation(unknown_because="It goes on when it is repaired.")
+    return Explanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
+
+
+def structural_limit(found: Excess) -> Constraint:
+    """A run that waiting does not help: its code asks for more than a run may hold, or its history is full."""
+    what = LIMIT_WORDS.get(found.limit_kind, found.limit_kind)
+    if found.was_refused:
+        message = f"its workflow task is refused: the run would hold {found.value:,} {what}, of at most {found.most:,}"
+    else:
+        message = (
+            f"its history is full, with {found.held:,} of at most {found.most:,} events: it takes no signals or"
+            " updates, and its code can only end the run or continue as new"
+        )
+    frees: list[Remedy] = []
+    if found.ends_needed is not None:
+        frees.append(Remedy(Act.END_STEPS, count=found.ends_needed))
+    if found.was_refused:
+        frees.append(Remedy(Act.FIX))
+    if found.setting is not None:
+        frees.append(Remedy(Act.RAISE_SETTING, to=found.value, setting=found.setting))
+    frees.append(Remedy(Act.END_RUN))
+    return Constraint(Kind.STRUCTURAL_LIMIT, message, most=found.most, used=found.held, frees=tuple(frees))
+
+
+def beyond_limit(run: Run, found: Excess) -> Explanation:
+    """A run that waits for a message, and cannot receive one."""
+    constraint = structural_limit(found)
+    unknown = Expectation(unknown_because=f"It does not go on by itself: {constraint.message}.")
+    return Explanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
+
+
+LIMIT_WORDS = {
+    "pending_activity_count": "open activities",
+    "pending_timer_count": "open timers",
+    "pending_child_count": "open children",
+    "pending_external_request_count": "open requests to other workflows",
+    "history_event_count": "events",
+    "memo_size": "bytes of memo",
+    "search_attribute_size": "bytes of search attributes",
+}
 
 
 def _one(subject: str, constraint: Constraint) -> Explanation:

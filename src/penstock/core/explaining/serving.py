@@ -44,6 +44,34 @@ def _fits(worker: Worker, task: Task) -> bool:
     return knows_type and task.compatibility in (None, what.build_id)
 
 
+UNSERVED = frozenset({Kind.NO_WORKER, Kind.NO_POLLER, Kind.DRAINING, Kind.NO_SLOTS})
+"""Constraints that the work itself never removes: a worker must be started, or changed."""
+
+
+class RouteWait(Struct, frozen=True):
+    """Ready tasks of one type and build that no worker can take now."""
+
+    task: Task
+    """One of them."""
+    constraint: Constraint
+    ready: int
+    """How many there are, counted up to a bound."""
+
+    @property
+    def is_unserved(self) -> bool:
+        """Whether they wait for ever unless something changes; False: every slot for them is leased."""
+        return self.constraint.kind in UNSERVED
+
+
+def hindrance(crew: Crew, task: Task) -> Constraint | None:
+    """Why no worker takes a ready task now, limits aside; None: one could.
+
+    It depends on the kind, type and build of the task alone, so it is the same for all ready tasks of a route. `why`
+    and everything that describes a queue ask this function, or the two that it consists of.
+    """
+    return nobody_serves(crew, task) or saturation(crew, task)
+
+
 def nobody_serves(crew: Crew, task: Task) -> Constraint | None:
     """Why no worker can be given the task at all, however long it waits."""
     if crew.serving(task):
@@ -84,7 +112,7 @@ def _draining(crew: Crew, task: Task, fitting: Sequence[Worker]) -> Constraint:
     builds = sorted({worker.build_id or "" for worker in fitting})
     named = ", ".join(build or "(no build)" for build in builds)
     freed_by = [Remedy(Act.RESUME_BUILD, _line(task), build_id=build) for build in builds]
-    if task.compatibility is None:
+    if task.compatibility is None and "" not in builds:  # one without a build would be draining as well
         freed_by.append(_register(task))
     return Constraint(
         Kind.DRAINING,

@@ -17,6 +17,7 @@ class Kind(StrEnum):
     RETRY_BACKOFF = "retry_backoff"
     RETRY_BUDGET = "retry_budget"
     BLOCKED_RUN = "blocked_run"
+    STRUCTURAL_LIMIT = "structural_limit"
     NO_WORKER = "no_worker_for_type"
     NO_POLLER = "no_poller"
     DRAINING = "workers_draining"
@@ -41,6 +42,7 @@ class Kind(StrEnum):
     CHILD = "waiting_for_child"
     CONDITION = "waiting_for_condition"
     SIGNAL = "waiting_for_signal"
+    STRANDED = "stranded"
 
 
 class Act(StrEnum):
@@ -59,6 +61,15 @@ class Act(StrEnum):
     FIX = "fix_workflow"
     MEND = "mend_activity"
     SIGNAL = "signal"
+    END_STEPS = "end_open_steps"
+    RAISE_SETTING = "raise_setting"
+    UNSET = "unset"
+    REPAIR = "repair"
+    END_RUN = "end_run"
+
+
+MANUAL = frozenset({Act.RESTORE, Act.FIX, Act.MEND, Act.RAISE_SETTING})
+"""What no program that reads the answer can do by itself: code must be written, or servers reconfigured."""
 
 
 class Remedy(Struct, frozen=True):
@@ -77,6 +88,13 @@ class Remedy(Struct, frozen=True):
     build_id: str | None = None
     worker: str | None = None
     """Whose leases must end, where it matters."""
+    setting: str | None = None
+    """The server setting that is to be raised."""
+
+    @property
+    def is_manual(self) -> bool:
+        """Whether a person must do it. Anything else, done as it says, removes the constraint."""
+        return self.act in MANUAL
 
 
 class Holder(Struct, frozen=True):

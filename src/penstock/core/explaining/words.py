@@ -117,14 +117,29 @@ def remedy_words(remedy: Remedy, now_ms: int) -> str:
             return f"bring a worker of {scope} back: it must poll"
         case Act.TAKE_TURN:
             return f"wait until {counted(remedy.count or 0, 'task')} went"
-        case Act.RESTORE | Act.REPORT | Act.FIX | Act.MEND | Act.SIGNAL:
-            return _PLAIN[remedy.act]
+        case _:
+            return _plain(remedy)
+
+
+def _plain(remedy: Remedy) -> str:
+    """The remedies that speak of no limit in numbers."""
+    match remedy.act:
+        case Act.END_STEPS:
+            return f"wait until {remedy.count} of what the run has open ended; it is then tried again"
+        case Act.RAISE_SETTING:
+            return f"raise {remedy.setting} to {remedy.to} or more on every server, and restart them"
+        case Act.UNSET:
+            return f"take the retry budget of {scope_words(remedy.scope or '')} away"
+        case act:
+            return _PLAIN[act]
 
 
 _PLAIN = {
     Act.RESTORE: "bring the coordination cache back",
     Act.REPORT: "wait until its worker reports",
     Act.FIX: "deploy workflow code that does not fail",
+    Act.END_RUN: "terminate the run",
+    Act.REPAIR: "repair the run: it is decided again",
     Act.MEND: "mend the activity or what it is given, and start it again",
     Act.SIGNAL: "send it what it waits for, or cancel it",
 }

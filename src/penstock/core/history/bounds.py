@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
@@ -107,7 +108,7 @@ def check_commands(run: Run, commands: Sequence[Command], bounds: Bounds) -> Non
         ("history_event_count", run.last_sequence, 0 if ends else len(commands), bounds.events_max),
     ):
         if more and held + more > most:
-            raise exceeded(kind, held + more, most)
+            raise exceeded(kind, held + more, most, held)
 
 
 def check_signal(run: Run, bounds: Bounds) -> None:
@@ -142,10 +143,93 @@ def _needs_timer(command: Command) -> bool:
     )
 
 
-def exceeded(kind: str, value: int, most: int) -> InvalidInput:
+_EXCEEDED = re.compile(r"The run would hold (\d+) where at most \d+ are allowed \((\w+)(?:, now (\d+))?\)")
+"""The beginning of the message of `exceeded`, which comes back as the failure of a workflow task."""
+
+_FIELDS = {
+    "pending_activity_count": ("open_activities_max", "DW_MAX_PENDING_ACTIVITIES"),
+    "pending_timer_count": ("open_timers_max", "DW_MAX_PENDING_TIMERS"),
+    "pending_child_count": ("open_children_max", "DW_MAX_PENDING_CHILDREN"),
+    "history_event_count": ("events_max", "DW_MAX_HISTORY_EVENTS"),
+}
+_FIXED = {
+    "pending_external_request_count": EXTERNAL_REQUESTS_MAX,
+    "memo_size": MEMO_BYTES_MAX,
+    "search_attribute_size": SEARCH_ATTRIBUTE_BYTES_MAX,
+}
+
+
+class Excess(Struct, frozen=True):
+    """A limit that keeps a run from going on: its code asks for more, or its history is full."""
+
+    limit_kind: str
+    value: int
+    """What the run would hold."""
+    most: int
+    held: int
+    """What counts against the limit now."""
+    setting: str | None
+    """The server setting that raises the limit; None: it is fixed."""
+    was_refused: bool = True
+    """Whether a workflow task was refused for it; False: the next one would be."""
+
+    @property
+    def ends_needed(self) -> int | None:
+        """How many of the things that the run has open must end before it can go on; None: that does not help."""
+        needed = self.value - self.most
+        return needed if self.limit_kind.startswith("pending_") and 0 < needed <= self.held else None
+
+
+def excess(run: Run, bounds: Bounds) -> Excess | None:
+    """The structural limit beyond which a run cannot go on, if there is one.
+
+    Either its last workflow task was refused because of it and the limit is still too low, or its history is full, so
+    that signals and updates are refused too. A run with a full history may only end, or continue as new.
+    """
+    if not run.is_open:
+        return None
+    refused = _EXCEEDED.search(run.task_error or "") if run.task_failures else None
+    if refused is not None:
+        kind, held = refused[2], _held(run, refused[2])
+        before = held if refused[3] is None else int(refused[3])
+        most, value = _limit(kind, bounds), int(refused[1]) - before + held
+        if most is not None and value > most:
+            return _excess(run, kind, value, most, was_refused=True)
+    events = run.last_sequence + run.buffered
+    if events >= bounds.events_max:
+        return _excess(run, "history_event_count", events + 1, bounds.events_max, was_refused=False)
+    return None
+
+
+def _limit(kind: str, bounds: Bounds) -> int | None:
+    if kind in _FIELDS:
+        return int(getattr(bounds, _FIELDS[kind][0]))
+    return _FIXED.get(kind)
+
+
+def _excess(run: Run, kind: str, value: int, most: int, *, was_refused: bool) -> Excess:
+    setting = _FIELDS[kind][1] if kind in _FIELDS else None
+    return Excess(kind, value, most, _held(run, kind), setting, was_refused)
+
+
+def _held(run: Run, kind: str) -> int:
+    """What a run has of something now."""
+    held = {
+        "pending_activity_count": run.open_activities,
+        "pending_timer_count": run.open_timers,
+        "pending_child_count": run.open_children,
+        "pending_external_request_count": len(parse(run.waits).external),
+        "history_event_count": run.last_sequence + run.buffered,
+    }
+    return held.get(kind, 0)
+
+
+def exceeded(kind: str, value: int, most: int, held: int | None = None) -> InvalidInput:
+    """The refusal of what would take a run beyond a limit; `held` is what it has before, where that can change."""
+    now = "" if held is None else f", now {held}"
     return InvalidInput(
         Reason.STRUCTURAL_LIMIT_EXCEEDED,
-        f"The run would hold {value} where at most {most} are allowed ({kind}). "
+        f"The run would hold {value} where at most {most} are allowed ({kind}{now}). "
         + ADVICE.get(kind, "Do the work in smaller portions."),
         limit_kind=kind,
         current_value=value,

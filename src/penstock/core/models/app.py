@@ -31,7 +31,16 @@ class AppConfig(Checked):
     custom_queues: Sequence[CustomQueueConfig] | None = None
     broker: PostgresConfig | None = None
     cluster_wide_cap: int | None = None
-    """Most tasks that run at a time, of all queues and on all workers; None: no cap."""
+    """Most tasks that run at a time, of all queues and on all workers; None: this configuration asks for no cap.
+
+    A cap that another worker or an operator set stays in force then.
+    """
+    caps_version: int = 0
+    """Version of the caps in this configuration (`cluster_wide_cap`, and `max_concurrency` of each queue).
+
+    Count it up when you raise a cap: a worker that starts may lower a cap at once, but raises one only with a higher
+    version than the recorded one, and one with a lower version changes nothing.
+    """
     prefetch_buffer: int = 0
     claim_lease_ms: int | None = None
     max_claim_renew_age_ms: int | None = None
@@ -135,6 +144,7 @@ class AppConfig(Checked):
             )
         elif cap is not None:
             yield from whole("bad_cap", "cluster_wide_cap", cap, 1, CAP_MOST)
+        yield from whole("bad_cap", "caps_version", self.caps_version, 0)
         if cap is not None and is_a(self.prefetch_buffer, int) and self.prefetch_buffer > 0:
             yield problem(
                 "bad_cap",

@@ -1,12 +1,20 @@
-"""The caps of an app's configuration, as live limits of the server, which holds them for all workers."""
+"""The caps of an app's configuration, as live limits of the server, which holds them for all workers.
+
+A worker sends them when it starts. `core.declared_caps` decides what a start may change: it may set or lower a cap,
+raise one with a newer `caps_version`, and never lift one. Each change is a conditional update (`if_version`), so two
+workers that start at the same time decide one after the other. The reason that is recorded with a change names the
+app and its `caps_version`; the change histories of the queue and of the namespace show it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.core.declared_caps import Declarant, Live, Outcome, decide, declarant_of
 from penstock.core.models.app import AppConfig
 from penstock.sdk.client import Client
 from penstock.sdk.failures import ServerRefused, Unreachable
@@ -14,9 +22,8 @@ from penstock.sdk.transport import Transport, route
 from penstock.sdk.worker.trouble import log
 
 Json = dict[str, Any]
-REASON = "AppConfig of "
-"""How a limit begins that comes from a configuration, and not from a person."""
-TRIES = 5
+TRIES = 25
+"""A conflict means that another worker made progress: there are at most as many as configurations that differ."""
 LOOK_SECONDS = 10.0
 
 
@@ -64,8 +71,24 @@ class Seen:
         return f"{holds} (version {self.version}): somebody has changed it"
 
     @property
-    def is_by_a_configuration(self) -> bool:
-        return self.live is not None and str(self.live.get("reason") or "").startswith(REASON)
+    def decided_on(self) -> Live | None:
+        """The live limit as the decision takes it."""
+        if self.live is None or self.value is None:
+            return None
+        return Live(self.value, declarant_of(self.live.get("reason")))
+
+    @property
+    def set_by(self) -> str:
+        """Who set the live limit, for a log line."""
+        return "" if self.live is None else str(self.live.get("reason") or self.live.get("updated_by") or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One log line about a cap."""
+
+    message: str
+    level: int = logging.WARNING
 
 
 def caps_of(config: AppConfig, namespace: str) -> list[Cap]:
@@ -90,23 +113,24 @@ def caps_of(config: AppConfig, namespace: str) -> list[Cap]:
 
 
 class Caps:
-    """Sends the caps of an app when its worker starts, and tells when somebody else says otherwise."""
+    """Sends the caps of an app when its worker starts, and reports changes by others."""
 
     def __init__(self, client: Client, app: str, config: AppConfig) -> None:
         self._transport: Transport = client.transport
         self._namespace = client.namespace
-        self._reason = f"{REASON}{app}"
+        self._by = Declarant(app, config.caps_version)
         self._caps = caps_of(config, client.namespace)
         self._cluster_wide = config.cluster_wide_cap
         self._told: dict[str, Seen] = {}
         """How limits stood when something was said of them."""
 
-    async def send(self) -> list[str]:
-        """Set what is not set yet. What is odd about it is returned, and the worker starts all the same.
+    async def send(self) -> list[Notice]:
+        """Change what `core.declared_caps` allows. Returns the lines to log; the worker starts in any case.
 
-        The last worker to start is heard; a limit that a person set, or that the server declares, is left in force.
+        Raises:
+            ServerRefused: for another reason than a missing permission.
         """
-        found: list[str] = []
+        found: list[Notice] = []
         for cap in self._caps:
             try:
                 found += await self._send(cap)
@@ -115,52 +139,28 @@ class Caps:
                     raise
                 if cap.wanted is not None:
                     why = f"and this worker's token may not set it: {error.message}"
-                    found.append(f"{cap.told} is {cap.wanted} here, {why}")
+                    found.append(Notice(f"{cap.told} is {cap.wanted} here, {why}"))
         return found
 
-    async def _send(self, cap: Cap) -> list[str]:
+    async def _send(self, cap: Cap) -> list[Notice]:
         for _ in range(TRIES):
             seen = cap.seen(await self._read(cap))
-            wanted, odd = self._decide(cap, seen)
-            if wanted is _NOTHING:
+            outcome = decide(cap.wanted, self._by, seen.decided_on, seen.declared)
+            notices = _notices(cap, seen, outcome, self._by)
+            if not outcome.is_change:
                 self._told[cap.path] = seen
-                return odd
-            assert isinstance(wanted, int | str)
+                return notices
+            value = "default" if outcome is Outcome.HANDED_BACK else cap.wanted
+            assert value is not None, "a change has a value"
+            body = cap.body(value, seen.version, self._by.reason)
             try:
-                await self._transport.control(
-                    "PATCH", cap.path, cap.body(wanted, seen.version, self._reason), idempotent=True
-                )
+                await self._transport.control("PATCH", cap.path, body, idempotent=True)
             except ServerRefused as error:
                 if error.status != 409:
                     raise
             else:
-                return odd
-        return [f"{cap.told} could not be set: others change it all the time"]
-
-    def _decide(self, cap: Cap, seen: Seen) -> tuple[int | str | object, list[str]]:
-        """What to set, if anything, and what to say of it."""
-        if cap.wanted is None:
-            mine = seen.live is not None and seen.live.get("reason") == self._reason
-            return ("default" if mine else _NOTHING), []
-        if seen.live is not None and not seen.is_by_a_configuration:
-            if seen.value == cap.wanted:
-                return _NOTHING, []
-            return _NOTHING, [
-                f"{cap.told} is {cap.wanted} here; an operator has set {seen.value}"
-                f" (version {seen.version}), which stays in force"
-            ]
-        if seen.declared is not None and seen.declared < cap.wanted:
-            return _NOTHING, [
-                f"{cap.told} is {cap.wanted} here; the server declares {seen.declared}, which stays in force"
-            ]
-        if seen.value == cap.wanted:
-            return _NOTHING, []
-        if seen.live is None:
-            return cap.wanted, []
-        return cap.wanted, [
-            f"{cap.told} is {cap.wanted} here, and was {seen.value} by the configuration of another worker"
-            f" (version {seen.version}): {cap.wanted} holds from now on"
-        ]
+                return notices
+        return [Notice(f"{cap.told} could not be set: others changed it {TRIES} times meanwhile")]
 
     async def look(self) -> list[str]:
         """What others have changed since; each change is told once."""
@@ -206,7 +206,47 @@ class Caps:
         return await self._transport.control("GET", cap.path, idempotent=True, query=query)
 
 
-_NOTHING = object()
+def _notices(cap: Cap, seen: Seen, outcome: Outcome, by: Declarant) -> list[Notice]:
+    """What the log of the process that decides says about it; nothing where nothing is to be known."""
+    if outcome is Outcome.UNNAMED:
+        if seen.value is None:
+            return []
+        text = f"{cap.told} is not set here; {seen.value} stays in force ({seen.set_by})"
+        return [Notice(text, logging.INFO)]
+    words = _WORDS.get(outcome)
+    if words is None:
+        return []
+    text = words.format(
+        told=cap.told,
+        wanted=cap.wanted,
+        now=seen.value,
+        version=seen.version,
+        declared=seen.declared,
+        set_by=seen.set_by,
+        mine=by.version,
+    )
+    is_quiet = outcome in (Outcome.SET, Outcome.CONFIRMED)
+    return [Notice(text, logging.INFO if is_quiet else logging.WARNING)]
+
+
+_LIFT = "an operator can change it with `penstock task-queue limits set` or `penstock namespace limits set`"
+_WORDS = {
+    Outcome.SET: "{told} is set to {wanted}",
+    Outcome.LOWERED: "{told} is lowered from {now} ({set_by}) to {wanted}",
+    Outcome.RAISED: "{told} is raised from {now} ({set_by}) to {wanted} by caps_version {mine}",
+    Outcome.CONFIRMED: "{told} stays {now}, now by caps_version {mine}",
+    Outcome.HANDED_BACK: "{told} is {wanted} here; the server declares {declared}, which is in force from now on"
+    " instead of {now} ({set_by})",
+    Outcome.KEPT_OPERATOR: "{told} is {wanted} here; an operator has set {now} (version {version}),"
+    " which stays in force",
+    Outcome.KEPT_SERVER: "{told} is {wanted} here; the server declares {declared}, which stays in force",
+    Outcome.KEPT_OTHER_APP: "{told} is {wanted} here; {now} stays in force, which another app has set ({set_by}): "
+    + _LIFT,
+    Outcome.KEPT_NEWER: "{told} is {wanted} here, by caps_version {mine}; {now} stays in force, which a newer"
+    " configuration has set ({set_by})",
+    Outcome.KEPT_LOWER: "{told} is {wanted} here; {now} stays in force ({set_by}): a worker raises a cap only with a"
+    " higher caps_version in its AppConfig, and " + _LIFT,
+}
 
 
 def _slots(workers: Sequence[Json]) -> int:

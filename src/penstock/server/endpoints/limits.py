@@ -12,6 +12,7 @@ from penstock.wire.limit_requests import (
     ChangeLineLimits,
     ChangeScopeLimits,
     LineParameters,
+    ReadDeclarationHistory,
     ReadScopeHistory,
 )
 from penstock.wire.parsing import refuse
@@ -78,6 +79,12 @@ async def change_cluster(call: Call) -> Answer:
 
 async def cluster_history(call: Call) -> Answer:
     return Answer(await _history(call, cluster_parts()))
+
+
+async def declaration_history(call: Call) -> Answer:
+    query: ReadDeclarationHistory = call.query
+    changes = await admission.declaration_history(call.house, query.limit)
+    return Answer({"changes": [shown.declared_change(each) for each in changes]})
 
 
 async def _change(call: Call, parts: Parts) -> None:

@@ -11,7 +11,15 @@ from penstock.engine import queues
 from penstock.server.endpoints.task_queues import admission_of
 from penstock.server.operation import Answer, Call
 
-STATUSES = ("accepting", "throttled", "saturated", "no_slots", "no_active_workers", "unavailable")
+STATUSES = (
+    "accepting",
+    "throttled",
+    "saturated",
+    "no_slots",
+    "no_worker_for_type",
+    "no_active_workers",
+    "unavailable",
+)
 _COUNTS = {
     "ready": ("ready_count", "Tasks that wait."),
     "leased": ("leased_count", "Tasks in the hands of workers."),
@@ -34,8 +42,14 @@ async def read(call: Call) -> Answer:
     )
     alone = Gauge(
         "penstock_queue_without_worker",
-        "1 where tasks wait and no active worker has a slot for them.",
+        "1 where tasks wait that no active worker takes: its types, its build or its slots do not fit.",
         ("namespace", "task_queue", "kind"),
+        registry=registry,
+    )
+    unserved = Gauge(
+        "penstock_queue_unserved",
+        "Tasks that wait and that no active worker takes, by type, build and the reason that `why` gives.",
+        ("namespace", "task_queue", "kind", "type", "build_id", "reason"),
         registry=registry,
     )
     caps = {
@@ -57,7 +71,11 @@ async def read(call: Call) -> Answer:
             labels = (call.namespace, view.name, kind.value)
             for name, (field, _) in _COUNTS.items():
                 counts[name].labels(*labels).set(section[field])
-            alone.labels(*labels).set(section["ready_count"] > 0 and section["configured_slot_count"] == 0)
+            alone.labels(*labels).set(section["unserved_ready_count"] > 0)
+            for route in section["unserved"]:
+                unserved.labels(*labels, route["type"], route["build_id"] or "", route["reason"]).set(
+                    route["ready_count"]
+                )
             for each in STATUSES:
                 status.labels(*labels, each).set(each == section["status"])
             for cap in section["caps"]:

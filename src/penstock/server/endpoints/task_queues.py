@@ -74,6 +74,7 @@ def _line(view: QueueView, kind: TaskKind) -> LineState:
         namespace_leases=leased,
         namespace_dispatches=given,
         holders={**view.holders, queue_scope(queue.namespace, queue.name, kind): own},
+        waits=view.waits.get(kind, ()),
     )
 
 
@@ -126,7 +127,7 @@ def _oldest(task: Task, view: QueueView) -> dict[str, Any]:
 
 
 def _repair(view: QueueView) -> dict[str, Any]:
-    """Nothing waits for an operator's repair: sweepers take back what nobody finished."""
+    """Sweepers take back expired leases; only tasks that no worker can take need an operator."""
     expired = sum(each.expired for each in view.stats.values())
     return {
         "candidates": expired,
@@ -139,7 +140,7 @@ def _repair(view: QueueView) -> dict[str, Any]:
         "dispatch_overdue": 0,
         "oldest_dispatch_overdue_since": None,
         "max_dispatch_overdue_age_ms": 0,
-        "needs_attention": False,
+        "needs_attention": bool(view.unserved),
         "policy": {"redispatch_after_seconds": 1},
     }
 

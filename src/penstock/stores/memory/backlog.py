@@ -43,6 +43,24 @@ def heads(tables: Tables, queue_id: QueueId) -> dict[int, Task]:
     return {level: min(tasks, key=lambda task: task.seq) for level, tasks in ready.items()}
 
 
+def route_heads(tables: Tables, queue_id: QueueId) -> list[Task]:
+    """One ready task of each type and build, in order of both."""
+    found: dict[tuple[str, str], Task] = {}
+    for task in sorted(_all_ready(tables, queue_id), key=lambda task: (task.level, task.key, task.seq)):
+        found.setdefault((task.type, task.compatibility or ""), task)
+    return [task for _, task in sorted(found.items())]
+
+
+def count_route(tables: Tables, queue_id: QueueId, type_: str, build_id: str | None) -> int:
+    """How many ready tasks have a type and need a build."""
+    route = (type_, build_id)
+    return sum((task.type, task.compatibility) == route for task in _all_ready(tables, queue_id))
+
+
+def _all_ready(tables: Tables, queue_id: QueueId) -> list[Task]:
+    return [task for tasks in _ready(tables, queue_id).values() for task in tasks]
+
+
 def waiting(tables: Tables, lane_id: LaneId) -> Iterator[Task]:
     """The ready tasks of a lane, in no order."""
     return (tables.tasks[task_id] for task_id in tables.tasks_ready.of(lane_id).values())

@@ -179,6 +179,12 @@ class MemoryQueues:
     async def head(self, queue_id: QueueId, level: int, key: str | None) -> Task | None:
         return standing.head(self._tables, queue_id, level, key)
 
+    async def route_heads(self, queue_id: QueueId, most: int) -> Sequence[Task]:
+        return backlog.route_heads(self._tables, queue_id)[:most]
+
+    async def count_route(self, queue_id: QueueId, type_: str, build_id: str | None, most: int) -> int:
+        return min(most, backlog.count_route(self._tables, queue_id, type_, build_id))
+
     async def sight(self, queue_id: QueueId, to_level: int, now_ms: int, most: int) -> Sequence[LevelSight]:
         levels = range(ALL_LEVELS[0], to_level + 1)
         return [standing.sight(self._tables, queue_id, level, now_ms) for level in levels]

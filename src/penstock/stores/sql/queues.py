@@ -23,7 +23,7 @@ from penstock.stores.sql.known import Known
 from penstock.stores.sql.lazily import lazily
 from penstock.stores.sql.scopes import SqlScopes
 from penstock.stores.sql.session import Row, Rows, Session
-from penstock.stores.sql.tasks import TASKS, keepers_of, routes, routes_of, task_of
+from penstock.stores.sql.tasks import TASKS, keepers_of, route, routes, routes_of, task_of
 
 ROUTES_TRIED_MAX = 2
 """Most routes that are tried in every lane; of more, each lane is asked which ones matter."""
@@ -224,6 +224,14 @@ class SqlQueues:
         else:
             rows = await self._session.ask("head_of_lane", queue_id, level, key)
         return task_of(rows[0]) if rows else None
+
+    async def route_heads(self, queue_id: QueueId, most: int) -> Sequence[Task]:
+        tasks = [task_of(row) for row in await self._session.ask("heads_of_routes", queue_id, most)]
+        return sorted(tasks, key=lambda task: (task.type, task.compatibility or ""))
+
+    async def count_route(self, queue_id: QueueId, type_: str, build_id: str | None, most: int) -> int:
+        rows = await self._session.ask("count_route", queue_id, route(type_, build_id), most)
+        return int(rows[0][1])
 
     async def sight(self, queue_id: QueueId, to_level: int, now_ms: int, most: int) -> Sequence[LevelSight]:
         levels = range(ALL_LEVELS[0], to_level + 1)

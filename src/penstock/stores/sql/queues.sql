@@ -321,6 +321,31 @@ SELECT 1, count(*)
   FROM (SELECT 1 FROM tasks t WHERE t.queue_id = :queue_id AND t.level = :level
            AND t.state = 'ready' AND t.seq < :seq LIMIT :most) w;
 
+-- name: heads_of_routes
+-- alone
+-- takes: queue_id bigint, most bigint
+-- A loose index scan over `tasks_ready_route`: one probe for each route, however many tasks wait.
+WITH RECURSIVE r (route, number) AS (
+  SELECT (SELECT min(w.route) FROM tasks w WHERE w.queue_id = :queue_id AND w.state = 'ready'), 1
+  UNION ALL
+  SELECT (SELECT min(w.route) FROM tasks w
+           WHERE w.queue_id = :queue_id AND w.state = 'ready' AND w.route > r.route), r.number + 1
+    FROM r WHERE r.route IS NOT NULL AND r.number < :most
+)
+SELECT 1, {task}
+  FROM r JOIN tasks t ON t.task_id = (
+    SELECT w.task_id FROM tasks w
+     WHERE w.queue_id = :queue_id AND w.route = r.route AND w.state = 'ready'
+     ORDER BY w.level, w.key, w.seq LIMIT 1)
+ ORDER BY r.number;
+
+-- name: count_route
+-- alone
+-- takes: queue_id bigint, route text, most bigint
+SELECT 1, count(*)
+  FROM (SELECT 1 FROM tasks t
+         WHERE t.queue_id = :queue_id AND t.route = :route AND t.state = 'ready' LIMIT :most) w;
+
 -- name: head_of_lane
 -- alone
 -- takes: queue_id bigint, level bigint, key text

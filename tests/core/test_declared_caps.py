@@ -1,0 +1,90 @@
+"""Whether a starting worker may change a cap."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.declared_caps import Declarant, Live, Outcome, decide, declarant_of
+
+caps = st.one_of(st.none(), st.integers(0, 6))
+declarants = st.builds(Declarant, st.sampled_from(["shop", "mail"]), st.integers(0, 3))
+starts = st.tuples(caps, declarants)
+
+
+def started(live: Live | None, wanted: int | None, by: Declarant, declared: int | None = None) -> Live | None:
+    """What is live after a worker has started."""
+    outcome = decide(wanted, by, live, declared)
+    if not outcome.is_change:
+        return live
+    if outcome is Outcome.HANDED_BACK:
+        return None
+    assert wanted is not None
+    return Live(wanted, by)
+
+
+def effective(live: Live | None, declared: int | None) -> float:
+    if live is not None:
+        return live.value
+    return float("inf") if declared is None else declared
+
+
+@given(st.lists(starts, max_size=12), st.one_of(st.none(), st.integers(0, 6)))
+def test_no_start_lifts_a_cap_and_only_a_newer_version_of_its_app_raises_one(
+    told: list[tuple[int | None, Declarant]], declared: int | None
+) -> None:
+    live: Live | None = None
+    for wanted, by in told:
+        before = live
+        live = started(live, wanted, by, declared)
+        if effective(live, declared) > effective(before, declared):
+            assert live is not None
+            assert before is not None
+            assert before.declarant is not None
+            assert by.app == before.declarant.app
+            assert by.version > before.declarant.version
+            assert declared is None or live.value <= declared
+        if before is not None and before.declarant is not None and before.declarant.app == by.app:
+            assert (
+                live is None or live.declarant is None or live.declarant.version >= before.declarant.version
+            )
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), min_size=1, max_size=4))
+def test_the_order_in_which_workers_of_one_app_start_does_not_matter(told: list[tuple[int, int]]) -> None:
+    """`cap-order-independent`: the lowest value of the highest version is in force in the end."""
+    newest = max(version for _, version in told)
+    expected = min(value for value, version in told if version == newest)
+    for order in permutations(told):
+        live: Live | None = None
+        for value, version in order:
+            live = started(live, value, Declarant("shop", version))
+        assert live == Live(expected, Declarant("shop", newest))
+
+
+@given(caps, declarants, st.integers(0, 6), st.one_of(st.none(), st.integers(0, 6)))
+def test_no_start_changes_what_an_operator_set(
+    wanted: int | None, by: Declarant, value: int, declared: int | None
+) -> None:
+    assert not decide(wanted, by, Live(value, None), declared).is_change
+
+
+@given(st.text(min_size=1), st.integers(0, 10**6))
+def test_the_recorded_reason_names_the_app_and_its_version(app: str, version: int) -> None:
+    by = Declarant(app, version)
+    assert declarant_of(by.reason) == by
+
+
+def test_reasons_of_earlier_releases_and_of_operators() -> None:
+    assert declarant_of("AppConfig of shop") == Declarant("shop", 0)
+    assert declarant_of("slow database") is None
+    assert declarant_of(None) is None
+
+
+def test_a_lower_cap_of_the_servers_takes_the_place_of_one_from_a_configuration() -> None:
+    by = Declarant("shop", 1)
+    assert decide(5, by, Live(5, by), 2) is Outcome.HANDED_BACK
+    assert decide(3, by, None, 2) is Outcome.KEPT_SERVER
+    assert decide(2, by, None, 2) is Outcome.SET
