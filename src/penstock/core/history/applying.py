@@ -52,6 +52,7 @@ from penstock.core.history.payloads import (
 from penstock.core.history.recording import opened
 from penstock.core.history.routing_keys import with_key, without_keys
 from penstock.core.history.waits import ConditionWait, Member, Selection
+from penstock.core.id_policies import IdReusePolicy
 from penstock.core.model import (
     Activity,
     ActivityId,
@@ -78,6 +79,10 @@ from penstock.errors import Conflict, Reason
 class NewChild(Struct, frozen=True):
     child: Child
     run: Run
+    reuse: IdReusePolicy = IdReusePolicy.REJECT_DUPLICATE
+    """Whether it may have the id of a closed workflow."""
+    problem: str | None = None
+    """Why it cannot be started."""
 
 
 class Request(Struct, frozen=True):
@@ -347,7 +352,8 @@ def _start_child(stage: Stage, command: StartChild) -> None:
         policy=command.policy,
         extra=json_text.written(command.extra),
     )
-    stage.children.append(NewChild(child, _child_run(run, command, child, stage.now_ms)))
+    child_run = _child_run(run, command, child, stage.now_ms)
+    stage.children.append(NewChild(child, child_run, command.reuse, command.problem))
     stage.waits = opened(stage.waits, dict(command.extra), child_run_id)
     said = child_payload(child) | {
         "child_run_number": 1,

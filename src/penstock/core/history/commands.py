@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from penstock.core.id_policies import IdReusePolicy
 from penstock.core.model import ActivityTimeouts, Blob, ClosePolicy, Json, RetryPolicy, Wish
 
 
@@ -61,6 +62,10 @@ class StartChild(Struct, frozen=True):
     run_timeout_s: int | None = None
     extra: Json = field(default_factory=dict)
     wish: Wish = field(default_factory=Wish)
+    reuse: IdReusePolicy = IdReusePolicy.REJECT_DUPLICATE
+    """Whether it may have the id of a closed workflow."""
+    problem: str | None = None
+    """Why it cannot be started: the parent's code hears it as the failure of the child."""
 
 
 class RecordSideEffect(Struct, frozen=True):
