@@ -23,6 +23,7 @@ from penstock.sdk.converting import DEFAULT as PLAIN
 from penstock.sdk.converting import Envelope
 from penstock.sdk.definitions import Handler
 from penstock.sdk.dispatching import Dispatch, in_force, resolved
+from penstock.sdk.id_policies import WorkflowIDReusePolicy
 from penstock.sdk.naming import UNSET, Called, activity_named, signal_named, workflow_named
 from penstock.sdk.priority import Priority
 from penstock.sdk.replay.continuing import ContinueAsNewError
@@ -649,6 +650,8 @@ class ChildWorkflowOptions(TypedDict, total=False):
     args: Sequence[Any]
     id: str | None
     """None: one is made."""
+    id_reuse_policy: WorkflowIDReusePolicy
+    """Whether the child may have the id of a workflow that has ended; it may, if nothing is said."""
     task_queue: str | None
     result_type: Any
     cancellation_type: ChildWorkflowCancellationType
@@ -674,7 +677,9 @@ async def start_child_workflow(
 ) -> ChildWorkflowHandle[Any]:
     """Start a workflow as a child of this run and go on; await the handle for its result.
 
-    An id that is in use shows when the handle is awaited, as `WorkflowAlreadyStartedError`.
+    A child that cannot be started fails when the handle is awaited: an id that is in use is a
+    `WorkflowAlreadyStartedError`, an id that no workflow can have a `ChildWorkflowError` whose cause is an
+    `ApplicationError` of type `InvalidWorkflowId`.
     """
     _check_options("start_child_workflow", options, ChildWorkflowOptions)
     runtime = current()
@@ -685,6 +690,9 @@ async def start_child_workflow(
     body: dict[str, Any] = {
         "workflow_type": called.name,
         "workflow_id": child_id,
+        "id_reuse_policy": WorkflowIDReusePolicy(
+            options.get("id_reuse_policy", WorkflowIDReusePolicy.ALLOW_DUPLICATE)
+        ).value,
         "arguments": runtime.converter.encode_arguments(arguments, f'workflow "{called.name}"'),
         "parent_close_policy": ParentClosePolicy(
             options.get("parent_close_policy", ParentClosePolicy.TERMINATE)
