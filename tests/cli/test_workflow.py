@@ -75,6 +75,7 @@ def test_the_start_that_the_seed_shows_is_understood(ask: Run, server: RecordedS
     assert server.only_request.body == {
         "workflow_type": "ChargeCustomer",
         "workflow_id": "my-workflow-id",
+        "id_reuse_policy": "allow_duplicate",
         "task_queue": "my-task-queue",
         "input": [{"customerId": "12345"}],
         "priority": 1,
@@ -149,7 +150,8 @@ def test_a_duplicate_start_is_told_about_the_policy(ask: Run, server: RecordedSe
     server.answer("POST", "/workflows", body, status=409)
     result = ask("workflow", "start", "--type", "t", "--id", "x")
     assert result.exit_code == 1
-    assert "--duplicate-policy use-existing" in result.stderr
+    assert "--id-conflict-policy use_existing" in result.stderr
+    assert "--id-reuse-policy allow_duplicate" in result.stderr
 
 
 def test_a_list_sends_its_filters(ask: Run, server: RecordedServer) -> None:

@@ -3,7 +3,8 @@ r"""Which texts may name something, and what exactly is wrong with one that may 
 Names travel in JSON, in URL paths (percent-encoded), in log lines and on terminals. Three rules follow from that, for
 every kind of name:
 
-1. Only visible characters: no control characters, line separators or byte order marks.
+1. Only visible characters: no control characters, line separators or byte order marks; in workflow ids, no characters
+   without width or that turn the direction of text either.
 2. Not `.` or `..`. They are dot segments: HTTP clients and proxies remove them from a path, also when they are
    percent-encoded, so that such a name could be given and never be asked for.
 3. A bounded length.
@@ -26,7 +27,8 @@ from msgspec import Struct
 WORKFLOW_ID_MAX: Final = 128
 NAME_MAX: Final = 255
 _HIDDEN: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff"
-_NO_DOTS: Final = r"(?!\.{1,2}\Z)"
+_DIRECTION: Final = r"\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
+"""Characters that take no room or turn the direction of text: two ids that differ by them look alike."""
 
 
 class Rule(Struct, frozen=True):
@@ -40,7 +42,13 @@ class Rule(Struct, frozen=True):
 
     @property
     def pattern(self) -> str:
-        return rf"\A{_NO_DOTS}[{self.allowed}]+\Z"
+        """All but `.` and `..`, without a lookahead, which not every dialect of JSON Schema has."""
+        one, no_dot = f"[{self.allowed}]", f"[{self._without_dot}]"
+        return rf"\A({no_dot}{one}*|\.{no_dot}{one}*|\.\.{one}+)\Z"
+
+    @property
+    def _without_dot(self) -> str:
+        return f"^.{self.allowed[1:]}" if self.allowed.startswith("^") else self.allowed.replace(".", "")
 
     @property
     def _others(self) -> str:
@@ -78,7 +86,7 @@ def shown(character: str) -> str:
 _VISIBLE: Final = "visible characters: no control characters or line breaks"
 NAME: Final = Rule(f"^{_HIDDEN}", _VISIBLE, NAME_MAX)
 """Of a type, task queue, worker, build, signal."""
-WORKFLOW_ID: Final = Rule(f"^{_HIDDEN}", _VISIBLE, WORKFLOW_ID_MAX)
+WORKFLOW_ID: Final = Rule(f"^{_HIDDEN}{_DIRECTION}", _VISIBLE, WORKFLOW_ID_MAX)
 """Of a workflow or a standalone activity."""
 NAMESPACE: Final = Rule("A-Za-z0-9._-", "letters, digits, '.', '_' and '-'", 128)
 STREAM: Final = Rule("A-Za-z0-9._:-", "letters, digits, '.', '_', ':' and '-'", 128)

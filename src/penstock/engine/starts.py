@@ -288,6 +288,11 @@ async def _decided(
     """Carry out a verdict that was reached under the lock of the newest run."""
     existing = locked.run
     if decided is Verdict.USE_EXISTING:
+        again = await _answered_before(
+            tx, request, existing, None
+        )  # by another server, before the lock was ours
+        if again is not None:
+            return again
         outcome = StartOutcome.RETURNED_EXISTING_ACTIVE
         workflow_ids.retain_start(tx, existing, request.start_key, outcome)
         return Started(existing, outcome)
