@@ -28,6 +28,8 @@ ODD_IDS = [
     "..a",
     "a+b&c",
 ]
+WORDS = ["batch", "count", "signal-with-start", "batch-operations"]
+"""Ids that are also segments of routes."""
 
 
 @pytest.fixture
@@ -142,7 +144,7 @@ async def test_activities_and_tasks_are_started_again_under_their_ids(client: Cl
     await third.cancel()
 
 
-@pytest.mark.parametrize("id", ODD_IDS)
+@pytest.mark.parametrize("id", [*ODD_IDS, *WORDS])
 async def test_any_printable_id_is_reached_by_every_request(client: Client, hand: Hand, id: str) -> None:  # noqa: A002
     handle = await client.start_workflow("greeter", id=id, task_queue="q")
     assert (await handle.describe()).id == id

@@ -21,7 +21,7 @@ from penstock.sdk.id_policies import WorkflowIDConflictPolicy as WorkflowIDConfl
 from penstock.sdk.id_policies import WorkflowIDReusePolicy as WorkflowIDReusePolicy
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
-from penstock.sdk.transport import Transport, route
+from penstock.sdk.transport import Transport, route, route_of
 
 Json = dict[str, Any]
 UpdateStage = Literal["accepted", "completed"]
@@ -76,7 +76,7 @@ class RunInput:
 
     @property
     def path(self) -> str:
-        return route("workflows", self.id) + ("" if self.run_id is None else route("runs", self.run_id))
+        return route_of("workflows", self.id) + ("" if self.run_id is None else route("runs", self.run_id))
 
     @property
     def chain(self) -> Json | None:
