@@ -6,9 +6,16 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from penstock.core.history import lineage
-from penstock.core.history.commands import ContinueAsNew, OpenConditionWait, StartChild
+from penstock.core.history.commands import (
+    CancelExternal,
+    ContinueAsNew,
+    OpenConditionWait,
+    SignalExternal,
+    StartChild,
+)
 from penstock.core.id_policies import IdConflictPolicy, IdReusePolicy
 from penstock.core.model import Host, Run, RunId, RunStatus
 from penstock.engine import closing, messages, reading, retention, signals, starts
@@ -231,6 +238,32 @@ async def test_a_child_with_an_impossible_id_fails_and_its_parent_goes_on(scene:
     assert scene.run(parent.run_id).open_children == 0
     await scene.decide(DONE)
     assert len(scene.tables.instances) == 1
+
+
+@pytest.mark.parametrize("command", [SignalExternal("ship-1", "pay", NOTHING), CancelExternal("ship-1")])
+async def test_what_is_meant_for_a_child_does_not_reach_another_workflow_that_has_its_id(
+    scene: Scene, command: SignalExternal | CancelExternal
+):
+    parent = await scene.start()
+    task = await scene.take(WORKFLOW)
+    await scene.complete(task, StartChild("Ship", None, NOTHING, "ship-1"), concurrent=True)
+    await scene.decide(DONE)
+    other = await scene.start("ship-1", **REUSING)
+    while await waiting_letters(scene.house).sweep():
+        pass
+    task = await scene.take(WORKFLOW, task_queue="orders")
+    while task.run.run_id != parent.run_id:
+        task = await scene.take(WORKFLOW, task_queue="orders")
+    for children_only in (True, False):
+        await scene.complete(task, structs.replace(command, children_only=children_only), concurrent=True)
+        while await waiting_letters(scene.house).sweep():
+            pass
+        said = await scene.types(parent.run_id)
+        assert said[-1] == ("ExternalRequestFailed" if children_only else "ExternalRequestDelivered")
+        touched = "SignalReceived" in await scene.types(other.run_id) or not scene.run(other.run_id).is_open
+        buffered = scene.run(other.run_id).buffered > 0
+        assert (touched or buffered) is not children_only
+        task = await scene.take(WORKFLOW)
 
 
 # ── Streams of messages ─────────────────────────────────────────────────────────────────────────────────

@@ -182,6 +182,7 @@ def ask(tx: Tx, run: Run, request: Request) -> None:
         "signal_name": request.signal_name,
         "arguments": request.arguments,
         "reason": request.reason,
+        "children_only": request.children_only or None,
     }
     post(
         tx,

@@ -641,7 +641,10 @@ class ChildWorkflowHandle(StepFuture[T]):
     result_type: Any = None
 
     async def signal(self, signal: Any, arg: Any = UNSET, *, args: Sequence[Any] = ()) -> None:
-        await get_external_workflow_handle(self.id).signal(signal, arg, args=args)
+        """Tell the child something. Raises if it has ended, also if its id is another workflow's by now."""
+        child = get_external_workflow_handle(self.id)
+        child._is_child = True
+        await child.signal(signal, arg, args=args)
 
 
 class ChildWorkflowOptions(TypedDict, total=False):
@@ -738,7 +741,8 @@ def _giving_up_of(
             return runtime.give_up(future)
         if not future.command.given_up:
             future.command.given_up = True
-            runtime.step(Kind.CANCEL_EXTERNAL, {"workflow_id": child_id}, name=child_id)
+            body = {"workflow_id": child_id, "child_workflow_only": True}
+            runtime.step(Kind.CANCEL_EXTERNAL, body, name=child_id)
         return False
 
     return ask_and_wait
@@ -779,6 +783,7 @@ class ExternalWorkflowHandle(Generic[T]):
     def __init__(self, workflow_id: str, run_id: str | None = None) -> None:
         self.id = workflow_id
         self.run_id = run_id
+        self._is_child = False
 
     async def signal(self, signal: Any, arg: Any = UNSET, *, args: Sequence[Any] = ()) -> None:
         """Tell it something. Returns when it was recorded there; raises if it is not there or has ended."""
@@ -799,7 +804,8 @@ class ExternalWorkflowHandle(Generic[T]):
         await current().step(Kind.CANCEL_EXTERNAL, body, name=self.id, facts={"workflow_id": self.id})
 
     def _address(self) -> dict[str, Any]:
-        return {"workflow_id": self.id} | ({} if self.run_id is None else {"run_id": self.run_id})
+        named = {"workflow_id": self.id} | ({} if self.run_id is None else {"run_id": self.run_id})
+        return named | ({"child_workflow_only": True} if self._is_child else {})
 
 
 def get_external_workflow_handle(

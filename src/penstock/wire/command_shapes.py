@@ -182,12 +182,15 @@ class SignalExternalCommand(Request):
     signal_name: Name
     run_id: Name | None = None
     arguments: Anything = None
+    child_workflow_only: bool | None = None
+    """Only to a child of the run that asks: another workflow that has the id by now is not told."""
 
 
 class CancelExternalCommand(Request):
     workflow_id: AnyWorkflowId
     run_id: Name | None = None
     reason: Text1000 | None = None
+    child_workflow_only: bool | None = None
 
 
 class CancelWorkflowCommand(Request):

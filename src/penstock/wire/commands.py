@@ -164,12 +164,14 @@ def _cancel_step(body: dict[str, Any]) -> CancelStep:
 def _signal_external(body: dict[str, Any]) -> SignalExternal:
     request = parse(body, SignalExternalCommand)
     arguments = _arguments(request.arguments)
-    return SignalExternal(request.workflow_id, request.signal_name, arguments, request.run_id)
+    only = bool(request.child_workflow_only)
+    return SignalExternal(request.workflow_id, request.signal_name, arguments, request.run_id, only)
 
 
 def _cancel_external(body: dict[str, Any]) -> CancelExternal:
     request = parse(body, CancelExternalCommand)
-    return CancelExternal(request.workflow_id, request.run_id, request.reason)
+    only = bool(request.child_workflow_only)
+    return CancelExternal(request.workflow_id, request.run_id, request.reason, only)
 
 
 def _cancel_workflow(body: dict[str, Any]) -> CancelWorkflow:

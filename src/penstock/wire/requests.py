@@ -120,7 +120,7 @@ class WithIdPolicies(WithStanding, kw_only=True):
     """What a start does when its id is known already. With neither of the two policies the contract's rules hold."""
 
     duplicate_policy: Literal["fail", "use-existing"] | None = None
-    """The contract's policy: `use-existing` returns an open run. The id of a closed run is refused."""
+    """The contract's policy: with use-existing an open run is returned. The id of a closed run is refused."""
     id_reuse_policy: IdReuse | None = None
     """Whether the id of a closed run may be used again; `allow_duplicate` where only the other policy is sent."""
     id_conflict_policy: IdConflict | None = None

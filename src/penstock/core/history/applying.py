@@ -96,6 +96,7 @@ class Request(Struct, frozen=True):
     signal_name: str | None = None
     arguments: Blob | None = None
     reason: str | None = None
+    children_only: bool = False
 
 
 class Advance(Struct, frozen=True):
@@ -622,6 +623,7 @@ def _signal_external(stage: Stage, command: SignalExternal) -> None:
             "signal",
             command.signal_name,
             command.arguments,
+            children_only=command.children_only,
         ),
     )
 
@@ -629,7 +631,14 @@ def _signal_external(stage: Stage, command: SignalExternal) -> None:
 def _cancel_external(stage: Stage, command: CancelExternal) -> None:
     _ask(
         stage,
-        Request(stage.run.last_step, command.workflow_id, command.run_id, "cancel", reason=command.reason),
+        Request(
+            stage.run.last_step,
+            command.workflow_id,
+            command.run_id,
+            "cancel",
+            reason=command.reason,
+            children_only=command.children_only,
+        ),
     )
 
 

@@ -132,6 +132,8 @@ class SignalExternal(Struct, frozen=True):
     arguments: Blob
     run_id: str | None = None
     """None: whichever run is current."""
+    children_only: bool = False
+    """Only if the receiver is a child of this run: its id may be another workflow's by now."""
 
 
 class CancelExternal(Struct, frozen=True):
@@ -140,6 +142,7 @@ class CancelExternal(Struct, frozen=True):
     workflow_id: str
     run_id: str | None = None
     reason: str | None = None
+    children_only: bool = False
 
 
 class CancelWorkflow(Struct, frozen=True):
