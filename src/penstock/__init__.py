@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from penstock.sdk.converting import DataConverter, PayloadCodec
     from penstock.sdk.descriptions import WorkflowExecutionStatus
     from penstock.sdk.handles import ActivityHandle, WorkflowHandle
-    from penstock.sdk.outbound import ClientInterceptor, OutboundInterceptor, WorkflowIDConflictPolicy
+    from penstock.sdk.id_policies import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+    from penstock.sdk.outbound import ClientInterceptor, OutboundInterceptor
     from penstock.sdk.priority import Priority
     from penstock.sdk.replay.replayer import Replayer
     from penstock.sdk.retry import RetryPolicy
@@ -63,6 +64,7 @@ __all__ = [
     "WorkflowExecutionStatus",
     "WorkflowHandle",
     "WorkflowIDConflictPolicy",
+    "WorkflowIDReusePolicy",
     "__version__",
     "activity",
     "failures",
@@ -102,7 +104,8 @@ _HOMES = {
     "Worker": "worker",
     "WorkflowExecutionStatus": "descriptions",
     "WorkflowHandle": "handles",
-    "WorkflowIDConflictPolicy": "outbound",
+    "WorkflowIDConflictPolicy": "id_policies",
+    "WorkflowIDReusePolicy": "id_policies",
 }
 
 

@@ -36,6 +36,7 @@ def test_a_start_sends_timeouts_and_retry_policy(ask: Run, server: RecordedServe
         "activity_type": "reports.render",
         "task_queue": "reports",
         "activity_id": "render-1",
+        "id_reuse_policy": "allow_duplicate",
         "input": ["2026-04"],
         "business_key": "b",
         "retry_policy": {
@@ -61,6 +62,7 @@ def test_a_start_says_where_the_activity_stands(ask: Run, server: RecordedServer
         "activity_type": "reports.render",
         "task_queue": "reports",
         "activity_id": "render-1",
+        "id_reuse_policy": "allow_duplicate",
         "input": [],
         "priority": 5,
         "fairness_key": "acme",

@@ -168,6 +168,7 @@ def test_a_start_with_a_signal_is_one_request(ask: Run, server: RecordedServer) 
     assert body == {
         "workflow_type": "t",
         "workflow_id": "order-1001",
+        "id_reuse_policy": "allow_duplicate",
         "input": [1],
         "signal_name": "approve",
         "signal_input": ["Ada"],

@@ -80,6 +80,7 @@ def test_the_start_that_the_seed_shows_is_understood(ask: Run, server: RecordedS
     assert server.only_request.body == {
         "workflow_type": "ChargeCustomer",
         "workflow_id": "my-workflow-id",
+        "id_reuse_policy": "allow_duplicate",
         "task_queue": "my-task-queue",
         "input": [{"customerId": "12345"}],
         "priority": 1,
@@ -155,7 +156,37 @@ def test_a_duplicate_start_is_told_about_the_policy(ask: Run, server: RecordedSe
     server.answer("POST", "/workflows", body, status=409)
     result = ask("workflow", "start", "--type", "t", "--id", "x")
     assert result.exit_code == 1
-    assert "--duplicate-policy use-existing" in result.stderr
+    assert "--id-conflict-policy use_existing" in result.stderr
+    assert "--id-reuse-policy allow_duplicate" in result.stderr
+
+
+def test_a_start_says_what_to_do_with_a_known_id(ask: Run, server: RecordedServer) -> None:
+    server.answer("POST", "/workflows", STARTED, status=201)
+    said = ["--id-reuse-policy", "allow_duplicate_failed_only", "--id-conflict-policy", "terminate_existing"]
+    assert ask("workflow", "start", "--type", "t", "--id", "orders/7", *said).exit_code == 0
+    body = server.only_request.body
+    assert body["workflow_id"] == "orders/7"
+    assert (body["id_reuse_policy"], body["id_conflict_policy"]) == (
+        "allow_duplicate_failed_only",
+        "terminate_existing",
+    )
+
+
+def test_a_start_without_an_id_or_in_the_words_of_the_contract_adds_no_policy(
+    ask: Run, server: RecordedServer
+) -> None:
+    server.answer("POST", "/workflows", STARTED, status=201)
+    ask("workflow", "start", "--type", "t")
+    ask("workflow", "start", "--type", "t", "--id", "x", "--duplicate-policy", "fail")
+    assert [sorted(each.body) for each in server.requests] == [
+        ["input", "workflow_type"],
+        ["duplicate_policy", "input", "workflow_id", "workflow_type"],
+    ]
+
+
+def test_an_id_with_a_slash_is_one_segment_of_the_path(ask: Run, server: RecordedServer) -> None:
+    server.answer("GET", "/workflows/orders%2F7%20%25", {"workflow_id": "orders/7 %", "status": "running"})
+    assert ask("workflow", "describe", "orders/7 %").exit_code == 0
 
 
 def test_a_list_sends_its_filters(ask: Run, server: RecordedServer) -> None:

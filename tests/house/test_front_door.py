@@ -11,7 +11,7 @@ NAMES = {
     *("Client", "SyncClient", "Worker", "Replayer", "workflow", "activity", "failures", "__version__"),
     *("Priority", "RetryPolicy", "DataConverter", "PayloadCodec", "WorkflowHandle", "ActivityHandle"),
     *("ActivityStart", "WithStartWorkflowOperation", "WorkflowIDConflictPolicy", "WorkflowExecutionStatus"),
-    *("ClientInterceptor", "OutboundInterceptor", "Penstock"),
+    *("ClientInterceptor", "OutboundInterceptor", "Penstock", "WorkflowIDReusePolicy"),
     *("AppConfig", "QueueMode", "CustomQueueConfig", "PostgresConfig", "RecoveryConfig"),
     *("ConfigurationError", "MultipleValidationErrors"),
     *("TaskHandle", "TaskStatus", "TaskError", "TaskFailed", "TaskExpired", "TaskCancelled", "TaskTimedOut"),

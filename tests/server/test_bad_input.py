@@ -263,12 +263,71 @@ class TestNames:
         assert next(iter(reply.json["errors"])).startswith(field)
 
     @pytest.mark.parametrize(
-        "workflow_id", ["../../etc/passwd", "a b", "a/b", "a%2fb", "a*", "é", "a\u202eb", "x" * 129]
+        ("workflow_id", "told"),
+        [
+            ("a\tb", "U+0009 is not allowed; use visible characters"),
+            ("a\u202eb", "U+202E is not allowed"),
+            ("a\x00", "U+0000 is not allowed"),
+            (".", "'.' is not allowed"),
+            ("..", "'..' is not allowed"),
+            ("x" * 129, "128"),
+        ],
     )
-    async def test_an_id_outside_its_alphabet_is_refused(self, penstock: Client, workflow_id: str) -> None:
+    @pytest.mark.parametrize("route", ["/api/workflows", "/api/activities"])
+    async def test_an_id_that_nobody_could_see_or_ask_for_is_refused_by_the_character(
+        self, penstock: Client, route: str, workflow_id: str, told: str
+    ) -> None:
+        field = "workflow_id" if route == "/api/workflows" else "activity_id"
+        body = START if field == "workflow_id" else {"activity_type": "Charge", "task_queue": "orders"}
         async with penstock.unchanged():
-            reply = await penstock.post("/api/workflows", START | {"workflow_id": workflow_id})
-        reply.refused_fields("workflow_id")
+            reply = await penstock.post(route, body | {field: workflow_id})
+        reply.refused_fields(field)
+        assert told in reply.json["errors"][field][0]
+
+    @pytest.mark.parametrize(
+        "workflow_id",
+        [
+            "../../etc/passwd",
+            "a b",
+            "a/b",
+            "a%2fb",
+            "a*~!$&'()+,;=@",
+            "é",
+            "注文/1",
+            "a?b#c",
+            "%",
+            ".../x",
+            "\\",
+        ],
+    )
+    async def test_a_printable_id_is_taken_and_found_again(
+        self, everywhere: Client, workflow_id: str
+    ) -> None:
+        path = f"/api/workflows/{quote(workflow_id, safe='')}"
+        body = START | {"workflow_id": workflow_id}
+        run_id = (await everywhere.post("/api/workflows", body, namespace="quiet")).expect(201).json["run_id"]
+        for found in (path, f"{path}/runs/{run_id}"):
+            told = (await everywhere.get(found, namespace="quiet")).expect(200).json
+            assert (told["workflow_id"], told["run_id"]) == (workflow_id, run_id)
+        ended = (await everywhere.post(f"{path}/terminate", {}, namespace="quiet")).expect(200)
+        assert ended.json["workflow_id"] == workflow_id
+
+    @pytest.mark.parametrize(
+        ("name", "told"),
+        [
+            (".", "'.' is not allowed"),
+            ("..", "'..' is not allowed"),
+            ("a/b", "'/' is not allowed; use letters, digits, '.', '_' and '-'"),
+            ("a~b", "'~' is not allowed; use letters"),
+        ],
+    )
+    async def test_a_namespace_that_could_not_be_reached_cannot_be_created(
+        self, penstock: Client, name: str, told: str
+    ) -> None:
+        async with penstock.unchanged():
+            reply = await penstock.post("/api/namespaces", {"name": name}, role="admin")
+        reply.refused_fields("name")
+        assert told in reply.json["errors"]["name"][0]
 
     async def test_text_that_names_nothing_may_hold_anything_and_comes_back_as_it_was(
         self, everywhere: Client
@@ -763,7 +822,7 @@ class TestPayloads:
         reply.refused_fields("search_attributes.City")
 
     async def test_every_wrong_field_is_named_at_once(self, penstock: Client) -> None:
-        body = {"priority": 10, "fairness_weight": -1, "workflow_id": "a b"}
+        body = {"priority": 10, "fairness_weight": -1, "workflow_id": "a\tb"}
         reply = await penstock.post("/api/workflows", body)
         reply.refused_fields("workflow_type", "priority", "fairness_weight", "workflow_id")
         assert reply.json["outcome"] == "none"
@@ -775,7 +834,7 @@ class TestBatches:
     ) -> None:
         items = [
             START | {"workflow_id": "good-1"},
-            START | {"workflow_id": "bad one"},
+            START | {"workflow_id": "bad\tone"},
             {},
             START | {"workflow_id": "good-1"},
             START | {"idempotency_key": "a\x00b"},
@@ -956,7 +1015,7 @@ BAD_COMMANDS: dict[str, tuple[object, str]] = {
         [CHILD | {"execution_timeout_seconds": 5, "run_timeout_seconds": 6}],
         "commands.0.run_timeout_seconds",
     ),
-    "a child with an id of odd characters": ([CHILD | {"workflow_id": "a/b"}], "commands.0.workflow_id"),
+    "a child with an endless id": ([CHILD | {"workflow_id": "x" * 10_001}], "commands.0.workflow_id"),
     "a marker out of range": (
         [
             {

@@ -24,6 +24,15 @@ def test_an_encoded_slash_is_part_of_a_name():
     assert ROUTES.find("/api/workflows/a%2Fb%20c") == ("describe", {"workflow_id": "a/b c"})
 
 
+def test_a_name_that_is_a_literal_is_found_where_the_literal_does_not_fit():
+    assert ROUTES.find("/api/workflows/batch", lambda found: found != "batch") == (
+        "describe",
+        {"workflow_id": "batch"},
+    )
+    assert ROUTES.find("/api/workflows/%62atch") == ("describe", {"workflow_id": "batch"})
+    assert ROUTES.find("/api/workflows", lambda _: False) is None
+
+
 def test_what_is_no_path_leads_nowhere():
     for path in (
         "",

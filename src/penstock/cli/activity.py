@@ -10,12 +10,14 @@ from penstock.cli.contents import opened
 from penstock.cli.exits import Ended, StillOpen, say
 from penstock.cli.grammar import noun
 from penstock.cli.hints import to_type
+from penstock.cli.id_policies import id_policy_options, with_default
 from penstock.cli.inputs import Json, Seconds, arguments, given
 from penstock.cli.paging import LIST_PAGE_MAX, read_pages
 from penstock.cli.screen import Cell, Screen, data, name, nothing_yet, plain, status
 from penstock.cli.session import Session
 from penstock.cli.standing import standing_options
 from penstock.cli.waiting import interruptible, is_closed, wait_until_closed
+from penstock.cli.workflow.naming import run_option
 
 
 @noun("activity", example="penstock activity start --type reports.render --task-queue reports")
@@ -62,6 +64,7 @@ def activity() -> None:
     type=click.Choice(["redeliver", "fail"]),
     help="What the death of its worker means: another delivery, or an attempt that failed (redeliver).",
 )
+@id_policy_options
 @standing_options
 @click.option("--wait", is_flag=True, help="Wait until it is closed, then print its result.")
 @click.pass_obj
@@ -80,6 +83,7 @@ def start_activity(
     schedule_to_close: int | None,
     heartbeat: int | None,
     on_lost_lease: str | None,
+    id_policies: dict[str, Any],
     standing: dict[str, Any],
     wait: bool,
 ) -> None:
@@ -100,6 +104,7 @@ def start_activity(
         schedule_to_close_timeout_seconds=schedule_to_close,
         heartbeat_timeout_seconds=heartbeat,
         on_lost_lease=on_lost_lease,
+        **with_default(id_policies, activity_id, None),
         **standing,
     )
     answer = session.connect().post("activities", body=body)
@@ -108,31 +113,33 @@ def start_activity(
         return
     started = str(answer.body.get("activity_id"))
     say(f"Started {started}; waiting until it is closed. Ctrl-C stops the waiting, not the activity.")
-    _show_result(session, started)
+    _show_result(session, started, answer.body.get("workflow_run_id"))
 
 
 @activity.verb("describe", example="penstock activity describe render-2026-04")
 @click.argument("activity_id")
+@run_option
 @click.pass_obj
-def describe_activity(session: Session, activity_id: str) -> None:
+def describe_activity(session: Session, activity_id: str, run_id: str | None) -> None:
     """Show where an activity stands: state, attempts, deadlines."""
-    session.show(session.connect().get("activities", activity_id), _draw_one)
+    session.show(session.connect().get("activities", activity_id, query={"run_id": run_id}), _draw_one)
 
 
 @activity.verb("result", example="penstock activity result render-2026-04")
 @click.argument("activity_id")
+@run_option
 @click.option("--no-wait", is_flag=True, help="Do not wait for an activity that still runs.")
 @click.pass_obj
-def show_result(session: Session, activity_id: str, no_wait: bool) -> None:
+def show_result(session: Session, activity_id: str, run_id: str | None, no_wait: bool) -> None:
     """Wait until an activity is closed, then print its result."""
     if no_wait:
-        body = session.connect().get("activities", activity_id).body
+        body = session.connect().get("activities", activity_id, query={"run_id": run_id}).body
         if not is_closed(body):
             state = str(body.get("status"))
             raise StillOpen(
                 "activity_not_closed", f"{activity_id} is {state}.", "Leave out --no-wait to wait for it."
             )
-    _show_result(session, activity_id)
+    _show_result(session, activity_id, run_id)
 
 
 @activity.verb("cancel", example='penstock activity cancel render-2026-04 --reason "wrong month"')
@@ -165,14 +172,15 @@ def list_activities(session: Session, bucket: str | None, limit: int) -> None:
     session.show(answer, _draw_list)
 
 
-def _show_result(session: Session, activity_id: str) -> None:
+def _show_result(session: Session, activity_id: str, run_id: str | None) -> None:
     connection = session.connect()
     again = f"Wait again with {to_type('activity', 'result', activity_id)}."
+    which = {"run_id": run_id}
     with interruptible("Stopped waiting; the activity goes on.", lambda: again):
-        closed = wait_until_closed(connection, "activities", activity_id, "result")
+        closed = wait_until_closed(connection, "activities", activity_id, "result", query=which)
     session.show(closed, _draw_result)
     if closed.body.get("status") != "completed":
-        described = connection.get("activities", activity_id).body
+        described = connection.get("activities", activity_id, query=which).body
         raise _not_completed(activity_id, described, closed.body.get("failure") or {})
 
 
@@ -231,6 +239,7 @@ def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
     screen.facts(
         [
             ("Activity", name(body.get("activity_id"))),
+            ("Run", plain(body.get("workflow_run_id"))),
             ("Type", plain(body.get("activity_type"))),
             ("Status", status(body.get("status"))),
             ("Closed as", status(body.get("closed_reason"))),

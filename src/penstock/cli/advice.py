@@ -23,7 +23,10 @@ ADVICE = {
     "namespace_not_found": "Create it with `penstock namespace create`, or pass another --namespace.",
     "namespace_already_exists": "Reuse it, or choose another name.",
     "namespace_not_empty": "Finish or cancel what runs there first.",
-    "instance_already_started": "Choose another --id, or pass --duplicate-policy use-existing.",
+    "instance_already_started": (
+        "Choose another --id. Or, if its run is open: --id-conflict-policy use_existing or terminate_existing;"
+        " if it is closed: --id-reuse-policy allow_duplicate."
+    ),
     "run_not_found": "Leave out --run to mean the newest run, or see them all with `penstock workflow runs`.",
     "run_not_active": "It has ended; read it with `penstock workflow history`.",
     "run_not_closed": "Wait until it has ended, or end it with `penstock workflow cancel`.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,10 +22,12 @@ def is_closed(body: dict[str, Any]) -> bool:
     return bool(body.get("is_terminal")) or body.get("status") in _ENDS
 
 
-def wait_until_closed(connection: Connection, *path: str) -> Answer:
+def wait_until_closed(
+    connection: Connection, *path: str, query: Mapping[str, object] | None = None
+) -> Answer:
     """Look at something until it has ended, however it ended."""
     for pause in pauses(LOOK_AGAIN_SECONDS):
-        answer = connection.get(*path)
+        answer = connection.get(*path, query=query)
         if is_closed(answer.body):
             return answer
         time.sleep(pause)

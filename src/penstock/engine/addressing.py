@@ -1,4 +1,8 @@
-"""Which run a caller means: the one that is named, or whichever a workflow id names now."""
+"""Which run a caller means: the one that is named, the newest of a workflow id, or the newest of one of its chains.
+
+The client that started a workflow names the chain that it began: if the id is used again later, its requests do not
+reach the runs of another start.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from msgspec import Struct
 
 from penstock.core.model import Host, Run, RunId
 from penstock.engine.house import House
+from penstock.engine.workflow_ids import newest_of_chain
 from penstock.errors import Conflict, NotFound, Reason
 from penstock.ports.store import Tx
 
@@ -21,6 +26,13 @@ class Address(Struct, frozen=True):
     workflow_id: str
     run_id: RunId | None = None
     """None: the current run."""
+    chain: RunId | None = None
+    """Any run of a chain, usually its first. The newest run of that chain is meant."""
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the caller means certain runs, and not whichever the workflow id names."""
+        return self.run_id is not None or self.chain is not None
 
 
 async def on_run(house: House, address: Address, act: Callable[[Tx, Run], Awaitable[T]]) -> T:
@@ -51,6 +63,8 @@ async def _has_moved(tx: Tx, run: Run, address: Address) -> bool:
     """Whether the workflow id names another run by now."""
     if address.run_id is not None:
         return False
+    if address.chain is not None:
+        return (await find(tx, address)).run_id != run.run_id
     instance = await tx.runs.instance(address.namespace, address.workflow_id)
     return instance is None or instance.run_id != run.run_id
 
@@ -64,6 +78,8 @@ async def _find(house: House, address: Address) -> RunId:
 
 async def find(tx: Tx, address: Address) -> Run:
     """The run that is meant; refuses one that is not the current run of its workflow id."""
+    if address.chain is not None:
+        return await _find_in_chain(tx, address, address.chain)
     found = await tx.runs.named(address.namespace, address.workflow_id, None)
     instance, run = found or (None, None)
     if instance is None or run is None:
@@ -81,6 +97,13 @@ async def find(tx: Tx, address: Address) -> Run:
         outcome="rejected_not_current",
         **rejected(Reason.HISTORICAL_RUN_COMMAND_REJECTED),
     )
+
+
+async def _find_in_chain(tx: Tx, address: Address, chain: RunId) -> Run:
+    run = await newest_of_chain(tx, address.namespace, address.workflow_id, chain)
+    if run is None:
+        raise no_run(address.workflow_id, chain)
+    return run
 
 
 def check_open(run: Run) -> None:

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core.history import waits
 from penstock.core.history.applying import NewChild
 from penstock.core.history.events import EventType
 from penstock.core.history.payloads import activity_payload, child_payload, started
+from penstock.core.id_policies import IdConflictPolicy, IdPolicy, Verdict, verdict
 from penstock.core.model import (
     Activity,
     ActivityStatus,
     ChildState,
     Event,
+    Host,
     Instance,
     Run,
+    RunId,
     Task,
     TaskState,
     TimerState,
 )
 from penstock.core.scheduling.leases import freed
-from penstock.engine import letters
+from penstock.engine import letters, messages, workflow_ids
 from penstock.engine.recording import append, line_up
 from penstock.engine.successors import pinned
 from penstock.ports.store import Tx
@@ -31,21 +35,21 @@ from penstock.ports.store import Tx
 async def start_children(tx: Tx, parent: Run, children: Sequence[NewChild]) -> tuple[Run, bool]:
     """Record new children with their first events and tasks; True when one could not be started.
 
-    A child that was given an id which is in use fails at once, as an event of its parent. One whose parent closes
-    in the same breath is treated as its close policy says.
+    A child that cannot start under its id fails at once, as an event of its parent that its code can catch: the id is
+    in use, or is not a workflow id. A child whose parent closes in the same workflow task is treated as its close
+    policy says.
     """
     if not children:
         return parent, False
     state = ChildState.OPEN if parent.is_open else ChildState.CLOSED
     refused: list[Event] = []
-    instances = [Instance(new.run.namespace, new.run.workflow_id, new.run.run_id, 1) for new in children]
-    for new, standing in zip(children, await tx.runs.reserve_all(instances), strict=True):
-        if standing.run_id != new.run.run_id:
+    for new, begun in zip(children, await _begun(tx, children), strict=True):
+        if begun is None:
             tx.children.insert(replace(new.child, state=ChildState.CLOSED))
-            refused.append(_in_use(new))
+            refused.append(_refused(new))
             continue
         tx.children.insert(replace(new.child, state=state))
-        await _start(tx, parent, new)
+        await _start(tx, parent, begun, new.at_ms)
         if not parent.is_open:
             letters.part_from(tx, parent, new.child)
     if refused and parent.is_open:
@@ -54,23 +58,73 @@ async def start_children(tx: Tx, parent: Run, children: Sequence[NewChild]) -> t
     return parent, bool(refused)
 
 
-async def _start(tx: Tx, parent: Run, new: NewChild) -> None:
-    run = new.run
+class Begun(Struct, frozen=True):
+    """A child whose workflow id is its own now."""
+
+    run: Run
+    replaced: Run | None = None
+    """The closed run that had the id before."""
+
+
+async def _begun(tx: Tx, children: Sequence[NewChild]) -> Sequence[Begun | None]:
+    """Take the ids of the children. None: the child is refused.
+
+    Of two children of one workflow task under one id, the second is refused.
+    """
+    fit = [new for new in children if new.problem is None]
+    asked = [Instance(new.run.namespace, new.run.workflow_id, new.run.run_id, 1) for new in fit]
+    begun: dict[RunId, Begun] = {}
+    ids: set[str] = set()
+    for new, standing in zip(fit, await tx.runs.reserve_all(asked), strict=True):
+        run = new.run
+        if run.workflow_id in ids:
+            continue
+        made = Begun(run) if standing.run_id == run.run_id else await _reusing(tx, new)
+        if made is not None:
+            begun[run.run_id] = made
+            ids.add(run.workflow_id)
+    return [begun.get(new.run.run_id) for new in children]
+
+
+async def _reusing(tx: Tx, new: NewChild) -> Begun | None:
+    """A child that reuses the id of a closed workflow, if its policy allows that."""
+    policy = IdPolicy(new.reuse, IdConflictPolicy.FAIL)
+    instance = Instance(new.run.namespace, new.run.workflow_id, new.run.run_id, 1)
+    for _ in range(workflow_ids.TRIES):
+        existing = await workflow_ids.newest(tx, instance)
+        if existing is None:
+            return Begun(new.run)
+        if existing.host is not Host.WORKFLOW or verdict(existing, policy) is Verdict.REFUSE:
+            return None
+        locked = await workflow_ids.lock_newest(tx, existing)
+        if locked is not None:
+            workflow_ids.replace_newest(tx, locked.run, new.run.run_id, locked.next_number)
+            return Begun(replace(new.run, run_number=locked.next_number), locked.run)
+    raise workflow_ids.busy(new.run.workflow_id)
+
+
+async def _start(tx: Tx, parent: Run, begun: Begun, at_ms: int | None) -> None:
+    run = begun.run
     if run.compatibility is None and run.task_queue != parent.task_queue:
         run = replace(run, compatibility=await pinned(tx, run.namespace, run.task_queue))
-    run = append(tx, run, [started(run)])
-    tx.runs.insert(await line_up(tx, run, at_ms=new.at_ms))
+    streams = () if begun.replaced is None else await messages.begin_after(tx, begun.replaced, run)
+    run = append(tx, run, [started(run), *streams])
+    tx.runs.insert(await line_up(tx, run, at_ms=at_ms))
 
 
-def _in_use(new: NewChild) -> Event:
-    message = f"The workflow id {new.child.workflow_id!r} is in use."
+def _refused(new: NewChild) -> Event:
+    if new.problem is not None:
+        kind, message = "InvalidWorkflowId", f"The child was not started: {new.problem}"
+    else:
+        kind, message = "WorkflowAlreadyStarted", f"The workflow id {new.child.workflow_id!r} is in use."
     return Event(
         EventType.CHILD_RUN_FAILED,
         child_payload(new.child)
         | {
             "message": message,
-            "exception_type": "WorkflowAlreadyStarted",
-            "exception_class": "WorkflowAlreadyStarted",
+            "exception_type": kind,
+            "exception_class": kind,
+            "non_retryable": True,
             "failure_category": "child_workflow",
             "failure_id": f"{new.child.run_id}-f1",
         },

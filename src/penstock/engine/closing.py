@@ -75,6 +75,7 @@ async def end_run(
     reason: str | None,
     run_id: RunId | None = None,
     request_id: str | None = None,
+    chain: RunId | None = None,
 ) -> Ended:
     """Close the current run at once; no workflow code runs. Running activities learn at their next report.
 
@@ -83,18 +84,21 @@ async def end_run(
     time.
     """
     request = Request(end.value, "", Blob(""), request_id)
+    address = Address(namespace, workflow_id, run_id, chain)
 
     async def act(tx: Tx, run: Run) -> Ended:
-        before = await retained(tx, namespace, workflow_id, request)
+        before = await retained(tx, namespace, workflow_id, request, run if address.is_bound else None)
         if before is not None:
-            return Ended(run, str(before["outcome"]))
+            accepted_by = await tx.runs.get(RunId(before.get("run_id", run.run_id)))
+            return Ended(accepted_by or run, str(before["outcome"]))
         check_open(run)
         run = await end_open(house, tx, run, end, reason)
         outcome = CANCEL_ASKED if run.is_open else run.status.value
-        retain(tx, run, request, {"command_id": f"{run.run_id}-{end.value}", "outcome": outcome})
+        receipt = {"command_id": f"{run.run_id}-{end.value}", "outcome": outcome, "run_id": run.run_id}
+        retain(tx, run, request, receipt)
         return Ended(run, outcome)
 
-    return await on_run(house, Address(namespace, workflow_id, run_id), act)
+    return await on_run(house, address, act)
 
 
 async def end_open(house: House, tx: Tx, run: Run, end: End, reason: str | None) -> Run:

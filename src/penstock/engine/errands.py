@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.core.history import bounds
+from penstock.core.history import bounds, lineage
 from penstock.core.model import Blob, Letter, LetterKind, Run, RunId
 from penstock.engine import letters
 from penstock.engine.addressing import Address, check_open, check_workflow, on_run
@@ -59,6 +59,11 @@ async def _do(house: House, tx: Tx, receiver: Run, letter: Letter) -> None:
     check_workflow(receiver)
     check_open(receiver)
     asked = letters.asked_in(letter)
+    if asked.get("children_only") and lineage.of(receiver).parent_run_id != asked["sender_run_id"]:
+        raise Conflict(
+            Reason.RUN_NOT_ACTIVE,
+            f"The child has ended; {receiver.workflow_id!r} is the id of another workflow by now.",
+        )
     if letter.kind is LetterKind.EXTERNAL_CANCEL:
         reason = asked.get("reason") or f"requested by {asked['sender_workflow_id']}"
         await end_open(house, tx, receiver, End.CANCEL, reason)

@@ -182,13 +182,14 @@ def ask(tx: Tx, run: Run, request: Request) -> None:
         "signal_name": request.signal_name,
         "arguments": request.arguments,
         "reason": request.reason,
+        "children_only": request.children_only or None,
     }
     post(
         tx,
         Letter(
             letter_id=_request_id(run.run_id, request.step),
             namespace=run.namespace,
-            workflow_id=request.workflow_id,
+            workflow_id=request.workflow_id.replace("\0", "\ufffd"),  # PostgreSQL keeps no NUL; no id has one
             run_id=request.run_id or "",
             kind=_REQUESTS[request.kind],
             payload=text({name: value for name, value in said.items() if value is not None}),

@@ -155,3 +155,18 @@ async def carried_over(tx: Tx, run: Run, successor: Run, cursors: Sequence[Curso
         if now.through_position:
             events.append(reading(now))
     return events
+
+
+async def begin_after(tx: Tx, closed: Run, run: Run) -> Sequence[Event]:
+    """Hand the streams of a workflow id on to a new run that does not continue the last one.
+
+    Positions count for the workflow id and go on. What was sent to earlier runs belongs to them: the new run reads
+    what comes next.
+    """
+    events: list[Event] = []
+    for stream in await tx.messages.streams_of(closed.run_id):
+        last = stream.last_position
+        now = replace(stream, run_id=run.run_id, told_position=last, through_position=last)
+        tx.messages.save(now)
+        events.append(reading(now))
+    return events

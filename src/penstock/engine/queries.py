@@ -36,6 +36,7 @@ class Question(Struct, frozen=True):
     arguments: Blob
     run_id: RunId | None = None
     """None: the current run."""
+    chain: RunId | None = None
 
 
 class QueryAnswer(Struct, frozen=True):
@@ -66,7 +67,9 @@ async def ask(house: House, question: Question, draining: asyncio.Event) -> Quer
 
 async def _target(house: House, question: Question) -> Run:
     async def operation(tx: Tx) -> Run:
-        run = await find(tx, Address(question.namespace, question.workflow_id, question.run_id))
+        run = await find(
+            tx, Address(question.namespace, question.workflow_id, question.run_id, question.chain)
+        )
         check_workflow(run)
         return run
 

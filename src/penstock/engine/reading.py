@@ -27,6 +27,7 @@ from penstock.core.model import (
 from penstock.engine.addressing import no_instance, no_run
 from penstock.engine.house import House
 from penstock.engine.waiting import until
+from penstock.engine.workflow_ids import newest_of_chain
 from penstock.errors import NotFound, Reason
 from penstock.ports.store import PageStart, RunFilter, Tx
 from penstock.ports.wakeups import end_bell, run_bell
@@ -47,12 +48,17 @@ class RunView(Struct, frozen=True):
 
 
 async def describe(
-    house: House, namespace: str, workflow_id: str, run_id: str | None = None, host: Host = Host.WORKFLOW
+    house: House,
+    namespace: str,
+    workflow_id: str,
+    run_id: str | None = None,
+    host: Host = Host.WORKFLOW,
+    chain: RunId | None = None,
 ) -> RunView:
-    """The current run of a workflow id, or a named one."""
+    """The current run of a workflow id, or of one of its chains, or a named run."""
 
     async def operation(tx: Tx) -> RunView:
-        instance, run = await _found(tx, namespace, workflow_id, run_id, host)
+        instance, run = await _found(tx, namespace, workflow_id, run_id, host, chain)
         newest = (
             await tx.tasks.get(task_id(run.run_id, run.last_task)) if run.is_open and run.last_task else None
         )
@@ -150,14 +156,16 @@ async def result(
     wait_ms: int,
     draining: asyncio.Event,
     host: Host = Host.WORKFLOW,
+    chain: RunId | None = None,
 ) -> Result:
     """How a workflow ended, or an activity that stands alone; with a wait, held until it has or the wait is over.
 
-    Of several runs that continue each other the last counts, unless one is named.
+    Of several runs that continue each other the last counts, unless one is named. With `chain` the runs of other
+    starts under the same id do not count.
     """
 
     async def operation(tx: Tx) -> tuple[Result, bool]:
-        _, run = await _found(tx, namespace, workflow_id, run_id, host)
+        _, run = await _found(tx, namespace, workflow_id, run_id, host, chain)
         if run.is_open or run.status is RunStatus.COMPLETED:
             return Result(run), not run.is_open
         return Result(run, _told(await tx.histories.last_of_type(run.run_id, CLOSING))), True
@@ -170,9 +178,14 @@ async def result(
 
 
 async def _found(
-    tx: Tx, namespace: str, workflow_id: str, run_id: str | None, host: Host
+    tx: Tx, namespace: str, workflow_id: str, run_id: str | None, host: Host, chain: RunId | None = None
 ) -> tuple[Instance, Run]:
-    """The run that is named, or the last one of the workflow id."""
+    """The run that is named, the last one of a chain, or the last one of the workflow id."""
+    if chain is not None:
+        last = await newest_of_chain(tx, namespace, workflow_id, chain)
+        if last is None:
+            raise no_run(workflow_id, chain)
+        run_id = last.run_id
     found = await tx.runs.named(namespace, workflow_id, None if run_id is None else RunId(run_id))
     if found is None:
         raise _no_instance(workflow_id, host)
@@ -201,12 +214,13 @@ class StandaloneView(Struct, frozen=True):
     activity: Activity
 
 
-async def describe_activity(house: House, namespace: str, activity_id: str) -> StandaloneView:
+async def describe_activity(
+    house: House, namespace: str, activity_id: str, run_id: str | None = None
+) -> StandaloneView:
+    """A standalone activity: its newest run, or the named one where its id was used again."""
+
     async def operation(tx: Tx) -> StandaloneView:
-        instance = await tx.runs.instance(namespace, activity_id)
-        run = await tx.runs.get(instance.run_id) if instance else None
-        if run is None or run.host is not Host.ACTIVITY:
-            raise _no_instance(activity_id, Host.ACTIVITY)
+        _, run = await _found(tx, namespace, activity_id, run_id, Host.ACTIVITY)
         activity = await tx.activities.get(ActivityId(f"{run.run_id}-a1"))
         assert activity is not None
         return StandaloneView(run, activity)

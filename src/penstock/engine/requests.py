@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from penstock.core import contracts, payload_codec
 from penstock.core.contracts import Contracts
+from penstock.core.history import lineage
 from penstock.core.model import Blob, RetainedRequest, Run, Worker, WorkerStatus
 from penstock.core.scheduling.cohorts import status_now
 from penstock.engine.addressing import Address, find, rejected
@@ -33,8 +34,14 @@ class Request(Struct, frozen=True):
         return hashlib.sha256(f"{self.name}\x1f{self.arguments}".encode()).hexdigest()
 
 
-async def retained(tx: Tx, namespace: str, workflow_id: str, request: Request) -> dict[str, Any] | None:
-    """The receipt of the same request, if it was accepted before; another one under its id is refused."""
+async def retained(
+    tx: Tx, namespace: str, workflow_id: str, request: Request, bound_to: Run | None = None
+) -> dict[str, Any] | None:
+    """The receipt of the same request, if it was accepted before; another one under its id is refused.
+
+    A request id counts for the workflow id, over all its runs. `bound_to` is the run that the caller addressed by name
+    or by its chain: a request that a run of another chain accepted is another request, and is refused.
+    """
     if request.request_id is None:
         return None
     before = await tx.requests.get(namespace, workflow_id, request.kind, request.request_id)
@@ -42,17 +49,29 @@ async def retained(tx: Tx, namespace: str, workflow_id: str, request: Request) -
         return None
     receipt: dict[str, Any] = json.loads(before.receipt)
     if before.digest != request.digest:
-        raise Conflict(
-            Reason.REQUEST_ID_CONFLICT,
-            f"The request id {request.request_id!r} was used for another {request.kind}. Use a new id.",
-            workflow_id=workflow_id,
-            retained_command_type=request.kind,
-            retained_command_id=receipt.get("command_id"),
-            retained_outcome=receipt.get("outcome"),
-            conflict=["name" if before.name != request.name else "input"],
-            **rejected(Reason.REQUEST_ID_CONFLICT),
-        )
+        differs = "name" if before.name != request.name else "input"
+        raise _used_before(workflow_id, request, receipt, differs, f"another {request.kind}")
+    if bound_to is not None and before.run_id != bound_to.run_id:
+        accepted_by = await tx.runs.get(before.run_id)
+        if accepted_by is not None and not lineage.is_in_chain(accepted_by, lineage.first_of(bound_to)):
+            told = f"a {request.kind} to run {before.run_id}, which is not of the same start"
+            raise _used_before(workflow_id, request, receipt, "run", told)
     return receipt
+
+
+def _used_before(
+    workflow_id: str, request: Request, receipt: dict[str, Any], differs: str, used_for: str
+) -> Conflict:
+    return Conflict(
+        Reason.REQUEST_ID_CONFLICT,
+        f"The request id {request.request_id!r} was used for {used_for}. Use a new id.",
+        workflow_id=workflow_id,
+        retained_command_type=request.kind,
+        retained_command_id=receipt.get("command_id"),
+        retained_outcome=receipt.get("outcome"),
+        conflict=[differs],
+        **rejected(Reason.REQUEST_ID_CONFLICT),
+    )
 
 
 async def retained_of_old_run(

@@ -51,7 +51,8 @@ async def send(house: House, signal: Signal) -> Accepted:
     """Record a signal, once for each request id, and wake the code if it waits for a condition."""
 
     async def act(tx: Tx, run: Run) -> Accepted:
-        before = await retained(tx, run.namespace, run.workflow_id, signal.request)
+        bound_to = run if signal.address.is_bound else None
+        before = await retained(tx, run.namespace, run.workflow_id, signal.request, bound_to)
         if before is not None:
             return Accepted(run, before, retained=True)
         check_workflow(run)

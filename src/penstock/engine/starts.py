@@ -13,25 +13,34 @@ from penstock.core.history.applying import dispatched, expiring, schedule
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.history.events import EventType
 from penstock.core.history.payloads import activity_payload, started
+from penstock.core.id_policies import CONTRACT, IdConflictPolicy, IdPolicy, IdReusePolicy, Verdict, verdict
 from penstock.core.model import Activity, ActivityId, Blob, Event, Host, Instance, Run, RunId, Standing
 from penstock.core.scheduling.retries import first_available_ms
-from penstock.core.timers import earliest
-from penstock.engine.addressing import Address, find
+from penstock.core.timers import MINUTE_MS, earliest
+from penstock.engine import messages, workflow_ids
+from penstock.engine.addressing import Address
+from penstock.engine.closing import End, end_now
 from penstock.engine.house import House
 from penstock.engine.recording import append, hold_back, line_up, line_up_activity
-from penstock.engine.requests import retain, retained
+from penstock.engine.requests import retain
 from penstock.engine.search_attributes import check_start
 from penstock.engine.signals import Accepted, Signal, counted, receipt_of, received, send
 from penstock.engine.successors import pinned
-from penstock.errors import Conflict, Reason, Unavailable
+from penstock.engine.workflow_ids import Replaced
+from penstock.errors import Conflict, Reason
 from penstock.ports.store import Keyed, Tx
 from penstock.ports.together import both
 
 STANDALONE_TYPE = "penstock.activity"
 """The workflow type under which a standalone activity's host run is kept."""
+OUT_OF_REACH_MS = 60 * MINUTE_MS
+"""An activity that has expired before it is recorded is delayed this long: its timeout ends it before any poll."""
+TERMINATED_BY_START = "terminated by a start with id_conflict_policy terminate_existing"
 
 
 class DuplicatePolicy(StrEnum):
+    """The contract's policy for an id that is in use; it never reuses the id of a closed run."""
+
     FAIL = "fail"
     USE_EXISTING = "use-existing"
 
@@ -39,6 +48,12 @@ class DuplicatePolicy(StrEnum):
 class StartOutcome(StrEnum):
     STARTED_NEW = "started_new"
     RETURNED_EXISTING_ACTIVE = "returned_existing_active"
+
+
+_CONFLICTS = {
+    DuplicatePolicy.FAIL: IdConflictPolicy.FAIL,
+    DuplicatePolicy.USE_EXISTING: IdConflictPolicy.USE_EXISTING,
+}
 
 
 class Start(Struct, frozen=True):
@@ -53,6 +68,8 @@ class Start(Struct, frozen=True):
     memo: str = "{}"
     search_attributes: str = "{}"
     duplicate_policy: DuplicatePolicy = DuplicatePolicy.FAIL
+    id_reuse_policy: IdReusePolicy | None = None
+    id_conflict_policy: IdConflictPolicy | None = None
     execution_timeout_s: int | None = None
     run_timeout_s: int | None = None
     standing: Standing = field(default_factory=Standing)
@@ -62,6 +79,14 @@ class Start(Struct, frozen=True):
     """Of a workflow: how long its code waits before it runs first."""
     delivers_cancel: bool = False
     """Of a workflow: whether a cancel request before its first workflow task is delivered to its code."""
+
+    @property
+    def id_policy(self) -> IdPolicy:
+        """Both policies for a known id. A start with neither of our fields keeps to the contract: no reuse."""
+        conflict = self.id_conflict_policy or _CONFLICTS[self.duplicate_policy]
+        if self.id_reuse_policy is None and self.id_conflict_policy is None:
+            return replace(CONTRACT, conflict=conflict)
+        return IdPolicy(self.id_reuse_policy or IdReusePolicy.ALLOW_DUPLICATE, conflict)
 
 
 class Started(Struct, frozen=True):
@@ -73,26 +98,29 @@ class Started(Struct, frozen=True):
 
 
 async def start_workflow(house: House, request: Start, signal: Signal | None = None) -> Started:
-    """Record the run, its first event and its first workflow task, together; and a signal that comes with it."""
+    """Record the run, its first event and its first workflow task in one transaction, with a signal if there is one.
+
+    What a known workflow id means is decided in the same transaction: `engine.workflow_ids`.
+    """
     start = workflow_start(house, request, signal)
     return await house.store.transact(start.operation, key=start.key)
 
 
 def workflow_start(house: House, request: Start, signal: Signal | None = None) -> Keyed[Started]:
-    """The same as an operation that is yet to be carried out."""
+    """The start of a workflow as an operation that the caller hands to the store, alone or with others."""
     run_id = RunId(house.entropy.new_id())
     workflow_id = request.workflow_id or _made_id("wf", request, run_id)
 
     async def operation(tx: Tx) -> Started:
         await check_start(tx, request.namespace, request.search_attributes)
-        compatibility, taken = await both(
-            _pin(tx, request), _take_id(tx, request, workflow_id, run_id, Host.WORKFLOW)
-        )
-        if taken is not None:
+        taking = _take_id(house, tx, request, Instance(request.namespace, workflow_id, run_id, 1), signal)
+        compatibility, taken = await both(_pin(tx, request), taking)
+        if isinstance(taken, Started):
             return taken
         run = _new_run(request, Host.WORKFLOW, workflow_id, run_id, compatibility, tx.now_ms)
-        first = started(run)
-        run = append(tx, run, [first])
+        run = replace(run, run_number=taken.run_number)
+        streams = await messages.begin_after(tx, taken.replaced, run) if taken.replaced else ()
+        run = append(tx, run, [started(run), *streams])
         if signal is not None:
             run = counted(run)
             run = hold_back(tx, run, [received(run, signal)])
@@ -108,44 +136,29 @@ async def signal_with_start(house: House, request: Start, signal: Signal) -> tup
     """Start a workflow with a signal in its history, or send the signal to the open run that has its id.
 
     A start that is repeated with its key signals once, and a signal that was taken is acknowledged though its run
-    has ended since.
+    has ended since. If the open run ends before the signal is recorded there, the start is decided again.
     """
     if signal.request_id is None and request.start_key is not None:
         signal = replace(signal, request_id=_signal_key(request.start_key))
-    try:
-        begun = await start_workflow(
-            house, replace(request, duplicate_policy=DuplicatePolicy.USE_EXISTING), signal
-        )
-    except Conflict as refusal:
-        taken = await _taken_before(house, request, signal)
-        if taken is None:
-            raise refusal from None
-        return taken
-    if begun.outcome is StartOutcome.STARTED_NEW and not begun.deduplicated:
-        return begun, Accepted(begun.run, receipt_of(begun.run))
-    address = Address(request.namespace, begun.run.workflow_id)
-    return begun, await send(house, replace(signal, address=address))
+    if request.id_policy.conflict is IdConflictPolicy.FAIL:
+        request = replace(request, duplicate_policy=DuplicatePolicy.USE_EXISTING, id_conflict_policy=None)
+    tries = workflow_ids.TRIES
+    while True:
+        tries -= 1
+        begun = await start_workflow(house, request, signal)
+        if begun.outcome is StartOutcome.STARTED_NEW and not begun.deduplicated:
+            return begun, Accepted(begun.run, receipt_of(begun.run))
+        address = Address(request.namespace, begun.run.workflow_id)
+        try:
+            return begun, await send(house, replace(signal, address=address))
+        except Conflict as refusal:
+            again = not begun.deduplicated and request.id_policy.reuse is not IdReusePolicy.REJECT_DUPLICATE
+            if refusal.reason is not Reason.RUN_NOT_ACTIVE or not again or not tries:
+                raise
 
 
 def _signal_key(start_key: str) -> str:
     return f"start:{hashlib.sha256(start_key.encode()).hexdigest()}"
-
-
-async def _taken_before(house: House, request: Start, signal: Signal) -> tuple[Started, Accepted] | None:
-    """The receipt of the same signal, sent before to a run that is closed by now."""
-    workflow_id = request.workflow_id
-    if workflow_id is None or signal.request_id is None:
-        return None
-
-    async def operation(tx: Tx) -> tuple[Started, Accepted] | None:
-        receipt = await retained(tx, request.namespace, workflow_id, signal.request)
-        if receipt is None:
-            return None
-        run = await find(tx, Address(request.namespace, workflow_id))
-        begun = Started(run, StartOutcome.RETURNED_EXISTING_ACTIVE, deduplicated=True)
-        return begun, Accepted(run, receipt, retained=True)
-
-    return await house.store.read(operation)
 
 
 async def start_activity(house: House, request: Start, command: ScheduleActivity) -> Started:
@@ -155,16 +168,18 @@ async def start_activity(house: House, request: Start, command: ScheduleActivity
 
 
 def activity_start(house: House, request: Start, command: ScheduleActivity) -> Keyed[Started]:
-    """The same as an operation that is yet to be carried out."""
+    """The start of a standalone activity as an operation that the caller hands to the store."""
     run_id = RunId(house.entropy.new_id())
     activity_id = request.workflow_id or _made_id("act", request, run_id)
 
     async def operation(tx: Tx) -> Started:
-        taken = await _take_id(tx, request, activity_id, run_id, Host.ACTIVITY)
-        if taken is not None:
+        instance = Instance(request.namespace, activity_id, run_id, 1)
+        taken = await _take_id(house, tx, request, instance, host=Host.ACTIVITY)
+        if isinstance(taken, Started):
             existing = await tx.activities.get(ActivityId(f"{taken.run.run_id}-a1"))
             return replace(taken, activity=existing)
         run = _new_run(request, Host.ACTIVITY, activity_id, run_id, request.build_id, tx.now_ms)
+        run = replace(run, run_number=taken.run_number)
         due_ms = tx.now_ms + command.delay_ms
         asked = expiring(command, due_ms)
         activity = schedule(run, asked, due_ms)
@@ -190,41 +205,108 @@ async def _pin(tx: Tx, request: Start) -> str | None:
     return request.build_id or await pinned(tx, request.namespace, request.task_queue)
 
 
-async def _take_id(tx: Tx, request: Start, workflow_id: str, run_id: RunId, host: Host) -> Started | None:
-    """None when the id is ours now; else what the duplicate policy makes of the run that has it.
+class Taken(Struct, frozen=True):
+    """The id is the start's."""
 
-    A workflow is never taken for a standalone activity, nor the other way round.
+    run_number: int = 1
+    replaced: Run | None = None
+    """The closed run that had the id before, locked."""
+
+
+async def _take_id(
+    house: House,
+    tx: Tx,
+    request: Start,
+    instance: Instance,
+    signal: Signal | None = None,
+    host: Host = Host.WORKFLOW,
+) -> Taken | Started:
+    """Take the id for a new run, or return the answer of a start that begins none. Raises `Conflict` if refused.
+
+    A workflow is never taken for a standalone activity, nor the other way round. Invariant `one-open-run`: a run is
+    replaced only under its lock, while it is the newest of its id, and is closed before the transaction ends.
     """
-    standing = await tx.runs.reserve(Instance(request.namespace, workflow_id, run_id, 1))
-    if standing.run_id == run_id:
-        return None
-    existing = await tx.runs.get(standing.run_id)
-    if existing is None:  # deleted between two questions, on another server
-        raise Unavailable(
-            Reason.STORE_UNAVAILABLE,
-            f"The last run of {workflow_id!r} was deleted just now. Start it again.",
-            outcome="none",
-            retryable=True,
-        )
-    if existing.host is not host:
-        raise _in_use(existing)
-    if request.start_key is not None and existing.start_key == request.start_key:
+    for _ in range(workflow_ids.TRIES):
+        existing = await workflow_ids.newest(tx, instance)
+        if existing is None:
+            return Taken()
+        if existing.host is not host:
+            raise _in_use(existing, request)
+        answer = await _answered_before(tx, request, existing, signal)
+        if answer is not None:
+            return answer
+        decided = verdict(existing, request.id_policy)
+        if decided is Verdict.REFUSE:
+            raise _in_use(existing, request)
+        if decided is Verdict.USE_EXISTING and (request.start_key is None or signal is not None):
+            return Started(existing, StartOutcome.RETURNED_EXISTING_ACTIVE)
+        locked = await workflow_ids.lock_newest(tx, existing)
+        if locked is None or verdict(locked.run, request.id_policy) is not decided:
+            continue
+        return await _decided(house, tx, request, locked, decided, instance.run_id)
+    raise workflow_ids.busy(instance.workflow_id)
+
+
+async def _answered_before(tx: Tx, request: Start, existing: Run, signal: Signal | None) -> Started | None:
+    """The answer of the same start, if it was sent before: by its key, or by the request id of its signal."""
+    key, workflow_id = request.start_key, existing.workflow_id
+    if key is not None and existing.start_key == key:
         return Started(existing, StartOutcome.STARTED_NEW, deduplicated=True)
-    if request.duplicate_policy is DuplicatePolicy.USE_EXISTING and existing.is_open:
-        return Started(existing, StartOutcome.RETURNED_EXISTING_ACTIVE)
-    raise _in_use(existing)
+    before = (
+        None if key is None else await workflow_ids.started_before(tx, request.namespace, workflow_id, key)
+    )
+    if before is not None:
+        return Started(before[0], StartOutcome(before[1]), deduplicated=True)
+    if signal is None or signal.request_id is None:
+        return None
+    sent = await tx.requests.get(request.namespace, workflow_id, signal.request.kind, signal.request_id)
+    run = None if sent is None else await tx.runs.get(sent.run_id)
+    return None if run is None else Started(run, StartOutcome.RETURNED_EXISTING_ACTIVE, deduplicated=True)
 
 
-def _in_use(existing: Run) -> Conflict:
+async def _decided(
+    house: House, tx: Tx, request: Start, locked: Replaced, decided: Verdict, run_id: RunId
+) -> Taken | Started:
+    """Carry out a verdict that was reached under the lock of the newest run."""
+    existing = locked.run
+    if decided is Verdict.USE_EXISTING:
+        again = await _answered_before(
+            tx, request, existing, None
+        )  # by another server, before the lock was ours
+        if again is not None:
+            return again
+        outcome = StartOutcome.RETURNED_EXISTING_ACTIVE
+        workflow_ids.retain_start(tx, existing, request.start_key, outcome)
+        return Started(existing, outcome)
+    if decided is Verdict.TERMINATE_AND_START:
+        existing = await end_now(house, tx, existing, End.TERMINATE, TERMINATED_BY_START)
+    workflow_ids.replace_newest(tx, existing, run_id, locked.next_number)
+    return Taken(locked.next_number, existing)
+
+
+def _in_use(existing: Run, request: Start) -> Conflict:
+    workflow_id = existing.workflow_id
+    if existing.is_open:
+        remedy = (
+            "Choose another id, or start with id_conflict_policy use_existing to get that run (in the contract: "
+            "duplicate_policy use-existing), or terminate_existing to end it first."
+        )
+    elif request.id_policy.reuse is IdReusePolicy.ALLOW_DUPLICATE:
+        remedy = "Choose another id."  # a workflow under the id of an activity, or the other way round
+    else:
+        remedy = "Choose another id, or start with id_reuse_policy allow_duplicate."
     return Conflict(
         Reason.INSTANCE_ALREADY_STARTED,
-        f"{existing.workflow_id!r} is in use by a run that is {existing.status.value}. "
-        "Choose another id, or start with duplicate_policy use-existing while that run is open.",
-        workflow_id=existing.workflow_id,
+        f"{workflow_id!r} is in use by {_called(existing)} that is {existing.status.value}. {remedy}",
+        workflow_id=workflow_id,
         run_id=existing.run_id,
         outcome="rejected_duplicate",
         status=existing.status.value,
     )
+
+
+def _called(existing: Run) -> str:
+    return "a standalone activity" if existing.host is Host.ACTIVITY else "a run"
 
 
 def _new_run(

@@ -105,7 +105,8 @@ async def _before_it_moved(house: House, asked: Asked, refusal: Conflict) -> Ans
 
 
 async def _before(tx: Tx, run: Run, asked: Asked) -> Answered | None:
-    receipt = await retained(tx, run.namespace, run.workflow_id, asked.request)
+    bound_to = run if asked.address.is_bound else None
+    receipt = await retained(tx, run.namespace, run.workflow_id, asked.request, bound_to)
     update = None if receipt is None else await tx.updates.get(str(receipt["command_id"]))
     return None if update is None else Answered(run, update, retained=True)
 

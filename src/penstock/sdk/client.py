@@ -202,7 +202,8 @@ class Client:
     ) -> WorkflowHandle[Any]:
         """Start a workflow: its class, its run method or its name. From the answer on it is durable.
 
-        Raises `WorkflowAlreadyStartedError` if the id is in use.
+        The handle is bound to this start, also if the id is used again later. Raises `WorkflowAlreadyStartedError` if
+        the id is in use and the policies do not allow the start.
         """
         called = workflow_named(workflow)
         start = budgeted(workflow_start(called, arg, args, options), self.dispatch())
@@ -756,12 +757,22 @@ class Client:
         return handles
 
     @overload
-    def get_activity_handle(self, id: str, *, result_type: type[ResultT]) -> ActivityHandle[ResultT]: ...
+    def get_activity_handle(
+        self, id: str, *, run_id: str | None = None, result_type: type[ResultT]
+    ) -> ActivityHandle[ResultT]: ...
     @overload
-    def get_activity_handle(self, id: str, *, result_type: None = None) -> ActivityHandle[Any]: ...
-    def get_activity_handle(self, id: str, *, result_type: Any = None) -> ActivityHandle[Any]:  # noqa: A002
-        """A handle of a standalone activity that exists already."""
-        return ActivityHandle(self._reach, id, result_type=result_type)
+    def get_activity_handle(
+        self, id: str, *, run_id: str | None = None, result_type: None = None
+    ) -> ActivityHandle[Any]: ...
+    def get_activity_handle(
+        self,
+        id: str,  # noqa: A002
+        *,
+        run_id: str | None = None,
+        result_type: Any = None,
+    ) -> ActivityHandle[Any]:
+        """A handle of a standalone activity that exists already: its newest run, or the named one."""
+        return ActivityHandle(self._reach, id, run_id=run_id, result_type=result_type)
 
     async def list_activities(
         self, *, status: str | None = None, page_size: int = PAGE, limit: int | None = None

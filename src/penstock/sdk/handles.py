@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
@@ -57,7 +57,12 @@ class Reach:
 
 
 class WorkflowHandle(Generic[OwnT]):
-    """A workflow: the current run of its id, or, where `run_id` is set, that run."""
+    """A workflow that was started or found.
+
+    A handle that a start returned is bound to that start: it reaches the runs that continue each other from
+    `first_execution_run_id` on, and no run of a later start under the same id. A handle of `get_workflow_handle`
+    reaches the newest run of the id, or, where `run_id` is set, that run.
+    """
 
     def __init__(
         self,
@@ -89,9 +94,11 @@ class WorkflowHandle(Generic[OwnT]):
         if it has not ended in time; the workflow goes on then.
         """
         async with within(timeout, f"Workflow {self.id!r} has not ended"):
-            answer = await wait_for_end(self._reach.transport, self._path + route("result"))
-            if self.run_id is not None and answer["closed_reason"] == "continued":
-                answer = await wait_for_end(self._reach.transport, route("workflows", self.id, "result"))
+            run, transport = self._run, self._reach.transport
+            answer = await wait_for_end(transport, run.path + route("result"), run.chain)
+            if run.run_id is not None and answer["closed_reason"] == "continued":
+                run = RunInput(id=self.id, run_id=None, first_execution_run_id=run.run_id)
+                answer = await wait_for_end(transport, run.path + route("result"), run.chain)
         found: OwnT = workflow_result(answer, self._result_type, self._reach.converter)
         return found
 
@@ -127,6 +134,7 @@ class WorkflowHandle(Generic[OwnT]):
             SignalWorkflowInput(
                 id=self.id,
                 run_id=self.run_id,
+                first_execution_run_id=self.first_execution_run_id,
                 signal=called.name,
                 args=called.arguments(arg, args),
                 request_id=request_id or new_id(),
@@ -163,6 +171,7 @@ class WorkflowHandle(Generic[OwnT]):
             QueryWorkflowInput(
                 id=self.id,
                 run_id=self.run_id,
+                first_execution_run_id=self.first_execution_run_id,
                 query=called.name,
                 args=called.arguments(arg, args),
                 result_type=result_type or called.result_type,
@@ -365,6 +374,7 @@ class WorkflowHandle(Generic[OwnT]):
             UpdateWorkflowInput(
                 id=self.id,
                 run_id=self.run_id,
+                first_execution_run_id=self.first_execution_run_id,
                 update=called.name,
                 args=called.arguments(arg, args),
                 update_id=id or new_id(),
@@ -383,12 +393,16 @@ class WorkflowHandle(Generic[OwnT]):
 
     def _ending(self, reason: str | None, request_id: str | None) -> EndWorkflowInput:
         return EndWorkflowInput(
-            id=self.id, run_id=self.run_id, reason=reason, request_id=request_id or new_id()
+            id=self.id,
+            run_id=self.run_id,
+            first_execution_run_id=self.first_execution_run_id,
+            reason=reason,
+            request_id=request_id or new_id(),
         )
 
     async def describe(self) -> WorkflowExecutionDescription:
         """How it stands."""
-        return await self._reach.outbound.describe_workflow(RunInput(id=self.id, run_id=self.run_id))
+        return await self._reach.outbound.describe_workflow(self._run)
 
     async def fetch_history(self) -> WorkflowHistory:
         """The whole history of the run as it stands."""
@@ -433,8 +447,8 @@ class WorkflowHandle(Generic[OwnT]):
                 await pace(loop.time() - asked_at)
 
     @property
-    def _path(self) -> str:
-        return RunInput(id=self.id, run_id=self.run_id).path
+    def _run(self) -> RunInput:
+        return RunInput(id=self.id, run_id=self.run_id, first_execution_run_id=self.first_execution_run_id)
 
 
 class WorkflowUpdateHandle(Generic[OwnT]):
@@ -485,22 +499,13 @@ class WorkflowUpdateHandle(Generic[OwnT]):
     async def _ask(self, stage: UpdateStage) -> UpdateState:
         asked = self._asked
         try:
-            return await self._reach.outbound.update_workflow(
-                UpdateWorkflowInput(
-                    id=asked.id,
-                    run_id=asked.run_id,
-                    update=asked.update,
-                    args=asked.args,
-                    update_id=asked.update_id,
-                    wait_for=stage,
-                )
-            )
+            return await self._reach.outbound.update_workflow(replace(asked, wait_for=stage))
         except ServerRefused as refused:
             raise update_error(refused, self._reach.converter) from refused.__cause__
 
 
 class ActivityHandle(Generic[OwnT]):
-    """A standalone activity."""
+    """A standalone activity: the run that its start began or found, or, without `run_id`, the newest of its id."""
 
     def __init__(
         self,
@@ -528,17 +533,19 @@ class ActivityHandle(Generic[OwnT]):
         ended in time; it goes on then.
         """
         async with within(timeout, f"Activity {self.id!r} has not ended"):
-            answer = await wait_for_end(self._reach.transport, route("activities", self.id, "result"))
+            path = route("activities", self.id, "result")
+            which = None if self.run_id is None else {"run_id": self.run_id}
+            answer = await wait_for_end(self._reach.transport, path, which)
         found: OwnT = activity_result(answer, self._result_type, self._reach.converter)
         return found
 
     async def cancel(self, reason: str | None = None) -> None:
         """Cancel it; a worker that runs it learns at its next heartbeat."""
-        await self._reach.outbound.cancel_activity(self.id, reason)
+        await self._reach.outbound.cancel_activity(self.id, reason, self.run_id)
 
     async def describe(self) -> ActivityExecutionDescription:
         """How it stands."""
-        return await self._reach.outbound.describe_activity(self.id)
+        return await self._reach.outbound.describe_activity(self.id, self.run_id)
 
 
 _CLOSING = frozenset(

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Any, Final, Literal
 
 import msgspec
@@ -18,9 +17,11 @@ from penstock.sdk.converting import DataConverter
 from penstock.sdk.descriptions import ActivityExecutionDescription, WorkflowExecutionDescription
 from penstock.sdk.failures import ServerRefused, refusal
 from penstock.sdk.gathering import Starts
+from penstock.sdk.id_policies import WorkflowIDConflictPolicy as WorkflowIDConflictPolicy
+from penstock.sdk.id_policies import WorkflowIDReusePolicy as WorkflowIDReusePolicy
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
-from penstock.sdk.transport import Transport, route
+from penstock.sdk.transport import Transport, route, route_of
 
 Json = dict[str, Any]
 UpdateStage = Literal["accepted", "completed"]
@@ -29,13 +30,6 @@ OnLostLease = Literal["redeliver", "fail"]
 QUERY_SECONDS: Final = 60.0
 WAIT_SECONDS: Final = 30
 """How long the server is asked to hold a request that waits for an outcome; then it is asked again."""
-
-
-class WorkflowIDConflictPolicy(StrEnum):
-    """What a start does when the id is in use by an open run. An id of a closed run is always refused."""
-
-    FAIL = "fail"
-    USE_EXISTING = "use-existing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +43,7 @@ class StartWorkflowInput:
     request_id: str
     execution_timeout: timedelta | None = None
     run_timeout: timedelta | None = None
+    id_reuse_policy: WorkflowIDReusePolicy = WorkflowIDReusePolicy.ALLOW_DUPLICATE
     id_conflict_policy: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.FAIL
     memo: Mapping[str, Any] | None = None
     search_attributes: Mapping[str, Any] | None = None
@@ -72,14 +67,23 @@ class StartedWorkflow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInput:
-    """Whom a request is about: the current run of an id, or a named one."""
+    """Which run a request is about: the newest of an id, the newest that continues a started one, or a named one."""
 
     id: str
     run_id: str | None
+    first_execution_run_id: str | None = None
+    """The run that a start began: runs of later starts under the same id are not meant."""
 
     @property
     def path(self) -> str:
-        return route("workflows", self.id) + ("" if self.run_id is None else route("runs", self.run_id))
+        return route_of("workflows", self.id) + ("" if self.run_id is None else route("runs", self.run_id))
+
+    @property
+    def chain(self) -> Json | None:
+        """What the request adds to its path, where that names no run."""
+        if self.run_id is not None or self.first_execution_run_id is None:
+            return None
+        return {"first_execution_run_id": self.first_execution_run_id}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +143,7 @@ class StartActivityInput:
     good_until: datetime | timedelta | None = None
     on_lost_lease: OnLostLease | None = None
     retry_policy: RetryPolicy | None = None
+    id_reuse_policy: WorkflowIDReusePolicy = WorkflowIDReusePolicy.ALLOW_DUPLICATE
     id_conflict_policy: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.FAIL
     priority: Priority | None = None
     business_key: str | None = None
@@ -194,11 +199,11 @@ class OutboundInterceptor:
         """Many at once; not passed through `start_activity`."""
         return await self.next.start_activities(inputs)
 
-    async def cancel_activity(self, id: str, reason: str | None) -> None:  # noqa: A002
-        await self.next.cancel_activity(id, reason)
+    async def cancel_activity(self, id: str, reason: str | None, run_id: str | None = None) -> None:  # noqa: A002
+        await self.next.cancel_activity(id, reason, run_id)
 
-    async def describe_activity(self, id: str) -> ActivityExecutionDescription:  # noqa: A002
-        return await self.next.describe_activity(id)
+    async def describe_activity(self, id: str, run_id: str | None = None) -> ActivityExecutionDescription:  # noqa: A002
+        return await self.next.describe_activity(id, run_id)
 
 
 class ClientInterceptor:
@@ -238,7 +243,8 @@ class Wire(OutboundInterceptor):
         return StartedWorkflow(answer["workflow_id"], answer["run_id"], answer["outcome"] == "started_new")
 
     async def _signal_with_start(self, start: StartWorkflowInput, signal: str, body: Json) -> Json:
-        del body["duplicate_policy"]
+        if body["id_conflict_policy"] == WorkflowIDConflictPolicy.FAIL:
+            body["id_conflict_policy"] = WorkflowIDConflictPolicy.USE_EXISTING.value
         what = f'the signal "{signal}" of workflow "{start.workflow}"'
         body |= {
             "signal_name": signal,
@@ -256,7 +262,7 @@ class Wire(OutboundInterceptor):
             workflow_type=start.workflow,
             task_queue=start.task_queue,
             input=self._converter.encode_arguments(start.args, f'workflow "{start.workflow}"'),
-            duplicate_policy=WorkflowIDConflictPolicy(start.id_conflict_policy).value,
+            **_id_policies(start),
             execution_timeout_seconds=_whole_seconds(start.execution_timeout, "execution_timeout"),
             run_timeout_seconds=_whole_seconds(start.run_timeout, "run_timeout"),
             start_delay_seconds=_whole_seconds(start.start_delay, "start_delay"),
@@ -272,13 +278,15 @@ class Wire(OutboundInterceptor):
         arguments = self._converter.encode_arguments(input.args, f'signal "{input.signal}"')
         body = {"input": arguments, "request_id": input.request_id}
         await self._transport.control(
-            "POST", input.path + route("signal", input.signal), body, idempotent=True
+            "POST", input.path + route("signal", input.signal), body, idempotent=True, query=input.chain
         )
 
     async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002
         body = {"input": self._converter.encode_arguments(input.args, f'query "{input.query}"')}
         path = input.path + route("query", input.query)
-        answer = await self._transport.control("POST", path, body, idempotent=True, timeout_s=QUERY_SECONDS)
+        answer = await self._transport.control(
+            "POST", path, body, idempotent=True, timeout_s=QUERY_SECONDS, query=input.chain
+        )
         result = answer["result_envelope"]
         if result is None and answer["result"] is not None:  # a worker that answers in plain JSON
             result = self._converter.encode(answer["result"], f'result of query "{input.query}"')
@@ -297,6 +305,7 @@ class Wire(OutboundInterceptor):
             body,
             idempotent=True,
             timeout_s=input.wait_s + QUERY_SECONDS,
+            query=input.chain,
         )
         done = answer["update_status"] == "completed"
         return UpdateState(answer["run_id"], done, answer["result_envelope"])
@@ -309,11 +318,11 @@ class Wire(OutboundInterceptor):
 
     async def _end(self, end: EndWorkflowInput, how: str) -> None:
         body = _said(reason=end.reason, request_id=end.request_id)
-        await self._transport.control("POST", end.path + route(how), body, idempotent=True)
+        await self._transport.control("POST", end.path + route(how), body, idempotent=True, query=end.chain)
 
     async def describe_workflow(self, input: RunInput) -> WorkflowExecutionDescription:  # noqa: A002
         return WorkflowExecutionDescription.read(
-            await self._transport.control("GET", input.path, idempotent=True)
+            await self._transport.control("GET", input.path, idempotent=True, query=input.chain)
         )
 
     async def start_activity(self, input: StartActivityInput) -> StartedActivity:  # noqa: A002
@@ -331,7 +340,7 @@ class Wire(OutboundInterceptor):
             activity_type=start.activity,
             task_queue=start.task_queue,
             input=self._converter.encode_arguments(start.args, f'activity "{start.activity}"'),
-            duplicate_policy=WorkflowIDConflictPolicy(start.id_conflict_policy).value,
+            **_id_policies(start),
             retry_policy=start.retry_policy.on_the_wire() if start.retry_policy else None,
             business_key=start.business_key,
             build_id=start.build_id,
@@ -348,22 +357,28 @@ class Wire(OutboundInterceptor):
                 body[f"{name}_seconds"], body[f"{name}_ms"] = -(-ms // 1000), ms
         return body if start.priority is None else body | _standing(start.priority)
 
-    async def cancel_activity(self, id: str, reason: str | None) -> None:  # noqa: A002
+    async def cancel_activity(self, id: str, reason: str | None, run_id: str | None = None) -> None:  # noqa: A002
         body = _said(reason=reason, request_id=new_id())
-        await self._transport.control("POST", route("activities", id, "cancel"), body, idempotent=True)
+        path = route("activities", id, "cancel")
+        await self._transport.control("POST", path, body, idempotent=True, query=_said(run_id=run_id))
 
-    async def describe_activity(self, id: str) -> ActivityExecutionDescription:  # noqa: A002
-        answer = await self._transport.control("GET", route("activities", id), idempotent=True)
+    async def describe_activity(self, id: str, run_id: str | None = None) -> ActivityExecutionDescription:  # noqa: A002
+        path = route("activities", id)
+        answer = await self._transport.control("GET", path, idempotent=True, query=_said(run_id=run_id))
         return ActivityExecutionDescription.read(answer)
 
 
-async def wait_for_end(transport: Transport, path: str) -> Json:
-    """Ask again and again how something ended, until it has."""
+async def wait_for_end(transport: Transport, path: str, which: Json | None = None) -> Json:
+    """Ask again and again how something ended, until it has. `which` are query parameters that choose its run."""
     loop = asyncio.get_running_loop()
     while True:
         asked_at = loop.time()
         answer = await transport.control(
-            "GET", path, idempotent=True, timeout_s=WAIT_SECONDS, query={"wait_seconds": WAIT_SECONDS}
+            "GET",
+            path,
+            idempotent=True,
+            timeout_s=WAIT_SECONDS,
+            query={"wait_seconds": WAIT_SECONDS} | (which or {}),
         )
         if answer["is_terminal"]:
             return answer
@@ -406,6 +421,13 @@ def _started(answer: Json) -> StartedActivity:
 def _outcome(item: Json) -> StartedActivity | ServerRefused:
     status = item.pop("http_status")
     return _started(item) if status < 400 else refusal(status, item)
+
+
+def _id_policies(start: StartWorkflowInput | StartActivityInput) -> dict[str, str]:
+    return {
+        "id_reuse_policy": WorkflowIDReusePolicy(start.id_reuse_policy).value,
+        "id_conflict_policy": WorkflowIDConflictPolicy(start.id_conflict_policy).value,
+    }
 
 
 def _said(**fields: Any) -> Json:

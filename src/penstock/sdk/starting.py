@@ -23,14 +23,15 @@ from typing import (
     overload,
 )
 
+from penstock.core import identifiers
 from penstock.dispatch import DispatchConfig
 from penstock.sdk.dispatching import Dispatch, in_force, resolved
+from penstock.sdk.id_policies import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from penstock.sdk.naming import UNSET, Called, activity_named, signal_named, workflow_named
 from penstock.sdk.outbound import (
     OnLostLease,
     StartActivityInput,
     StartWorkflowInput,
-    WorkflowIDConflictPolicy,
     new_id,
 )
 from penstock.sdk.priority import Priority
@@ -57,7 +58,7 @@ class StartOptions(TypedDict, total=False):
     """How a workflow is started."""
 
     id: str
-    """The workflow id; made up where none is given."""
+    """The workflow id, of up to 128 visible characters; made up where none is given."""
     task_queue: Required[str]
     execution_timeout: timedelta
     """For all runs that continue each other."""
@@ -66,7 +67,10 @@ class StartOptions(TypedDict, total=False):
     """Its code rests so long before it runs first; its timeouts run from then on."""
     rpc_timeout: timedelta
     """How long the server may take to answer; `TimeoutError` if it takes longer."""
+    id_reuse_policy: WorkflowIDReusePolicy
+    """Whether the id of a workflow that has ended may be used again; it may, if nothing is said."""
     id_conflict_policy: WorkflowIDConflictPolicy
+    """What to do when the workflow that has the id is open; `FAIL`, if nothing is said."""
     memo: Mapping[str, Any]
     search_attributes: Mapping[str, Any]
     priority: Priority
@@ -100,7 +104,10 @@ class ActivityOptions(TypedDict, total=False):
     on_lost_lease: OnLostLease
     """What it means that its worker died: `redeliver`, as if nothing had been (so if nothing is said), or `fail`."""
     retry_policy: RetryPolicy
+    id_reuse_policy: WorkflowIDReusePolicy
+    """Whether the id of an activity that has ended may be used again; it may, if nothing is said."""
     id_conflict_policy: WorkflowIDConflictPolicy
+    """What to do when the activity that has the id is open; `FAIL`, if nothing is said."""
     priority: Priority
     business_key: str
     build_id: str
@@ -265,7 +272,7 @@ class ActivityStart(Generic[OwnT]):
         self._args = called.arguments(arg, args)
         self._routing_key = called.routing_key(self._args, options)
         given: dict[str, Any] = dict(options)
-        given["id"] = given.get("id") or f"act-{new_id()}"
+        given["id"] = _checked_id("activity id", given.get("id")) or f"act-{new_id()}"
         given["request_id"] = given.get("request_id") or new_id()
         self._given = given
         self.result_type = result_type or called.result_type
@@ -297,7 +304,7 @@ def workflow_start(
     _check("start of a workflow", options, _START_OPTIONS)
     _check_queue("start of a workflow", options)
     given: dict[str, Any] = dict(options)
-    given["id"] = given.get("id") or f"wf-{new_id()}"
+    given["id"] = _checked_id("workflow id", given.get("id")) or f"wf-{new_id()}"
     given["request_id"] = given.get("request_id") or new_id()
     signal = given.pop("start_signal", None)
     signal_args = given.pop("start_signal_args", ())
@@ -341,6 +348,14 @@ def _check(what: str, given: Mapping[str, Any], known: Mapping[str, None]) -> No
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
             raise TypeError(f"A {what} has no option {name!r}{hint}")
+
+
+def _checked_id(what: str, given: str | None) -> str | None:
+    """The id, refused here if no server takes it."""
+    problem = identifiers.WORKFLOW_ID.problem(given) if given else None
+    if problem is not None:
+        raise ValueError(f"{what} {given!r}: {problem}")
+    return given
 
 
 def _check_queue(what: str, given: Mapping[str, Any]) -> None:

@@ -35,6 +35,8 @@ FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
 TRIED_AGAIN: Final = (429, 500, 502, 503)
 """Statuses that say: not now. A request that may be sent twice is."""
+_ROUTES: Final = {("workflows", "count")}
+"""Paths that are routes of their own for the method with which something is read."""
 _CLOSED: Final = "This client is closed; connect a new one"
 _HEADER_TEXT: Final = re.compile(r"[\x21-\x7e]+")
 _LINE_END: Final = re.compile(r"[\r\n\0]")
@@ -67,6 +69,13 @@ class Transport(Protocol):
 def route(*parts: str) -> str:
     """A path of these parts, each escaped: none can reach into another."""
     return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def route_of(kind: str, id: str, *parts: str) -> str:  # noqa: A002 - the word of the API
+    """The path of something with an id, which may be the word of another route: the workflow `count`."""
+    if (kind, id) in _ROUTES:
+        return f"/{kind}/%{ord(id[0]):02X}{id[1:]}" + route(*parts)  # the same text, and not that segment
+    return route(kind, id, *parts)
 
 
 def base_url(url: str) -> str:

@@ -26,6 +26,7 @@ from penstock.sdk.converting import DEFAULT as PLAIN
 from penstock.sdk.converting import Envelope
 from penstock.sdk.definitions import Handler
 from penstock.sdk.dispatching import Dispatch, in_force, resolved
+from penstock.sdk.id_policies import WorkflowIDReusePolicy
 from penstock.sdk.naming import UNSET, Called, activity_named, signal_named, workflow_named
 from penstock.sdk.outbound import OnLostLease
 from penstock.sdk.priority import Priority
@@ -772,7 +773,10 @@ class ChildWorkflowHandle(StepFuture[T]):
     result_type: Any = None
 
     async def signal(self, signal: Any, arg: Any = UNSET, *, args: Sequence[Any] = ()) -> None:
-        await get_external_workflow_handle(self.id).signal(signal, arg, args=args)
+        """Tell the child something. Raises if it has ended, also if its id is another workflow's by now."""
+        child = get_external_workflow_handle(self.id)
+        child._is_child = True
+        await child.signal(signal, arg, args=args)
 
 
 class ChildWorkflowOptions(TypedDict, total=False):
@@ -781,6 +785,8 @@ class ChildWorkflowOptions(TypedDict, total=False):
     args: Sequence[Any]
     id: str | None
     """None: one is made."""
+    id_reuse_policy: WorkflowIDReusePolicy
+    """Whether the child may have the id of a workflow that has ended; it may, if nothing is said."""
     task_queue: str | None
     result_type: Any
     cancellation_type: ChildWorkflowCancellationType
@@ -813,7 +819,9 @@ async def start_child_workflow(
 ) -> ChildWorkflowHandle[Any]:
     """Start a workflow as a child of this run and go on; await the handle for its result.
 
-    An id that is in use shows when the handle is awaited, as `WorkflowAlreadyStartedError`.
+    A child that cannot be started fails when the handle is awaited: an id that is in use is a
+    `WorkflowAlreadyStartedError`, an id that no workflow can have a `ChildWorkflowError` whose cause is an
+    `ApplicationError` of type `InvalidWorkflowId`.
     """
     _check_options("start_child_workflow", options, ChildWorkflowOptions)
     runtime = current()
@@ -824,6 +832,9 @@ async def start_child_workflow(
     body: dict[str, Any] = {
         "workflow_type": called.name,
         "workflow_id": child_id,
+        "id_reuse_policy": WorkflowIDReusePolicy(
+            options.get("id_reuse_policy", WorkflowIDReusePolicy.ALLOW_DUPLICATE)
+        ).value,
         "arguments": runtime.converter.encode_arguments(arguments, f'workflow "{called.name}"'),
         "parent_close_policy": ParentClosePolicy(
             options.get("parent_close_policy", ParentClosePolicy.TERMINATE)
@@ -878,7 +889,8 @@ def _cancelling_child(
             return runtime.give_up(future)
         if not future.command.given_up:
             future.command.given_up = True
-            request = runtime.step(Kind.CANCEL_EXTERNAL, {"workflow_id": child_id}, name=child_id)
+            body = {"workflow_id": child_id, "child_workflow_only": True}
+            request = runtime.step(Kind.CANCEL_EXTERNAL, body, name=child_id)
             request.add_done_callback(partial(_cancel_requested, future if goes_on_when_requested else None))
         return False
 
@@ -927,6 +939,7 @@ class ExternalWorkflowHandle(Generic[T]):
     def __init__(self, workflow_id: str, run_id: str | None = None) -> None:
         self.id = workflow_id
         self.run_id = run_id
+        self._is_child = False
 
     async def signal(self, signal: Any, arg: Any = UNSET, *, args: Sequence[Any] = ()) -> None:
         """Tell it something. Returns when it was recorded there; raises if it is not there or has ended."""
@@ -947,7 +960,8 @@ class ExternalWorkflowHandle(Generic[T]):
         await current().step(Kind.CANCEL_EXTERNAL, body, name=self.id, facts={"workflow_id": self.id})
 
     def _address(self) -> dict[str, Any]:
-        return {"workflow_id": self.id} | ({} if self.run_id is None else {"run_id": self.run_id})
+        named = {"workflow_id": self.id} | ({} if self.run_id is None else {"run_id": self.run_id})
+        return named | ({"child_workflow_only": True} if self._is_child else {})
 
 
 def get_external_workflow_handle(

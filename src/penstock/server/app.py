@@ -46,7 +46,8 @@ class Application:
         if page is not None and scope["method"] in ("GET", "HEAD"):
             await self._show(page, scope, receive, send)
             return
-        found = self._routes.find(scope["raw_path"].decode("latin-1"))
+        path, method = scope["raw_path"].decode("latin-1"), scope["method"]
+        found = self._routes.find(path, lambda each: each.takes(method)) or self._routes.find(path)
         if found is None:
             await _not_found(send)
             return
@@ -67,6 +68,9 @@ class _Methods:
 
     def __init__(self, endpoints: dict[str, Endpoint]) -> None:
         self._endpoints = endpoints
+
+    def takes(self, method: str) -> bool:
+        return method in self._endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._endpoints.get(scope["method"])

@@ -61,7 +61,8 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
             Reason.INSTANCE_NOT_FOUND: "No workflow has this id in the namespace.",
             Reason.RUN_NOT_FOUND: "The workflow has no such run.",
             Reason.INSTANCE_ALREADY_STARTED: (
-                "A run has this id, open or ended. `duplicate_policy: use-existing` is answered with an open one."
+                "A run has this id, open or ended, and the policies of the start do not allow another one."
+                " `id_conflict_policy` decides about an open run, `id_reuse_policy` about one that has ended."
             ),
             Reason.RUN_NOT_ACTIVE: "The run has ended.",
             Reason.RUN_IS_ENDING: (

@@ -1,12 +1,13 @@
 """From a raw path to the operations behind it.
 
 Paths are matched segment by segment before they are decoded, so that a name may hold any character: `%2F` inside
-a segment is part of a name, never a separator. A literal segment goes before a named one.
+a segment is part of a name, never a separator. A literal segment goes before a named one, unless nothing behind it
+fits the request: the workflow `batch` is found by `GET /api/workflows/batch`, which only takes POST as a literal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from urllib.parse import unquote
@@ -35,24 +36,28 @@ class Routes(Generic[T]):
                     node = node.literals.setdefault(segment, _Node())
             node.value = value
 
-    def find(self, raw_path: str) -> tuple[T, dict[str, str]] | None:
-        """What the path leads to, and the names in it; None when it leads nowhere or cannot be read."""
+    def find(
+        self, raw_path: str, fits: Callable[[T], bool] = lambda _: True
+    ) -> tuple[T, dict[str, str]] | None:
+        """What the path leads to that fits, and the names in it; None when there is nothing, or it cannot be read."""
         if not raw_path.startswith("/"):
             return None
-        return _find(self._root, raw_path[1:].split("/"), 0)
+        return _find(self._root, raw_path[1:].split("/"), 0, fits)
 
 
-def _find(node: _Node[T], segments: Sequence[str], place: int) -> tuple[T, dict[str, str]] | None:
+def _find(
+    node: _Node[T], segments: Sequence[str], place: int, fits: Callable[[T], bool]
+) -> tuple[T, dict[str, str]] | None:
     if place == len(segments):
-        return None if node.value is None else (node.value, {})
+        return (node.value, {}) if node.value is not None and fits(node.value) else None
     segment = segments[place]
     literal = node.literals.get(segment)
     if literal is not None:
-        found = _find(literal, segments, place + 1)
+        found = _find(literal, segments, place + 1, fits)
         if found is not None:
             return found
     for name, child in node.named.items():
-        found = _find(child, segments, place + 1)
+        found = _find(child, segments, place + 1, fits)
         if found is not None and segment:
             try:
                 found[1][name] = unquote(segment, errors="strict")

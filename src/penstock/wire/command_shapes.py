@@ -21,9 +21,12 @@ from penstock.wire.fields import (
     Seconds,
     Summary,
     Text1000,
-    WorkflowId,
 )
-from penstock.wire.requests import Anything, Dispatch, Request, RetryPolicy, WithStanding
+from penstock.wire.requests import Anything, Dispatch, IdReuse, Request, RetryPolicy, WithStanding
+
+AnyWorkflowId = Annotated[str, Meta(max_length=10_000)]
+"""What workflow code gives as a workflow id. Ids come from data: one that no workflow can have is the failure of that
+step, which the code can catch, and not a refusal of the whole workflow task, which would be tried again for ever."""
 
 
 class ScheduleActivityCommand(WithStanding, kw_only=True):
@@ -145,7 +148,9 @@ class StartChildCommand(WithStanding, kw_only=True):
     workflow_type: Name
     queue: Name | None = None
     arguments: Anything = None
-    workflow_id: WorkflowId | None = None
+    workflow_id: AnyWorkflowId | None = None
+    id_reuse_policy: IdReuse | None = None
+    """Whether the child may have the id of a closed workflow; left out: it may not."""
     parent_close_policy: ClosePolicy | None = None
     retry_policy: RetryPolicy | None = None
     execution_timeout_seconds: Seconds | None = None
@@ -205,16 +210,19 @@ class CancelStepCommand(Request):
 
 
 class SignalExternalCommand(Request):
-    workflow_id: WorkflowId
+    workflow_id: AnyWorkflowId
     signal_name: Name
     run_id: Name | None = None
     arguments: Anything = None
+    child_workflow_only: bool | None = None
+    """Only to a child of the run that asks: another workflow that has the id by now is not told."""
 
 
 class CancelExternalCommand(Request):
-    workflow_id: WorkflowId
+    workflow_id: AnyWorkflowId
     run_id: Name | None = None
     reason: Text1000 | None = None
+    child_workflow_only: bool | None = None
 
 
 class CancelWorkflowCommand(Request):

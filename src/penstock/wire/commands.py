@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from penstock.core import identifiers
 from penstock.core.history.commands import (
     CancelExternal,
     CancelSelectionOperation,
@@ -33,6 +34,7 @@ from penstock.core.history.commands import (
     UpsertMemo,
     UpsertSearchAttributes,
 )
+from penstock.core.id_policies import IdReusePolicy
 from penstock.core.model import ActivityTimeouts, Blob, ClosePolicy, Wish
 from penstock.core.model import RetryPolicy as CoreRetryPolicy
 from penstock.core.scheduling.cohorts import BUILD_ID
@@ -166,12 +168,14 @@ def _cancel_step(body: dict[str, Any]) -> CancelStep:
 def _signal_external(body: dict[str, Any]) -> SignalExternal:
     request = parse(body, SignalExternalCommand)
     arguments = _arguments(request.arguments)
-    return SignalExternal(request.workflow_id, request.signal_name, arguments, request.run_id)
+    only = bool(request.child_workflow_only)
+    return SignalExternal(request.workflow_id, request.signal_name, arguments, request.run_id, only)
 
 
 def _cancel_external(body: dict[str, Any]) -> CancelExternal:
     request = parse(body, CancelExternalCommand)
-    return CancelExternal(request.workflow_id, request.run_id, request.reason)
+    only = bool(request.child_workflow_only)
+    return CancelExternal(request.workflow_id, request.run_id, request.reason, only)
 
 
 def _cancel_workflow(body: dict[str, Any]) -> CancelWorkflow:
@@ -228,11 +232,15 @@ def _child(body: dict[str, Any]) -> StartChild:
         raise ValidationFailed(
             {"run_timeout_seconds": [f"must not exceed execution_timeout_seconds ({execution})"]}
         )
+    asked = request.workflow_id
+    problem = None if asked is None else identifiers.WORKFLOW_ID.problem(asked)
     return StartChild(
         workflow_type=request.workflow_type,
         task_queue=request.queue,
         arguments=_arguments(request.arguments),
-        workflow_id=request.workflow_id,
+        workflow_id=asked if problem is None else None,
+        reuse=IdReusePolicy(request.id_reuse_policy or IdReusePolicy.REJECT_DUPLICATE),
+        problem=None if problem is None else f"workflow_id: {problem}",
         policy=request.parent_close_policy or ClosePolicy.ABANDON,
         retry=retry_policy(request.retry_policy),
         execution_timeout_s=execution,

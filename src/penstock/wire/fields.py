@@ -6,7 +6,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from penstock.core import identifiers
 from penstock.core.admission import GROUP_NAME_MAX
+from penstock.core.identifiers import NAME_MAX
+from penstock.core.identifiers import WORKFLOW_ID_MAX as WORKFLOW_ID_MAX
 from penstock.core.policies import (
     AGING_EVERY_MAX,
     AGING_EVERY_MIN,
@@ -26,11 +29,16 @@ INT_MAX = 2**53 - 1
 PRINTABLE = r"\A[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]+\Z"
 NO_NUL = r"\A[^\x00]*\Z"
 
-Name = Annotated[str, Meta(min_length=1, max_length=255, pattern=PRINTABLE)]
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX, pattern=identifiers.NAME.pattern)]
 """The name of a type, queue, worker or build: visible characters only."""
 
-WorkflowId = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"\A[A-Za-z0-9._:-]+\Z")]
-NamespaceName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"\A[A-Za-z0-9._-]+\Z")]
+WorkflowId = Annotated[
+    str, Meta(min_length=1, max_length=WORKFLOW_ID_MAX, pattern=identifiers.WORKFLOW_ID.pattern)
+]
+"""Visible characters, percent-encoded in paths."""
+NamespaceName = Annotated[
+    str, Meta(min_length=1, max_length=identifiers.NAMESPACE.most, pattern=identifiers.NAMESPACE.pattern)
+]
 NameOrBlank = Annotated[str, Meta(max_length=255, pattern=PRINTABLE.replace("+", "*"))]
 RequestId = Annotated[str, Meta(min_length=1, max_length=255, pattern=PRINTABLE)]
 Version = Annotated[str, Meta(max_length=64, pattern=PRINTABLE)]
@@ -78,9 +86,7 @@ RunningLimit = Annotated[int, Meta(ge=0, le=RUNNING_LIMIT_MAX)]
 PerMinute = Annotated[int, Meta(ge=0, le=PER_MINUTE_MAX)]
 """Dispatches, or units of cost, in a minute. 0 closes."""
 
-GroupName = Annotated[
-    str, Meta(min_length=1, max_length=GROUP_NAME_MAX, pattern=PRINTABLE.replace("\\x00", "/:\\x00"))
-]
+GroupName = Annotated[str, Meta(min_length=1, max_length=GROUP_NAME_MAX, pattern=identifiers.GROUP.pattern)]
 """Of a budget group: visible characters, but neither slash nor colon, which part the names of scopes."""
 
 AgingWait = Annotated[float, Meta(ge=0, le=AGING_WAIT_MAX_MS // MILLI)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import re
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 
+from penstock.core import identifiers
 from penstock.errors import ValidationFailed
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -22,7 +24,7 @@ def parse(body: object, shape: type[S]) -> S:
     try:
         return msgspec.convert(body, shape, strict=True)
     except msgspec.ValidationError as error:
-        raise ValidationFailed(_every_error(body, shape) or {_field(error): [_text(error)]}) from None
+        raise ValidationFailed(_every_error(body, shape) or {_field(error): [_text(error, body)]}) from None
 
 
 def lenient(values: dict[str, Any], shape: type[S]) -> S:
@@ -30,7 +32,7 @@ def lenient(values: dict[str, Any], shape: type[S]) -> S:
     try:
         return msgspec.convert(values, shape, strict=False)
     except msgspec.ValidationError as error:
-        raise ValidationFailed({_field(error): [_text(error)]}) from None
+        raise ValidationFailed({_field(error): [_text(error, values)]}) from None
 
 
 def refuse(field: str, problem: str) -> ValidationFailed:
@@ -74,7 +76,7 @@ def _errors_of(name: str, value: object, kind: Any) -> dict[str, list[str]]:
         if isinstance(value, dict) and inside is not None and "[...]" in str(error):
             return _entry_errors(name, value, inside)
         inner = _field(error)
-        return {name if inner == "body" else f"{name}.{inner}": [_text(error)]}
+        return {name if inner == "body" else f"{name}.{inner}": [_text(error, value)]}
     return {}
 
 
@@ -114,6 +116,24 @@ def _field(error: msgspec.ValidationError) -> str:
     return path or "body"
 
 
-def _text(error: msgspec.ValidationError) -> str:
+def _text(error: msgspec.ValidationError, body: object) -> str:
+    """What is wrong, in msgspec's words; of a text against its pattern, the first character that is not allowed."""
     text = re.sub(r" - at `.*`$", "", str(error))
-    return re.sub(r"matching regex .*", "without control characters or characters outside its alphabet", text)
+    pattern = re.search(r"matching regex (['\"].*['\"])$", text)
+    if pattern is None:
+        return text
+    value = _value_at(body, _field(error))
+    return identifiers.problem_with(value if isinstance(value, str) else None, ast.literal_eval(pattern[1]))
+
+
+def _value_at(body: object, path: str) -> object:
+    """The value at a path such as `commands.0.type`; None where it cannot be told."""
+    value = body
+    for part in () if path == "body" else path.split("."):
+        if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        elif isinstance(value, dict):
+            value = value.get(part)
+        else:
+            return None
+    return value

@@ -116,7 +116,22 @@ class WithStanding(Request):
     fairness_weight: FairnessWeight | None = None
 
 
-class StartWorkflow(WithStanding, kw_only=True):
+IdReuse = Literal["allow_duplicate", "allow_duplicate_failed_only", "reject_duplicate"]
+IdConflict = Literal["fail", "use_existing", "terminate_existing"]
+
+
+class WithIdPolicies(WithStanding, kw_only=True):
+    """What a start does when its id is known already. With neither of the two policies the contract's rules hold."""
+
+    duplicate_policy: Literal["fail", "use-existing"] | None = None
+    """The contract's policy: with use-existing an open run is returned. The id of a closed run is refused."""
+    id_reuse_policy: IdReuse | None = None
+    """Whether the id of a closed run may be used again; `allow_duplicate` where only the other policy is sent."""
+    id_conflict_policy: IdConflict | None = None
+    """What happens to an open run that has the id; left out: what `duplicate_policy` says."""
+
+
+class StartWorkflow(WithIdPolicies, kw_only=True):
     UNREAD = frozenset({"payload_codec", "observability_context"})
 
     workflow_type: Name
@@ -126,7 +141,6 @@ class StartWorkflow(WithStanding, kw_only=True):
     business_key: Name | None = None
     memo: Object | None = None
     search_attributes: Object | None = None
-    duplicate_policy: Literal["fail", "use-existing"] | None = None
     execution_timeout_seconds: Seconds | None = None
     run_timeout_seconds: Seconds | None = None
     build_id: Name | None = None
@@ -160,7 +174,7 @@ class Dispatch(Request, kw_only=True):
     sources: Annotated[dict[Name, Text1000], Meta(max_length=50)] = msgspec.field(default_factory=dict)
 
 
-class StartActivity(WithStanding, kw_only=True):
+class StartActivity(WithIdPolicies, kw_only=True):
     activity_type: Name
     task_queue: Name
     activity_id: WorkflowId | None = None
@@ -177,7 +191,6 @@ class StartActivity(WithStanding, kw_only=True):
     schedule_to_close_timeout_ms: Milliseconds | None = None
     heartbeat_timeout_ms: Milliseconds | None = None
     """In milliseconds they go before the whole seconds."""
-    duplicate_policy: Literal["fail", "use-existing"] | None = None
     build_id: Name | None = None
     cost_estimate: Cost | None = None
     """What it is expected to cost budget groups that count cost, in their units."""
@@ -228,7 +241,29 @@ class SignalWithStart(StartWorkflow, kw_only=True):
     signal_request_id: RequestId | None = None
 
 
-class ReadResult(Request):
+class InChain(Request):
+    """Which of the runs of a workflow id is meant, where the path names none."""
+
+    first_execution_run_id: Name | None = None
+    """The run that a start began: the newest run that continues it is meant, not one of a later start of the id."""
+
+
+class ReadResult(InChain):
+    wait_seconds: Annotated[int, Meta(ge=0, le=60)] = 0
+
+
+class ReadRunResult(Request):
+    wait_seconds: Annotated[int, Meta(ge=0, le=60)] = 0
+
+
+class OfActivityRun(Request):
+    """Which run of a standalone activity is meant."""
+
+    run_id: Name | None = None
+    """Left out: the newest run of the id."""
+
+
+class ReadActivityResult(OfActivityRun):
     wait_seconds: Annotated[int, Meta(ge=0, le=60)] = 0
 
 

@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from penstock import workflow
+from penstock import WorkflowIDReusePolicy, workflow
 from penstock.sdk.failures import (
     ApplicationError,
     CancelledError,
@@ -154,6 +154,52 @@ async def _(scene: Scene) -> None:
     assert await scene.run(IdInUse.run, other.id) == f"{other.id} is taken"
     await other.signal(Child.tell, "end")
     assert await other.result() == "end"
+
+
+@behaviour("a child takes the id of a workflow that has ended, unless it is told not to")
+async def _(scene: Scene) -> None:
+    taken = await scene.start(Child.run, "over")
+    await taken.result()
+    assert await scene.run(IdInUse.run, taken.id) == "started"
+    assert await scene.run(KeepsOff.run, taken.id) == f"{taken.id} is taken"
+
+
+@workflow.defn
+class KeepsOff:
+    @workflow.run
+    async def run(self, taken: str) -> str:
+        try:
+            await workflow.execute_child_workflow(
+                Child.run, "x", id=taken, id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE
+            )
+        except WorkflowAlreadyStartedError as error:
+            return f"{error.workflow_id} is taken"
+        return "started"
+
+
+@workflow.defn
+class OddIds:
+    @workflow.run
+    async def run(self, prefix: str) -> list[Any]:
+        told: list[Any] = [await workflow.execute_child_workflow(Child.run, "x", id=f"{prefix}/a b%~")]
+        for impossible in ("a\tb", "..", "a\0b", "x" * 200):
+            try:
+                await workflow.execute_child_workflow(Child.run, "x", id=impossible)
+            except ChildWorkflowError as error:
+                told.append(getattr(error.cause, "type", None))
+            try:
+                await workflow.get_external_workflow_handle(impossible).signal("hi")
+            except FailureError as error:
+                told.append(type(error).__name__)
+        return told
+
+
+@behaviour(
+    "a child under an impossible id fails as an error that the code can catch, and never its workflow task"
+)
+async def _(scene: Scene) -> None:
+    told = await scene.run(OddIds.run, scene.new_id())
+    assert told == ["x", *["InvalidWorkflowId", "ApplicationError"] * 4]
 
 
 @workflow.defn

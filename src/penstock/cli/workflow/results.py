@@ -45,11 +45,21 @@ def show_result(
     see_through(session, workflow_id, run_id, timeout_seconds=0 if no_wait else timeout)
 
 
-def see_through(session: Session, workflow_id: str, run_id: str | None, timeout_seconds: int | None) -> None:
-    """Wait for the end of a workflow and print its result; anything but a result is an exit code."""
+def see_through(
+    session: Session,
+    workflow_id: str,
+    run_id: str | None,
+    timeout_seconds: int | None,
+    *,
+    first_run_id: str | None = None,
+) -> None:
+    """Wait for the end of a workflow and print its result; anything but a result is an exit code.
+
+    `first_run_id` is the run that a start began: if the id is used again meanwhile, the result is still that start's.
+    """
     again = to_type("workflow", "result", *same_run(workflow_id, run_id))
     with interruptible("Stopped waiting; the workflow goes on.", lambda: f"Wait again with {again}."):
-        answer = _awaited(session.connect(), path_of(workflow_id, run_id), timeout_seconds)
+        answer = _awaited(session.connect(), path_of(workflow_id, run_id), timeout_seconds, first_run_id)
     session.show(answer, _draw_result)
     if not is_closed(answer.body):
         raise StillOpen(
@@ -62,13 +72,15 @@ def see_through(session: Session, workflow_id: str, run_id: str | None, timeout_
         raise _not_completed(workflow_id, answer.body)
 
 
-def _awaited(connection: Connection, path: tuple[str, ...], timeout_seconds: int | None) -> Answer:
+def _awaited(
+    connection: Connection, path: tuple[str, ...], timeout_seconds: int | None, first_run_id: str | None
+) -> Answer:
     patient = Steadfast(replace(connection, answer_seconds=WAIT_SECONDS + ANSWER_SECONDS))
     ends_at = None if timeout_seconds is None else time.monotonic() + timeout_seconds
     while True:
         asked_at = time.monotonic()
         left = WAIT_SECONDS if ends_at is None else max(0, math.ceil(ends_at - asked_at))
-        wait = {"wait_seconds": min(WAIT_SECONDS, left)}
+        wait = {"wait_seconds": min(WAIT_SECONDS, left), "first_execution_run_id": first_run_id}
         answer = patient.ask(lambda link, wait=wait: link.get(*path, "result", query=wait))  # type: ignore[misc]
         if is_closed(answer.body) or (ends_at is not None and time.monotonic() >= ends_at):
             return answer

@@ -10,6 +10,7 @@ from penstock.cli.connection import Answer
 from penstock.cli.exits import say
 from penstock.cli.grammar import verb
 from penstock.cli.hints import to_type
+from penstock.cli.id_policies import id_policy_options, with_default
 from penstock.cli.inputs import Json, JsonObject, KeyValue, Seconds, arguments, given, pairs
 from penstock.cli.screen import Screen, name, plain, status
 from penstock.cli.session import Session
@@ -46,8 +47,9 @@ from penstock.cli.workflow.results import see_through
 @click.option(
     "--duplicate-policy",
     type=click.Choice(["fail", "use-existing"]),
-    help="What to do when the id is in use.",
+    help="What to do when the id is in use, in the contract's words: the id of a closed run is refused.",
 )
+@id_policy_options
 @click.option(
     "--execution-timeout", type=Seconds(), metavar="TIME", help="For all runs together: 90s, 15m, 2h."
 )
@@ -80,6 +82,7 @@ def start_workflow(
     memo: dict[str, Any] | None,
     attributes: tuple[tuple[str, Any], ...],
     duplicate_policy: str | None,
+    id_policies: dict[str, Any],
     execution_timeout: int | None,
     run_timeout: int | None,
     standing: dict[str, Any],
@@ -98,19 +101,22 @@ def start_workflow(
         memo=memo,
         search_attributes=pairs(attributes, "--search-attribute"),
         duplicate_policy=duplicate_policy,
+        **with_default(id_policies, workflow_id, duplicate_policy),
         execution_timeout_seconds=execution_timeout,
         run_timeout_seconds=run_timeout,
         **standing,
         build_id=build_id,
         deliver_cancel=True,
     )
-    answer = _send(session, body | _signal(workflow_id, duplicate_policy, signal_name, signal_values))
+    conflict = id_policies.get("id_conflict_policy")
+    told = _signal(workflow_id, duplicate_policy or conflict, signal_name, signal_values)
+    answer = _send(session, body | told)
     if not wait:
         session.show(answer, _draw_started)
         return
     started = str(answer.body.get("workflow_id"))
     say(f"Started {started}; waiting until it is closed. Ctrl-C stops the waiting, not the workflow.")
-    see_through(session, started, run_id=None, timeout_seconds=None)
+    see_through(session, started, None, None, first_run_id=answer.body.get("run_id"))
 
 
 def _send(session: Session, body: dict[str, Any]) -> Answer:
@@ -129,7 +135,7 @@ def _signal(
     if workflow_id is None:
         raise click.UsageError("--signal needs --id: it goes to the run under that id, new or not.")
     if policy == "fail":
-        raise click.UsageError("--signal uses what runs already; leave out --duplicate-policy fail.")
+        raise click.UsageError("--signal uses what runs already; leave out the policy fail.")
     return {
         "signal_name": signal_name,
         "signal_input": arguments(values),

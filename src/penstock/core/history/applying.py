@@ -52,6 +52,7 @@ from penstock.core.history.payloads import (
 from penstock.core.history.recording import opened
 from penstock.core.history.routing_keys import with_key, without_keys
 from penstock.core.history.waits import ConditionWait, Member, Selection
+from penstock.core.id_policies import IdReusePolicy
 from penstock.core.model import (
     Activity,
     ActivityId,
@@ -80,6 +81,10 @@ class NewChild(Struct, frozen=True):
     run: Run
     at_ms: int | None = None
     """When its code may run first; None: at once."""
+    reuse: IdReusePolicy = IdReusePolicy.REJECT_DUPLICATE
+    """Whether it may have the id of a closed workflow."""
+    problem: str | None = None
+    """Why it cannot be started."""
 
 
 class Request(Struct, frozen=True):
@@ -93,6 +98,7 @@ class Request(Struct, frozen=True):
     signal_name: str | None = None
     arguments: Blob | None = None
     reason: str | None = None
+    children_only: bool = False
 
 
 class Advance(Struct, frozen=True):
@@ -377,7 +383,7 @@ def _start_child(stage: Stage, command: StartChild) -> None:
     )
     at_ms = stage.now_ms + command.delay_ms if command.delay_ms else None
     child_run = _child_run(run, command, child, stage.now_ms, delivers_cancel=stage.concurrent)
-    stage.children.append(NewChild(child, child_run, at_ms))
+    stage.children.append(NewChild(child, child_run, at_ms, command.reuse, command.problem))
     stage.waits = opened(stage.waits, dict(command.extra), child_run_id)
     said = child_payload(child) | {
         "child_run_number": 1,
@@ -657,6 +663,7 @@ def _signal_external(stage: Stage, command: SignalExternal) -> None:
             "signal",
             command.signal_name,
             command.arguments,
+            children_only=command.children_only,
         ),
     )
 
@@ -664,7 +671,14 @@ def _signal_external(stage: Stage, command: SignalExternal) -> None:
 def _cancel_external(stage: Stage, command: CancelExternal) -> None:
     _ask(
         stage,
-        Request(stage.run.last_step, command.workflow_id, command.run_id, "cancel", reason=command.reason),
+        Request(
+            stage.run.last_step,
+            command.workflow_id,
+            command.run_id,
+            "cancel",
+            reason=command.reason,
+            children_only=command.children_only,
+        ),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from penstock.core.id_policies import IdReusePolicy
 from penstock.core.model import ActivityTimeouts, Blob, ClosePolicy, Json, RetryPolicy, Wish
 
 
@@ -74,6 +75,10 @@ class StartChild(Struct, frozen=True):
     """None: the parent's build on the parent's queue, else the promoted one."""
     delay_ms: int = 0
     """How long its code waits before it runs first; its timeouts run from then on."""
+    reuse: IdReusePolicy = IdReusePolicy.REJECT_DUPLICATE
+    """Whether it may have the id of a closed workflow."""
+    problem: str | None = None
+    """Why it cannot be started: the parent's code hears it as the failure of the child."""
 
 
 class RecordSideEffect(Struct, frozen=True):
@@ -142,6 +147,8 @@ class SignalExternal(Struct, frozen=True):
     arguments: Blob
     run_id: str | None = None
     """None: whichever run is current."""
+    children_only: bool = False
+    """Only if the receiver is a child of this run: its id may be another workflow's by now."""
 
 
 class CancelExternal(Struct, frozen=True):
@@ -150,6 +157,7 @@ class CancelExternal(Struct, frozen=True):
     workflow_id: str
     run_id: str | None = None
     reason: str | None = None
+    children_only: bool = False
 
 
 class CancelWorkflow(Struct, frozen=True):

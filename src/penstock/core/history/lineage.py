@@ -27,6 +27,8 @@ class Lineage(Struct, frozen=True):
     attempt: int = 1
     retry: RetryPolicy = NO_RETRY
     """Of a child: how often it is tried before its parent hears of its failure."""
+    first_run_id: RunId | None = None
+    """The first run of the chain. None: this is the first one, or was recorded before chains had a name."""
 
     @property
     def is_child(self) -> bool:
@@ -34,6 +36,14 @@ class Lineage(Struct, frozen=True):
 
 
 NONE = Lineage()
+_PLAIN = (
+    "parent_run_id",
+    "parent_workflow_id",
+    "parent_step",
+    "continued_from",
+    "retried_from",
+    "first_run_id",
+)
 
 
 def of(run: Run) -> Lineage:
@@ -48,7 +58,7 @@ def of(run: Run) -> Lineage:
 def text(lineage: Lineage) -> str:
     """JSON of what is known; `{}` for a run that was started by a caller."""
     said: dict[str, Any] = {}
-    for name in ("parent_run_id", "parent_workflow_id", "parent_step", "continued_from", "retried_from"):
+    for name in _PLAIN:
         value = getattr(lineage, name)
         if value is not None:
             said[name] = value
@@ -65,6 +75,22 @@ def text(lineage: Lineage) -> str:
         if lineage.retry.backoff_ms:
             said["retry"]["backoff_ms"] = list(lineage.retry.backoff_ms)
     return json_text.written(said)
+
+
+def first_of(run: Run) -> RunId:
+    """The first run of the chain that a run belongs to, by which the chain is known."""
+    return of(run).first_run_id or run.run_id
+
+
+def is_in_chain(run: Run, first: RunId) -> bool:
+    """Whether a run belongs to the chain that began with `first`.
+
+    A run that continues another one and does not name the first was recorded when an id had one chain only.
+    """
+    origin = of(run)
+    if origin.first_run_id is None and (origin.continued_from or origin.retried_from):
+        return True
+    return (origin.first_run_id or run.run_id) == first
 
 
 def _policy(said: dict[str, Any]) -> RetryPolicy:
@@ -91,7 +117,9 @@ def continued(run: Run, run_id: RunId, command: ContinueAsNew, now_ms: int) -> S
     as a whole. The execution timeout is the chain's, and stays.
     """
     queue = command.task_queue or run.task_queue
-    lineage = replace(of(run), continued_from=run.run_id, retried_from=None, attempt=1)
+    lineage = replace(
+        of(run), continued_from=run.run_id, retried_from=None, attempt=1, first_run_id=first_of(run)
+    )
     if command.retry is not None:
         lineage = replace(lineage, retry=command.retry)
     standing = command.wish.over(run.standing)
@@ -134,7 +162,13 @@ def retried(
     at_ms = now_ms + policy.pause_ms(lineage.attempt)
     if run.execution_deadline_at_ms is not None and run.execution_deadline_at_ms <= at_ms:
         return None
-    again = replace(lineage, retried_from=run.run_id, continued_from=None, attempt=lineage.attempt + 1)
+    again = replace(
+        lineage,
+        retried_from=run.run_id,
+        continued_from=None,
+        attempt=lineage.attempt + 1,
+        first_run_id=first_of(run),
+    )
     return Successor(_next(replace(run, run_id=run_id), run, again, now_ms, at_ms), at_ms)
 
 

@@ -47,12 +47,15 @@ class TaskHandle(Generic[OwnT]):
         clients: Clients,
         id: str,  # noqa: A002 - the word of the API
         *,
+        run_id: str | None = None,
         is_new: bool | None = None,
         result_type: Any = None,
     ) -> None:
         self._clients = clients
         self._result_type = result_type
         self.id = id
+        self.run_id = run_id
+        """The run that this send began or found; None: the newest one of the id."""
         self.is_new = is_new
         """Whether this send began it; None where nothing was sent."""
 
@@ -96,4 +99,4 @@ class TaskHandle(Generic[OwnT]):
 
     async def _activity(self) -> ActivityHandle[OwnT]:
         client = await self._clients.get()
-        return client.get_activity_handle(self.id, result_type=self._result_type)
+        return client.get_activity_handle(self.id, run_id=self.run_id, result_type=self._result_type)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict, cast, get_args
 
+from penstock.sdk.id_policies import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from penstock.sdk.outbound import OnLostLease
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import FOR_EVER, RetryPolicy
@@ -30,6 +31,10 @@ class SendOptions(TypedDict, total=False):
     on_lost_lease: OnLostLease
     """What it means that its worker died: `fail` (as `WORKER_CRASHED`, then `retry` decides), or `redeliver`."""
     id: str
+    id_reuse_policy: WorkflowIDReusePolicy
+    """Whether the id of a task that has ended may be used again; it may, if nothing is said."""
+    id_conflict_policy: WorkflowIDConflictPolicy
+    """What to do when the task that has the id has not ended; `FAIL`, if nothing is said."""
     idempotency_key: str
     """Sent again under it, it is the same task."""
 
@@ -46,6 +51,8 @@ class TaskOptions:
     good_until: timedelta | datetime | None = None
     on_lost_lease: OnLostLease = "fail"
     id: str | None = None
+    id_reuse_policy: WorkflowIDReusePolicy | None = None
+    id_conflict_policy: WorkflowIDConflictPolicy | None = None
     idempotency_key: str | None = None
 
     def said(self, said: Mapping[str, Any]) -> TaskOptions:
@@ -72,6 +79,8 @@ class TaskOptions:
             "good_until": self.good_until,
             "on_lost_lease": self.on_lost_lease,
             "id": self.id,
+            "id_reuse_policy": self.id_reuse_policy,
+            "id_conflict_policy": self.id_conflict_policy,
         }
         if self.idempotency_key is not None:
             digest = hashlib.sha256(f"{task}\0{self.idempotency_key}".encode()).hexdigest()
@@ -112,6 +121,10 @@ def _read(name: str, value: Any) -> Any:
             return _aware(name, value) if isinstance(value, datetime) else _span(name, value)
         case "on_lost_lease":
             return _lost(value)
+        case "id_reuse_policy":
+            return WorkflowIDReusePolicy(value)
+        case "id_conflict_policy":
+            return WorkflowIDConflictPolicy(value)
         case _:
             return _text(name, value)
 

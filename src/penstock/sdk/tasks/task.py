@@ -142,7 +142,8 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
         return self._words if delay is None else self._words | {"start_delay": delay}
 
     def _handle(self, found: ActivityHandle[ResultT]) -> TaskHandle[ResultT]:
-        return TaskHandle(self._clients, found.id, is_new=found.is_new, result_type=self.definition.ret_type)
+        hint = self.definition.ret_type
+        return TaskHandle(self._clients, found.id, run_id=found.run_id, is_new=found.is_new, result_type=hint)
 
     def _positional(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
         """Arguments travel by position, also those that are given by name. What is left out between is its default."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.core.model import Host
+from penstock.core.model import Host, RunId
 from penstock.engine import closing, reading, starts
 from penstock.engine.closing import End
 from penstock.engine.starts import Started, StartOutcome
@@ -16,7 +16,8 @@ from penstock.server.endpoints.starting import activity_start
 from penstock.server.endpoints.workflows import idempotency_key, start_key
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import rendering
-from penstock.wire.requests import EndRun, ListActivities, ReadResult, StartActivity
+from penstock.wire.fields import WORKFLOW_ID_MAX
+from penstock.wire.requests import EndRun, ListActivities, OfActivityRun, ReadActivityResult, StartActivity
 from penstock.wire.unknown_fields import parse_known
 
 
@@ -46,18 +47,18 @@ def _started(started: Started) -> Answer:
 
 
 async def describe(call: Call) -> Answer:
-    view = await reading.describe_activity(call.house, call.namespace, _id(call))
+    view = await reading.describe_activity(call.house, call.namespace, _id(call), _run_id(call))
     return Answer(rendering.standalone_activity(view.run, view.activity))
 
 
 async def result(call: Call) -> Answer:
     """The result when there is one, or has come while the caller waited; the state when there is none yet."""
-    query: ReadResult = call.query
+    query: ReadActivityResult = call.query
     found = await reading.result(
         call.house,
         call.namespace,
         _id(call),
-        None,
+        _run_id(call),
         query.wait_seconds * 1000,
         call.dispatcher.draining,
         Host.ACTIVITY,
@@ -66,6 +67,7 @@ async def result(call: Call) -> Answer:
     return Answer(
         {
             "activity_id": run.workflow_id,
+            "workflow_run_id": run.run_id,
             "status": run.status.value,
             "is_terminal": run.status.is_terminal,
             "closed_reason": run.closed_reason,
@@ -95,14 +97,27 @@ async def list_all(call: Call) -> Answer:
 
 async def cancel(call: Call) -> Answer:
     request: EndRun = call.body
+    run_id = _run_id(call)
     # the id of a workflow names no activity, and must not end that workflow
-    await reading.describe_activity(call.house, call.namespace, _id(call))
-    await closing.end_run(
-        call.house, call.namespace, _id(call), End.CANCEL, request.reason, request_id=request.request_id
+    await reading.describe_activity(call.house, call.namespace, _id(call), run_id)
+    ended = await closing.end_run(
+        call.house,
+        call.namespace,
+        _id(call),
+        End.CANCEL,
+        request.reason,
+        request_id=request.request_id,
+        chain=None if run_id is None else RunId(run_id),
     )
-    view = await reading.describe_activity(call.house, call.namespace, _id(call))
+    view = await reading.describe_activity(call.house, call.namespace, _id(call), ended.run.run_id)
     return Answer(rendering.standalone_activity(view.run, view.activity) | {"outcome": "cancelled"})
 
 
 def _id(call: Call) -> str:
-    return text_path(call, "activity_id", 128)
+    return text_path(call, "activity_id", WORKFLOW_ID_MAX)
+
+
+def _run_id(call: Call) -> str | None:
+    """The run that is meant where the id was used more than once; None: the newest."""
+    named: OfActivityRun = call.query
+    return named.run_id

@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock import __version__
 from penstock.core.history.bounds import WARN_FROM_PERCENT
+from penstock.core.id_policies import IdConflictPolicy, IdReusePolicy
 from penstock.core.timers import iso
 from penstock.engine import namespaces, workers
 from penstock.errors import PenstockError, Reason
@@ -199,6 +200,8 @@ _CONTROL_PLANE: dict[str, Any] = {
                         "canonical_values": ["fail", "use-existing"],
                         "rejected_aliases": {"use_existing": "use-existing"},
                     },
+                    "id_reuse_policy": {"canonical_values": [each.value for each in IdReusePolicy]},
+                    "id_conflict_policy": {"canonical_values": [each.value for each in IdConflictPolicy]},
                     "execution_timeout_seconds": {"type": "integer", "minimum": 1},
                     "run_timeout_seconds": {"type": "integer", "minimum": 1},
                 },

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.history.events import CODEC
-from penstock.core.model import Blob, QueryState, RunId, TaskKind
+from penstock.core.model import Blob, QueryState, TaskKind
 from penstock.core.timers import iso
 from penstock.engine import desk, queries
 from penstock.engine.desk import LeasedQuery
 from penstock.engine.polls import Poll
 from penstock.engine.queries import Question
 from penstock.errors import Reason, Unavailable
+from penstock.server.endpoints.addressing import address, scope
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import payloads
 from penstock.wire.parsing import refuse
@@ -25,16 +26,16 @@ async def ask(call: Call) -> Answer:
     name = text_path(call, "name", longest)
     if len(name.encode()) > longest:
         raise refuse("name", f"must be at most {longest} bytes")
-    named = RunId(text_path(call, "run_id")) if "run_id" in call.path else None
+    meant = address(call)
     arguments = Blob(payloads.parse(request.input, "input").blob)
-    question = Question(call.namespace, text_path(call, "workflow_id", 128), name, arguments, named)
+    question = Question(meant.namespace, meant.workflow_id, name, arguments, meant.run_id, meant.chain)
     answer = await queries.ask(call.house, question, call.dispatcher.draining)
     blob = answer.outcome.get("blob")
     return Answer(
         {
             "workflow_id": answer.run.workflow_id,
             "run_id": answer.run.run_id,
-            "target_scope": "run" if named else "instance",
+            "target_scope": scope(meant),
             "query_name": name,
             "result": answer.outcome["result"] if "result" in answer.outcome else readable(blob),
             "result_envelope": envelope(blob),

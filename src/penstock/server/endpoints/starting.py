@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from penstock.core.history.commands import ScheduleActivity
+from penstock.core.id_policies import IdConflictPolicy, IdReusePolicy
 from penstock.core.model import Blob, Standing, Wish
 from penstock.core.scheduling.deaths import ON_LOST_LEASE
 from penstock.engine.starts import STANDALONE_TYPE, DuplicatePolicy, Start
@@ -59,7 +60,7 @@ def workflow_start(
         business_key=request.business_key,
         memo=json.dumps(request.memo or {}),
         search_attributes=json.dumps(request.search_attributes or {}),
-        duplicate_policy=DuplicatePolicy(request.duplicate_policy or DuplicatePolicy.FAIL),
+        **_id_policies(request),
         execution_timeout_s=execution_s,
         run_timeout_s=run_s,
         standing=standing(request),
@@ -79,7 +80,7 @@ def activity_start(request: StartActivity, namespace: str, key: str | None) -> t
         input=arguments,
         workflow_id=request.activity_id,
         business_key=request.business_key,
-        duplicate_policy=DuplicatePolicy(request.duplicate_policy or DuplicatePolicy.FAIL),
+        **_id_policies(request),
         standing=standing(request),
         build_id=request.build_id,
         start_key=key,
@@ -106,6 +107,24 @@ def activity_start(request: StartActivity, namespace: str, key: str | None) -> t
         good_for_ms=request.good_for_ms,
     )
     return start, command
+
+
+def _id_policies(request: StartWorkflow | StartActivity) -> dict[str, Any]:
+    """The policies for a known id; two that contradict each other are refused."""
+    reuse, conflict, plain = request.id_reuse_policy, request.id_conflict_policy, request.duplicate_policy
+    if conflict is not None and plain is not None and conflict != plain.replace("-", "_"):
+        raise ValidationFailed(
+            {"id_conflict_policy": [f"contradicts duplicate_policy {plain}; send one of them"]}
+        )
+    policies = {
+        "duplicate_policy": DuplicatePolicy(plain or DuplicatePolicy.FAIL),
+        "id_reuse_policy": None if reuse is None else IdReusePolicy(reuse),
+        "id_conflict_policy": None if conflict is None else IdConflictPolicy(conflict),
+    }
+    if reuse == "reject_duplicate" and conflict == "terminate_existing":
+        told = "terminate_existing starts a new run under the same id, which reject_duplicate forbids"
+        raise ValidationFailed({"id_conflict_policy": [told]})
+    return policies
 
 
 def standing(request: StartWorkflow | StartActivity) -> Standing:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+from penstock.core import identifiers
 from penstock.core.model import Blob, Run
 from penstock.engine import messages, streams
 from penstock.engine.messages import Sending
 from penstock.engine.streams import Wanted
-from penstock.server.endpoints.talking import address
+from penstock.server.endpoints.addressing import address, workflow_id
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import payloads
 from penstock.wire import streams as wire
 from penstock.wire.parsing import refuse
 from penstock.wire.streams import AppendItems, CloseStream, ReadItems, SendMessage
 
-_MESSAGE_STREAM = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-
 
 async def send(call: Call) -> Answer:
     request: SendMessage = call.body
     stream = text_path(call, "stream")
-    if not _MESSAGE_STREAM.fullmatch(stream):
-        raise refuse("stream", "must be 1 to 128 letters, digits, dots, underscores, colons or dashes")
+    problem = identifiers.STREAM.problem(stream)
+    if problem is not None:
+        raise refuse("stream", problem)
     content = Blob(payloads.parse(request.input, "input").blob)
     sent = await messages.send(call.house, Sending(address(call), stream, request.message_id, content))
     return Answer(
@@ -89,7 +88,7 @@ async def close(call: Call) -> Answer:
 
 
 def _run(call: Call) -> tuple[str, str, str]:
-    return call.namespace, text_path(call, "workflow_id", 128), text_path(call, "run_id")
+    return call.namespace, workflow_id(call), text_path(call, "run_id")
 
 
 def _about(run: Run) -> dict[str, Any]:

@@ -5,28 +5,24 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock.core.model import Blob, RunId, UpdateStatus
+from penstock.core.model import Blob, UpdateStatus
 from penstock.core.timers import iso, iso_or_none
 from penstock.engine import reading, signals, starts, updates
 from penstock.engine.addressing import Address
 from penstock.engine.signals import Accepted, Signal
 from penstock.engine.updates import Answered, Asked
 from penstock.errors import Reason
+from penstock.server.endpoints.addressing import address
 from penstock.server.endpoints.starting import workflow_start
 from penstock.server.endpoints.workflows import idempotency_key, started_body
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import payloads, strict_json
 from penstock.wire.parsing import refuse
 from penstock.wire.rendering import envelope, readable
-from penstock.wire.requests import AskUpdate, ReadResult, SendSignal, SignalWithStart
+from penstock.wire.requests import AskUpdate, ReadResult, ReadRunResult, SendSignal, SignalWithStart
 
 UPDATE_WAIT_DEFAULT_S = 10
 RESERVED = "__durable_workflow"
-
-
-def address(call: Call) -> Address:
-    named = RunId(text_path(call, "run_id")) if "run_id" in call.path else None
-    return Address(call.namespace, text_path(call, "workflow_id", 128), named)
 
 
 def operation_name(call: Call, name: str, field: str = "name") -> str:
@@ -69,8 +65,9 @@ def _signalled(sent: Accepted, name: str, scope: str, request_id: str | None) ->
 
 async def signal_with_start(call: Call) -> Answer:
     request: SignalWithStart = call.body
-    if request.duplicate_policy == "fail":
-        raise refuse("duplicate_policy", "is use-existing here: the signal goes to the run that has the id")
+    for policy in ("duplicate_policy", "id_conflict_policy"):
+        if getattr(request, policy) == "fail":
+            raise refuse(policy, "is use-existing here: the signal goes to the open run that has the id")
     body = strict_json.loads(call.raw) if call.raw else {}
     limits = call.house.settings.limits
     asked = workflow_start(
@@ -153,7 +150,7 @@ def _updated(call: Call, answered: Answered, wait_for: str, wait_s: int) -> dict
 
 
 async def result(call: Call) -> Answer:
-    query: ReadResult = call.query
+    query: ReadResult | ReadRunResult = call.query
     meant = address(call)
     found = await reading.result(
         call.house,
@@ -162,6 +159,7 @@ async def result(call: Call) -> Answer:
         meant.run_id,
         query.wait_seconds * 1000,
         call.dispatcher.draining,
+        chain=meant.chain,
     )
     run = found.run
     return Answer(

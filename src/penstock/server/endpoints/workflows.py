@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.history.events import CODEC
-from penstock.core.model import RunId
 from penstock.engine import closing, reading, starts
 from penstock.engine.closing import End
 from penstock.engine.reading import HistoryPage, RunView
 from penstock.engine.starts import Started, StartOutcome
 from penstock.server.endpoints import batches
+from penstock.server.endpoints.addressing import address, scope, workflow_id
 from penstock.server.endpoints.deeds import Deed, do
 from penstock.server.endpoints.paging import after_sequence, next_start, start_token
 from penstock.server.endpoints.starting import workflow_start
@@ -77,12 +77,10 @@ def start_key(key: object, field: str) -> str | None:
 
 
 async def describe(call: Call) -> Answer:
-    view = await reading.describe(call.house, call.namespace, _id(call))
-    return Answer(_detail(call, view))
-
-
-async def describe_run(call: Call) -> Answer:
-    view = await reading.describe(call.house, call.namespace, _id(call), text_path(call, "run_id"))
+    meant = address(call)
+    view = await reading.describe(
+        call.house, meant.namespace, meant.workflow_id, meant.run_id, chain=meant.chain
+    )
     return Answer(_detail(call, view))
 
 
@@ -93,11 +91,11 @@ def _detail(call: Call, view: RunView) -> dict[str, Any]:
 async def runs(call: Call) -> Answer:
     query: ListRuns = call.query
     after = next_start(query.next_page_token)
-    found = await reading.runs_of(call.house, call.namespace, _id(call), after, query.page_size + 1)
+    found = await reading.runs_of(call.house, call.namespace, workflow_id(call), after, query.page_size + 1)
     page = found.runs[: query.page_size]
     return Answer(
         {
-            "workflow_id": _id(call),
+            "workflow_id": workflow_id(call),
             "run_count": found.run_count,
             "runs": [rendering.run_summary(run) for run in page],
             "next_page_token": start_token(page[-1]) if len(found.runs) > len(page) else None,
@@ -109,18 +107,18 @@ async def history(call: Call) -> Answer:
     """A page of the named run's history, or of the current one's: forwards from a place, or back from the end."""
     query: ReadHistory = call.query
     named = text_path(call, "run_id") if "run_id" in call.path else None
-    run_id = named or (await reading.describe(call.house, call.namespace, _id(call))).run.run_id
+    run_id = named or (await reading.describe(call.house, call.namespace, workflow_id(call))).run.run_id
     if query.order == "desc":
         before = after_sequence(query.next_page_token) if query.next_page_token is not None else None
         page = await reading.history_back(
-            call.house, call.namespace, _id(call), run_id, before, query.page_size
+            call.house, call.namespace, workflow_id(call), run_id, before, query.page_size
         )
         return _history(page)
     wait_ms = call.house.settings.polls.poll_timeout_ms if query.wait_new_event else 0
     page = await reading.history(
         call.house,
         call.namespace,
-        _id(call),
+        workflow_id(call),
         run_id,
         after_sequence(query.next_page_token),
         query.page_size,
@@ -151,9 +149,16 @@ async def terminate(call: Call) -> Answer:
 
 async def _end(call: Call, end: End) -> Answer:
     request: EndRun = call.body
-    named = RunId(text_path(call, "run_id")) if "run_id" in call.path else None
+    meant = address(call)
     ended = await closing.end_run(
-        call.house, call.namespace, _id(call), end, request.reason, named, request.request_id
+        call.house,
+        meant.namespace,
+        meant.workflow_id,
+        end,
+        request.reason,
+        meant.run_id,
+        request.request_id,
+        meant.chain,
     )
     run = ended.run
     return Answer(
@@ -166,14 +171,10 @@ async def _end(call: Call, end: End) -> Answer:
             "command_status": "accepted",
             "command_id": f"{run.run_id}-{end.value}",
             "command_source": "control_plane",
-            "target_scope": "run" if named else "instance",
+            "target_scope": scope(meant),
             "request_id": request.request_id,
             "reason": None,
             "rejection_reason": None,
             "validation_errors": [],
         }
     )
-
-
-def _id(call: Call) -> str:
-    return text_path(call, "workflow_id", 128)

@@ -126,9 +126,14 @@ class MemoryRuns:
             name = (instance.namespace, instance.workflow_id)
             before = self._tables.instances[name]
             assert instance.run_count == before.run_count + 1, "one run follows the other"
+            self._changes.insist(lambda: self._check_closed(before.run_id))
             self._changes.put(self._tables.instances, name, instance)
 
         self._changes.save("instance", (instance.namespace, instance.workflow_id), write)
+
+    def _check_closed(self, run_id: RunId) -> None:
+        run = self._tables.runs.get(run_id)
+        assert run is None or not run.is_open, "one-open-run: a run is closed when another one takes its id"
 
     def _put(self, run: Run) -> None:
         assert run.is_open or run.deadline_at_ms is None, "a closed run has no deadline to miss"

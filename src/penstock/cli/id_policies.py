@@ -1,0 +1,45 @@
+"""The flags that say what a start does when its id is known already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from penstock.cli.inputs import given
+
+_OPTIONS = (
+    click.option(
+        "--id-reuse-policy",
+        type=click.Choice(["allow_duplicate", "allow_duplicate_failed_only", "reject_duplicate"]),
+        help="Whether the id of a closed run may be used again; allow_duplicate if left out.",
+    ),
+    click.option(
+        "--id-conflict-policy",
+        type=click.Choice(["fail", "use_existing", "terminate_existing"]),
+        help="What to do when an open run has the id; fail if left out.",
+    ),
+)
+
+
+def id_policy_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command these flags; it receives what they say as `id_policies`, ready for the body."""
+
+    @wraps(function)
+    def command(*args: Any, id_reuse_policy: str | None, id_conflict_policy: str | None, **rest: Any) -> Any:
+        policies = given(id_reuse_policy=id_reuse_policy, id_conflict_policy=id_conflict_policy)
+        return function(*args, id_policies=policies, **rest)
+
+    decorated: Callable[..., Any] = command
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+def with_default(policies: dict[str, Any], named: str | None, duplicate_policy: str | None) -> dict[str, Any]:
+    """The policies with our default. A start that names no id, or says the contract's policy, sends none by itself."""
+    if named is None or duplicate_policy is not None:
+        return policies
+    return {"id_reuse_policy": "allow_duplicate"} | policies

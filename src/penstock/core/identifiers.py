@@ -1,0 +1,94 @@
+r"""Which texts may name something, and what exactly is wrong with one that may not.
+
+Names travel in JSON, in URL paths (percent-encoded), in log lines and on terminals. Three rules follow from that, for
+every kind of name:
+
+1. Only visible characters: no control characters, line separators or byte order marks; in workflow ids, no characters
+   without width or that turn the direction of text either.
+2. Not `.` or `..`. They are dot segments: HTTP clients and proxies remove them from a path, also when they are
+   percent-encoded, so that such a name could be given and never be asked for.
+3. A bounded length.
+
+Within these rules workflow ids, activity ids, task queues, types, builds and worker ids are free. Namespaces and
+streams have a smaller alphabet, which the contract defines; names of budget groups leave out the two characters that
+separate the parts of a scope's name.
+
+A `Rule` is one pattern, used by the server for its requests and by the SDK before it sends anything, and the function
+that finds the first character against it. The message names that character: "'/' is not allowed; use letters, …".
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from msgspec import Struct
+
+WORKFLOW_ID_MAX: Final = 128
+NAME_MAX: Final = 255
+_HIDDEN: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff"
+_DIRECTION: Final = r"\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
+"""Characters that take no room or turn the direction of text: two ids that differ by them look alike."""
+
+
+class Rule(Struct, frozen=True):
+    """The characters that a kind of name is made of."""
+
+    allowed: str
+    """The inside of a character class in a regular expression."""
+    use: str
+    """The allowed characters in words."""
+    most: int
+
+    @property
+    def pattern(self) -> str:
+        """All but `.` and `..`, without a lookahead, which not every dialect of JSON Schema has."""
+        one, no_dot = f"[{self.allowed}]", f"[{self._without_dot}]"
+        return rf"\A({no_dot}{one}*|\.{no_dot}{one}*|\.\.{one}+)\Z"
+
+    @property
+    def _without_dot(self) -> str:
+        return f"^.{self.allowed[1:]}" if self.allowed.startswith("^") else self.allowed.replace(".", "")
+
+    @property
+    def _others(self) -> str:
+        return f"[{self.allowed[1:]}]" if self.allowed.startswith("^") else f"[^{self.allowed}]"
+
+    def problem(self, text: str) -> str | None:
+        """What is wrong with a name, as the rest of a sentence that begins with its field; None: nothing."""
+        if not text:
+            return "must not be empty"
+        if text in (".", ".."):
+            return f"{text!r} is not allowed: HTTP clients remove it from paths. Use another name"
+        wrong = re.search(self._others, text)
+        if wrong is not None:
+            return f"{shown(wrong[0])} is not allowed; use {self.use}"
+        return f"must be at most {self.most} characters, not {len(text)}" if len(text) > self.most else None
+
+
+def problem_with(text: str | None, pattern: str) -> str:
+    """What a text that does not match one of our patterns has wrong; `text` is None where it is not known."""
+    rule = RULES.get(pattern)
+    if text is None:
+        return "has characters that are not allowed" + (f"; use {rule.use}" if rule is not None else "")
+    found = None if rule is None else rule.problem(text)
+    if found is not None:
+        return found
+    wrong = re.search(f"[{_HIDDEN}]", text)
+    return "has the wrong form" if wrong is None else f"{shown(wrong[0])} is not allowed here"
+
+
+def shown(character: str) -> str:
+    r"""A character in quotes; one that cannot be seen as its code: `U+0009`."""
+    return f"'{character}'" if character.isprintable() else f"U+{ord(character):04X}"
+
+
+_VISIBLE: Final = "visible characters: no control characters or line breaks"
+NAME: Final = Rule(f"^{_HIDDEN}", _VISIBLE, NAME_MAX)
+"""Of a type, task queue, worker, build, signal."""
+WORKFLOW_ID: Final = Rule(f"^{_HIDDEN}{_DIRECTION}", _VISIBLE, WORKFLOW_ID_MAX)
+"""Of a workflow or a standalone activity."""
+NAMESPACE: Final = Rule("A-Za-z0-9._-", "letters, digits, '.', '_' and '-'", 128)
+STREAM: Final = Rule("A-Za-z0-9._:-", "letters, digits, '.', '_', ':' and '-'", 128)
+GROUP: Final = Rule(f"^/:{_HIDDEN}", "visible characters without '/' and ':'", 128)
+RULES: Final = {rule.pattern: rule for rule in (WORKFLOW_ID, NAMESPACE, STREAM, GROUP, NAME)}

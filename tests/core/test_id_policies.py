@@ -1,0 +1,41 @@
+"""Which starts a known workflow id allows."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.core.id_policies import CONTRACT, IdConflictPolicy, IdPolicy, IdReusePolicy, Verdict, verdict
+from penstock.core.model import RunStatus
+from tests.support.builders import a_run
+
+OPEN = [each for each in RunStatus if not each.is_terminal]
+CLOSED = [each for each in RunStatus if each.is_terminal]
+
+
+@pytest.mark.parametrize("status", OPEN)
+@pytest.mark.parametrize("reuse", IdReusePolicy)
+def test_an_open_run_is_a_matter_of_the_conflict_policy_alone(status: RunStatus, reuse: IdReusePolicy):
+    found = {
+        conflict: verdict(a_run(status=status), IdPolicy(reuse, conflict)) for conflict in IdConflictPolicy
+    }
+    assert found == {
+        IdConflictPolicy.FAIL: Verdict.REFUSE,
+        IdConflictPolicy.USE_EXISTING: Verdict.USE_EXISTING,
+        IdConflictPolicy.TERMINATE_EXISTING: Verdict.TERMINATE_AND_START,
+    }
+
+
+@pytest.mark.parametrize("status", CLOSED)
+@pytest.mark.parametrize("conflict", IdConflictPolicy)
+def test_a_closed_run_is_a_matter_of_the_reuse_policy_alone(status: RunStatus, conflict: IdConflictPolicy):
+    found = {reuse: verdict(a_run(status=status), IdPolicy(reuse, conflict)) for reuse in IdReusePolicy}
+    failed = Verdict.REFUSE if status is RunStatus.COMPLETED else Verdict.START
+    assert found == {
+        IdReusePolicy.ALLOW_DUPLICATE: Verdict.START,
+        IdReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY: failed,
+        IdReusePolicy.REJECT_DUPLICATE: Verdict.REFUSE,
+    }
+
+
+def test_the_contract_never_reuses_an_id():
+    assert {verdict(a_run(status=each), CONTRACT) for each in RunStatus} == {Verdict.REFUSE}
