@@ -23,6 +23,7 @@ _CLOSINGS = {
 }
 
 
+_INDENT = 2
 _SINGULARS = {
     "activities": "activity",
     "timers": "timer",
@@ -90,6 +91,18 @@ def _draw_open(screen: Screen, described: Mapping[str, Any], open_for: Cell, cou
             *([] if over else standing(described)),
         ]
     )
+    if not over:
+        draw_task_stack(screen, described)
+
+
+def draw_task_stack(screen: Screen, described: Mapping[str, Any]) -> None:
+    """Draw where in the workflow's code its task failed; nothing if it did not."""
+    stack = described.get("last_workflow_task_stack_trace")
+    if not stack:
+        return
+    screen.heading("Where the workflow task failed")
+    for line in str(stack).splitlines():
+        screen.below(Cell(line, "red"), _INDENT)
 
 
 def standing(described: Mapping[str, Any]) -> list[tuple[str, Cell]]:

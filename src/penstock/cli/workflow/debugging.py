@@ -139,7 +139,12 @@ def _draw_tasks(screen: Screen, tasks: list[dict[str, Any]]) -> None:
     for each in tasks:
         said = each.get("replay_blocked_reason") or each.get("last_error")
         if said:
-            _draw_error(screen, str(said))
+            _draw_error(screen, _with_stack(str(said), each))
+
+
+def _with_stack(said: str, task: dict[str, Any]) -> str:
+    """What a task failed with, and below it where in the code."""
+    return f"{said}\n{task['stack_trace']}" if task.get("stack_trace") else said
 
 
 def _draw_error(screen: Screen, text: str) -> None:
@@ -169,7 +174,7 @@ def _draw_activities(screen: Screen, activities: list[dict[str, Any]]) -> None:
     )
     for each in activities:
         if each.get("last_error"):
-            _draw_error(screen, f"{each.get('activity_type')}: {each['last_error']}")
+            _draw_error(screen, _with_stack(f"{each.get('activity_type')}: {each['last_error']}", each))
 
 
 def _deadline(activity: dict[str, Any]) -> object:

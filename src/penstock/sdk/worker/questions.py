@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import Reason
+from penstock.sdk.failing.tracebacks import without_tracebacks
 from penstock.sdk.failures import ServerRefused, Unreachable
 from penstock.sdk.replay.instance import WorkflowRun
 from penstock.sdk.replay.problems import WorkflowTaskError
@@ -21,8 +22,11 @@ Json = dict[str, Any]
 class Questions:
     """Answers from a run that is kept, if it has seen all that the question knows of; else from a replay of its own."""
 
-    def __init__(self, plane: Plane, cache: RunCache[WorkflowRun], begin: Beginning) -> None:
+    def __init__(
+        self, plane: Plane, cache: RunCache[WorkflowRun], begin: Beginning, *, with_tracebacks: bool = True
+    ) -> None:
         self._plane, self._cache, self._begin = plane, cache, begin
+        self._with_tracebacks = with_tracebacks
 
     async def query(self, task: Json) -> str:
         try:
@@ -53,6 +57,8 @@ class Questions:
             run.close()
 
     async def _answer(self, task: Json, action: str, body: Json) -> str:
+        if not self._with_tracebacks:
+            body = without_tracebacks(body)
         try:
             await self._plane.answer(task, action, body)
         except (ServerRefused, Unreachable) as error:
