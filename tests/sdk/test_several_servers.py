@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -23,7 +24,7 @@ from tests.sdk.test_transport import FINE, HANG_UP, answer, scripted
 from tests.support.live import free_port
 
 QUICK = Patience(seconds=5, first_pause_s=0.001, longest_pause_s=0.01)
-TOKENS = {"control_token": OPERATOR, "worker_token": WORKER}
+TOKENS: dict[str, Any] = {"control_token": OPERATOR, "worker_token": WORKER}
 AWAY = answer(503, '{"reason": "server_draining", "message": "It is shutting down."}')
 
 
@@ -108,9 +109,11 @@ class TestTheNextOne:
 class TestClientsWorkersAndCommands:
     async def test_a_client_and_a_worker_connect_by_the_second_address(self, scene: Cluster) -> None:
         urls = [nobody(), scene.first.url]
-        async with await Client.connect(urls, namespace=scene.namespace, **TOKENS) as client:
-            async with Worker(client, task_queue="q", activities=[echo]):
-                assert await client.execute_activity(echo, "hi", id="hi", task_queue="q") == "hi"
+        async with (
+            await Client.connect(urls, namespace=scene.namespace, **TOKENS) as client,
+            Worker(client, task_queue="q", activities=[echo]),
+        ):
+            assert await client.execute_activity(echo, "hi", id="hi", task_queue="q") == "hi"
 
     async def test_a_sync_client_does_so_too(self, scene: Cluster) -> None:
         def count() -> int:

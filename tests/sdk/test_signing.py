@@ -30,7 +30,10 @@ SETTINGS = {
     "DW_OPERATOR_TOKEN": "",
     "DW_ADMIN_TOKEN": "",
 }
-OPTIONS = {"signature_key": f"operator:{KEYS['operator']}", "worker_signature_key": KEYS["worker"]}
+OPTIONS: dict[str, Any] = {
+    "signature_key": f"operator:{KEYS['operator']}",
+    "worker_signature_key": KEYS["worker"],
+}
 
 
 @pytest.fixture(scope="module", params=["penstock", "body"])
@@ -93,9 +96,7 @@ class TestAServerThatWantsSignatures:
         listed = await command("workflow", "list", "--query", "WorkflowType = 'x y'", *key, **around)
         assert listed.exit_code == 0, listed.output
 
-    async def test_without_a_key_both_say_what_to_give_them(
-        self, signed_server: tuple[Cluster, str]
-    ) -> None:
+    async def test_without_a_key_both_say_what_to_give_them(self, signed_server: tuple[Cluster, str]) -> None:
         cluster, _ = signed_server
         told = await command("workflow", "list", "--token", "t", "--server", cluster.first.url)
         assert told.exit_code == 1
@@ -109,9 +110,7 @@ class TestAServerThatWantsSignatures:
         cluster, profile = signed_server
         reason = "signature_invalid" if profile == "penstock" else "unauthorized"
         with pytest.raises(ServerRefused) as raised:
-            await Client.connect(
-                cluster.first.url, signature_key="operator:wrong", signature_profile=profile
-            )
+            await Client.connect(cluster.first.url, signature_key="operator:wrong", signature_profile=profile)
         assert raised.value.reason == reason
 
 
@@ -129,7 +128,9 @@ async def test_each_attempt_is_signed_anew() -> None:
 
 async def test_a_connection_that_was_kept_and_is_closed_gets_another_signature() -> None:
     async with scripted(FINE, HANG_UP, FINE) as script:
-        made = HttpTransport(script.url, control_key=SigningKey.parse("operator:secret"), patience=Patience(0))
+        made = HttpTransport(
+            script.url, control_key=SigningKey.parse("operator:secret"), patience=Patience(0)
+        )
         for _ in range(2):
             await made.control("GET", "/x", idempotent=True)
         await made.close()

@@ -18,8 +18,20 @@ from penstock.core.last_error import STACK_CHARS_MAX, join_error, split_error
 from penstock.sdk import activity, workflow
 from penstock.sdk.client import Client
 from penstock.sdk.converting import DEFAULT
-from penstock.sdk.failing.tracebacks import failure_text, frames_text, traceback_text, without_tracebacks
-from penstock.sdk.failures import ApplicationError, WorkflowFailureError, error_from, failure_of
+from penstock.sdk.failing.tracebacks import (
+    failure_text,
+    frames_text,
+    traceback_text,
+    user_frames,
+    without_tracebacks,
+)
+from penstock.sdk.failures import (
+    ApplicationError,
+    ConversionError,
+    WorkflowFailureError,
+    error_from,
+    failure_of,
+)
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.worker import Worker
 from tests.acceptance.cluster import Cluster
@@ -192,10 +204,12 @@ def raised(error: BaseException) -> BaseException:
 
 
 def test_an_error_of_the_sdk_keeps_its_frames() -> None:
-    try:
+    with pytest.raises(ConversionError) as caught:
         DEFAULT.decode({"codec": "none", "blob": "x"})
-    except Exception as error:
-        assert "test_tracebacks.py" in (frames_text(error) or "")
+    whole = traceback.extract_tb(caught.value.__traceback__)
+    assert [each.name for each in user_frames(whole)] == ["test_an_error_of_the_sdk_keeps_its_frames"]
+    inner = traceback.StackSummary.from_list(whole[1:])
+    assert user_frames(inner) == inner
     assert frames_text(ValueError("never raised")) is None
 
 
@@ -203,10 +217,10 @@ def test_values_of_variables_are_not_part_of_a_traceback() -> None:
     def login(password: str) -> None:
         raise ValueError("refused")
 
-    try:
+    with pytest.raises(ValueError) as caught:
         login("hunter" + "2")
-    except ValueError as error:
-        assert "hunter2" not in traceback_text(error)
+    assert "in login" in traceback_text(caught.value)
+    assert "hunter2" not in traceback_text(caught.value)
 
 
 def test_a_deep_recursion_is_cut_at_its_outer_end() -> None:
