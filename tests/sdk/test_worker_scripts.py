@@ -136,7 +136,7 @@ class TestWhatAScriptPrints:
             line = running.told[-1]
             for part in (
                 scene.first.url,
-                scene.namespace,
+                scene.namespace or "default",
                 "task queue q",
                 "activities broken, slow, stuck",
                 "100 slots",

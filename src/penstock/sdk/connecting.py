@@ -51,7 +51,7 @@ class ConnectOptions:
     insecure: bool = False
     """A token may leave this machine over plain http."""
     signature_key: str | None = field(default=None, repr=False)
-    """For a server that wants signatures: requests are signed with it. `operator:secret`; without an id it is shared."""
+    """For a server that wants signatures: requests are signed with it. `operator:secret`; without an id, shared."""
     worker_signature_key: str | None = field(default=None, repr=False)
     """The key of workers; where it is missing, `signature_key` counts."""
     signature_profile: str | None = None
