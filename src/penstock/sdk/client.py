@@ -789,7 +789,7 @@ class Client:
             if limit is not None and found >= limit:
                 return
             found += 1
-            yield ActivityExecutionDescription.read(body)
+            yield ActivityExecutionDescription.read(body, self.data_converter)
 
     async def _pages(self, path: str, what: str, query: Json, page_size: int) -> AsyncIterator[Json]:
         token: str | None = None

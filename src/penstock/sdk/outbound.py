@@ -312,7 +312,7 @@ class Wire(OutboundInterceptor):
 
     async def describe_workflow(self, input: RunInput) -> WorkflowExecutionDescription:  # noqa: A002
         return WorkflowExecutionDescription.read(
-            await self._transport.control("GET", input.path, idempotent=True)
+            await self._transport.control("GET", input.path, idempotent=True), self._converter
         )
 
     async def start_activity(self, input: StartActivityInput) -> StartedActivity:  # noqa: A002
@@ -353,7 +353,7 @@ class Wire(OutboundInterceptor):
 
     async def describe_activity(self, id: str) -> ActivityExecutionDescription:  # noqa: A002
         answer = await self._transport.control("GET", route("activities", id), idempotent=True)
-        return ActivityExecutionDescription.read(answer)
+        return ActivityExecutionDescription.read(answer, self._converter)
 
 
 async def wait_for_end(transport: Transport, path: str) -> Json:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from penstock.core.last_error import split_error
 from penstock.core.model import Activity, RecordedEvent, Run, Task, TaskState
 from penstock.core.timers import iso, iso_or_none
+from penstock.wire.progress import last_heartbeat, summary
 
 Body = dict[str, Any]
 PREVIEW_BYTES_MAX: Final = 4_096
@@ -129,6 +130,7 @@ def activity(each: Activity, task: Task | None, now_ms: int) -> Body:
         "activity_execution_id": each.activity_id,
         "activity_type": each.activity_type,
         "activity_class": each.activity_type,
+        "summary": summary(each),
         "sequence": each.step,
         "status": each.status.value,
         "queue": each.task_queue,
@@ -138,6 +140,7 @@ def activity(each: Activity, task: Task | None, now_ms: int) -> Body:
         "scheduled_at": iso(each.scheduled_at_ms),
         "started_at": iso_or_none(each.started_at_ms),
         "last_heartbeat_at": iso_or_none(each.heartbeat_at_ms),
+        "last_heartbeat": last_heartbeat(each),
         "schedule_deadline_at": _deadline(each.scheduled_at_ms, limits.schedule_to_start_ms),
         "close_deadline_at": _deadline(each.started_at_ms, limits.start_to_close_ms),
         "schedule_to_close_deadline_at": _deadline(each.scheduled_at_ms, limits.schedule_to_close_ms),

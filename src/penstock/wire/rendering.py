@@ -28,6 +28,7 @@ from penstock.core.scheduling.cohorts import CohortView, is_stale, status_now
 from penstock.core.timers import iso, iso_or_none
 from penstock.errors import PenstockError
 from penstock.wire import payloads
+from penstock.wire.progress import summary
 
 Body = dict[str, Any]
 
@@ -249,6 +250,7 @@ def standalone_activity(run: Run, activity: Activity) -> Body:
         "workflow_type": run.workflow_type,
         "activity_type": activity.activity_type,
         "activity_class": activity.activity_type,
+        "summary": summary(activity),
         "task_queue": activity.task_queue,
         "namespace": run.namespace,
         "status": "running" if run.is_open and activity.started_at_ms else run.status.value,

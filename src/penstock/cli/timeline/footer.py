@@ -10,6 +10,7 @@ from penstock.cli.exits import say
 from penstock.cli.hints import to_type
 from penstock.cli.moments import length, parsed
 from penstock.cli.screen import Cell, Screen, plain, status
+from penstock.cli.timeline.progress import draw_open_activities
 from penstock.cli.timeline.steps import instant
 from penstock.cli.timeline.telling import kind_of
 
@@ -92,6 +93,7 @@ def _draw_open(screen: Screen, described: Mapping[str, Any], open_for: Cell, cou
         ]
     )
     if not over:
+        draw_open_activities(screen, described)
         draw_task_stack(screen, described)
 
 

@@ -14,6 +14,7 @@ from penstock.cli.session import Session
 from penstock.cli.timeline.failures import failure_lines
 from penstock.cli.timeline.footer import standing
 from penstock.cli.timeline.payloads import in_short
+from penstock.cli.timeline.progress import heartbeat_text
 from penstock.cli.workflow.naming import path_of, run_option, same_run
 
 _INDENT = 2
@@ -173,6 +174,12 @@ def _draw_activities(screen: Screen, activities: list[dict[str, Any]]) -> None:
         ],
     )
     for each in activities:
+        for what, said in (
+            ("is for", each.get("summary")),
+            ("told last", heartbeat_text(each.get("last_heartbeat"))),
+        ):
+            if said:
+                screen.below(Cell(f"{each.get('activity_type')} {what}: {said}"), _INDENT)
         if each.get("last_error"):
             _draw_error(screen, _with_stack(f"{each.get('activity_type')}: {each['last_error']}", each))
 
