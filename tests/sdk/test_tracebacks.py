@@ -28,6 +28,7 @@ from penstock.sdk.failing.tracebacks import (
 from penstock.sdk.failures import (
     ApplicationError,
     ConversionError,
+    QueryRejected,
     WorkflowFailureError,
     error_from,
     failure_of,
@@ -135,6 +136,29 @@ class TestAMistakeInAWorkflow:
         described = (await scene.get("/api/workflows/buggy", role="operator")).body
         assert described["last_workflow_task_stack_trace"] is None
         assert any("in price_of" in each.getMessage() for each in caplog.records)
+
+
+@workflow.defn
+class Asked:
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.wait_condition(lambda: False)
+
+    @workflow.query
+    def price(self) -> int:
+        return price_of({}, "pears")
+
+
+async def test_a_query_that_fails_shows_where_to_the_caller_and_in_the_log(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "penstock"):
+        async with Worker(client, task_queue=QUEUE, workflows=[Asked]):
+            handle = await client.start_workflow(Asked.run, id="asked", task_queue=QUEUE)
+            with pytest.raises(QueryRejected) as raised:
+                await handle.query(Asked.price)
+    assert "in price_of" in "".join(traceback.format_exception(raised.value))
+    assert sum("in price_of" in each.getMessage() for each in caplog.records) == 1
 
 
 class TestAFailedRun:

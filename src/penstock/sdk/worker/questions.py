@@ -12,6 +12,7 @@ from penstock.sdk.replay.instance import WorkflowRun
 from penstock.sdk.replay.problems import WorkflowTaskError
 from penstock.sdk.worker.beginning import Beginning, with_arguments
 from penstock.sdk.worker.cache import RunCache
+from penstock.sdk.worker.failure_log import workflow_of
 from penstock.sdk.worker.plane import Plane
 from penstock.sdk.worker.task_failures import task_failure
 from penstock.sdk.worker.trouble import log
@@ -33,6 +34,9 @@ class Questions:
             answer = self._look(task, lambda run: run.query(task["query_name"], task["query_arguments"]))
         except Exception as error:
             failure = task_failure(error) | {"reason": _query_reason(error)}
+            if failure["reason"] != Reason.REJECTED_UNKNOWN_QUERY:
+                told = 'Query "%s" of %s failed\n%s'
+                log.warning(told, task["query_name"], workflow_of(task), failure["stack_trace"].rstrip())
             return await self._answer(task, "fail", {"failure": failure})
         return await self._answer(task, "complete", {"result_envelope": answer})
 

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 from penstock.sdk.worker.trouble import log
 
@@ -61,12 +60,15 @@ def stopped_by_signals(
         return
     member = Member(stop, task.cancel, task is _main_task(), ends_block)
     loop = asyncio.get_running_loop()
-    listening = _LISTENING.setdefault(loop, _Listening(loop))
+    listening = _LISTENING.get(loop)
+    if listening is None:
+        listening = _LISTENING[loop] = _Listening(loop)
     listening.join(member)
     try:
         yield member
     finally:
-        listening.leave(member)
+        if listening.leave(member):
+            _LISTENING.pop(loop, None)
 
 
 class _Listening:
@@ -81,8 +83,6 @@ class _Listening:
         self._has_others = False
 
     def join(self, member: Member) -> None:
-        if not self._members:
-            self._first, self._has_others = None, False
         self._members.append(member)
         self._has_others |= not (member.is_main or member.ends_block)
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -90,13 +90,15 @@ class _Listening:
         if member.is_main:
             self._listen(signal.SIGINT)
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: Member) -> bool:
+        """Whether it was the last one; the handlers that were there before are back then."""
         self._members.remove(member)
         if self._members:
-            return
+            return False
         self._restore()
         if self._first is not None and self._has_others:
             self._loop.call_later(FORWARD_SECONDS, signal.raise_signal, self._first)
+        return True
 
     def _listen(self, number: signal.Signals) -> None:
         before = signal.getsignal(number)
@@ -136,7 +138,7 @@ class _Listening:
             each.cancel()
 
 
-_LISTENING: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Listening]] = WeakKeyDictionary()
+_LISTENING: Final[dict[asyncio.AbstractEventLoop, _Listening]] = {}
 
 
 def _main_task() -> asyncio.Task[Any] | None:

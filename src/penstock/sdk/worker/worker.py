@@ -311,7 +311,7 @@ class Worker:
             self._body.uncancel()
             raise broke from None
         await self._leave()
-        if self._signal is not None:
+        if self._signal is not None and (kind is None or issubclass(kind, asyncio.CancelledError)):
             raise SystemExit(128 + self._signal) from None
 
     async def _leave(self) -> None:
