@@ -226,8 +226,8 @@ class Worker:
         where = getattr(self._client.transport, "url", None) or "its server"
         build = "" if self.build_id is None else f", build {self.build_id}"
         return (
-            f"Worker {self.identity}{build} is connected to {where}, namespace {self._client.namespace}:"
-            f" {', '.join(parts)}"
+            f"Worker {self.identity}{build} is connected to {where}, namespace {self._client.namespace},"
+            f" and takes tasks: {', '.join(parts)}"
         )
 
     async def adjust(self, **numbers: Unpack[Adjustable]) -> None:
