@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import secrets
 import socket
@@ -34,6 +35,7 @@ def fresh(name: str) -> str:
 @contextlib.asynccontextmanager
 async def stage() -> AsyncIterator[Client]:
     """A client of the server that DURABLE_WORKFLOW_SERVER_URL names, or of a new one in a temporary directory."""
+    logging.basicConfig(level=logging.ERROR)  # the story is told by `tell`; workers stay quiet
     with contextlib.ExitStack() as stack:
         if not os.environ.get("DURABLE_WORKFLOW_SERVER_URL"):
             tell("No server is named, so one of our own starts.")

@@ -1,6 +1,8 @@
 """Penstock: durable workflows and task queues in which every limit is true at every instant.
 
-The names below are loaded when they are used: whoever wants a version or a command line waits for no SDK.
+The names below are loaded when they are used, so that a program which wants a version or a command line does not load
+the SDK. `penstock.workflow`, `penstock.activity`, `penstock.client`, `penstock.worker`, `penstock.failures` and
+`penstock.testing` are modules.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.core.models.queues import CustomQueueConfig, QueueMode
     from penstock.core.models.recovery import RecoveryConfig
     from penstock.errors import ConfigurationError, MultipleValidationErrors
-    from penstock.sdk import activity, failures, workflow
+    from penstock.sdk import activity, workflow
     from penstock.sdk.app import Penstock
     from penstock.sdk.client import Client
     from penstock.sdk.converting import DataConverter, PayloadCodec
@@ -111,7 +113,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"penstock.sdk.{name}")
+        return import_module(f"penstock.{name}")
     if name in _BELOW:
         return getattr(import_module(f"penstock.{_BELOW[name]}"), name)
     if name in _HOMES:

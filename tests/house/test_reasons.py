@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from penstock.cli.error_reference import errors_markdown
 from penstock.cli.program import program
 from penstock.errors import Reason
 from penstock.server.operations import OPERATIONS
@@ -35,7 +36,12 @@ def test_reasons_are_words_that_programs_can_hold_on_to() -> None:
         assert reason.value == reason.name.lower()
 
 
-PAGES = {"settings": reference_markdown, "reasons": reasons_markdown, "http": operations_markdown}
+PAGES = {
+    "settings": reference_markdown,
+    "reasons": reasons_markdown,
+    "errors": errors_markdown,
+    "http": operations_markdown,
+}
 
 
 @pytest.mark.parametrize("name", PAGES)

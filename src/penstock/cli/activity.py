@@ -16,6 +16,7 @@ from penstock.cli.paging import LIST_PAGE_MAX, read_pages
 from penstock.cli.screen import Cell, Screen, data, name, nothing_yet, plain, status
 from penstock.cli.session import Session
 from penstock.cli.standing import standing_options
+from penstock.cli.timeline.progress import heartbeat_text
 from penstock.cli.waiting import interruptible, is_closed, wait_until_closed
 from penstock.cli.workflow.naming import run_option
 
@@ -241,6 +242,7 @@ def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
             ("Activity", name(body.get("activity_id"))),
             ("Run", plain(body.get("workflow_run_id"))),
             ("Type", plain(body.get("activity_type"))),
+            ("Summary", plain(body.get("summary"))),
             ("Status", status(body.get("status"))),
             ("Closed as", status(body.get("closed_reason"))),
             ("Namespace", plain(body.get("namespace"))),
@@ -251,6 +253,7 @@ def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
             ("Result", data(opened(body.get("result")))),
             ("Started", screen.when_exactly(body.get("started_at"))),
             ("Last heartbeat", screen.when_exactly(body.get("last_heartbeat_at"))),
+            ("It told", plain(heartbeat_text(body.get("last_heartbeat")))),
             ("Closed", screen.when_exactly(body.get("closed_at"))),
             ("Start deadline", screen.when_exactly(body.get("schedule_to_start_deadline_at"))),
             ("Close deadline", screen.when_exactly(body.get("schedule_to_close_deadline_at"))),

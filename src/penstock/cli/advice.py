@@ -12,6 +12,9 @@ ADVICE = {
     "port_in_use": "Stop the program that listens there (a server that you started before?), or choose another port "
     "with --port or DW_PORT.",
     "unauthorized": "Pass --token or set DURABLE_WORKFLOW_AUTH_TOKEN to a token this server knows.",
+    "signature_invalid": "Check that the server has this key for that id, and that no proxy changes requests.",
+    "signature_stale": "Set the clock of this machine: the server's differs by more than its window allows.",
+    "signature_replayed": "Send it again: each attempt is signed anew.",
     "forbidden": "Use a token whose role opens this command.",
     "too_many_auth_failures": "Wait a minute, then try again with the right token.",
     "misdirected_host": "Name the server with --server as it knows itself (`DW_ALLOWED_HOSTS`).",

@@ -17,10 +17,14 @@ from penstock.cli.exits import Refused, Unreachable
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
+    from penstock.cli.signing import Signing
+
 ANSWER_SECONDS = 30.0
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 CONTROL_PLANE_VERSION = "2"
 WORKER_PROTOCOL_VERSION = "1.20"
+_AWAY_STATUSES = frozenset({502, 503})
+"""Answers that say: not this server, not now."""
 _HEADER_TEXT = re.compile(r"[\x21-\x7e]+")
 
 
@@ -60,6 +64,19 @@ class Target:
             raise click.UsageError("--server must leave out /api; it is added to every request.")
         return cls(parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), prefix)
 
+    @classmethod
+    def parse_all(cls, urls: str) -> list[Target]:
+        """Read one address, or several with commas between them."""
+        given = [each for each in urls.split(",") if each.strip()]
+        return list(dict.fromkeys(cls.parse(each) for each in given or [urls]))
+
+    @property
+    def authority(self) -> str:
+        """The Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        usual = 443 if self.scheme == "https" else 80
+        return host if self.port == usual else f"{host}:{self.port}"
+
     @property
     def is_loopback(self) -> bool:
         """Whether what we send stays on this machine."""
@@ -81,6 +98,9 @@ class Connection:
 
     A token leaves this machine only over https, unless `insecure` says otherwise. Redirects are not followed,
     so that a token reaches the server that was named and no other.
+
+    `others` are further addresses of the same cluster. They are tried in turn if no connection can be made, and for
+    reads also if no answer comes: a command is sent to another server only if it was certainly not carried out.
     """
 
     target: Target
@@ -89,17 +109,20 @@ class Connection:
     insecure: bool = False
     answer_seconds: float = ANSWER_SECONDS
     on_refusal: Callable[[str], None] | None = None
+    others: tuple[Target, ...] = ()
+    signing: Signing | None = None
 
     def __post_init__(self) -> None:
         for flag, value in (("--token", self.token), ("--namespace", self.namespace)):
             if value is not None and not _HEADER_TEXT.fullmatch(value):
                 raise click.UsageError(f"{flag} must be printable ASCII without spaces.")
-        plain = self.target.scheme == "http" and not self.target.is_loopback
-        if self.token and plain and not self.insecure:
-            raise click.UsageError(
-                f"Refusing to send a token in the clear to {self.target.host}."
-                " Use an https address, or pass --insecure on a network you trust."
-            )
+        for target in (self.target, *self.others):
+            plain = target.scheme == "http" and not target.is_loopback
+            if self.token and plain and not self.insecure:
+                raise click.UsageError(
+                    f"Refusing to send a token in the clear to {target.host}."
+                    " Use an https address, or pass --insecure on a network you trust."
+                )
 
     def get(
         self, *path: str, query: Mapping[str, object] | None = None, accept: Collection[int] = ()
@@ -131,21 +154,37 @@ class Connection:
         body: Mapping[str, Any] | None,
         accept: Collection[int],
     ) -> Answer:
-        url = f"{self.target.prefix}/api/{'/'.join(quote(part, safe='') for part in path)}"
+        url = f"/api/{'/'.join(quote(part, safe='') for part in path)}"
         given = {name: value for name, value in query.items() if value is not None}
         if given:
             url = f"{url}?{urlencode(given)}"
         content = None if body is None else json.dumps(body, allow_nan=False).encode()
-        status, raw = self._exchange(method, url, content, self._headers(path[0], content))
-        answer = _read(self.target, status, raw)
+        answer = self._from_any(method, url, content, path[0])
+        status = answer.status
         if status >= 300 and status not in accept:
             if self.on_refusal is not None:
                 self.on_refusal(answer.text)
             raise Refused(status, answer.body, answer.text)
         return answer
 
-    def _headers(self, plane: str, content: bytes | None) -> dict[str, str]:
-        headers = {"Accept": "application/json", "User-Agent": "penstock-cli"}
+    def _from_any(self, method: str, url: str, content: bytes | None, plane: str) -> Answer:
+        """The answer of the first server that gives one; of the last one, its failure."""
+        targets = (self.target, *self.others)
+        for place, target in enumerate(targets):
+            try:
+                answer = self._exchange(target, method, f"{target.prefix}{url}", content, plane)
+            except Unreachable as problem:
+                may_go_on = method == "GET" or isinstance(problem, NotSent)
+                if not may_go_on or place == len(targets) - 1:
+                    raise
+            else:
+                is_away = method == "GET" and answer.status in _AWAY_STATUSES
+                if not is_away or place == len(targets) - 1:
+                    return answer
+        raise AssertionError("there is at least one server")
+
+    def _headers(self, target: Target, plane: str, content: bytes | None) -> dict[str, str]:
+        headers = {"Host": target.authority, "Accept": "application/json", "User-Agent": "penstock-cli"}
         if plane == "worker":
             headers["X-Durable-Workflow-Protocol-Version"] = WORKER_PROTOCOL_VERSION
         else:
@@ -158,23 +197,23 @@ class Connection:
             headers["Content-Type"] = "application/json"
         return headers
 
-    def _exchange(
-        self, method: str, url: str, content: bytes | None, headers: dict[str, str]
-    ) -> tuple[int, bytes]:
+    def _exchange(self, target: Target, method: str, url: str, content: bytes | None, plane: str) -> Answer:
         import http.client
 
-        secure = self.target.scheme == "https"
-        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        link = kind(self.target.host, self.target.port, timeout=ANSWER_SECONDS)
+        headers = self._headers(target, plane, content)
+        if self.signing is not None:
+            headers |= self.signing.headers(plane, method, url, headers, content)
+        kind = http.client.HTTPSConnection if target.scheme == "https" else http.client.HTTPConnection
+        link = kind(target.host, target.port, timeout=ANSWER_SECONDS)
         try:
-            self._connect(link)
+            _connect(link, target)
             link.sock.settimeout(self.answer_seconds)
             link.request(method, url, body=content, headers=headers)
             response = link.getresponse()
             raw = response.read(ANSWER_BYTES_MAX + 1)
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(
-                f"{self.target} did not answer: {_plain(error, self.answer_seconds)}.",
+                f"{target} did not answer: {_plain(error, self.answer_seconds)}.",
                 "Try again, or read the server's log."
                 if method == "GET"
                 else "The request may have been carried out: look before you repeat it.",
@@ -182,25 +221,30 @@ class Connection:
         finally:
             link.close()
         if len(raw) > ANSWER_BYTES_MAX:
-            raise Unreachable(f"The answer of {self.target} is too large.", "Ask for less with --limit.")
-        return response.status, raw
+            raise Unreachable(f"The answer of {target} is too large.", "Ask for less with --limit.")
+        return _read(target, response.status, raw)
 
-    def _connect(self, link: HTTPConnection) -> None:
-        """Open the connection; what fails here was certainly not carried out."""
-        import ssl
 
-        try:
-            link.connect()
-        except ssl.SSLError as error:
-            raise Unreachable(
-                f"No secure connection to {self.target}: {_plain(error)}.",
-                "Check the certificate, or that the server speaks https at all.",
-            ) from error
-        except OSError as error:
-            raise Unreachable(
-                f"Cannot reach {self.target}: {_plain(error)}.",
-                "Start a server with `penstock dev`, or name another with --server.",
-            ) from error
+class NotSent(Unreachable):
+    """No connection was made: the request was certainly not carried out."""
+
+
+def _connect(link: HTTPConnection, target: Target) -> None:
+    """Open the connection."""
+    import ssl
+
+    try:
+        link.connect()
+    except ssl.SSLError as error:
+        raise NotSent(
+            f"No secure connection to {target}: {_plain(error)}.",
+            "Check the certificate, or that the server speaks https at all.",
+        ) from error
+    except OSError as error:
+        raise NotSent(
+            f"Cannot reach {target}: {_plain(error)}.",
+            "Start a server with `penstock dev`, or name another with --server.",
+        ) from error
 
 
 def _read(target: Target, status: int, raw: bytes) -> Answer:

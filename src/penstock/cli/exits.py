@@ -37,6 +37,12 @@ _LISTED_BY = {
 """The noun whose list shows what there is instead of what was not found."""
 
 
+_SIGN = (
+    "Sign the requests: set DW_OPERATOR_SIGNATURE_KEY (or DW_ADMIN_SIGNATURE_KEY) to the key, or pass --signature-key"
+    " operator:KEY. A token cannot help here."
+)
+
+
 class Ended(click.ClickException):
     """A command that stops early, with the reason, the message and what to do next on one line."""
 
@@ -149,6 +155,8 @@ def _arrow(file: IO[Any] | None) -> str:
 def _advice(reason: str, body: Mapping[str, Any]) -> str:
     if isinstance(given := body.get("remediation"), str) and given:
         return given
+    if reason == "unauthorized" and body.get("authentication") == "signature":
+        return _SIGN
     if reason == "forbidden" and isinstance(allowed := body.get("allowed_roles"), list) and allowed:
         return f"Use a token with the role {' or '.join(map(str, allowed))}; this one is {body.get('role')}."
     if reason in _LISTED_BY:

@@ -66,6 +66,14 @@ def print_reasons() -> None:
     click.echo(reasons_markdown(), nl=False)
 
 
+@docs.verb("errors", example="penstock docs errors > docs/reference/errors.md", reach=Reach.TEXT)
+def print_errors() -> None:
+    """Print the reference of the SDK's errors as Markdown."""
+    from penstock.cli.error_reference import errors_markdown
+
+    click.echo(errors_markdown(), nl=False)
+
+
 @docs.verb("http", example="penstock docs http > docs/reference/http.md", reach=Reach.TEXT)
 def print_operations() -> None:
     """Print the reference of all HTTP operations as Markdown."""

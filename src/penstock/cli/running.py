@@ -312,6 +312,7 @@ def _flags(session: Session) -> dict[str, Any]:
         "url": session.server,
         "namespace": session.namespace,
         "token": session.token,
+        "signature_key": session.signature_key,
         "insecure": session.insecure or None,
     }
 

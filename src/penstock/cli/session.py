@@ -15,10 +15,18 @@ from penstock.cli.escaping import shown_json
 if TYPE_CHECKING:
     from penstock.cli.connection import Answer, Connection
     from penstock.cli.screen import Screen
+    from penstock.cli.signing import Signing
 
 SERVER_VARIABLE = "DURABLE_WORKFLOW_SERVER_URL"
 TOKEN_VARIABLE = "DURABLE_WORKFLOW_AUTH_TOKEN"
 NAMESPACE_VARIABLE = "DURABLE_WORKFLOW_NAMESPACE"
+SIGNATURE_VARIABLES = (
+    "DW_ADMIN_SIGNATURE_KEY",
+    "DW_OPERATOR_SIGNATURE_KEY",
+    "DW_SIGNATURE_KEY",
+    "DW_WORKER_SIGNATURE_KEY",
+)
+"""Where the environment has keys for a server that wants signatures."""
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 
 
@@ -31,19 +39,30 @@ class Session:
     namespace: str | None = None
     insecure: bool = False
     json: bool = False
+    signature_key: str | None = None
 
     def connect(self) -> Connection:
         """Return the connection that the flags and the environment describe; no request is sent yet."""
         from penstock.cli.connection import Connection, Target
 
-        target = Target.parse(self.server or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER)
+        target, *others = Target.parse_all(self.server or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER)
         return Connection(
             target,
+            others=tuple(others),
+            signing=self._signing(),
             token=self.token or os.environ.get(TOKEN_VARIABLE) or None,
             namespace=self.namespace or os.environ.get(NAMESPACE_VARIABLE) or None,
             insecure=self.insecure,
             on_refusal=self._show_refusal,
         )
+
+    def _signing(self) -> Signing | None:
+        """What to sign requests with, if there is a key."""
+        if self.signature_key is None and not any(os.environ.get(each) for each in SIGNATURE_VARIABLES):
+            return None
+        from penstock.cli.signing import Signing
+
+        return Signing.found(self.signature_key, os.environ)
 
     def show(self, answer: Answer, draw: Callable[[Screen, dict[str, Any]], None]) -> None:
         """Print the answer: the server's own JSON if asked for, else what `draw` makes of it."""
@@ -80,7 +99,7 @@ class ConnectionOption(click.Option):
 def _remember(ctx: click.Context, option: click.Parameter, value: object) -> None:
     session = ctx.ensure_object(Session)
     if value and option.name:
-        setattr(session, option.name, value)
+        setattr(session, option.name.replace("-", "_"), value)
 
 
 def json_option() -> ConnectionOption:
@@ -91,8 +110,17 @@ def json_option() -> ConnectionOption:
 def connection_options() -> list[click.Parameter]:
     """The flags of every command that asks a server."""
     return [
-        ConnectionOption("server", metavar="URL", help=f"Server to ask [env: {SERVER_VARIABLE}]."),
+        ConnectionOption(
+            "server",
+            metavar="URL",
+            help=f"Server to ask; A,B: the next one if it fails [env: {SERVER_VARIABLE}].",
+        ),
         ConnectionOption("token", metavar="TOKEN", help=f"Bearer token [env: {TOKEN_VARIABLE}]."),
+        ConnectionOption(
+            "signature-key",
+            metavar="ID:KEY",
+            help="Sign requests with this key of operator, admin, worker or shared [env: DW_OPERATOR_SIGNATURE_KEY …].",
+        ),
         ConnectionOption("namespace", metavar="NAME", help=f"Namespace [env: {NAMESPACE_VARIABLE}]."),
         ConnectionOption("insecure", is_flag=True, help="Send the token over plain http to another machine."),
         json_option(),

@@ -13,6 +13,7 @@ from penstock.core.history import waits
 from penstock.core.history.applying import closed
 from penstock.core.history.events import CODEC, EventType
 from penstock.core.history.payloads import activity_payload
+from penstock.core.last_error import join_error
 from penstock.core.model import (
     Activity,
     ActivityId,
@@ -83,6 +84,12 @@ class Failure(Struct, frozen=True):
     """Refused upstream, which asks to be left alone for so long; None: it failed by itself."""
     next_ms: int | None = None
     """How long to wait before another attempt; None: as the policy says."""
+
+    @property
+    def stack(self) -> str | None:
+        """Where the code of the worker raised it."""
+        told = self.extra.get("stack_trace")
+        return told if isinstance(told, str) else None
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -172,7 +179,7 @@ def failing(
             state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
             resting = replace(
                 answered(held.task, report, state, "failed", verdict.at_ms, cost),
-                last_error=failure.message[:4000],
+                last_error=join_error(failure.message, failure.stack),
             )
             run = await _retry(tx, held, resting, verdict, failure.message, failure.type)
             return ActivityReceipt(resting, run, held.activity, "failed", resting.task_id)
@@ -197,7 +204,7 @@ async def _refused_upstream(
     resting = replace(
         answered(held.task, report, TaskState.DELAYED, "throttled", until_ms, cost),
         attempt=held.task.attempt - 1,
-        last_error=failure.message[:4000],
+        last_error=join_error(failure.message, failure.stack),
     )
     verdict = TryAgain(until_ms, throttled_ms)
     uncharged = replace(held, activity=replace(held.activity, attempt=held.activity.attempt - 1))

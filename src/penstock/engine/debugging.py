@@ -11,7 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core.history import bounds
-from penstock.core.history.bundle import FAILURES, failure
+from penstock.core.history.bundle import FAILURES, exception, failure
+from penstock.core.last_error import split_error
 from penstock.core.model import Activity, RecordedEvent, Run, Task, TaskKind, TaskState, Timer
 from penstock.engine import explaining, queues
 from penstock.engine.crews import Unserved, unserved_tasks
@@ -145,7 +146,8 @@ async def _read(house: House, tx: Tx, located: Located) -> _Read:
 def _failures(events: Sequence[RecordedEvent]) -> Sequence[dict[str, Any]]:
     """The newest first."""
     failed = [event for event in events if event.type in FAILURES][:FAILURES_SHOWN]
-    return [failure(event, json.loads(event.payload)) for event in failed]
+    told = [(event, json.loads(event.payload)) for event in failed]
+    return [failure(event, payload) | {"exception": exception(payload)} for event, payload in told]
 
 
 def findings(house: House, seen: Inside) -> list[Finding]:
@@ -175,7 +177,9 @@ def _task_problem(seen: Inside) -> list[Finding]:
     run = seen.run
     if not run.task_failures:
         return []
-    text = f"The workflow task failed {run.task_failures} times in a row: {run.task_error}"
+    message, _ = split_error(run.task_error)
+    times = "once" if run.task_failures == 1 else f"{run.task_failures} times in a row"
+    text = f"The workflow task failed {times}: {message}"
     return [Finding(Severity.ERROR, "task_problem", text)]
 
 

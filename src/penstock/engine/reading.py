@@ -32,6 +32,9 @@ from penstock.errors import NotFound, Reason
 from penstock.ports.store import PageStart, RunFilter, Tx
 from penstock.ports.wakeups import end_bell, run_bell
 
+OPEN_ACTIVITIES_SHOWN = 25
+OPEN_ACTIVITIES_READ_MAX = 500
+
 
 class RunView(Struct, frozen=True):
     """A run, its place among the runs of its workflow id, and its workflow task in flight."""
@@ -40,6 +43,8 @@ class RunView(Struct, frozen=True):
     run_count: int
     is_current: bool
     live: Task | None = None
+    activities: Sequence[Activity] = ()
+    """Those that it waits for, the first ones of many."""
 
     @property
     def status(self) -> str:
@@ -63,9 +68,22 @@ async def describe(
             await tx.tasks.get(task_id(run.run_id, run.last_task)) if run.is_open and run.last_task else None
         )
         deciding = newest is not None and newest.kind is TaskKind.WORKFLOW and newest.is_live
-        return RunView(run, instance.run_count, run.run_id == instance.run_id, newest if deciding else None)
+        return RunView(
+            run,
+            instance.run_count,
+            run.run_id == instance.run_id,
+            newest if deciding else None,
+            await _open_activities(tx, run) if host is Host.WORKFLOW else (),
+        )
 
     return await house.store.read(operation)
+
+
+async def _open_activities(tx: Tx, run: Run) -> Sequence[Activity]:
+    """The first activities that an open run waits for. A run with very many is described without them."""
+    if not run.is_open or not 0 < run.open_activities <= OPEN_ACTIVITIES_READ_MAX:
+        return ()
+    return [*await tx.activities.open_of(run.run_id)][:OPEN_ACTIVITIES_SHOWN]
 
 
 class RunsPage(Struct, frozen=True):

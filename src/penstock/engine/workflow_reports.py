@@ -15,6 +15,7 @@ from penstock.core.history.commands import Command, ContinueAsNew, OnUpdate, Sta
 from penstock.core.history.decide import advance
 from penstock.core.history.divergence import Divergence
 from penstock.core.history.events import EventType
+from penstock.core.last_error import join_error
 from penstock.core.messages import Cursor
 from penstock.core.model import RecordedEvent, Run, RunId, Task, TaskId, TaskKind, TaskState, Update, run_of
 from penstock.core.scheduling.leases import (
@@ -60,7 +61,6 @@ from penstock.ports.store import Keyed, Tx
 HISTORY_PORTION = 1_000
 WAITING_FOR_HISTORY = "WorkflowTaskWaitingForHistory"
 """The failure type by which an SDK says that replay gave no new command: an acknowledgement, not a failure."""
-ERROR_CHARS_MAX = 4_000
 
 
 class TaskOutcome(StrEnum):
@@ -261,7 +261,13 @@ async def _go_on(
 
 
 async def fail(
-    house: House, namespace: str, task_id: TaskId, report: Report, message: str, failure_type: str | None
+    house: House,
+    namespace: str,
+    task_id: TaskId,
+    report: Report,
+    message: str,
+    failure_type: str | None,
+    stack: str | None = None,
 ) -> Receipt:
     """A workflow task that could not be decided rests and is tried again; the run stays open.
 
@@ -272,7 +278,7 @@ async def fail(
     diverging = None
     if parted is not None and await _is_held(house, namespace, task_id, report):
         diverging = await _first_diverging(house, run_of(task_id), parted)
-    failed = failing(house, namespace, task_id, report, message, failure_type, diverging)
+    failed = failing(house, namespace, task_id, report, message, failure_type, diverging, stack)
     return await house.store.transact(failed.operation, key=failed.key)
 
 
@@ -284,6 +290,7 @@ def failing(
     message: str,
     failure_type: str | None,
     diverging: RecordedEvent | None = None,
+    stack: str | None = None,
 ) -> Keyed[Receipt]:
     """The same as an operation that is yet to be carried out, told of where code that does not fit parts."""
     parted = divergence.of(failure_type, message)
@@ -295,7 +302,7 @@ def failing(
         if failure_type == WAITING_FOR_HISTORY:
             return await _wait_for_history(tx, task, run, report)
         failures = run.task_failures + 1
-        told = f"{failure_type}: {message}" if failure_type else message
+        told = join_error(f"{failure_type}: {message}" if failure_type else message, stack)
         at_ms = tx.now_ms + workflow_task_backoff_ms(failures)
         blocked = None
         if parted is not None:
@@ -304,11 +311,9 @@ def failing(
             at_ms = tx.now_ms + blocked_backoff_ms(failures)
         resting = replace(
             answered(task, report, TaskState.DELAYED, TaskOutcome.FAILED, at_ms),
-            last_error=told[:ERROR_CHARS_MAX],
+            last_error=told,
         )
-        run = replace(
-            forgotten(run), task_failures=failures, task_error=told[:ERROR_CHARS_MAX], blocked=blocked
-        )
+        run = replace(forgotten(run), task_failures=failures, task_error=told, blocked=blocked)
         run = await rest(tx, run, resting)
         tx.runs.save(run)
         return Receipt(resting, run, TaskOutcome.FAILED)

@@ -59,12 +59,15 @@ class Client:
     @classmethod
     async def connect(
         cls,
-        url: str | None = None,
+        url: str | Sequence[str] | None = None,
         *,
         namespace: str | None = None,
         token: str | None = None,
         control_token: str | None = None,
         worker_token: str | None = None,
+        signature_key: str | None = None,
+        worker_signature_key: str | None = None,
+        signature_profile: str | None = None,
         profile: str | None = None,
         data_converter: DataConverter = DEFAULT,
         interceptors: Sequence[ClientInterceptor] = (),
@@ -76,6 +79,15 @@ class Client:
     ) -> Self:
         """Connect to a server: the one given, else that of the environment, of a profile, or of this machine.
 
+        `url` may be a list, or a text with commas, of the addresses of servers that share a database: requests go to
+        one of them, and to the next one when it fails. A request that may have been carried out is sent again only if
+        it is idempotent.
+
+        A server with tokens wants `token`, or `control_token` and `worker_token` for the two planes. A server with
+        signatures wants `signature_key="operator:…"` (whose key it is stands before the colon: operator, admin, worker
+        or shared) and `worker_signature_key` for workers; the keys are never sent. Its `DW_SIGNATURE_PROFILE` is
+        given as `signature_profile`.
+
         Asks the server what it is, and raises `Unreachable` if it is away or no Penstock server; `lazy` leaves
         that to the first call. `retry_for` is how long each request is tried again while the server is away.
         `dispatch` gives starts the budgets that they leave out, and is that of workers which are made with the client.
@@ -86,6 +98,9 @@ class Client:
             token=token,
             control_token=control_token,
             worker_token=worker_token,
+            signature_key=signature_key,
+            worker_signature_key=worker_signature_key,
+            signature_profile=signature_profile,
             insecure=insecure,
             profile=profile,
         )
@@ -95,6 +110,8 @@ class Client:
             token=options.token,
             control_token=options.control_token,
             worker_token=options.worker_token,
+            control_key=options.control_key,
+            worker_key=options.worker_key,
             ssl=ssl,
             insecure=options.insecure,
             patience=Patience(retry_for.total_seconds()),
@@ -783,7 +800,7 @@ class Client:
             if limit is not None and found >= limit:
                 return
             found += 1
-            yield ActivityExecutionDescription.read(body)
+            yield ActivityExecutionDescription.read(body, self.data_converter)
 
     async def _pages(self, path: str, what: str, query: Json, page_size: int) -> AsyncIterator[Json]:
         token: str | None = None
@@ -800,18 +817,19 @@ class Client:
 async def _introduce(transport: HttpTransport, options: ConnectOptions) -> None:
     """Ask the server what it is. Any role may; a process that is a worker only asks as one."""
     path = route("cluster", "info")
-    if options.worker_token and not (options.token or options.control_token):
+    is_worker = options.worker_token or options.worker_signature_key
+    if is_worker and not (options.token or options.control_token or options.signature_key):
         info = await transport.work(path, {}, idempotent=True, method="GET")
     else:
         info = await transport.control("GET", path, idempotent=True)
     spoken = info.get("control_plane")
     if not isinstance(spoken, dict) or "version" not in spoken:
         raise Unreachable(
-            f"{options.url} answered, but not as a Penstock server does."
+            f"{transport.url} answered, but not as a Penstock server does."
             " Check the address and the port: another program may be listening there."
         )
     if str(spoken["version"]) != CONTROL_PLANE[1]:
         raise Unreachable(
-            f"{options.url} speaks version {spoken['version']} of the control plane, and this client version"
+            f"{transport.url} speaks version {spoken['version']} of the control plane, and this client version"
             f" {CONTROL_PLANE[1]}. Use a client of the server's version."
         )

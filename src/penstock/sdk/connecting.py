@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.sdk.transport import base_url
+from penstock.sdk.signing import PROFILE_VARIABLE as SIGNATURE_PROFILE_VARIABLE
+from penstock.sdk.signing import WORKER_KEY_VARIABLE, SigningKey, key_in
+from penstock.sdk.transport import server_urls
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 DEFAULT_NAMESPACE: Final = "default"
@@ -24,8 +26,10 @@ VARIABLES: Final = {
     "token": "DURABLE_WORKFLOW_AUTH_TOKEN",
     "control_token": "DURABLE_WORKFLOW_CONTROL_TOKEN",
     "worker_token": "DURABLE_WORKFLOW_WORKER_TOKEN",
+    "worker_signature_key": WORKER_KEY_VARIABLE,
+    "signature_profile": SIGNATURE_PROFILE_VARIABLE,
 }
-_TOKENS: Final = ("token", "control_token", "worker_token")
+CREDENTIALS: Final = ("token", "control_token", "worker_token", "signature_key", "worker_signature_key")
 
 
 class ProfileError(ValueError):
@@ -34,9 +38,10 @@ class ProfileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """All that it takes to reach a server. Tokens do not show."""
+    """All that it takes to reach a server. Tokens and keys do not show."""
 
     url: str = DEFAULT_URL
+    """The address of a server; with commas between them, of several that share a database."""
     namespace: str = DEFAULT_NAMESPACE
     token: str | None = field(default=None, repr=False)
     control_token: str | None = field(default=None, repr=False)
@@ -45,47 +50,75 @@ class ConnectOptions:
     """For workers; where it is missing, `token` counts."""
     insecure: bool = False
     """A token may leave this machine over plain http."""
+    signature_key: str | None = field(default=None, repr=False)
+    """For a server that wants signatures: requests are signed with it. `operator:secret`; without an id, shared."""
+    worker_signature_key: str | None = field(default=None, repr=False)
+    """The key of workers; where it is missing, `signature_key` counts."""
+    signature_profile: str | None = None
+    """What is signed, as the server's `DW_SIGNATURE_PROFILE` says: `penstock` (the default) or `body`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "url", base_url(self.url))
+        object.__setattr__(self, "url", ",".join(server_urls(self.url)))
+        self.control_key, self.worker_key  # noqa: B018 - raises if one is not well formed
+
+    @property
+    def control_key(self) -> SigningKey | None:
+        """What requests of the control plane are signed with."""
+        if self.signature_key is None:
+            return None
+        return SigningKey.parse(self.signature_key, profile=self.signature_profile)
+
+    @property
+    def worker_key(self) -> SigningKey | None:
+        """What requests of workers are signed with."""
+        if self.worker_signature_key is None:
+            return self.control_key
+        return SigningKey.parse(self.worker_signature_key, "worker", self.signature_profile)
 
     @classmethod
     def resolve(
         cls,
         *,
-        url: str | None = None,
+        url: str | Sequence[str] | None = None,
         namespace: str | None = None,
         token: str | None = None,
         control_token: str | None = None,
         worker_token: str | None = None,
+        signature_key: str | None = None,
+        worker_signature_key: str | None = None,
+        signature_profile: str | None = None,
         insecure: bool | None = None,
         profile: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> ConnectOptions:
         """What is given wins over the environment, and that over the profile. Blank variables count as unset.
 
-        Tokens belong together: where one is given, those of the environment and the profile are not looked at;
-        nor those of the profile where the environment has one.
+        Tokens and keys belong together: where one is given, those of the environment and the profile are not looked
+        at; nor those of the profile where the environment has one.
         """
         around = os.environ if environment is None else environment
         given = {
-            "url": url,
+            "url": url if url is None or isinstance(url, str) else ",".join(server_urls(url)),
             "namespace": namespace,
             "token": token,
             "control_token": control_token,
             "worker_token": worker_token,
+            "signature_key": signature_key,
+            "worker_signature_key": worker_signature_key,
+            "signature_profile": signature_profile,
             "insecure": insecure,
         }
         said = {name: around.get(variable, "").strip() or None for name, variable in VARIABLES.items()}
+        said["signature_key"] = key_in(around)
         return cls(**_merged([given, said, _profile(profile, around)]))
 
 
 def _merged(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for source in sources:
-        knows_us = any(name in merged for name in _TOKENS)
+        knows_us = any(name in merged for name in CREDENTIALS)
         for name, value in source.items():
-            if value is not None and not (name in _TOKENS and knows_us):
+            if value is not None and not (name in CREDENTIALS and knows_us):
                 merged.setdefault(name, value)
     return merged
 
@@ -124,9 +157,10 @@ def _checked(profile: Mapping[str, Any], where: str) -> dict[str, Any]:
         if name not in known:
             raise ProfileError(f"{where} has an unknown key {name!r}{_near(name, known)}")
         kind, called = (bool, "true or false") if name == "insecure" else (str, "text")
-        if not isinstance(value, kind):
+        is_list = name == "url" and isinstance(value, list) and all(isinstance(each, str) for each in value)
+        if not isinstance(value, kind) and not is_list:
             raise ProfileError(f"{where}: {name} must be {called}")
-    return dict(profile)
+    return {name: ",".join(value) if isinstance(value, list) else value for name, value in profile.items()}
 
 
 def _near(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from penstock.sdk.converting import DEFAULT, ConversionError, DataConverter
+
 Json = dict[str, Any]
 
 
@@ -61,6 +63,32 @@ class WorkflowExecution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PendingActivity:
+    """An activity that a run waits for."""
+
+    activity_id: str
+    activity_type: str
+    summary: str | None
+    attempt: int
+    last_heartbeat_time: datetime | None
+    heartbeat_details: Sequence[Any]
+    """What its last heartbeat told."""
+    raw: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @classmethod
+    def read(cls, body: Json, converter: DataConverter = DEFAULT) -> PendingActivity:
+        return cls(
+            activity_id=body["activity_execution_id"],
+            activity_type=body["activity_type"],
+            summary=body.get("summary"),
+            attempt=body.get("attempt_count", 0),
+            last_heartbeat_time=moment(body.get("last_heartbeat_at")),
+            heartbeat_details=heartbeat_details(body.get("last_heartbeat"), converter),
+            raw=body,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowExecutionDescription(WorkflowExecution):
     """A run, described."""
 
@@ -72,6 +100,8 @@ class WorkflowExecutionDescription(WorkflowExecution):
     wait_reason: str | None
     pending: Mapping[str, int]
     """How many activities, timers, children, updates and signals are open."""
+    pending_activities: Sequence[PendingActivity]
+    """The first activities that the run waits for."""
     build_id: str | None
     parent_id: str | None
     parent_run_id: str | None
@@ -80,7 +110,7 @@ class WorkflowExecutionDescription(WorkflowExecution):
     run_deadline: datetime | None
 
     @classmethod
-    def read(cls, body: Json) -> WorkflowExecutionDescription:
+    def read(cls, body: Json, converter: DataConverter = DEFAULT) -> WorkflowExecutionDescription:
         parent = body.get("parent") or {}
         return cls(
             **execution_fields(body),
@@ -90,6 +120,9 @@ class WorkflowExecutionDescription(WorkflowExecution):
             wait_kind=body.get("wait_kind"),
             wait_reason=body.get("wait_reason"),
             pending=body.get("pending") or {},
+            pending_activities=[
+                PendingActivity.read(each, converter) for each in body.get("pending_activities") or ()
+            ],
             build_id=body.get("compatibility"),
             parent_id=parent.get("workflow_id"),
             parent_run_id=parent.get("run_id"),
@@ -113,6 +146,9 @@ class ActivityExecutionDescription:
     start_time: datetime
     close_time: datetime | None
     last_heartbeat_time: datetime | None
+    heartbeat_details: Sequence[Any]
+    """What its last heartbeat told."""
+    summary: str | None
     business_key: str | None
     priority_key: int
     fairness_key: str | None
@@ -124,7 +160,7 @@ class ActivityExecutionDescription:
     raw: Mapping[str, Any] = field(repr=False, compare=False)
 
     @classmethod
-    def read(cls, body: Json) -> ActivityExecutionDescription:
+    def read(cls, body: Json, converter: DataConverter = DEFAULT) -> ActivityExecutionDescription:
         return cls(
             id=body["activity_id"],
             run_id=body["workflow_run_id"],
@@ -136,6 +172,8 @@ class ActivityExecutionDescription:
             start_time=_moment(body["started_at"]),
             close_time=moment(body.get("closed_at")),
             last_heartbeat_time=moment(body.get("last_heartbeat_at")),
+            heartbeat_details=heartbeat_details(body.get("last_heartbeat"), converter),
+            summary=body.get("summary"),
             business_key=body.get("business_key"),
             priority_key=body["priority"],
             fairness_key=body.get("fairness_key"),
@@ -201,6 +239,19 @@ def execution_fields(body: Json) -> dict[str, Any]:
         "fairness_weight": body["fairness_weight"],
         "raw": body,
     }
+
+
+def heartbeat_details(told: object, converter: DataConverter) -> tuple[Any, ...]:
+    """The details of a heartbeat; as they were sent, if they cannot be read here."""
+    details = told.get("details") if isinstance(told, Mapping) else None
+    if details is None:
+        return ()
+    if isinstance(details, Mapping) and "blob" in details:
+        try:
+            return tuple(converter.decode_arguments(dict(details), what="the last heartbeat"))
+        except ConversionError:
+            return (details,)
+    return (details,)  # of a worker that sends plain JSON
 
 
 def moment(text: str | None) -> datetime | None:

@@ -322,7 +322,8 @@ class Wire(OutboundInterceptor):
 
     async def describe_workflow(self, input: RunInput) -> WorkflowExecutionDescription:  # noqa: A002
         return WorkflowExecutionDescription.read(
-            await self._transport.control("GET", input.path, idempotent=True, query=input.chain)
+            await self._transport.control("GET", input.path, idempotent=True, query=input.chain),
+            self._converter,
         )
 
     async def start_activity(self, input: StartActivityInput) -> StartedActivity:  # noqa: A002
@@ -365,7 +366,7 @@ class Wire(OutboundInterceptor):
     async def describe_activity(self, id: str, run_id: str | None = None) -> ActivityExecutionDescription:  # noqa: A002
         path = route("activities", id)
         answer = await self._transport.control("GET", path, idempotent=True, query=_said(run_id=run_id))
-        return ActivityExecutionDescription.read(answer)
+        return ActivityExecutionDescription.read(answer, self._converter)
 
 
 async def wait_for_end(transport: Transport, path: str, which: Json | None = None) -> Json:

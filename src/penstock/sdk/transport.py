@@ -1,6 +1,11 @@
 """Requests to a Penstock server over HTTP: sent again when that is safe, answered or refused with a reason.
 
 Paths begin behind `/api`: `/workflows/order-7`, `/worker/register`. `route` escapes the parts of one.
+
+Several addresses are those of servers with one database, any of which can answer any request. Requests go to one of
+them until it fails; the next address is then tried at once, and stays the one in use. A pause is made only when every
+address has failed. What may be sent twice follows the same rule with one address and with many: a request is sent
+again if it is idempotent, or if no connection was made.
 """
 
 from __future__ import annotations
@@ -9,10 +14,9 @@ import asyncio
 import random
 import re
 import ssl as tls
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from itertools import count
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -22,6 +26,9 @@ from penstock import __version__
 from penstock.sdk.failures import ServerRefused, Unreachable, refusal
 from penstock.sdk.http.answers import Answer, Garbled, TooMuch
 from penstock.sdk.http.connections import Connections, NotConnected
+from penstock.sdk.outage import Outage, sentence
+from penstock.sdk.signing import SigningKey
+from penstock.wire.signatures import SignedRequest
 
 Json = dict[str, Any]
 
@@ -37,6 +44,9 @@ TRIED_AGAIN: Final = (429, 500, 502, 503)
 """Statuses that say: not now. A request that may be sent twice is."""
 _ROUTES: Final = {("workflows", "count")}
 """Paths that are routes of their own for the method with which something is read."""
+TRIED_ELSEWHERE: Final = (500, 502, 503)
+"""Of these, the ones that are about this server: another one may answer at once."""
+_JSON: Final = "application/json"
 _CLOSED: Final = "This client is closed; connect a new one"
 _HEADER_TEXT: Final = re.compile(r"[\x21-\x7e]+")
 _LINE_END: Final = re.compile(r"[\r\n\0]")
@@ -76,6 +86,13 @@ def route_of(kind: str, id: str, *parts: str) -> str:  # noqa: A002 - the word o
     if (kind, id) in _ROUTES:
         return f"/{kind}/%{ord(id[0]):02X}{id[1:]}" + route(*parts)  # the same text, and not that segment
     return route(kind, id, *parts)
+
+
+def server_urls(given: str | Sequence[str]) -> tuple[str, ...]:
+    """The addresses of servers, each checked and once: a list, or a text with commas between them."""
+    texts = given.split(",") if isinstance(given, str) else list(given)
+    urls = tuple(dict.fromkeys(base_url(each) for each in texts if each.strip()))
+    return urls or (base_url(""),)
 
 
 def base_url(url: str) -> str:
@@ -120,21 +137,50 @@ class Patience:
 
 @dataclass(slots=True)
 class _Call:
-    """One request, the same bytes whenever it is sent."""
+    """One request, with the same content whenever and wherever it is sent."""
 
-    request: bytes = field(repr=False)
+    method: str
+    path: str
+    plane: tuple[str, str]
+    head: str = field(repr=False)
+    """Headers of its own, beside those that all requests of its plane have."""
+    content: bytes = field(repr=False)
+    has_body: bool
     idempotent: bool
     timeout_s: float
 
 
+class _Server:
+    """One address: its headers, and its connections while they are open."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        parts = urlsplit(url)
+        self.root = f"{parts.path}/api"
+        self.host = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode()
+        self.is_local = _is_loopback(parts.hostname or "")
+        self.heads: dict[tuple[str, str], str] = {}
+        self.connections: Connections | None = None
+
+
 class _Trouble(Exception):
-    """An attempt that brought no result: what to raise, and whether anything may have happened."""
+    """An attempt that brought no result: what to raise, and whether anything may have happened.
+
+    `again`: another attempt may succeed; `elsewhere`: one at another address may.
+    """
 
     def __init__(
-        self, error: Exception, *, happened: bool, again: bool, asked_s: float | None = None
+        self,
+        error: Exception,
+        *,
+        happened: bool,
+        again: bool,
+        elsewhere: bool = False,
+        asked_s: float | None = None,
     ) -> None:
         super().__init__(str(error))
-        self.error, self.happened, self.again, self.asked_s = error, happened, again, asked_s
+        self.error, self.happened, self.asked_s = error, happened, asked_s
+        self.again, self.elsewhere = again, elsewhere
 
 
 class HttpTransport:
@@ -147,41 +193,50 @@ class HttpTransport:
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         *,
         namespace: str = "default",
         token: str | None = None,
         control_token: str | None = None,
         worker_token: str | None = None,
+        control_key: SigningKey | None = None,
+        worker_key: SigningKey | None = None,
         ssl: tls.SSLContext | bool = True,
         insecure: bool = False,
         patience: Patience | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self.url = base_url(url)
+        self.urls = server_urls(url)
         self.namespace = namespace
         self._control_token = control_token or token
         self._worker_token = worker_token or token
         self._ssl = ssl
         self._patience = patience or Patience()
         self._jitter = jitter
-        self._connections: Connections | None = None
+        self._keys = {CONTROL_PLANE: control_key, WORKER_PLANE: worker_key or control_key}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._check(insecure)
-        parts = urlsplit(self.url)
-        self._root = f"{parts.path}/api"
-        self._heads = {plane: self._head(parts.netloc, plane) for plane in (CONTROL_PLANE, WORKER_PLANE)}
+        self._outage = Outage()
+        self._servers = [_Server(each) for each in self.urls]
+        self._in_use = 0
+        for server in self._servers:
+            self._check(server.url, insecure)
+            server.heads = {plane: self._head(server, plane) for plane in (CONTROL_PLANE, WORKER_PLANE)}
+
+    @property
+    def url(self) -> str:
+        """The address that requests go to now."""
+        return self.urls[self._in_use]
 
     def __repr__(self) -> str:
-        return f"HttpTransport({self.url!r}, namespace={self.namespace!r})"
+        return f"HttpTransport({','.join(self.urls)!r}, namespace={self.namespace!r})"
 
-    def _check(self, insecure: bool) -> None:
+    def _check(self, url: str, insecure: bool) -> None:
         tokens = {"control": self._control_token, "worker": self._worker_token}
         for name, text in (("namespace", self.namespace), *((f"{k} token", v) for k, v in tokens.items())):
             if text is not None and not _HEADER_TEXT.fullmatch(text):
                 raise ValueError(f"The {name} must be printable ASCII without spaces")
-        parts = urlsplit(self.url)
+        parts = urlsplit(url)
         plain = parts.scheme == "http" and not _is_loopback(parts.hostname or "")
         if plain and any(tokens.values()) and not insecure:
             raise ValueError(
@@ -201,33 +256,37 @@ class HttpTransport:
         idempotency_key: str | None = None,
     ) -> Json:
         """Ask the control plane. `timeout_s` is how long the server may hold the request; a margin is added."""
-        head = self._heads[CONTROL_PLANE]
+        head = ""
         if idempotency_key is not None:
-            head += f"Idempotency-Key: {_one_line(idempotency_key)}\r\n"
+            head = f"Idempotency-Key: {_one_line(idempotency_key)}\r\n"
         if query is not None:
             path += _queried(query)
-        return await self._ask(method, path, body, head, idempotent, timeout_s)
+        call = _call(method, path, CONTROL_PLANE, head, body, idempotent, timeout_s)
+        return await self._until_answered(call)
 
     async def work(
         self, path: str, body: Json, *, idempotent: bool, timeout_s: float | None = None, method: str = "POST"
     ) -> Json:
         """Ask the worker plane; the path begins with `/worker`. A DELETE is sent without its body."""
         sent = None if method in ("GET", "DELETE") else body
-        return await self._ask(method, path, sent, self._heads[WORKER_PLANE], idempotent, timeout_s)
+        return await self._until_answered(_call(method, path, WORKER_PLANE, "", sent, idempotent, timeout_s))
 
     async def close(self) -> None:
         """Close all connections; the transport cannot be used again."""
         self._closed = True
-        connections, self._connections = self._connections, None
-        if connections is not None:
+        open_ = [each.connections for each in self._servers if each.connections is not None]
+        for server in self._servers:
+            server.connections = None
+        for connections in open_:
             connections.close()
+        if open_:
             await asyncio.sleep(0)  # the loop closes the sockets in its next turn
 
-    def _head(self, server: str, plane: tuple[str, str]) -> str:
+    def _head(self, server: _Server, plane: tuple[str, str]) -> str:
         """The headers that all requests of a plane have. Within a machine nothing is compressed."""
         token = self._control_token if plane is CONTROL_PLANE else self._worker_token
         headers = {
-            "Host": server if server.isascii() else server.encode("idna").decode(),
+            "Host": server.host,
             "User-Agent": f"penstock-python/{__version__}",
             "Accept": "application/json",
             plane[0]: plane[1],
@@ -235,83 +294,128 @@ class HttpTransport:
         }
         if token:
             headers["Authorization"] = f"Bearer {token}"
-        if not _is_loopback(urlsplit(self.url).hostname or ""):
+        if not server.is_local:
             headers["Accept-Encoding"] = "gzip"
         return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-
-    async def _ask(
-        self, method: str, path: str, body: Json | None, head: str, idempotent: bool, timeout_s: float | None
-    ) -> Json:
-        content = b""
-        if body is not None:
-            content = msgspec.json.encode(body)
-            head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
-        request = f"{method} {self._root}{path} HTTP/1.1\r\n{head}\r\n".encode() + content
-        wait_s = ANSWER_SECONDS if timeout_s is None else timeout_s + MARGIN_SECONDS
-        return await self._until_answered(_Call(request, idempotent or method == "GET", wait_s))
 
     async def _until_answered(self, call: _Call) -> Json:
         """Patience counts from the first trouble, so that a long poll has all of it."""
         ends_at: float | None = None
-        for attempt in count(1):
+        failed: dict[int, str] = {}
+        pauses = 0
+        while True:
+            place = self._in_use
             try:
-                return await self._send(call)
+                body = await self._send(call, self._servers[place])
             except _Trouble as trouble:
                 now = asyncio.get_running_loop().time()
                 ends_at = ends_at or now + self._patience.seconds
-                pause_s = self._patience.pause_s(attempt, trouble.asked_s, self._jitter())
-                hopeless = not trouble.again or now + pause_s >= ends_at
-                if hopeless or (trouble.happened and not call.idempotent):
+                failed[place] = str(trouble.error)
+                if trouble.happened and not call.idempotent:
                     raise trouble.error from trouble.error.__cause__
+                if trouble.elsewhere and self._moved_on(place, failed):
+                    continue
+                pauses += 1
+                pause_s = self._patience.pause_s(pauses, trouble.asked_s, self._jitter())
+                if not trouble.again or now + pause_s >= ends_at:
+                    raise self._given_up(trouble.error, failed) from trouble.error.__cause__
+                if isinstance(trouble.error, Unreachable):
+                    self._outage.met(str(self._given_up(trouble.error, failed)), pause_s, now)
+            else:
+                self._outage.over(self._servers[place].url, asyncio.get_running_loop().time())
+                return body
+            failed = {}
             await asyncio.sleep(pause_s)
-        raise AssertionError("numbers never end")
 
-    async def _send(self, call: _Call) -> Json:
-        connections = self._open_connections()
+    def _moved_on(self, place: int, failed: Mapping[int, str]) -> bool:
+        """Use the address after the one that failed, unless another request has moved on already.
+
+        False when this request has tried every address since its last pause.
+        """
+        if self._in_use == place:
+            self._in_use = (place + 1) % len(self._servers)
+        return self._in_use not in failed
+
+    def _given_up(self, error: Exception, failed: Mapping[int, str]) -> Exception:
+        """The error to raise: with several addresses it names what is wrong with each."""
+        if len(failed) < 2 or not isinstance(error, Unreachable):
+            return error
+        return Unreachable("No server can be reached. " + " ".join(map(sentence, failed.values())))
+
+    async def _send(self, call: _Call, server: _Server) -> Json:
+        connections = self._open_connections(server)
+        request = self._request(call, server)
+        renewed = None if self._keys[call.plane] is None else lambda: self._request(call, server)
         try:
-            answer = await connections.ask(call.request, call.timeout_s, again=call.idempotent)
+            answer = await connections.ask(request, call.timeout_s, again=call.idempotent, renewed=renewed)
         except (NotConnected, Garbled, OSError) as error:
-            raise self._lost(call, error) from None
-        return self._read(answer)
+            raise self._lost(call, server, error) from None
+        return self._read(answer, server)
 
-    def _open_connections(self) -> Connections:
+    def _request(self, call: _Call, server: _Server) -> bytes:
+        """The bytes to send. A signature holds for one use, so that each attempt has another."""
+        head = server.heads[call.plane] + call.head
+        key = self._keys[call.plane]
+        target = f"{server.root}{call.path}"
+        if key is not None:
+            path, _, query = target.partition("?")
+            signed = SignedRequest(
+                method=call.method,
+                raw_path=path,
+                raw_query=query,
+                host=server.host,
+                namespace=self.namespace,
+                content_type=_JSON if call.has_body else "",
+                content_encoding="",
+                body=call.content,
+            )
+            head += "".join(f"{name}: {value}\r\n" for name, value in key.headers(signed).items())
+        if call.has_body:
+            head += f"Content-Type: {_JSON}\r\nContent-Length: {len(call.content)}\r\n"
+        return f"{call.method} {target} HTTP/1.1\r\n{head}\r\n".encode() + call.content
+
+    def _open_connections(self, server: _Server) -> Connections:
         if self._closed:
             raise RuntimeError(_CLOSED)
         loop = asyncio.get_running_loop()
-        if self._connections is not None and self._loop is not loop:
+        if self._loop is not loop:
             if self._loop is not None and not self._loop.is_closed():
                 raise RuntimeError(
                     "A client belongs to the event loop that first used it; connect one in each loop"
                 )
-            self._connections = None  # its loop is gone, and its connections with it
-        if self._connections is None:
-            self._connections = Connections(self.url, self._ssl)
+            for each in self._servers:
+                each.connections = None  # the loop is gone, and the connections with it
             self._loop = loop
-        return self._connections
+        if server.connections is None:
+            server.connections = Connections(server.url, self._ssl)
+        return server.connections
 
-    def _lost(self, call: _Call, error: NotConnected | Garbled | OSError) -> _Trouble:
+    def _lost(self, call: _Call, server: _Server, error: NotConnected | Garbled | OSError) -> _Trouble:
         made = not isinstance(error, NotConnected)
         cause = error.cause if isinstance(error, NotConnected) else error
         insecure = isinstance(cause, tls.SSLError)
-        text = f"{self.url} did not answer: {_plain(cause)}"
+        url = server.url
+        text = f"{url} did not answer: {_plain(cause)}"
         if self._closed:
             text = _CLOSED
         elif insecure:
-            text = f"No secure connection to {self.url}: {_plain(cause)}. Check the certificate"
+            text = f"No secure connection to {url}: {_plain(cause)}. Check the certificate"
         elif not made:
-            text = f"Cannot reach {self.url}: {_plain(cause)}. Does the server run (`penstock dev`) and listen there?"
+            text = (
+                f"Cannot reach {url}: {_plain(cause)}. Does the server run (`penstock dev`) and listen there?"
+            )
         elif isinstance(cause, TooMuch):
-            text = f"The answer of {self.url} was not read: {cause}"
+            text = f"The answer of {url} was not read: {cause}"
         elif isinstance(cause, TimeoutError):
-            text = f"{self.url} did not answer within {call.timeout_s:g} seconds"
+            text = f"{url} did not answer within {call.timeout_s:g} seconds"
         if made and not call.idempotent:
             text += ". The request may have been carried out: look before you repeat it"
         lost = RuntimeError(text) if self._closed else Unreachable(text)
         lost.__cause__ = cause
-        hopeless = self._closed or insecure or isinstance(cause, TooMuch)
-        return _Trouble(lost, happened=made, again=not hopeless)
+        hopeless = self._closed or isinstance(cause, TooMuch)
+        return _Trouble(lost, happened=made, again=not (hopeless or insecure), elsewhere=not hopeless)
 
-    def _read(self, answer: Answer) -> Json:
+    def _read(self, answer: Answer, server: _Server) -> Json:
         status = answer.status
         try:
             body = msgspec.json.decode(answer.body)
@@ -321,21 +425,36 @@ class HttpTransport:
             return body
         asked_s = _seconds(answer.headers.get(b"retry-after"))
         if not isinstance(body, dict):
-            raise self._stranger(status, asked_s)
+            raise _stranger(server.url, status, asked_s)
         refused: ServerRefused = refusal(status, body)
-        raise _Trouble(refused, happened=True, again=status in TRIED_AGAIN, asked_s=asked_s)
+        again, elsewhere = status in TRIED_AGAIN, status in TRIED_ELSEWHERE
+        raise _Trouble(refused, happened=True, again=again, elsewhere=elsewhere, asked_s=asked_s)
 
-    def _stranger(self, status: int, asked_s: float | None) -> _Trouble:
-        if status >= 500:
-            away = Unreachable(
-                f"What stands before {self.url} says that the server is away (status {status})"
-            )
-            return _Trouble(away, happened=True, again=True, asked_s=asked_s)
-        text = (
-            f"{self.url} answered (status {status}), but not as a Penstock server does."
-            " Check the address and the port: another program may be listening there."
-        )
-        return _Trouble(Unreachable(text), happened=True, again=False)
+
+def _stranger(url: str, status: int, asked_s: float | None) -> _Trouble:
+    """An answer that did not come from a Penstock server."""
+    if status >= 500:
+        away = Unreachable(f"A proxy before {url} says that the server is away (status {status})")
+        return _Trouble(away, happened=True, again=True, elsewhere=True, asked_s=asked_s)
+    text = (
+        f"{url} answered (status {status}), but not as a Penstock server does."
+        " Check the address and the port: another program may be listening there."
+    )
+    return _Trouble(Unreachable(text), happened=True, again=False)
+
+
+def _call(
+    method: str,
+    path: str,
+    plane: tuple[str, str],
+    head: str,
+    body: Json | None,
+    idempotent: bool,
+    timeout_s: float | None,
+) -> _Call:
+    content = b"" if body is None else msgspec.json.encode(body)
+    wait_s = ANSWER_SECONDS if timeout_s is None else timeout_s + MARGIN_SECONDS
+    return _Call(method, path, plane, head, content, body is not None, idempotent or method == "GET", wait_s)
 
 
 def _is_loopback(host: str) -> bool:

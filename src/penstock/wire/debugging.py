@@ -6,8 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from penstock.core.last_error import split_error
 from penstock.core.model import Activity, RecordedEvent, Run, Task, TaskState
 from penstock.core.timers import iso, iso_or_none
+from penstock.wire.progress import last_heartbeat, summary
 
 Body = dict[str, Any]
 PREVIEW_BYTES_MAX: Final = 4_096
@@ -36,7 +38,8 @@ def execution(run: Run, status: str, facts: Mapping[str, Any]) -> Body:
         "task_problem": run.task_failures > 0,
         "task_problem_badge": _badge(run),
         "workflow_task_failures": run.task_failures,
-        "last_workflow_task_error": run.task_error,
+        "last_workflow_task_error": split_error(run.task_error)[0],
+        "last_workflow_task_stack_trace": split_error(run.task_error)[1],
         **facts,
     }
 
@@ -77,6 +80,7 @@ def _preview(payload: str) -> str:
 
 def workflow_task(task: Task, run: Run, now_ms: int) -> Body:
     blocked = None if run.blocked is None else json.loads(run.blocked)
+    error, stack = split_error(task.last_error)
     return {
         "task_id": task.task_id,
         "task_type": task.kind.value,
@@ -92,7 +96,8 @@ def workflow_task(task: Task, run: Run, now_ms: int) -> Body:
         "lease_expired": _is_expired(task, now_ms),
         "attempt_count": task.attempt,
         "repair_count": 0,
-        "last_error": task.last_error,
+        "last_error": error,
+        "stack_trace": stack,
         "workflow_wait_kind": "update" if task.update_id else None,
         "workflow_open_wait_id": None,
         "workflow_resume_source_kind": "update" if task.update_id else None,
@@ -120,10 +125,12 @@ def _is_expired(task: Task, now_ms: int) -> bool:
 def activity(each: Activity, task: Task | None, now_ms: int) -> Body:
     limits = each.timeouts
     begun_ms = each.heartbeat_at_ms or each.started_at_ms
+    error, stack = split_error(None if task is None else task.last_error)
     return {
         "activity_execution_id": each.activity_id,
         "activity_type": each.activity_type,
         "activity_class": each.activity_type,
+        "summary": summary(each),
         "sequence": each.step,
         "status": each.status.value,
         "queue": each.task_queue,
@@ -133,12 +140,14 @@ def activity(each: Activity, task: Task | None, now_ms: int) -> Body:
         "scheduled_at": iso(each.scheduled_at_ms),
         "started_at": iso_or_none(each.started_at_ms),
         "last_heartbeat_at": iso_or_none(each.heartbeat_at_ms),
+        "last_heartbeat": last_heartbeat(each),
         "schedule_deadline_at": _deadline(each.scheduled_at_ms, limits.schedule_to_start_ms),
         "close_deadline_at": _deadline(each.started_at_ms, limits.start_to_close_ms),
         "schedule_to_close_deadline_at": _deadline(each.scheduled_at_ms, limits.schedule_to_close_ms),
         "heartbeat_deadline_at": _deadline(begun_ms, limits.heartbeat_ms),
         "next_attempt_at": iso(task.available_at_ms) if task and task.state is TaskState.DELAYED else None,
-        "last_error": None if task is None else task.last_error,
+        "last_error": error,
+        "stack_trace": stack,
         "current_attempt": _attempt(each, task, now_ms),
     }
 

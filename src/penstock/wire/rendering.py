@@ -11,6 +11,7 @@ import msgspec
 from penstock.core.history import lineage, waits
 from penstock.core.history.bounds import Bounds, pressures
 from penstock.core.history.events import CODEC
+from penstock.core.last_error import split_error
 from penstock.core.model import (
     Activity,
     Blob,
@@ -27,6 +28,7 @@ from penstock.core.scheduling.cohorts import CohortView, is_stale, status_now
 from penstock.core.timers import iso, iso_or_none
 from penstock.errors import PenstockError
 from penstock.wire import payloads
+from penstock.wire.progress import summary
 
 Body = dict[str, Any]
 
@@ -118,7 +120,8 @@ def run_detail(run: Run, status: str, run_count: int, is_current: bool, bounds: 
         "archived_at": iso_or_none(run.archived_at_ms),
         **_origin(run),
         "workflow_task_failures": run.task_failures,
-        "last_workflow_task_error": run.task_error,
+        "last_workflow_task_error": split_error(run.task_error)[0],
+        "last_workflow_task_stack_trace": split_error(run.task_error)[1],
         "actions": {
             "can_signal": open_,
             "can_query": True,
@@ -184,10 +187,11 @@ def _wait_kind(run: Run) -> str | None:
 def _wait_reason(run: Run) -> str | None:
     if not run.is_open:
         return None
+    error, _ = split_error(run.task_error)
     if run.blocked is not None:
-        return f"The workers' code does not fit the history: {run.task_error}"
-    if run.task_error is not None:
-        return f"The workflow task failed {run.task_failures} times: {run.task_error}"
+        return f"The workers' code does not fit the history: {error}"
+    if error is not None:
+        return f"The workflow task failed {run.task_failures} times: {error}"
     waiting = waits.parse(run.waits)
     condition = waiting.condition
     parts = [] if condition is None else [f"condition {condition.key}" if condition.key else "a condition"]
@@ -246,6 +250,7 @@ def standalone_activity(run: Run, activity: Activity) -> Body:
         "workflow_type": run.workflow_type,
         "activity_type": activity.activity_type,
         "activity_class": activity.activity_type,
+        "summary": summary(activity),
         "task_queue": activity.task_queue,
         "namespace": run.namespace,
         "status": "running" if run.is_open and activity.started_at_ms else run.status.value,

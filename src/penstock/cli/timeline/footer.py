@@ -10,6 +10,7 @@ from penstock.cli.exits import say
 from penstock.cli.hints import to_type
 from penstock.cli.moments import length, parsed
 from penstock.cli.screen import Cell, Screen, plain, status
+from penstock.cli.timeline.progress import draw_open_activities
 from penstock.cli.timeline.steps import instant
 from penstock.cli.timeline.telling import kind_of
 
@@ -23,6 +24,7 @@ _CLOSINGS = {
 }
 
 
+_INDENT = 2
 _SINGULARS = {
     "activities": "activity",
     "timers": "timer",
@@ -90,6 +92,19 @@ def _draw_open(screen: Screen, described: Mapping[str, Any], open_for: Cell, cou
             *([] if over else standing(described)),
         ]
     )
+    if not over:
+        draw_open_activities(screen, described)
+        draw_task_stack(screen, described)
+
+
+def draw_task_stack(screen: Screen, described: Mapping[str, Any]) -> None:
+    """Draw where in the workflow's code its task failed; nothing if it did not."""
+    stack = described.get("last_workflow_task_stack_trace")
+    if not stack:
+        return
+    screen.heading("Where the workflow task failed")
+    for line in str(stack).splitlines():
+        screen.below(Cell(line, "red"), _INDENT)
 
 
 def standing(described: Mapping[str, Any]) -> list[tuple[str, Cell]]:

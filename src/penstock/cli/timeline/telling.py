@@ -91,6 +91,8 @@ def _facts(payload: Mapping[str, Any], took: str) -> Iterator[str]:
             yield f"position {message['position']}"
     else:
         yield from dict.fromkeys(str(payload[field]) for field in _SUBJECT_FIELDS if payload.get(field))
+    if isinstance(summary := payload.get("summary"), str) and summary:
+        yield f"({summary})"
     yield from _child(payload)
     yield from _member(payload)
     yield from dispatch_facts(payload)

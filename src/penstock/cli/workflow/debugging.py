@@ -14,6 +14,7 @@ from penstock.cli.session import Session
 from penstock.cli.timeline.failures import failure_lines
 from penstock.cli.timeline.footer import standing
 from penstock.cli.timeline.payloads import in_short
+from penstock.cli.timeline.progress import heartbeat_text
 from penstock.cli.workflow.naming import path_of, run_option, same_run
 
 _INDENT = 2
@@ -139,7 +140,12 @@ def _draw_tasks(screen: Screen, tasks: list[dict[str, Any]]) -> None:
     for each in tasks:
         said = each.get("replay_blocked_reason") or each.get("last_error")
         if said:
-            _draw_error(screen, str(said))
+            _draw_error(screen, _with_stack(str(said), each))
+
+
+def _with_stack(said: str, task: dict[str, Any]) -> str:
+    """What a task failed with, and below it where in the code."""
+    return f"{said}\n{task['stack_trace']}" if task.get("stack_trace") else said
 
 
 def _draw_error(screen: Screen, text: str) -> None:
@@ -168,8 +174,14 @@ def _draw_activities(screen: Screen, activities: list[dict[str, Any]]) -> None:
         ],
     )
     for each in activities:
+        for what, said in (
+            ("is for", each.get("summary")),
+            ("told last", heartbeat_text(each.get("last_heartbeat"))),
+        ):
+            if said:
+                screen.below(Cell(f"{each.get('activity_type')} {what}: {said}"), _INDENT)
         if each.get("last_error"):
-            _draw_error(screen, f"{each.get('activity_type')}: {each['last_error']}")
+            _draw_error(screen, _with_stack(f"{each.get('activity_type')}: {each['last_error']}", each))
 
 
 def _deadline(activity: dict[str, Any]) -> object:

@@ -13,7 +13,8 @@ from penstock.cli.moments import parsed, span
 from penstock.cli.paging import read_pages
 from penstock.cli.screen import Cell, Screen, data, name, nothing_yet, plain, status
 from penstock.cli.session import Session
-from penstock.cli.timeline.footer import standing
+from penstock.cli.timeline.footer import draw_task_stack, standing
+from penstock.cli.timeline.progress import draw_open_activities
 from penstock.cli.workflow.naming import path_of, run_option
 
 
@@ -64,6 +65,8 @@ def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
             ("Execution deadline", screen.when_exactly(body.get("execution_deadline_at"))),
         ]
     )
+    draw_open_activities(screen, body)
+    draw_task_stack(screen, body)
     warn_of_limits(body)
 
 

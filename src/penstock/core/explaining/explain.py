@@ -26,6 +26,7 @@ from penstock.core.explaining.values import (
 )
 from penstock.core.explaining.words import counted, scope_words, sentence, span
 from penstock.core.history.bounds import Excess
+from penstock.core.last_error import split_error
 from penstock.core.model import Queue, Task, TaskKind, TaskState
 from penstock.core.policies import KeyState, Order, Setting
 from penstock.core.rates import MICRO
@@ -129,7 +130,8 @@ def _prefetched(seen: Situation) -> Explanation:
 def _delayed(seen: Situation) -> Explanation:
     task, now_ms = seen.task, seen.now_ms
     at_ms = task.available_at_ms
-    error = f": {task.last_error}" if task.last_error else ""
+    error, _ = split_error(task.last_error)
+    error = f": {error}" if error else ""
     soon = f"next attempt in {span(at_ms - now_ms)}"
     if task.kind is TaskKind.WORKFLOW and seen.run_failures:
         times = "once" if seen.run_failures == 1 else f"{seen.run_failures} times in a row"

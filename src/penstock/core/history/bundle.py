@@ -12,6 +12,9 @@ from penstock.core.model import RecordedEvent, Run, RunId
 from penstock.core.timers import iso
 
 MESSAGE_CHARS_MAX: Final = 1_000
+CAUSES_MAX: Final = 10
+STACK_CHARS_MAX: Final = 16_000
+"""Of the stack traces of an exception and of all its causes."""
 Facts = dict[str, Any]
 
 _ACTIVITY_ENDS: Final = {
@@ -169,6 +172,27 @@ def failure(event: RecordedEvent, payload: Mapping[str, Any]) -> Facts:
         "non_retryable": payload.get("non_retryable") is True,
         "created_at": iso(event.recorded_at_ms),
     }
+
+
+def exception(payload: Mapping[str, Any]) -> Facts | None:
+    """The exception that a failure event tells of, with its stack trace and its causes, bounded in size.
+
+    Details are left out: they are payloads, and may be large.
+    """
+    told = payload.get("exception")
+    return _exception(told, CAUSES_MAX, STACK_CHARS_MAX) if isinstance(told, Mapping) else None
+
+
+def _exception(told: Mapping[str, Any], causes_left: int, chars_left: int) -> Facts:
+    message, stack, cause = told.get("message"), told.get("stack_trace"), told.get("cause")
+    fact: Facts = {"type": told.get("type"), "class": told.get("class")}
+    fact["message"] = None if message is None else str(message)[:MESSAGE_CHARS_MAX]
+    if isinstance(stack, str) and stack and chars_left > 0:
+        fact["stack_trace"] = stack if len(stack) <= chars_left else f"…{stack[1 - chars_left :]}"
+        chars_left -= len(fact["stack_trace"])
+    if isinstance(cause, Mapping) and causes_left > 1:
+        fact["cause"] = _exception(cause, causes_left - 1, chars_left)
+    return fact
 
 
 def _signal(event: RecordedEvent, payload: Facts, at: str) -> Facts:

@@ -190,7 +190,7 @@ class ProcessSlot:
 
     def _start(self) -> None:
         ours, theirs = self._start_method.Pipe()
-        level = logging.getLogger().getEffectiveLevel()
+        level = min(logging.getLogger(each).getEffectiveLevel() for each in (None, "penstock"))
         process = self._start_method.Process(  # type: ignore[attr-defined]
             target=main, args=(theirs, self._converter, level), name=self._name
         )

@@ -117,10 +117,21 @@ def refusal(status: int, body: Any, converter: DataConverter = DEFAULT) -> Serve
     message = said if isinstance(said, str) else f"The server answered with status {status}"
     details = {name: value for name, value in told.items() if name not in ("message", "error", "reason")}
     kind = BY_REASON.get(reason) or _BY_STATUS.get(status, ServerRefused)
-    error = kind(reason, message, status, details)
+    error = kind(reason, f"{message}{_advice(reason, told)}", status, details)
     if isinstance(error, UpdateFailedError | QueryRejected):
         _explain(error, told, converter)
     return error
+
+
+def _advice(reason: str, told: Mapping[str, Any]) -> str:
+    """What to give a client that the server does not know, where its own message cannot say so."""
+    if reason != Reason.UNAUTHORIZED or told.get("authentication") != "signature":
+        return ""
+    profile = ', signature_profile="body"' if told.get("signature_profile") == "body" else ""
+    return (
+        f' Give the client a key: Client.connect(signature_key="operator:…"{profile}), worker_signature_key=… for'
+        " workers, or DW_OPERATOR_SIGNATURE_KEY and DW_WORKER_SIGNATURE_KEY in the environment."
+    )
 
 
 def _explain(error: ServerRefused, told: Mapping[str, Any], converter: DataConverter) -> None:

@@ -125,7 +125,7 @@ class InvalidRequest(ServerRefused):
 
 
 class Unauthorized(ServerRefused):
-    """The server knows no such token."""
+    """The server does not accept the token or the signature, or wants one that was not sent."""
 
 
 class PermissionDenied(ServerRefused):

@@ -25,14 +25,15 @@ from penstock.sdk.failing.kinds import (
     TimeoutError,  # noqa: A004
 )
 from penstock.sdk.failing.refused import WorkflowAlreadyStartedError
+from penstock.sdk.failing.tracebacks import bounded, frames_text
 
 CHAIN_MAX: Final = 10
 MESSAGE_CHARS_MAX: Final = 10_000
-STACK_CHARS_MAX: Final = 20_000
-STACK_FRAMES_MAX: Final = 100
 NAME_CHARS_MAX: Final = 255
 DETAILS_BYTES_MAX: Final = 262_144
 """For the details of an error and of all its causes."""
+REMOTE: Final = "Raised in a worker (most recent call last):\n"
+"""How the note begins with which a restored error shows where it was raised; Python prints notes with tracebacks."""
 _ANOTHER = "WorkflowAlreadyStarted"
 
 
@@ -171,8 +172,13 @@ def _message(error: BaseException) -> str:
         told = f"(its message cannot be made: {type(broken).__name__})"
     if isinstance(error, BaseExceptionGroup):
         told += ": " + "; ".join(_named(each) for each in error.exceptions[:CHAIN_MAX])
-    notes = [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)]
+    notes = [note for note in getattr(error, "__notes__", ()) if _is_told(note)]
     return "\n".join([told or type(error).__name__, *notes])
+
+
+def _is_told(note: object) -> bool:
+    """Whether a note is part of the message. A remote traceback is not: it is sent on as such."""
+    return isinstance(note, str) and not note.startswith(REMOTE)
 
 
 def _named(error: BaseException) -> str:
@@ -180,13 +186,11 @@ def _named(error: BaseException) -> str:
 
 
 def _stack(error: BaseException) -> str | None:
+    """The frames that it was raised in: those of another process, if it came from there."""
     told = error.stack_trace if isinstance(error, FailureError) else None
     if told is None:
-        if error.__traceback__ is None:
-            return None
-        told = "".join(traceback.format_tb(error.__traceback__, limit=-STACK_FRAMES_MAX))
-    told = _clean(told)
-    return told if len(told) <= STACK_CHARS_MAX else f"…{told[1 - STACK_CHARS_MAX :]}"
+        told = frames_text(error)
+    return None if told is None else bounded(_clean(told))
 
 
 def _head(text: str, most: int) -> str:
@@ -347,6 +351,8 @@ def _bare(body: Mapping[str, Any], converter: DataConverter) -> FailureError:
     error = _of_kind(body, converter)
     error.failure = body
     error.stack_trace = _text(body, "stack_trace")
+    if error.stack_trace is not None:
+        error.add_note(f"{REMOTE}{error.stack_trace.rstrip()}")
     return error
 
 

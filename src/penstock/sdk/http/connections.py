@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl as tls
 from asyncio.staggered import staggered_race
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -43,10 +43,18 @@ class Connections:
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def ask(self, request: bytes, timeout_s: float, *, again: bool) -> Answer:
+    async def ask(
+        self,
+        request: bytes,
+        timeout_s: float,
+        *,
+        again: bool,
+        renewed: Callable[[], bytes] | None = None,
+    ) -> Answer:
         """Send a request and wait for its answer, `TimeoutError` if it takes longer.
 
-        `again`: if a connection that was kept turns out to be closed, it is sent once more.
+        `again`: if a connection that was kept turns out to be closed, it is sent once more; `renewed` makes the bytes
+        for that, where the same ones must not be sent twice.
         """
         kept = self._kept()
         if kept is not None:
@@ -55,6 +63,7 @@ class Connections:
             except Disconnected:
                 if not again or self._closed:
                     raise
+                request = request if renewed is None else renewed()
         return await self._exchange(await self._opened(), request, timeout_s)
 
     def close(self) -> None:

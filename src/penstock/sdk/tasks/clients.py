@@ -11,14 +11,12 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from penstock.sdk.client import Client
-from penstock.sdk.connecting import ConnectOptions
+from penstock.sdk.connecting import CREDENTIALS, ConnectOptions
 from penstock.sdk.converting import DataConverter
 from penstock.sdk.replay.runtime import maybe_current
 from penstock.sdk.sync import LoopThread
 
 ResultT = TypeVar("ResultT")
-
-_TOKENS = ("token", "control_token", "worker_token")
 
 
 class Clients:
@@ -36,15 +34,15 @@ class Clients:
     @property
     def options(self) -> ConnectOptions:
         """Which server, and as whom."""
-        names = ("url", "namespace", "profile", "insecure", *_TOKENS)
+        names = ("url", "namespace", "profile", "insecure", "signature_profile", *CREDENTIALS)
         return ConnectOptions.resolve(**{name: self._connecting.get(name) for name in names})
 
     def prefer(self, **said: Any) -> None:
         """What is said here counts more than what the app says, from the next client on."""
         given = {name: value for name, value in said.items() if value is not None}
-        if any(name in given for name in _TOKENS):
+        if any(name in given for name in CREDENTIALS):
             self._connecting = {
-                name: value for name, value in self._connecting.items() if name not in _TOKENS
+                name: value for name, value in self._connecting.items() if name not in CREDENTIALS
             }
         self._connecting = self._connecting | given
 

@@ -36,7 +36,7 @@ def queues_of(app: str, config: AppConfig | None, declared: Sequence[str]) -> Qu
     return Queues(app, names, more_with="AppConfig(queue_mode=QueueMode.CUSTOM, custom_queues=[…])")
 
 
-def server_url(config: AppConfig | None, url: str | None) -> str | None:
+def server_url(config: AppConfig | None, url: str | Sequence[str] | None) -> str | Sequence[str] | None:
     """Where to connect to; what the app says itself counts more than its broker."""
     return url if url is not None or config is None or config.broker is None else config.broker.server_url
 

@@ -8,6 +8,7 @@ from typing import Any
 from penstock.sdk.activities.outcomes import WORKER_SHUTDOWN
 from penstock.sdk.activities.runner import ActivityRunner
 from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.worker.failure_log import FailureLog
 from penstock.sdk.worker.leases import Keeping, lengthened
 from penstock.sdk.worker.plane import Plane
 from penstock.sdk.worker.reports import HAND_BACK, Reports
@@ -23,6 +24,7 @@ class ActivityTasks:
     ) -> None:
         self._plane, self._reports, self._runner = plane, reports, runner
         self._hands_back = hands_back
+        self._failures = FailureLog()
 
     async def handle(self, task: Json) -> str:
         """Run a task and report it; how it ended. A lease that is lost on the way is dropped with its result.
@@ -33,6 +35,8 @@ class ActivityTasks:
         action = str(outcome["action"])
         if action == "drop":
             return await self.hand_back(task) if outcome["reason"] == WORKER_SHUTDOWN else "dropped"
+        if action == "fail":
+            self._failures.activity(task, outcome["failure"])
         item = {"task_id": task["task_id"], **self._plane.attempt(task), **outcome}
         try:
             await self._reports.send(item)

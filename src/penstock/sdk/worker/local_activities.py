@@ -12,6 +12,7 @@ from typing import Any
 from penstock.sdk.activities.info import ActivityInfo
 from penstock.sdk.activities.outcomes import failed
 from penstock.sdk.activities.runner import ActivityRunner
+from penstock.sdk.failing.tracebacks import failure_text
 from penstock.sdk.replay.problems import WorkflowTaskError
 from penstock.sdk.replay.runtime import LocalRequest
 from penstock.sdk.retry import FOR_EVER, RetryPolicy
@@ -150,13 +151,12 @@ def _note(request: LocalRequest, task: Json, failure: Json, number: int) -> None
     if failure.get("type") == "NotFoundError":
         raise WorkflowTaskError(f"a local activity runs in this worker: {failure['message']}")
     log.warning(
-        'Attempt %d of local activity "%s" of workflow %s (run %s) failed: %s: %s',
+        'Attempt %d of local activity "%s" of workflow %s (run %s) failed\n%s',
         number,
         request.activity_type,
         task["workflow_id"],
         task["run_id"],
-        failure.get("type"),
-        failure["message"],
+        failure_text(failure),
     )
 
 

@@ -10,6 +10,7 @@ from penstock.sdk.activities.processes import StartMethod
 from penstock.sdk.worker.claiming import Claiming
 
 BURST_SECONDS_MAX = 3_600
+_SWITCHES = frozenset({"auto_heartbeat", "debug_mode", "all_in_processes", "report_tracebacks"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,8 @@ class WorkerOptions:
     """A workflow task whose code does not give way for so long is failed, with its stack."""
     debug_mode: bool = False
     """Code may stop as long as a person looks at it: no task counts as stuck."""
+    report_tracebacks: bool = True
+    """Failures are reported with their tracebacks; the log of the worker has them in any case."""
 
     @property
     def threads_most(self) -> int:
@@ -75,7 +78,7 @@ def _check(name: str, value: object) -> None:
     elif name == "claiming":
         if not isinstance(value, Claiming):
             raise TypeError(f"claiming is a Claiming(…), not {type(value).__name__}")
-    elif not isinstance(value, bool) or name not in ("auto_heartbeat", "debug_mode", "all_in_processes"):
+    elif not isinstance(value, bool) or name not in _SWITCHES:
         _span(name, value, may_be_zero=name == "graceful_shutdown_timeout")
 
 

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import Reason
+from penstock.sdk.failing.tracebacks import without_tracebacks
 from penstock.sdk.failures import ServerRefused, Unreachable
 from penstock.sdk.replay.instance import WorkflowRun
 from penstock.sdk.replay.problems import WorkflowTaskError
 from penstock.sdk.worker.beginning import Beginning, with_arguments
 from penstock.sdk.worker.cache import RunCache
+from penstock.sdk.worker.failure_log import workflow_of
 from penstock.sdk.worker.plane import Plane
 from penstock.sdk.worker.task_failures import task_failure
 from penstock.sdk.worker.trouble import log
@@ -21,14 +23,20 @@ Json = dict[str, Any]
 class Questions:
     """Answers from a run that is kept, if it has seen all that the question knows of; else from a replay of its own."""
 
-    def __init__(self, plane: Plane, cache: RunCache[WorkflowRun], begin: Beginning) -> None:
+    def __init__(
+        self, plane: Plane, cache: RunCache[WorkflowRun], begin: Beginning, *, with_tracebacks: bool = True
+    ) -> None:
         self._plane, self._cache, self._begin = plane, cache, begin
+        self._with_tracebacks = with_tracebacks
 
     async def query(self, task: Json) -> str:
         try:
             answer = self._look(task, lambda run: run.query(task["query_name"], task["query_arguments"]))
         except Exception as error:
             failure = task_failure(error) | {"reason": _query_reason(error)}
+            if failure["reason"] != Reason.REJECTED_UNKNOWN_QUERY:
+                told = 'Query "%s" of %s failed\n%s'
+                log.warning(told, task["query_name"], workflow_of(task), failure["stack_trace"].rstrip())
             return await self._answer(task, "fail", {"failure": failure})
         return await self._answer(task, "complete", {"result_envelope": answer})
 
@@ -53,6 +61,8 @@ class Questions:
             run.close()
 
     async def _answer(self, task: Json, action: str, body: Json) -> str:
+        if not self._with_tracebacks:
+            body = without_tracebacks(body)
         try:
             await self._plane.answer(task, action, body)
         except (ServerRefused, Unreachable) as error:

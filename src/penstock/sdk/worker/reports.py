@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.sdk.failing.tracebacks import without_tracebacks
 from penstock.sdk.failures import refusal
 from penstock.sdk.worker import metrics as names
 from penstock.sdk.worker.backoff import Backoff
@@ -40,8 +41,11 @@ class Reports:
     The same report is sent again with the same content until it is answered: the server remembers its receipt.
     """
 
-    def __init__(self, kind: str, plane: Plane, metrics: WorkerMetrics) -> None:
+    def __init__(
+        self, kind: str, plane: Plane, metrics: WorkerMetrics, *, with_tracebacks: bool = True
+    ) -> None:
         self._kind, self._plane, self._metrics = kind, plane, metrics
+        self._with_tracebacks = with_tracebacks
         self._waiting: deque[_Report] = deque()
         self._open: set[asyncio.Task[None]] = set()
         self._called = False
@@ -49,6 +53,8 @@ class Reports:
     async def send(self, item: Json) -> Json:
         """Report and return the server's answer; raises its refusal, or that it was not reached in time."""
         loop = asyncio.get_running_loop()
+        if not self._with_tracebacks:
+            item = without_tracebacks(item)
         in_batch_only = item["action"] == HAND_BACK
         report = _Report(item, loop.create_future(), time.monotonic() + TRY_SECONDS, in_batch_only)
         self._waiting.append(report)

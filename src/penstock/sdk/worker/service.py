@@ -75,7 +75,10 @@ class Service:
         self._room = room or Room(options, converter, runs_activities=bool(registry.activities))
         self._activity_slots = self._room.slots
         self._query_slots = Slots(QUERY_SLOTS if registry.workflows else 0)
-        self._reports = {kind: Reports(kind, plane, metrics) for kind in ("workflow", "activity")}
+        self._reports = {
+            kind: Reports(kind, plane, metrics, with_tracebacks=options.report_tracebacks)
+            for kind in ("workflow", "activity")
+        }
         definitions = list(registry.activities.values())
         self._runner = ActivityRunner(
             all_in_processes(definitions) if options.all_in_processes else definitions,
@@ -105,7 +108,7 @@ class Service:
             options.sticky_queue_schedule_to_start_timeout,
             self._hands_back,
         )
-        self._questions = Questions(plane, self._cache, begin)
+        self._questions = Questions(plane, self._cache, begin, with_tracebacks=options.report_tracebacks)
         if options.all_in_processes and self._runner.is_all_in_processes:
             plane.lease_ms = SHORT_LEASE_MS
         self._activities = ActivityTasks(plane, self._reports["activity"], self._runner, self._hands_back)

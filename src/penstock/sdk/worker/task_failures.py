@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import Any
 
+from penstock.sdk.failing.tracebacks import traceback_text
 from penstock.sdk.failures import ServerRefused
 from penstock.sdk.replay.problems import NonDeterminismError
 
@@ -16,7 +16,7 @@ def task_failure(error: BaseException) -> dict[str, Any]:
     return {
         "message": _cut(str(error) or type(error).__name__),
         "type": _type(error),
-        "stack_trace": _cut("".join(traceback.format_exception(error))),
+        "stack_trace": _cut(traceback_text(error)),
     }
 
 

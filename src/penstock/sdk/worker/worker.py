@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import TracebackType
@@ -18,15 +19,18 @@ from penstock.sdk.dispatching import Dispatch, in_force
 from penstock.sdk.worker import process
 from penstock.sdk.worker.adjusting import Adjustable, adjusted
 from penstock.sdk.worker.claiming import Claiming
+from penstock.sdk.worker.default_logging import default_logging
 from penstock.sdk.worker.metrics import Unheard, WorkerMetrics
 from penstock.sdk.worker.options import WorkerOptions
 from penstock.sdk.worker.registry import Registry
 from penstock.sdk.worker.room import Room
 from penstock.sdk.worker.service import Service
 from penstock.sdk.worker.services import Services
+from penstock.sdk.worker.stop_signals import stopped_by_signals
 from penstock.sdk.worker.trouble import log
 
 NAME_MAX = 255
+NAMES_LOGGED_MAX = 10
 TASK_TIMEOUT = timedelta(seconds=2)
 
 
@@ -74,12 +78,20 @@ class Worker:
         debug_mode: bool = False,
         on_fatal_error: Callable[[BaseException], Awaitable[None]] | None = None,
         dispatch: Dispatch | None = None,
+        handle_signals: bool = True,
+        default_logging: bool = True,
+        report_tracebacks: bool = True,
     ) -> None:
         """`dispatch` says where the activities of its workflows go, and how; unless given, it is the client's.
 
         It also gives what is left out here of `auto_heartbeat`, `task_timeout` and the rate cap of the task queue.
 
         With `task_queues` it serves several: their activities share its places, and the first queue goes first.
+
+        `handle_signals`: in the main thread, SIGTERM and Ctrl-C shut it down gracefully, and a second one ends the
+        process at once. Handlers that the program has set are left alone; False leaves all signals alone.
+        `default_logging`: if the program has not configured logging, log to stderr while it runs.
+        `report_tracebacks`: failures that it reports to the server carry their tracebacks; its log always has them.
         """
         self.task_queues = _queues(task_queue, task_queues)
         self.task_queue = self.task_queues[0]
@@ -111,6 +123,7 @@ class Worker:
             claiming=claiming or Claiming(),
             task_timeout=_task_timeout(task_timeout, config),
             debug_mode=debug_mode,
+            report_tracebacks=report_tracebacks,
         )
         _check_room(self._registry, self._options)
         self._client = client
@@ -118,6 +131,9 @@ class Worker:
         self._interceptors = tuple(interceptors)
         self._metrics: WorkerMetrics = metrics or Unheard()
         self._on_fatal_error = on_fatal_error
+        self._handles_signals = handle_signals
+        self._logs_by_default = default_logging
+        self._signal: signal.Signals | None = None
         self._service: Services | None = None
         self._adjusting = asyncio.Lock()
         self._stop = asyncio.Event()
@@ -147,11 +163,33 @@ class Worker:
     async def run(self) -> None:
         """Take tasks until `shutdown`, or until this is cancelled, which shuts down as well.
 
+        Returns after SIGTERM and Ctrl-C, too, when everything has been shut down; see `handle_signals`.
         Raises what the server refuses for good: a token that is wrong, a namespace that is not there.
         """
         if self._began:
             raise RuntimeError("A worker runs once: make another one")
         self._began = True
+        with (
+            default_logging(wanted=self._logs_by_default),
+            stopped_by_signals(
+                self._stop_on, wanted=self._handles_signals, ends_block=self._running is not None
+            ) as signals,
+        ):
+            try:
+                await self._run()
+            except asyncio.CancelledError:
+                if signals is not None and signals.hurried_by is not None:
+                    raise SystemExit(128 + signals.hurried_by) from None
+                raise
+
+    def _stop_on(self, number: signal.Signals) -> None:
+        """Shut down because of a signal. A block that the worker runs for is ended, too."""
+        self._signal = number
+        self._stop.set()
+        if self._body is not None:
+            self._body.cancel()
+
+    async def _run(self) -> None:
         try:
             await self._serve()
         except asyncio.CancelledError:
@@ -167,13 +205,30 @@ class Worker:
         service = self._service = self._put_together()
         try:
             if await service.open(self._stop):
-                log.info("%r takes tasks", self)
+                log.info("%s", self._introduction())
                 self._up.set()
             await service.serve(self._stop)
         finally:
             await service.close()
             self.killed = service.killed
-            log.info("%r has ended", self)
+            log.info("Worker %s has shut down", self.identity)
+
+    def _introduction(self) -> str:
+        """What it serves, where and how much of it at once: the first line of its log."""
+        options, registry = self._options, self._registry
+        parts = [f"task queue {', '.join(self.task_queues)}"]
+        for noun, known, slots in (
+            ("workflows", registry.workflows, options.max_concurrent_workflow_tasks),
+            ("activities", registry.activities, options.max_concurrent_activity_tasks),
+        ):
+            if known:
+                parts.append(f"{noun} {_listed(known)} ({slots} slots)")
+        where = getattr(self._client.transport, "url", None) or "its server"
+        build = "" if self.build_id is None else f", build {self.build_id}"
+        return (
+            f"Worker {self.identity}{build} is connected to {where}, namespace {self._client.namespace},"
+            f" and takes tasks: {', '.join(parts)}"
+        )
 
     async def adjust(self, **numbers: Unpack[Adjustable]) -> None:
         """Change how much it does at once, or how fast, while it runs; what is left out stays.
@@ -239,6 +294,9 @@ class Worker:
             up.cancel()
         if self._running.done():
             self._running.result()
+        if self._signal is not None:
+            await self._leave()
+            raise SystemExit(128 + self._signal)
         self._running.add_done_callback(lambda running: _break(running, body))
         self._body = body
         return self
@@ -253,6 +311,8 @@ class Worker:
             self._body.uncancel()
             raise broke from None
         await self._leave()
+        if self._signal is not None and (kind is None or issubclass(kind, asyncio.CancelledError)):
+            raise SystemExit(128 + self._signal) from None
 
     async def _leave(self) -> None:
         assert self._running is not None
@@ -264,6 +324,13 @@ class Worker:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._running
             raise
+
+
+def _listed(known: Mapping[str | None, Any]) -> str:
+    """The first names of many; a definition without a name takes any."""
+    names = sorted("any" if each is None else each for each in known)
+    more = len(names) - NAMES_LOGGED_MAX
+    return ", ".join(names[:NAMES_LOGGED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _break(running: asyncio.Task[None], body: asyncio.Task[Any]) -> None:

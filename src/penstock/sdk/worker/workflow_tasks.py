@@ -13,6 +13,7 @@ from penstock.sdk.replay.problems import WorkflowTaskError
 from penstock.sdk.worker import metrics as names
 from penstock.sdk.worker.beginning import Beginning, with_arguments
 from penstock.sdk.worker.cache import RunCache
+from penstock.sdk.worker.failure_log import FailureLog, workflow_of
 from penstock.sdk.worker.leases import renewing
 from penstock.sdk.worker.local_activities import LocalActivities, WorkerStops
 from penstock.sdk.worker.metrics import WorkerMetrics
@@ -48,6 +49,7 @@ class WorkflowTasks:
         self._hands_back = hands_back
         self._plane, self._reports, self._cache = plane, reports, cache
         self._begin, self._local, self._metrics = begin, local, metrics
+        self._failures = FailureLog()
         self._turns: dict[str, asyncio.Future[None]] = {}
         """Of each run the task that came last, until it is done with."""
 
@@ -95,7 +97,7 @@ class WorkflowTasks:
                 return kept, await self._go_on(task, kept, await self._events(task))
             except WorkflowTaskError as error:
                 self._metrics.count(names.CACHE_LOOKS, outcome="misfit")
-                log.info("%s does not go on where it was kept: %s", _told(task), error)
+                log.info("%s does not go on where it was kept: %s", workflow_of(task), error)
         elif kept is not None:
             kept.close()
         run = self._begin(task)
@@ -159,6 +161,8 @@ class WorkflowTasks:
         if keep:
             item["sticky_timeout_ms"] = self._sticky_ms
         answer = await self._reports.send(item)
+        if activation.closes:
+            self._failures.commands(task, activation.commands)
         return answer.get("cached_through") or None if keep else None
 
     async def _hand_back(self, task: Json) -> str:
@@ -170,20 +174,20 @@ class WorkflowTasks:
                 {"task_id": task["task_id"], "action": HAND_BACK, **self._plane.lease(task)}
             )
         except (ServerRefused, Unreachable) as error:
-            log.info("A task of %s was lost: %s", _told(task), error)
+            log.info("A task of %s was lost: %s", workflow_of(task), error)
             return "lost"
         return "handed_back"
 
     async def _refused(self, task: Json, error: ServerRefused | Unreachable) -> str:
         if is_lost(error) or isinstance(error, Unreachable):
-            log.info("A task of %s was lost: %s", _told(task), error)
+            log.info("A task of %s was lost: %s", workflow_of(task), error)
             return "lost"
         return await self._fail(task, error)
 
     async def _fail(self, task: Json, error: Exception) -> str:
         """The run stays open: the task is tried again, here or by a worker with other code."""
         failure = task_failure(error)
-        log.warning("A task of %s failed: %s: %s", _told(task), failure["type"], failure["message"])
+        self._failures.workflow_task(task, error)
         item = {
             "task_id": task["task_id"],
             "action": "fail",
@@ -193,10 +197,6 @@ class WorkflowTasks:
         try:
             await self._reports.send(item)
         except (ServerRefused, Unreachable) as refused:
-            log.info("The failure of a task of %s was not recorded: %s", _told(task), refused)
+            log.info("The failure of a task of %s was not recorded: %s", workflow_of(task), refused)
             return "lost"
         return "failed"
-
-
-def _told(task: Json) -> str:
-    return f'workflow "{task["workflow_type"]}" {task["workflow_id"]} (run {task["run_id"]})'

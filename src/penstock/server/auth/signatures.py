@@ -24,7 +24,9 @@ RegisterNonce = Callable[[str, str, int], Awaitable[bool]]
 """`(key id, nonce, expires_at_ms) -> True` the first time, False after that; shared by all servers."""
 
 _BODY_SHAPE: Final = re.compile(r"[0-9a-f]{64}")
-_AMBIGUOUS_PATH: Final = re.compile(r"//|\\|#|%2f|%5c|%00", re.IGNORECASE)
+_WANTS_BODY: Final = {"authentication": "signature", "signature_profile": "body"}
+"""What a refused caller is told, so that it can say which credential to give it."""
+_AMBIGUOUS_PATH: Final = re.compile(r"//|\\|#|%00")
 
 
 class BodySignatureDriver:
@@ -40,7 +42,9 @@ class BodySignatureDriver:
         presented = evidence.headers.get("x-signature", "")
         if not _BODY_SHAPE.fullmatch(presented):
             raise Unauthenticated(
-                Reason.UNAUTHORIZED, "Send X-Signature: the lower-case hex HMAC-SHA256 of the body."
+                Reason.UNAUTHORIZED,
+                "This server wants signed requests. Send X-Signature: the lower-case hex HMAC-SHA256 of the body.",
+                **_WANTS_BODY,
             )
         found: Principal | None = None
         for key, principal in self._known:
@@ -48,7 +52,9 @@ class BodySignatureDriver:
             if hmac.compare_digest(expected, presented) and found is None:
                 found = principal
         if found is None:
-            raise Unauthenticated(Reason.UNAUTHORIZED, "The signature fits no key of this server.")
+            raise Unauthenticated(
+                Reason.UNAUTHORIZED, "The signature fits no key of this server.", **_WANTS_BODY
+            )
         return found
 
 
@@ -72,7 +78,12 @@ class RequestSignatureDriver:
         """
         value = evidence.headers.get(HEADER)
         if value is None:
-            raise Unauthenticated(Reason.UNAUTHORIZED, "Send X-Penstock-Signature with the request.")
+            raise Unauthenticated(
+                Reason.UNAUTHORIZED,
+                "This server wants signed requests. Send X-Penstock-Signature with the request.",
+                authentication="signature",
+                signature_profile="penstock",
+            )
         _check_path(evidence.raw_path)
         header = read_header(value)
         if header is None:
@@ -138,11 +149,14 @@ def _signed_part(evidence: Evidence) -> SignedRequest:
 
 
 def _check_path(raw_path: str) -> None:
-    """One reading only: no empty or dot segments, no encoded slashes."""
+    """One reading only: no empty or dot segments.
+
+    An encoded slash is part of its segment, such as an id: routes are found by the path as it was sent and signed.
+    """
     if _AMBIGUOUS_PATH.search(raw_path) or any(unquote(part) in (".", "..") for part in raw_path.split("/")):
         raise InvalidInput(
             Reason.MALFORMED_REQUEST,
-            "A signed request needs a plain path: no '//', no '.' or '..' segments, no encoded slashes.",
+            "A signed request needs a plain path: no '//', no '.' or '..' segments.",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.history.events import CODEC
+from penstock.core.last_error import STACK_CHARS_MAX
 from penstock.core.model import Blob, QueryState, TaskKind
 from penstock.core.timers import iso
 from penstock.engine import desk, queries
@@ -113,6 +114,8 @@ async def fail(call: Call) -> Answer:
     request: FailQueryTask = call.body
     failure = request.failure
     outcome = {"message": failure.message, "reason": failure.reason, "type": failure.type}
+    if failure.stack_trace:
+        outcome["stack_trace"] = failure.stack_trace[-STACK_CHARS_MAX:]
     return await _report(
         call, request.lease_owner, request.query_task_attempt, QueryState.FAILED, outcome, "failed"
     )

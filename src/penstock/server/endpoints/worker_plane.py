@@ -318,18 +318,27 @@ def _cursors(request: CompleteWorkflowTask) -> list[Cursor]:
 def _fail_workflow(call: Call, task_id: TaskId, request: FailWorkflowTask, digest: str) -> Work:
     report, message, kind = _report(request, digest), _clean(request.failure.message), request.failure.type
     if divergence.of(kind, message) is not None:
-        return _part(call, task_id, request, report, message, kind)
-    failed = workflow_reports.failing(call.house, call.namespace, task_id, report, message, kind)
+        return _part(call, task_id, request, report, message)
+    failed = workflow_reports.failing(
+        call.house, call.namespace, task_id, report, message, kind, stack=_stack(request)
+    )
     return _rested(call, task_id, request, failed)
 
 
 async def _part(
-    call: Call, task_id: TaskId, request: FailWorkflowTask, report: Report, message: str, kind: str | None
+    call: Call, task_id: TaskId, request: FailWorkflowTask, report: Report, message: str
 ) -> Answer:
     """The code no longer fits the history, which is looked at first."""
     with _about_workflow_task(call, request, task_id):
-        receipt = await workflow_reports.fail(call.house, call.namespace, task_id, report, message, kind)
+        receipt = await workflow_reports.fail(
+            call.house, call.namespace, task_id, report, message, request.failure.type, _stack(request)
+        )
     return _next_of(receipt, request)
+
+
+def _stack(request: FailWorkflowTask) -> str | None:
+    stack = request.failure.stack_trace
+    return None if stack is None else _clean(stack)
 
 
 def _hand_back_workflow(call: Call, task_id: TaskId, request: TaskLease, digest: str) -> Deed[Receipt]:

@@ -17,6 +17,7 @@ from penstock.server.endpoints.starting import workflow_start
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import rendering, strict_json
 from penstock.wire.parsing import refuse
+from penstock.wire.progress import open_activity
 from penstock.wire.requests import EndRun, ListRuns, ReadHistory, StartWorkflow
 from penstock.wire.unknown_fields import parse_known
 
@@ -85,7 +86,8 @@ async def describe(call: Call) -> Answer:
 
 
 def _detail(call: Call, view: RunView) -> dict[str, Any]:
-    return rendering.run_detail(view.run, view.status, view.run_count, view.is_current, call.house.bounds)
+    detail = rendering.run_detail(view.run, view.status, view.run_count, view.is_current, call.house.bounds)
+    return detail | {"pending_activities": [open_activity(each) for each in view.activities]}
 
 
 async def runs(call: Call) -> Answer:

@@ -1,0 +1,52 @@
+"""Shows how far an activity is: its summary, and what its last heartbeat told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.cli.contents import opened
+from penstock.cli.screen import Screen, name, plain, status
+from penstock.cli.timeline.payloads import in_short
+
+
+def heartbeat_text(told: object) -> str | None:
+    """The last heartbeat on one line: `40 of 100 rows, copying, details [7]`."""
+    if not isinstance(told, Mapping):
+        return None
+    parts: list[str] = []
+    if told.get("current") is not None:
+        of = "" if told.get("total") is None else f" of {told['total']}"
+        unit = f" {told['unit']}" if told.get("unit") else ""
+        parts.append(f"{told['current']}{of}{unit}")
+    if told.get("message"):
+        parts.append(str(told["message"]))
+    if told.get("details") is not None:
+        details = opened(told["details"])
+        only = isinstance(details, list) and len(details) == 1
+        parts.append(in_short(details[0] if only else details))
+    if told.get("left_out"):
+        parts.append(f"{told['left_out']}, too long to be shown here")
+    return ", ".join(parts) or None
+
+
+def draw_open_activities(screen: Screen, described: Mapping[str, Any]) -> None:
+    """Draw the activities that a run waits for; nothing if there are none."""
+    rows: Sequence[dict[str, Any]] = described.get("pending_activities") or []
+    if not rows:
+        return
+    screen.heading("Open activities")
+    screen.table(
+        ["activity", "status", "summary", "attempts", "heartbeat", "told"],
+        [
+            [
+                name(each.get("activity_type")),
+                status(each.get("status")),
+                plain(each.get("summary")),
+                plain(each.get("attempt_count")),
+                screen.when(each.get("last_heartbeat_at")),
+                plain(heartbeat_text(each.get("last_heartbeat"))),
+            ]
+            for each in rows
+        ],
+    )

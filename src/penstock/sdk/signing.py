@@ -1,0 +1,84 @@
+"""Signing requests: a client proves that it holds a key without sending it.
+
+The counterpart of the server's signature driver (`DW_AUTH_DRIVER=signature`). Each attempt of a request is signed anew:
+a signature holds for one use within the server's window. What is signed, and how the header looks, is in
+`penstock.wire.signatures` and in the authentication guide.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from penstock.wire.signatures import HEADER, SignedRequest, sign
+
+KEY_IDS: Final = ("worker", "operator", "admin", "shared")
+KEY_VARIABLES: Final = {
+    "DW_ADMIN_SIGNATURE_KEY": "admin",
+    "DW_OPERATOR_SIGNATURE_KEY": "operator",
+    "DW_SIGNATURE_KEY": "shared",
+}
+"""Where the environment has the key of the control plane, the first one that is set; and whose key it is."""
+WORKER_KEY_VARIABLE: Final = "DW_WORKER_SIGNATURE_KEY"
+PROFILE_VARIABLE: Final = "DW_SIGNATURE_PROFILE"
+_BODY_HEADER: Final = "x-signature"
+
+
+class SignatureProfile(StrEnum):
+    """What a signature covers; the server's `DW_SIGNATURE_PROFILE`."""
+
+    PENSTOCK = "penstock"
+    BODY = "body"
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """A key, whose it is, and what is signed with it. The secret does not show."""
+
+    key_id: str
+    secret: str = field(repr=False)
+    profile: SignatureProfile = SignatureProfile.PENSTOCK
+
+    def __post_init__(self) -> None:
+        if self.key_id not in KEY_IDS:
+            raise ValueError(f"The id of a signature key is {', '.join(KEY_IDS)}; not {self.key_id!r}")
+        if not self.secret or not self.secret.isprintable():
+            raise ValueError("A signature key is one line of visible characters")
+
+    @classmethod
+    def parse(cls, text: str, key_id: str = "shared", profile: str | None = None) -> SigningKey:
+        """Read `operator:secret`; without an id, whose key it is follows from where it was given."""
+        named, found, secret = text.partition(":")
+        chosen = _profile(profile)
+        if found and named in KEY_IDS:
+            return cls(named, secret, chosen)
+        return cls(key_id, text, chosen)
+
+    def headers(self, request: SignedRequest) -> dict[str, str]:
+        """The header that proves who sends this very request, now."""
+        if self.profile is SignatureProfile.BODY:
+            key = self.secret.encode("utf-8", "surrogateescape")
+            return {_BODY_HEADER: hmac.digest(key, request.body, "sha256").hex()}
+        created, nonce = int(time.time()), secrets.token_urlsafe(16)
+        value = sign(request, secret=self.secret, key_id=self.key_id, created=created, nonce=nonce)
+        return {HEADER: value}
+
+
+def key_in(environment: Mapping[str, str]) -> str | None:
+    """The key of the control plane as `id:secret`, if the environment has one."""
+    for variable, key_id in KEY_VARIABLES.items():
+        if secret := environment.get(variable, "").strip():
+            return f"{key_id}:{secret}"
+    return None
+
+
+def _profile(text: str | None) -> SignatureProfile:
+    try:
+        return SignatureProfile.PENSTOCK if text is None else SignatureProfile(text.strip().lower())
+    except ValueError:
+        raise ValueError(f'signature_profile is "penstock" or "body", not {text!r}') from None

@@ -1,0 +1,11 @@
+"""What workflow code is written with: `from penstock import workflow`, or `import penstock.workflow`.
+
+The module object is `penstock.sdk.workflow` itself, under its public name.
+"""
+
+import sys
+
+from penstock.sdk import workflow
+from penstock.sdk.workflow import *  # noqa: F403 - the names, for type checkers
+
+sys.modules[__name__] = workflow
