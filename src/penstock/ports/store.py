@@ -84,6 +84,15 @@ class Line(StrEnum):
     """For changes that count what others do: never in one transaction with those."""
 
 
+class Condition(Struct, frozen=True):
+    """How the writes of a store fare."""
+
+    stalled_ms: int = 0
+    """For how long the oldest commit under way has not come back; 0 where none is under way."""
+    is_full: bool = False
+    """Whether a write was refused a moment ago because the disk is full."""
+
+
 class Namespaces(Protocol):
     async def get(self, name: str) -> Namespace | None: ...
     async def list(self) -> Sequence[Namespace]: ...
@@ -750,6 +759,10 @@ class Store(Protocol):
 
     async def check(self) -> None:
         """Raise `Unavailable` when the database does not answer."""
+        ...
+
+    def condition(self) -> Condition:
+        """How writes fare, as far as it is known here. Asks nobody, and never waits."""
         ...
 
     async def close(self) -> None: ...

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Reason
 from penstock.ports.store import Keyed, Operation, Tx
 from penstock.ports.wakeups import Bell
 from penstock.stores.sql.catalogue import Statement
@@ -32,6 +33,31 @@ OnMoment = Callable[[Moment], None]
 
 def undisturbed(_: Moment) -> None:
     """What production does around a commit: nothing."""
+
+
+FULL_FOR_S = 10.0
+"""How long after the last write that was refused for lack of room a disk counts as full."""
+
+
+class Vitals:
+    """Remembers whether writes were refused because the disk is full.
+
+    A small write may still find room where a large one does not, so one that succeeds proves nothing. The disk counts
+    as full until a while after the last refusal; then requests are taken again, and the next refusal renews it.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._refused_at: float | None = None
+
+    def note(self, error: BaseException | None) -> None:
+        """Take note of how an operation ended."""
+        if isinstance(error, PenstockError) and error.reason is Reason.STORAGE_FULL:
+            self._refused_at = self._monotonic()
+
+    @property
+    def is_full(self) -> bool:
+        return self._refused_at is not None and self._monotonic() - self._refused_at < FULL_FOR_S
 
 
 @dataclass(slots=True)
