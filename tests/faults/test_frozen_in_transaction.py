@@ -177,7 +177,6 @@ async def test_a_server_frozen_in_a_transaction_stalls_no_queue_of_the_others(
         await scene.victim.frozen()
         frozen_at = time.monotonic()
         standstills = await watch(scene.progresses, frozen_at, WATCHED_S)
-        print(standstills)
         assert max(standstills.values()) <= STANDSTILL_S_MAX, standstills
         assert await scene.open_transactions() == 0, "the database has ended what the server left open"
         for number in range(2):
