@@ -172,7 +172,7 @@ class PostgresStore:
         try:
             readers = await postgres_wire.create_pool(
                 url,
-                min_size=1,
+                min_size=0,  # else asyncpg logs a traceback whenever it cannot keep one connection up
                 max_size=pool_size,
                 server_settings=postgres_sessions.server_settings(limits),
                 command_timeout=limits.patience_s,
@@ -443,7 +443,7 @@ class _GroupLine:
             for sending in sent[:-1]:
                 await transaction.write(sending)
             self._shared.on_moment(Moment.BEFORE_COMMIT)
-            if time.monotonic() - began_at > self._limits.transaction_ms / 1000:
+            if time.monotonic() - began_at > self._limits.decide_ms / 1000:
                 raise _Stale
             await transaction.commit(sent[-1] if sent else None)
             self._shared.on_moment(Moment.AFTER_COMMIT)

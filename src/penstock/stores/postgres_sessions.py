@@ -12,9 +12,13 @@ keeps its connection open. Only the database can end such a session, so every li
 - `tcp_user_timeout` and keepalives: end a session whose answer is not taken by its client. Timeouts of statements do
   not interrupt a session that is sending.
 
-Invariant: a session whose client stops at any moment releases its locks within `lock_ms + idle_ms`, which is at most
-the hold time of the policy, as long as its last statement waits for one lock at most; within `statement_ms + idle_ms`
+Invariant: a session whose client stops at any moment releases its locks within `lock_ms + idle_ms`, which is the hold
+time of the policy, as long as its last statement waits for one lock; within `statement_ms + idle_ms`, a quarter more,
 in any case.
+
+A statement that is cancelled has changed nothing, and that is known. A session that `transaction_timeout` ends while it
+commits leaves that open. So a client does not send its COMMIT later than `decide_ms` after it began, and the statement
+that carries it is cancelled before the transaction is: `decide_ms + statement_ms <= transaction_ms`.
 
 Rejected: one long limit for all sessions (30 s of standstill were seen), and advisory locks with a lease of our own
 (every row lock would need one, and a client that wakes up late would have to be fenced off at each write).
@@ -42,9 +46,11 @@ class SessionLimits(Struct, frozen=True):
     statement_ms: int
     lock_ms: int
     idle_ms: int
-    transaction_ms: int
+    decide_ms: int = 0
+    """How long after its beginning a transaction may still be asked to commit."""
+    transaction_ms: int = 0
     """0 where transactions have no limit of their own."""
-    reply_s: float
+    reply_s: float = READ_REPLY_S
     """How long after `statement_ms` the connection is given up by this side."""
 
     @property
@@ -55,12 +61,13 @@ class SessionLimits(Struct, frozen=True):
 
 def of_reads(statement_ms: int) -> SessionLimits:
     """For sessions that only read: lists, surveys, exports and verification."""
-    return SessionLimits(statement_ms, READ_LOCK_MS, READ_IDLE_MS, 0, READ_REPLY_S)
+    return SessionLimits(statement_ms, READ_LOCK_MS, READ_IDLE_MS)
 
 
 def of_short_writes(statement_ms: int, hold_ms: int) -> SessionLimits:
-    """For starts, claims, reports and sweeps: no transaction holds its locks for longer than `hold_ms`."""
-    return SessionLimits(min(statement_ms, hold_ms), hold_ms // 2, hold_ms // 2, hold_ms, REPLY_S)
+    """For starts, claims, reports and sweeps: locks are held for `hold_ms` at most when the client stops."""
+    most_ms = min(statement_ms, hold_ms * 3 // 4)
+    return _of_writes(most_ms, hold_ms, REPLY_S)
 
 
 def of_long_writes(statement_ms: int, hold_ms: int) -> SessionLimits:
@@ -69,8 +76,19 @@ def of_long_writes(statement_ms: int, hold_ms: int) -> SessionLimits:
     The database may work on them for as long as on any statement; while it waits for the client, or for a lock,
     they have no more time than others.
     """
-    longest_ms = max(statement_ms, hold_ms)
-    return SessionLimits(statement_ms, hold_ms // 2, hold_ms // 2, longest_ms, READ_REPLY_S)
+    return _of_writes(statement_ms, hold_ms, READ_REPLY_S)
+
+
+def _of_writes(statement_ms: int, hold_ms: int, reply_s: float) -> SessionLimits:
+    decide_ms = max(statement_ms, hold_ms * 3 // 4)
+    return SessionLimits(
+        statement_ms,
+        lock_ms=hold_ms // 2,
+        idle_ms=hold_ms // 2,
+        decide_ms=decide_ms,
+        transaction_ms=decide_ms + statement_ms,
+        reply_s=reply_s,
+    )
 
 
 def server_settings(limits: SessionLimits) -> dict[str, str]:
