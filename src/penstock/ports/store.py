@@ -61,6 +61,7 @@ from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Clockwork, La
 from penstock.core.scheduling.gates import ScopeState
 from penstock.core.scheduling.slots import Held
 from penstock.core.windows import Counts
+from penstock.errors import Reason
 from penstock.ports.outlook import Outlook
 from penstock.ports.retention import Retention
 from penstock.ports.retry_budgets import RetryBudgets
@@ -89,8 +90,8 @@ class Condition(Struct, frozen=True):
 
     stalled_ms: int = 0
     """For how long the oldest commit under way has not come back; 0 where none is under way."""
-    is_full: bool = False
-    """Whether a write was refused a moment ago because the disk is full."""
+    refusal: Reason | None = None
+    """Why a write was refused a moment ago: the disk is full, or fails."""
 
 
 class Namespaces(Protocol):

@@ -35,29 +35,30 @@ def undisturbed(_: Moment) -> None:
     """What production does around a commit: nothing."""
 
 
-FULL_FOR_S = 10.0
-"""How long after the last write that was refused for lack of room a disk counts as full."""
+REFUSES_FOR_S = 10.0
+"""How long after the last write that was refused for want of room a store counts as one that takes no writes."""
 
 
 class Vitals:
-    """Remembers whether writes were refused because the disk is full.
+    """Remembers whether writes were refused a moment ago because the disk is full, or fails.
 
-    A small write may still find room where a large one does not, so one that succeeds proves nothing. The disk counts
-    as full until a while after the last refusal; then requests are taken again, and the next refusal renews it.
+    A small write may still find room where a large one does not, so one that succeeds proves nothing. The store counts
+    as refusing until a while after the last refusal; then requests are taken again, and the next refusal renews it.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._refused_at: float | None = None
+        self._reason: Reason | None = None
+        self._refused_at = 0.0
 
-    def note(self, error: BaseException | None) -> None:
-        """Take note of how an operation ended."""
-        if isinstance(error, PenstockError) and error.reason is Reason.STORAGE_FULL:
-            self._refused_at = self._monotonic()
+    def refused(self, reason: Reason) -> None:
+        """A write was refused."""
+        self._reason, self._refused_at = reason, self._monotonic()
 
     @property
-    def is_full(self) -> bool:
-        return self._refused_at is not None and self._monotonic() - self._refused_at < FULL_FOR_S
+    def refusal(self) -> Reason | None:
+        """Why writes are refused now, as far as it is known."""
+        return self._reason if self._monotonic() - self._refused_at < REFUSES_FOR_S else None
 
 
 @dataclass(slots=True)

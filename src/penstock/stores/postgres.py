@@ -227,7 +227,7 @@ class PostgresStore:
 
     def condition(self) -> Condition:
         stalled_s = max(line.under_way_s for line in self._every_line())
-        return Condition(round(stalled_s * 1000), self._vitals.is_full)
+        return Condition(round(stalled_s * 1000), self._vitals.refusal)
 
     def _every_line(self) -> Sequence[_GroupLine]:
         return (*self._lines.values(), *self._work)
@@ -366,7 +366,8 @@ class _GroupLine:
         settled = [job for job in jobs if job not in later]
         for job in settled:
             self._settled(job)
-            self._shared.vitals.note(job.error)
+            if isinstance(job.error, Unavailable) and job.error.reason is Reason.STORAGE_FULL:
+                self._shared.vitals.refused(job.error.reason)
             job.answer()
             if job.error is None:
                 self._shared.known.learn(job.learned)

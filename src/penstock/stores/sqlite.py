@@ -205,7 +205,7 @@ class SqliteStore:
     def condition(self) -> Condition:
         began_at = self._began_at
         stalled_s = 0.0 if began_at is None else self._loop.time() - began_at
-        return Condition(round(stalled_s * 1000), self._vitals.is_full)
+        return Condition(round(stalled_s * 1000), self._vitals.refusal)
 
     async def close(self) -> None:
         """Finish what was handed in, then fold the log into the file and let others in."""
@@ -453,7 +453,7 @@ class SqliteStore:
             else f"The database failed: {error}",
             outcome="unknown" if committing and not full else "none",
         )
-        self._vitals.note(refusal)
+        self._vitals.refused(refusal.reason)
         for job in jobs:
             job.begin_again()
             job.error = refusal

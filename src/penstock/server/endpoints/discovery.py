@@ -31,8 +31,9 @@ async def health(call: Call) -> Answer:
         body = {"status": "degraded", "checks": {"database": "unavailable"}, "reason": error.reason.value}
         return Answer(body, 503)
     checks = {"database": "ok"} | ({} if call.house.coordination.is_supported() else {"cache": "unavailable"})
-    if call.house.store.condition().is_full:
-        checks["storage"] = "full"
+    refusal = call.house.store.condition().refusal
+    if refusal is not None:
+        checks["storage"] = _storage(refusal)
     return Answer({"status": "serving", "timestamp": iso(now_ms), "checks": checks})
 
 
@@ -67,9 +68,13 @@ def _writes(condition: Condition) -> dict[str, dict[str, Any]]:
     if stalled:
         commits["oldest_seconds"] = condition.stalled_ms // 1000
     storage: dict[str, Any] = {"status": "ok"}
-    if condition.is_full:
-        storage = {"status": "full", "reason": Reason.STORAGE_FULL.value}
+    if condition.refusal is not None:
+        storage = {"status": _storage(condition.refusal), "reason": condition.refusal.value}
     return {"commits": commits, "storage": storage}
+
+
+def _storage(refusal: Reason) -> str:
+    return "full" if refusal is Reason.STORAGE_FULL else "failing"
 
 
 def _cache(coordination: Coordination) -> dict[str, Any]:
