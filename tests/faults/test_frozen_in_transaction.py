@@ -189,6 +189,34 @@ async def test_a_server_frozen_in_a_transaction_stalls_no_queue_of_the_others(
         (await scene.there.start_activity("after", task_queue=HOT)).expect(201)
 
 
+async def test_a_server_frozen_under_load_stalls_no_queue_of_the_others(
+    tmp_path: Path, postgres_database: str
+) -> None:
+    """Several of its sessions are in transactions or wait for locks, wherever the load took them."""
+    async with a_scene(tmp_path, postgres_database) as scene:
+        for commits in (7, 20, 41):
+            busy = [
+                Progress(scene.there, f"{queue}-{commits}-{n}", queue)
+                for queue in (HOT, OTHER)
+                for n in (1, 2)
+            ]
+            for each in busy:
+                await each.prepare()
+            scene.victim.freeze_at(Moment.BEFORE_COMMIT, commits)
+            running = [asyncio.create_task(each.run_forever()) for each in (*busy, *scene.progresses)]
+            await scene.victim.frozen()
+            frozen_at = time.monotonic()
+            for task in running[len(busy) :]:
+                task.cancel()
+            standstills = await watch(scene.progresses, frozen_at, WATCHED_S)
+            assert max(standstills.values()) <= STANDSTILL_S_MAX, standstills
+            scene.victim.thaw()
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            await scene.works_again()
+
+
 async def test_a_start_that_was_frozen_before_its_commit_is_made_once_when_the_server_wakes_up(
     tmp_path: Path, postgres_database: str
 ) -> None:
