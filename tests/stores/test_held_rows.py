@@ -17,7 +17,7 @@ from penstock.errors import Reason, Unavailable
 from penstock.ports.store import Line, Tx
 from penstock.stores import postgres_sessions
 from penstock.stores.driving import Moment, undisturbed
-from penstock.stores.postgres import PostgresStore, migrate
+from penstock.stores.postgres import PostgresStore, _DivertingLine, migrate
 from penstock.wakeups.local import LocalWakeups
 from tests.support.binaries import Binaries, all_postgres
 from tests.support.builders import a_run
@@ -132,6 +132,29 @@ async def test_operations_with_one_key_keep_their_order_while_the_first_waits_fo
         await asyncio.wait_for(asyncio.gather(*tasks), 20)
         assert done == ["other", "other", "hot-0", "hot-1", "hot-2", "hot-3"]
         assert store.condition().stalled_ms == 0
+
+
+async def test_an_operation_whose_caller_left_while_it_waited_diverts_no_later_one(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    async with a_store(url, hold_ms=60_000) as store:
+        await insert(store, "hot")
+        done: list[str] = []
+        async with outsider.transaction():
+            await outsider.execute("SELECT 1 FROM runs WHERE run_id = 'hot' FOR UPDATE")
+            tasks = [asyncio.create_task(touch(store, "hot", done, f"hot-{n}")) for n in range(3)]
+            line = store._lines[Line.CLAIM]
+            assert isinstance(line, _DivertingLine)
+            async with asyncio.timeout(20):
+                while line._diverted["hot"] < 3:
+                    await asyncio.sleep(0.01)
+            tasks[2].cancel()
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+        await touch(store, "hot", done, "last")
+        async with asyncio.timeout(20):
+            while line._diverted:
+                await asyncio.sleep(0.01)
+    assert done == ["hot-0", "hot-1", "last"]
 
 
 async def test_an_operation_whose_session_was_ended_while_it_stood_still_is_made_once(

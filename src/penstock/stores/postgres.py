@@ -48,6 +48,7 @@ from penstock.stores.postgres_talk import (
     is_outage,
     is_timeout,
     refused,
+    too_slow,
     unavailable,
     was_ended_idle,
 )
@@ -329,7 +330,9 @@ class _GroupLine:
             job = self._jobs.popleft()
             if job.key in chosen:
                 later.append(job)
-            elif not job.future.cancelled():
+            elif job.future.cancelled():
+                self._settled(job)
+            else:
                 chosen[job.key] = job
         self._jobs.extendleft(reversed(later))
         return list(chosen.values())
@@ -346,7 +349,8 @@ class _GroupLine:
             if len(jobs) > 1 or self._limits is not self._long:
                 await self._settle_slow(jobs)
                 return
-            jobs[0].error = unavailable(error)
+            log.warning("an operation took too long and was given up", key=jobs[0].key)
+            jobs[0].error = too_slow(error)
         except asyncpg.PostgresError as error:
             if len(jobs) > 1:
                 log.warning("group failed; trying one by one", error=str(error), operations=len(jobs))
@@ -559,8 +563,9 @@ class _DivertingLine(_GroupLine):
 
     Operations of unrelated queues share a transaction. Where one of them meets a row that another session has locked,
     a frozen one for example, the group is rolled back after a moment and its operations are tried one by one; those
-    that are blocked wait on a second connection, the diversion, and the line goes on with the others. Operations with
-    one key keep their order: as long as one of them is diverted, so are those behind it.
+    that are blocked wait on a second connection, the diversion, and the line goes on with the others. So does a single
+    operation that takes longer than a short write may. Operations with one key keep their order: as long as one of them
+    is diverted, so are those behind it.
     """
 
     def __init__(self, shared: _Shared, limits: SessionLimits, long: SessionLimits) -> None:
@@ -586,7 +591,7 @@ class _DivertingLine(_GroupLine):
         return super()._next_group()
 
     def _check_again(self, error: Exception, failures: int) -> None:
-        if isinstance(error, asyncpg.LockNotAvailableError) and self._limits is not self._long:
+        if isinstance(error, asyncpg.LockNotAvailableError):
             raise _Blocked from error
         super()._check_again(error, failures)
 
@@ -599,6 +604,13 @@ class _DivertingLine(_GroupLine):
                 self._divert(jobs[place:])
                 return
             await self._settle([job])
+
+    async def _settle_slow(self, jobs: list[Job]) -> None:
+        """A single operation that needs more time has it on the diversion; others do not wait for it."""
+        if len(jobs) == 1:
+            self._divert(jobs)
+        else:
+            await super()._settle_slow(jobs)
 
     def _divert(self, jobs: list[Job]) -> None:
         if not jobs:
@@ -615,7 +627,7 @@ class _DivertingLine(_GroupLine):
 
 
 class _Diversion(_GroupLine):
-    """Where operations wait for rows that another session has locked; it connects when there are some."""
+    """Where operations wait for rows that another session has locked, or take long; it connects when there are some."""
 
     def __init__(
         self,

@@ -172,3 +172,16 @@ def refused(error: asyncpg.PostgresError) -> Unavailable:
         f"PostgreSQL refused the connection: {error}. Check the user, password and database in DW_DATABASE_URL.",
         outcome="none",
     )
+
+
+def too_slow(error: BaseException) -> Unavailable:
+    """An operation that was given more time, and took longer still."""
+    refusal = Unavailable(
+        Reason.STORE_UNAVAILABLE,
+        "PostgreSQL took longer over this than DW_STATEMENT_TIMEOUT_MS allows. Nothing was changed; try again when it "
+        "has less to do, or raise the setting.",
+        outcome="none",
+        retryable=True,
+    )
+    refusal.__cause__ = error
+    return refusal
