@@ -71,6 +71,9 @@ class Scene:
             await connection.close()
         return int(counted)
 
+    async def nothing_open(self) -> bool:
+        return await self.open_transactions() == 0
+
     async def ready(self, server: Cluster) -> Reply:
         return await server.get("/api/ready")
 
@@ -178,7 +181,7 @@ async def test_a_server_frozen_in_a_transaction_stalls_no_queue_of_the_others(
         frozen_at = time.monotonic()
         standstills = await watch(scene.progresses, frozen_at, WATCHED_S)
         assert max(standstills.values()) <= STANDSTILL_S_MAX, standstills
-        assert await scene.open_transactions() == 0, "the database has ended what the server left open"
+        await until("the database has ended what the server left open", scene.nothing_open)
         for number in range(2):
             ready = await scene.others.get("/api/ready", server=scene.healthy[number].live)
             ready.expect(200)
@@ -224,11 +227,7 @@ async def test_a_start_that_was_frozen_before_its_commit_is_made_once_when_the_s
         asked = await a_start(scene)
         await scene.victim.frozen()
         await until("the session is open", scene.open_transactions)
-
-        async def ended() -> bool:
-            return await scene.open_transactions() == 0
-
-        await until("the database ends the session", ended)
+        await until("the database ends the session", scene.nothing_open)
         scene.victim.thaw()
         (await asked).expect(201)
         found = (await scene.others.get("/api/activities?page_size=200")).expect(200)
