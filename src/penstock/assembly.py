@@ -186,12 +186,14 @@ async def _open_store(
         case StoreKind.MEMORY:
             return MemoryStore(clock, wakeups, journals=settings.journal)
         case StoreKind.POSTGRES:
+            await postgres.wait_until_writable(_postgres_url(settings), policy.wait_s)
             return await postgres.PostgresStore.open(
                 _postgres_url(settings),
                 wakeups,
                 node=node if _is_notified(settings) else None,
                 pool_size=policy.pool_size,
                 statement_timeout_ms=policy.statement_timeout_ms,
+                hold_ms=policy.transaction_timeout_ms,
                 on_moment=on_moment,
                 journals=settings.journal,
             )

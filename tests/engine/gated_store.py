@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TypeVar
 
-from penstock.ports.store import Keyed, Line, Operation, Store, one_by_one
+from penstock.ports.store import Condition, Keyed, Line, Operation, Store, one_by_one
 
 T = TypeVar("T")
 
@@ -46,6 +46,9 @@ class GatedStore:
 
     async def check(self) -> None:
         await self._behind.check()
+
+    def condition(self) -> Condition:
+        return self._behind.condition()
 
     async def close(self) -> None:
         await self._behind.close()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from penstock.core.scheduling.dispatch import HoldReason, PollStatus
 from penstock.engine.dispatcher import POLLS_PER_CLAIM, Dispatcher, PollAnswer
-from penstock.ports.store import Keyed, Line, Operation, Store, one_by_one
+from penstock.ports.store import Condition, Keyed, Line, Operation, Store, one_by_one
 from penstock.ports.wakeups import queue_bell
 from tests.engine.scene import WORKFLOW, Scene, a_poll
 
@@ -42,6 +42,9 @@ class CountedStore:
 
     async def check(self) -> None:
         await self._behind.check()
+
+    def condition(self) -> Condition:
+        return self._behind.condition()
 
     async def close(self) -> None:
         await self._behind.close()

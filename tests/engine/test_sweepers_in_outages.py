@@ -15,7 +15,7 @@ from penstock.engine.sweepers.due_tasks import due_tasks
 from penstock.engine.sweepers.due_timers import due_timers
 from penstock.engine.sweepers.watch import Watch
 from penstock.errors import Reason, Unavailable
-from penstock.ports.store import Keyed, Line, Operation, Store, one_by_one
+from penstock.ports.store import Condition, Keyed, Line, Operation, Store, one_by_one
 from tests.engine.scene import WORKFLOW, Scene
 
 T = TypeVar("T")
@@ -49,6 +49,9 @@ class FailingStore:
 
     async def check(self) -> None:
         await self._behind.check()
+
+    def condition(self) -> Condition:
+        return self._behind.condition()
 
     async def close(self) -> None:
         await self._behind.close()

@@ -1,9 +1,9 @@
-"""A server as `penstock server start` runs it, which kills itself (-9) at a commit that a file names.
+"""A server as `penstock server start` runs it, which kills or freezes itself at a commit that a file names.
 
     python crashing_server.py ORDER_FILE
 
-Nothing happens until ORDER_FILE exists. It holds a moment and a number, `after_commit 3`: the process dies at
-the third such moment from then on.
+Nothing happens until ORDER_FILE exists. It holds a moment, a number and the name of a signal, `after_commit 3 SIGKILL`:
+the process sends itself the signal at the third such moment from then on.
 """
 
 from __future__ import annotations
@@ -25,19 +25,23 @@ class Executioner:
     def __init__(self, order: Path) -> None:
         self._order = order
         self._seen = 0
+        self._given_at = 0
         self._counting = threading.Lock()
 
     def __call__(self, moment: Moment) -> None:
         try:
-            wanted, number = self._order.read_text().split()
+            wanted, number, name = self._order.read_text().split()
+            given_at = self._order.stat().st_mtime_ns
         except (OSError, ValueError):
             return
         if moment is not Moment(wanted):
             return
         with self._counting:
+            if given_at != self._given_at:
+                self._given_at, self._seen = given_at, 0
             self._seen += 1
             if self._seen == int(number):
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), signal.Signals[name])
 
 
 def main() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from signal import Signals
 
@@ -23,15 +24,20 @@ class Doomed:
     """A server that dies when told, and can be started again on the same data and port."""
 
     def __init__(
-        self, folder: Path, database_url: str, *, name: str = "server", lease_s: int = LEASE_S
+        self,
+        folder: Path,
+        database_url: str,
+        *,
+        name: str = "server",
+        lease_s: int = LEASE_S,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.order = folder / f"{name}.order"
         command = (sys.executable, str(LAUNCHER), str(self.order))
         leases = {"DW_WORKFLOW_TASK_TIMEOUT": str(lease_s), "DW_ACTIVITY_TASK_TIMEOUT": str(lease_s)}
-        settings = leases | {
-            "DW_QUARANTINE_AFTER": "0"
-        }  # workers lose leases on purpose, as often as it comes
-        self.live: LiveServer = server(folder, database_url, name=name, settings=settings, command=command)
+        # workers lose leases on purpose, as often as it comes
+        chosen = leases | {"DW_QUARANTINE_AFTER": "0"} | dict(settings or {})
+        self.live: LiveServer = server(folder, database_url, name=name, settings=chosen, command=command)
         self.kills = 0
 
     @property
@@ -44,9 +50,28 @@ class Doomed:
 
     def die_at(self, moment: Moment, number: int = 1) -> None:
         """Die at the n-th such moment from now on."""
+        self._order(moment, number, signal.SIGKILL)
+
+    def freeze_at(self, moment: Moment, number: int = 1) -> None:
+        """Stand still at the n-th such moment from now on, until SIGCONT."""
+        self._order(moment, number, signal.SIGSTOP)
+
+    def _order(self, moment: Moment, number: int, what: Signals) -> None:
         written = self.order.with_suffix(".written")
-        written.write_text(f"{moment} {number}")
+        written.write_text(f"{moment} {number} {what.name}")
         written.replace(self.order)
+
+    async def frozen(self, within_s: float = PATIENCE_S) -> None:
+        """Wait until it stands still."""
+        await until("the server stands still", self._stands_still, within_s=within_s)
+
+    def thaw(self) -> None:
+        self.order.unlink(missing_ok=True)
+        self.send(signal.SIGCONT)
+
+    def _stands_still(self) -> bool:
+        status = Path(f"/proc/{self.live.pid}/stat").read_text()
+        return status.rpartition(")")[2].split()[0] == "T"
 
     async def died(self, within_s: float = PATIENCE_S) -> None:
         """Wait until it is dead by its own hand."""

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of PostgreSQL that can swallow the reply to a COMMIT and break the connection instead."""
+"""A TCP proxy in front of PostgreSQL that can lose a reply to a COMMIT, or everything from a COMMIT on."""
 
 from __future__ import annotations
 
@@ -26,6 +26,17 @@ class SwallowingProxy:
         self.port = 0
         self.to_swallow = 0
         self.swallowed = 0
+        self.to_fall_silent = False
+        """At the next COMMIT, which is not passed on, to be silent."""
+        self.silent = False
+        """Connections stay open on both sides, and nothing passes."""
+        self._open: set[asyncio.StreamWriter] = set()
+
+    def speak_again(self) -> None:
+        """Pass on what comes from now on. Connections that lost something are broken, as a router does in the end."""
+        self.silent = False
+        for each in self._open:
+            each.transport.abort()
 
     @property
     def url(self) -> str:
@@ -36,8 +47,13 @@ class SwallowingProxy:
         assert self._target.hostname is not None
         there, out = await asyncio.open_connection(self._target.hostname, self._target.port or 5432)
         back = asyncio.create_task(self._pass_back(there, writer))
+        self._open |= {out, writer}
         with contextlib.suppress(OSError):
             while chunk := await reader.read(65_536):
+                if self.to_fall_silent and commits(chunk):
+                    self.to_fall_silent, self.silent = False, True
+                if self.silent:
+                    continue
                 if self.to_swallow and commits(chunk):
                     self.to_swallow -= 1
                     self.swallowed += 1
@@ -49,15 +65,19 @@ class SwallowingProxy:
                 out.write(chunk)
                 await out.drain()
         back.cancel()
+        self._open -= {out, writer}
         for each in (out, writer):
             each.transport.abort()
 
     async def _pass_back(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while chunk := await there.read(65_536):
+                if self.silent:
+                    continue
                 writer.write(chunk)
                 await writer.drain()
-        writer.transport.abort()
+        if not self.silent:
+            writer.transport.abort()
 
 
 @contextlib.asynccontextmanager

@@ -37,18 +37,22 @@ class Scene:
     async def ready_at(self, number: int) -> Reply:
         return await self.cluster.get("/api/ready", server=self.cluster.servers[number])
 
-    async def all_ready(self) -> None:
-        await self._ready_as(200)
+    async def all_coordinated(self) -> None:
+        await self._cache_is("ok")
 
-    async def none_ready(self) -> None:
-        await self._ready_as(503)
+    async def none_coordinated(self) -> None:
+        await self._cache_is("unavailable")
 
-    async def _ready_as(self, status: int) -> None:
+    async def _cache_is(self, status: str) -> None:
+        """Every server is ready all the time, and says in the end that its cache is so."""
+
         async def so() -> bool:
-            replies = [await self.ready_at(number) for number in range(len(self.cluster.servers))]
-            return all(reply.status == status for reply in replies)
+            replies = [
+                (await self.ready_at(number)).expect(200) for number in range(len(self.cluster.servers))
+            ]
+            return all(reply["checks"]["cache"]["status"] == status for reply in replies)
 
-        await until(f"every server says {status}", so)
+        await until(f"every server says that its cache is {status}", so)
 
     async def queries(self) -> dict[str, object]:
         described = (await self.cluster.get("/api/task-queues/q")).expect(200)
@@ -74,7 +78,7 @@ async def scene(own_redis: CrashableRedis, postgres_database: str, tmp_path: Pat
     with running(*servers):
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
             found = Scene(Cluster(servers, session), own_redis)
-            await found.all_ready()
+            await found.all_coordinated()
             yield found
 
 
@@ -99,7 +103,7 @@ async def test_while_redis_is_away_queries_are_refused_by_name_and_work_goes_on(
     cluster = scene.cluster
     hand = await a_waiting_run(cluster)
     take_away(scene.redis)
-    await scene.none_ready()
+    await scene.none_coordinated()
     cache = (await scene.ready_at(1))["checks"]["cache"]
     assert cache == {"status": "unavailable", "driver": "redis", "reason": "coordination_unavailable"}
     health = (await cluster.get("/api/health")).expect(200)
@@ -116,7 +120,7 @@ async def test_while_redis_is_away_queries_are_refused_by_name_and_work_goes_on(
         await a_whole_run(cluster, hand, f"while-{number}")
 
     bring_back(scene.redis)
-    await scene.all_ready()
+    await scene.all_coordinated()
     section = await scene.queries()
     assert (section["status"], section["lock_supported"]) == ("accepting", True)
     asked = ask(cluster)
@@ -161,7 +165,7 @@ async def test_a_query_that_waits_is_answered_though_redis_has_died(scene: Scene
 
     await until("the query waits", waits)
     scene.redis.kill()
-    await scene.none_ready()
+    await scene.none_coordinated()
     (await answer(hand, await hand.take("query"), result=7)).expect(200)
     assert (await asked).expect(200)["result"] == 7
 
@@ -177,7 +181,7 @@ async def test_while_redis_is_away_a_line_with_a_limit_gives_nothing_and_says_wh
         (await cluster.start_activity(f"charge-{number}")).expect(201)
     first = await hand.take("activity")
     take_away(scene.redis)
-    await scene.none_ready()
+    await scene.none_coordinated()
 
     held = (await hand.poll("activity", 1)).expect(200)
     assert (held["poll_status"], held["task"]) == ("unavailable", None)
@@ -185,7 +189,7 @@ async def test_while_redis_is_away_a_line_with_a_limit_gives_nothing_and_says_wh
     await a_whole_run(cluster, hand, "line-without-limits")
 
     bring_back(scene.redis)
-    await scene.all_ready()
+    await scene.all_coordinated()
     rest = [await hand.take("activity"), await hand.take("activity")]
     for task in rest:
         (await hand.finish(task)).expect(200)
@@ -199,7 +203,7 @@ async def test_redis_that_dies_again_and_again_loses_no_task(scene: Scene):
         await a_whole_run(cluster, hand, f"dead-{number}")
         scene.redis.start()
         await a_whole_run(cluster, hand, f"back-{number}")
-    await scene.all_ready()
+    await scene.all_coordinated()
 
 
 async def test_a_server_starts_and_works_without_its_redis(
@@ -211,11 +215,11 @@ async def test_a_server_starts_and_works_without_its_redis(
     with running(server(tmp_path, postgres_database, settings=settings)) as servers:
         async with aiohttp.ClientSession() as session:
             alone = Scene(Cluster(servers, session), own_redis)
-            assert (await alone.ready_at(0)).status == 503
+            await alone.none_coordinated()
             hand = await alone.cluster.worker("w1")
             await a_whole_run(alone.cluster, hand, "order-1")
             own_redis.start()
-            await alone.all_ready()
+            await alone.all_coordinated()
 
 
 async def test_a_stopped_server_ends_in_order_while_redis_stands_still(scene: Scene):

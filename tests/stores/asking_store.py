@@ -6,7 +6,7 @@ import types
 from collections.abc import Coroutine, Generator, Sequence
 from typing import Any, TypeVar
 
-from penstock.ports.store import Keyed, Line, Operation, Store, Tx, one_by_one
+from penstock.ports.store import Condition, Keyed, Line, Operation, Store, Tx, one_by_one
 
 T = TypeVar("T")
 
@@ -33,6 +33,9 @@ class AskingStore:
 
     async def check(self) -> None:
         await self._behind.check()
+
+    def condition(self) -> Condition:
+        return self._behind.condition()
 
     async def close(self) -> None:
         await self._behind.close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from penstock.ports.store import Tx
 from penstock.settings import load
 from penstock.stores.driving import Moment
 from penstock.stores.postgres import PostgresStore, migrate
+from penstock.stores.postgres_wire import Wire, WiredConnection
 from penstock.wakeups.local import LocalWakeups
 from penstock.world import SystemEntropy
 from tests.support.builders import a_run
@@ -31,7 +33,7 @@ class Node:
         self.name = name
         self.wakeups = LocalWakeups()
         self.store: PostgresStore
-        self._to_cut = False
+        self._at_commit: Callable[[WiredConnection], None] | None = None
 
     async def open(self, url: str) -> Node:
         self.store = await PostgresStore.open(url, self.wakeups, node=self.name, on_moment=self._on_moment)
@@ -42,14 +44,19 @@ class Node:
         return House(self.store, self.wakeups, SystemEntropy(), load({"DW_AUTH_DRIVER": "none"}))
 
     def cut_at_next_commit(self) -> None:
-        self._to_cut = True
+        """The next commit is sent and does not arrive; the connection breaks instead."""
+        self._at_commit = lambda connection: _lose_what_is_sent(connection._wire)
+
+    def cut_before_next_commit(self) -> None:
+        """The connection breaks before the next commit is sent."""
+        self._at_commit = WiredConnection.terminate
 
     def _on_moment(self, moment: Moment) -> None:
-        if self._to_cut and moment is Moment.BEFORE_COMMIT:
-            self._to_cut = False
+        if self._at_commit is not None and moment is Moment.BEFORE_COMMIT:
+            cut, self._at_commit = self._at_commit, None
             for line in self.store._work:
                 if line._connection is not None:
-                    line._connection.terminate()
+                    cut(line._connection)
 
     async def start(self, workflow_id: str, task_queue: str) -> str:
         request = Start("default", "Order", task_queue, Blob(""), workflow_id=workflow_id)
@@ -64,6 +71,24 @@ class Node:
         finally:
             await dispatcher.close()
         return [leased.run.workflow_id for leased in answer.leased]
+
+
+class _BrokenTransport:
+    """Whatever is written is lost, and the connection with it."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, _: object) -> None:
+        self._transport.abort()
+
+
+def _lose_what_is_sent(wire: Wire) -> None:
+    wire._transport = _BrokenTransport(wire._transport)  # type: ignore[assignment]
+    wire.write = wire._transport.write
 
 
 @pytest.fixture
@@ -87,6 +112,15 @@ async def test_a_start_after_one_whose_commit_failed_is_leased_on_every_node(
     assert refused.value.reason is Reason.OUTCOME_UNKNOWN
     await node.start("order-2", "fresh")
     assert await nodes[reader].poll("fresh") == ["order-2"]
+
+
+async def test_a_start_whose_connection_broke_before_its_commit_was_sent_is_made_on_another(
+    nodes: tuple[Node, Node],
+):
+    node = nodes[0]
+    node.cut_before_next_commit()
+    assert await node.start("order-1", "fresh") == "order-1"
+    assert await nodes[1].poll("fresh") == ["order-1"]
 
 
 async def test_a_queue_made_in_a_group_that_failed_is_not_remembered(nodes: tuple[Node, Node]):

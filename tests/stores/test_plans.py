@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from penstock.stores import postgres, sqlite
+from penstock.stores import postgres, postgres_sessions, sqlite
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
 from tests.stores.filling import UNFILLED, fill_postgres, fill_sqlite
 
@@ -34,7 +34,9 @@ TAKES_ANY: Mapping[str, str] = {
 }
 """Statements for which PostgreSQL, if it were left to itself, hopes to find a row soon wherever it begins."""
 
-AS_THE_STORE_ASKS = postgres._server_settings(10_000) | {"plan_cache_mode": "force_generic_plan"}
+AS_THE_STORE_ASKS = postgres_sessions.server_settings(postgres_sessions.of_reads(10_000)) | {
+    "plan_cache_mode": "force_generic_plan"
+}
 LEFT_TO_ITSELF = AS_THE_STORE_ASKS | {"enable_seqscan": "on"}
 
 

@@ -15,7 +15,7 @@ from penstock.core.visibility.filters import EVERYTHING
 from penstock.core.visibility.parser import parse
 from penstock.ports.store import PageStart
 from penstock.ports.visibility import Search
-from penstock.stores import postgres, sqlite
+from penstock.stores import postgres, postgres_sessions, sqlite
 from penstock.stores.sql.catalogue import Dialect, catalogue
 from penstock.stores.sql.session import Ask, Session
 from penstock.stores.sql.visibility import SqlVisibility
@@ -157,7 +157,9 @@ def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> OnSqlite:
 @pytest.fixture
 async def on_postgres(postgres_url: str) -> AsyncIterator[OnPostgres]:
     await postgres.migrate(postgres_url)
-    connection = await asyncpg.connect(postgres_url, server_settings=postgres._server_settings(10_000))
+    connection = await asyncpg.connect(
+        postgres_url, server_settings=postgres_sessions.server_settings(postgres_sessions.of_reads(10_000))
+    )
     for statement in fill(f"(SELECT generate_series(0, {RUNS - 1}) AS n) s"):
         await connection.execute(statement.replace("substr('0000000' || n, -7)", "lpad(n::text, 7, '0')"))
     yield OnPostgres(connection)

@@ -12,8 +12,8 @@ from typing import Protocol
 
 LOCK_WAIT_S = 1.0
 """Longest time that a caller waits for a lock which another server holds."""
-LOCK_TTL_S = 5.0
-"""How long a lock outlives a server that holds it and stands still."""
+LOCK_TTL_S = 2.0
+"""How long a lock outlives a server that holds it and stands still: no longer than the database lets it hold rows."""
 
 
 class Coordination(Protocol):

@@ -61,6 +61,7 @@ from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Clockwork, La
 from penstock.core.scheduling.gates import ScopeState
 from penstock.core.scheduling.slots import Held
 from penstock.core.windows import Counts
+from penstock.errors import Reason
 from penstock.ports.outlook import Outlook
 from penstock.ports.retention import Retention
 from penstock.ports.retry_budgets import RetryBudgets
@@ -82,6 +83,15 @@ class Line(StrEnum):
     """For tasks that are started after they were handed out: they lock what claims lock, but not as late."""
     CHANGE = "change"
     """For changes that count what others do: never in one transaction with those."""
+
+
+class Condition(Struct, frozen=True):
+    """How the writes of a store fare."""
+
+    stalled_ms: int = 0
+    """For how long the oldest commit under way has not come back; 0 where none is under way."""
+    refusal: Reason | None = None
+    """Why a write was refused a moment ago: the disk is full, or fails."""
 
 
 class Namespaces(Protocol):
@@ -761,6 +771,10 @@ class Store(Protocol):
 
     async def check(self) -> None:
         """Raise `Unavailable` when the database does not answer."""
+        ...
+
+    def condition(self) -> Condition:
+        """How writes fare, as far as it is known here. Asks nobody, and never waits."""
         ...
 
     async def close(self) -> None: ...

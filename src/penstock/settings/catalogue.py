@@ -252,14 +252,31 @@ CATALOGUE: tuple[Setting, ...] = (
         Whole(2, 1000, "connections"),
         "8",
         "Connections for reading that one server process holds, two of which are kept for short reads; it holds five "
-        "more for writing and one to listen.",
+        "more for writing and one to listen, and up to four for moments in which rows are locked by other sessions.",
         Group.STORE,
     ),
     Setting(
         "DW_STATEMENT_TIMEOUT_MS",
         Whole(100, 3_600_000, "milliseconds"),
         "10000",
-        "Longest time one database statement may take.",
+        "Longest time PostgreSQL works on one statement: a read, a change of settings, retention, or an operation that "
+        "was too slow for `DW_TRANSACTION_TIMEOUT_MS`.",
+        Group.STORE,
+    ),
+    Setting(
+        "DW_TRANSACTION_TIMEOUT_MS",
+        Whole(200, 60_000, "milliseconds"),
+        "2000",
+        "Longest time a transaction on PostgreSQL may hold row locks, also when its server is frozen or cut off in it. "
+        "The database ends the session; the other servers wait no longer than this.",
+        Group.STORE,
+    ),
+    Setting(
+        "DW_DATABASE_WAIT_SECONDS",
+        _seconds(0, 3_600),
+        "30",
+        "How long a starting server waits for a PostgreSQL that does not accept connections yet, is recovering or is "
+        "still read-only; 0 does not wait.",
         Group.STORE,
     ),
     # How servers keep out of each other's way

@@ -184,6 +184,9 @@ class StorePolicy:
     synchronous: SqliteSynchronous
     pool_size: int
     statement_timeout_ms: int
+    transaction_timeout_ms: int = 2_000
+    wait_s: int = 30
+    """How long a starting server waits for PostgreSQL."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,6 +248,8 @@ def _store(values: Values) -> StorePolicy:
         synchronous=values.of("DW_SQLITE_SYNCHRONOUS", SqliteSynchronous),
         pool_size=values.of("DW_POSTGRES_POOL_SIZE", int),
         statement_timeout_ms=values.of("DW_STATEMENT_TIMEOUT_MS", int),
+        transaction_timeout_ms=values.of("DW_TRANSACTION_TIMEOUT_MS", int),
+        wait_s=values.of("DW_DATABASE_WAIT_SECONDS", int),
     )
 
 

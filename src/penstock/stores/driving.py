@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Reason
 from penstock.ports.store import Keyed, Operation, Tx
 from penstock.ports.wakeups import Bell
 from penstock.stores.sql.catalogue import Statement
@@ -32,6 +33,32 @@ OnMoment = Callable[[Moment], None]
 
 def undisturbed(_: Moment) -> None:
     """What production does around a commit: nothing."""
+
+
+REFUSES_FOR_S = 10.0
+"""How long after the last write that was refused for want of room a store counts as one that takes no writes."""
+
+
+class Vitals:
+    """Remembers whether writes were refused a moment ago because the disk is full, or fails.
+
+    A small write may still find room where a large one does not, so one that succeeds proves nothing. The store counts
+    as refusing until a while after the last refusal; then requests are taken again, and the next refusal renews it.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._reason: Reason | None = None
+        self._refused_at = 0.0
+
+    def refused(self, reason: Reason) -> None:
+        """A write was refused."""
+        self._reason, self._refused_at = reason, self._monotonic()
+
+    @property
+    def refusal(self) -> Reason | None:
+        """Why writes are refused now, as far as it is known."""
+        return self._reason if self._monotonic() - self._refused_at < REFUSES_FOR_S else None
 
 
 @dataclass(slots=True)

@@ -9,22 +9,35 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 import zlib
-from collections import deque
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import asyncpg
 import structlog
+from msgspec.structs import replace
 
 from penstock.errors import Reason, Unavailable
-from penstock.ports.store import Keyed, Line, Operation
+from penstock.ports.store import Condition, Keyed, Line, Operation
 from penstock.ports.wakeups import Bell, Wakeups
-from penstock.stores import postgres_wire
-from penstock.stores.driving import Job, Moment, OnMoment, job_of, jobs_of, ordered_writes, undisturbed
+from penstock.stores import postgres_sessions, postgres_wire
+from penstock.stores.driving import (
+    Job,
+    Moment,
+    OnMoment,
+    Vitals,
+    job_of,
+    jobs_of,
+    ordered_writes,
+    undisturbed,
+)
 from penstock.stores.migrating import Migration, migrations, outdated, pending
 from penstock.stores.postgres_moments import Moments
 from penstock.stores.postgres_reading import Readers
+from penstock.stores.postgres_sessions import SessionLimits
 from penstock.stores.postgres_talk import (
     GONE,
     TRY_AGAIN,
@@ -33,7 +46,11 @@ from penstock.stores.postgres_talk import (
     advance,
     answer_all,
     is_outage,
+    is_timeout,
+    refused,
+    too_slow,
     unavailable,
+    was_ended_idle,
 )
 from penstock.stores.postgres_transactions import Transaction, make_ready, sendings
 from penstock.stores.postgres_wire import WiredConnection
@@ -51,17 +68,42 @@ TRIES = 6
 PAUSE_S_MAX = 2.0
 """Longest pause before a group is tried again: a database that is back is noticed within it."""
 WORK_LINES = 2
+DIVERSION_LOCK_MS = 200
+"""A group waits so long for a row that another session has locked; then those that want it are diverted."""
+BLOCKED_MAX = 3
+"""After so many operations of a group that were blocked one by one, the rest of it is diverted untried."""
+DIVERSION_IDLE_S = 10.0
+"""How long a diversion keeps its connection without work."""
+STALE_MAX = 2
+"""So many times a group may be found to be stale at its commit before it counts as too slow."""
 SHARDS = 16
 """Over so many rows the ends of a scope's leases are counted, so that connections seldom wait for each other."""
 NOTIFY_BYTES_MAX = 7000
 STATEMENTS_KEPT = 256
 """So many statements a connection keeps prepared: those of the catalogue that it needs, and usual batches of writes."""
+CONNECT_S_MAX = 5.0
+LOOK_AGAIN_S = 0.5
+REMIND_S = 10.0
+"""How often a starting server looks for its database, and how often it logs that it waits."""
+ROLLBACK_S_MAX = 2.0
 MIGRATION_LOCK = zlib.crc32(b"penstock migrations")
 log = structlog.get_logger("penstock.store")
 
 
 class _LeftTraces(Exception):
     """An operation was refused after it had reserved something: the group runs again without it."""
+
+
+class _Blocked(Exception):
+    """A row is locked by another session, which did not release it in time. Nothing was changed."""
+
+
+class _TooSlow(Exception):
+    """The database ended the transaction because it took longer than it may. Nothing was changed."""
+
+
+class _Stale(Exception):
+    """More time has passed since the group began than a transaction may take: what it saw is too old to act on."""
 
 
 class PostgresStore:
@@ -74,6 +116,7 @@ class PostgresStore:
         wakeups: Wakeups,
         readers: asyncpg.Pool[asyncpg.Record],
         statement_timeout_ms: int,
+        hold_ms: int,
         on_moment: OnMoment,
         journals: bool,
     ) -> None:
@@ -84,22 +127,18 @@ class PostgresStore:
         self._known = Known()
         moments = Moments()
         self._reads = Readers(readers, reading_catalogue(Dialect.POSTGRES), self._known, moments)
-        lines = [
-            _GroupLine(
-                url,
-                node,
-                self._statements,
-                self._known,
-                moments,
-                wakeups,
-                statement_timeout_ms,
-                on_moment,
-                journals,
-            )
-            for _ in range(WORK_LINES + 3)
-        ]
-        self._lines = {Line.CLAIM: lines[0], Line.CHANGE: lines[1], Line.PERMIT: lines[2]}
-        self._work = lines[3:]
+        shared = _Shared(
+            url, node, self._statements, self._known, moments, wakeups, on_moment, journals, Vitals()
+        )
+        short = postgres_sessions.of_short_writes(statement_timeout_ms, hold_ms)
+        long = postgres_sessions.of_long_writes(statement_timeout_ms, hold_ms)
+        self._lines: dict[Line, _GroupLine] = {
+            Line.CLAIM: _DivertingLine(shared, short, long),
+            Line.CHANGE: _GroupLine(shared, long, long),
+            Line.PERMIT: _DivertingLine(shared, short, long),
+        }
+        self._work = [_DivertingLine(shared, short, long) for _ in range(WORK_LINES)]
+        self._vitals = shared.vitals
         self._closing = False
 
     @classmethod
@@ -111,20 +150,39 @@ class PostgresStore:
         node: str | None = "",
         pool_size: int = 4,
         statement_timeout_ms: int = 10_000,
+        hold_ms: int = 2_000,
         on_moment: OnMoment = undisturbed,
         journals: bool = False,
     ) -> PostgresStore:
+        """Connect to a database whose schema is current.
+
+        Args:
+            url: where the database is.
+            wakeups: receives what is to be looked at after a commit.
+            node: the name of this server in notifications; None where wakeups travel another way.
+            pool_size: most connections for reading.
+            statement_timeout_ms: longest time that the database works on one statement of a read or a long write.
+            hold_ms: longest time that a short write may hold its locks, also when this process stops in it.
+            on_moment: called around every commit.
+            journals: whether transitions are journalled.
+
+        Raises `Unavailable` when the database cannot be reached, `StoreRefused` when its schema is not current.
+        """
         await require_current_schema(url)
-        readers = await postgres_wire.create_pool(
-            url,
-            min_size=1,
-            max_size=pool_size,
-            server_settings=_server_settings(statement_timeout_ms),
-            command_timeout=_patience_s(statement_timeout_ms),
-            reset=_keep_as_is,
-            init=make_ready,
-        )
-        return cls(url, node, wakeups, readers, statement_timeout_ms, on_moment, journals)
+        limits = postgres_sessions.of_reads(statement_timeout_ms)
+        try:
+            readers = await postgres_wire.create_pool(
+                url,
+                min_size=0,  # else asyncpg logs a traceback whenever it cannot keep one connection up
+                max_size=pool_size,
+                server_settings=postgres_sessions.server_settings(limits),
+                command_timeout=limits.patience_s,
+                reset=_keep_as_is,
+                init=make_ready,
+            )
+        except (*GONE, asyncpg.PostgresError) as error:
+            raise unavailable(error) from error
+        return cls(url, node, wakeups, readers, statement_timeout_ms, hold_ms, on_moment, journals)
 
     async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -168,60 +226,81 @@ class PostgresStore:
                 outcome="none",
             )
 
+    def condition(self) -> Condition:
+        stalled_s = max(line.under_way_s for line in self._every_line())
+        return Condition(round(stalled_s * 1000), self._vitals.refusal)
+
+    def _every_line(self) -> Sequence[_GroupLine]:
+        return (*self._lines.values(), *self._work)
+
     async def close(self) -> None:
         self._closing = True
-        await asyncio.gather(*(line.close() for line in (*self._lines.values(), *self._work)))
+        await asyncio.gather(*(line.close() for line in self._every_line()))
         await self._reads.close()
         await self._readers.close()
 
 
-class _GroupLine:
-    """One connection on which groups of operations commit one after the other."""
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What all lines of a store have in common."""
 
-    def __init__(
-        self,
-        url: str,
-        node: str | None,
-        statements: Mapping[str, Statement],
-        known: Known,
-        moments: Moments,
-        wakeups: Wakeups,
-        statement_timeout_ms: int,
-        on_moment: OnMoment,
-        journals: bool,
-    ) -> None:
-        self._url = url
-        self._journals = journals
-        self._node = node
-        self._statements = statements
-        self._known = known
-        self._moments = moments
+    url: str
+    node: str | None
+    statements: Mapping[str, Statement]
+    known: Known
+    moments: Moments
+    wakeups: Wakeups
+    on_moment: OnMoment
+    journals: bool
+    vitals: Vitals
+
+
+class _GroupLine:
+    """One connection on which groups of operations commit one after the other.
+
+    Args:
+        shared: what all lines have in common.
+        limits: the limits of its session.
+        long: the limits for a single operation that took longer than `limits` allow.
+    """
+
+    def __init__(self, shared: _Shared, limits: SessionLimits, long: SessionLimits) -> None:
+        self._shared = shared
+        self._limits = limits
+        self._long = long
         self._shard = random.randrange(SHARDS)
-        self._wakeups = wakeups
-        self._statement_timeout_ms = statement_timeout_ms
-        self._on_moment = on_moment
         self._jobs: deque[Job] = deque()
         self._arrived = asyncio.Event()
         self._closing = False
         self._connection: WiredConnection | None = None
         self._habits = Habits()
         self._questions = Habits()
+        self._group_max = GROUP_MAX
+        self._began_at: float | None = None
         self._runner = asyncio.create_task(self._run(), name="penstock-group-line")
 
+    @property
+    def under_way_s(self) -> float:
+        """For how long the group that is being committed has been tried; 0 where there is none."""
+        return 0.0 if self._began_at is None else time.monotonic() - self._began_at
+
     def check_room(self, more: int) -> None:
-        if len(self._jobs) + more > WAITING_MAX:
+        if self._waiting() + more > WAITING_MAX:
             raise Unavailable(
                 Reason.STORE_UNAVAILABLE,
                 "The database does not keep up. Try again shortly.",
                 outcome="none",
             )
 
+    def _waiting(self) -> int:
+        return len(self._jobs)
+
     def submit(self, jobs: Sequence[Job]) -> None:
         self._jobs.extend(jobs)
         self._arrived.set()
 
     async def close(self) -> None:
-        """Finish what was handed in, then hang up."""
+        """Finish what was handed in, then disconnect."""
         self._closing = True
         self._arrived.set()
         await self._runner
@@ -230,30 +309,48 @@ class _GroupLine:
 
     async def _run(self) -> None:
         while True:
-            await self._arrived.wait()
+            await self._wait_for_jobs()
             while self._jobs:
-                await self._settle(self._next_group())
+                group = self._next_group()
+                self._began_at = time.monotonic()
+                await self._settle(group)
+                self._began_at = None
             if self._closing:
                 return
             self._arrived.clear()
+
+    async def _wait_for_jobs(self) -> None:
+        await self._arrived.wait()
 
     def _next_group(self) -> list[Job]:
         """The oldest operations, one per key: those that share a key must see each other's outcome."""
         chosen: dict[str, Job] = {}
         later: list[Job] = []
-        while self._jobs and len(chosen) < GROUP_MAX:
+        while self._jobs and len(chosen) < self._group_max:
             job = self._jobs.popleft()
             if job.key in chosen:
                 later.append(job)
-            elif not job.future.cancelled():
+            elif job.future.cancelled():
+                self._settled(job)
+            else:
                 chosen[job.key] = job
         self._jobs.extendleft(reversed(later))
         return list(chosen.values())
 
     async def _settle(self, jobs: list[Job]) -> None:
-        """Commit the group, or say why not: together if that works, else one by one."""
+        """Commit the group, or report why not: together if that works, else in parts."""
         try:
             await self._commit_with_patience(jobs)
+            self._group_max = min(GROUP_MAX, self._group_max * 2)
+        except _Blocked:
+            await self._settle_blocked(jobs)
+            return
+        except _TooSlow as error:
+            if len(jobs) > 1 or self._limits is not self._long:
+                await self._settle_slow(jobs)
+                return
+            log.warning("an operation took too long and was given up", key=jobs[0].key)
+            jobs[0].error = too_slow(error)
         except asyncpg.PostgresError as error:
             if len(jobs) > 1:
                 log.warning("group failed; trying one by one", error=str(error), operations=len(jobs))
@@ -265,16 +362,45 @@ class _GroupLine:
         except Exception as error:
             for job in jobs:
                 job.error = error
+        self._answer(jobs)
+
+    def _answer(self, jobs: list[Job]) -> None:
         later = [job for job in jobs if job.stands_back and job.error is None]
         self._jobs.extendleft(reversed(later))
         settled = [job for job in jobs if job not in later]
         for job in settled:
+            self._settled(job)
+            if isinstance(job.error, Unavailable) and job.error.reason is Reason.STORAGE_FULL:
+                self._shared.vitals.refused(job.error.reason)
             job.answer()
             if job.error is None:
-                self._known.learn(job.learned)
+                self._shared.known.learn(job.learned)
         bells = {bell: None for job in settled if job.error is None for bell in job.bells}
         if bells:
-            self._wakeups.ring(bells)
+            self._shared.wakeups.ring(bells)
+
+    def _settled(self, job: Job) -> None:
+        """An operation has ended here."""
+
+    async def _settle_blocked(self, jobs: list[Job]) -> None:
+        raise AssertionError("only a line that diverts gives up a group that is blocked")
+
+    async def _settle_slow(self, jobs: list[Job]) -> None:
+        """Half a group takes less time; a single operation gets the limits of long ones, on a session of its own."""
+        if len(jobs) > 1:
+            log.warning("a group was too slow; trying halves of it", operations=len(jobs))
+            half = self._group_max = len(jobs) // 2
+            await self._settle(jobs[:half])
+            await self._settle(jobs[half:])
+            return
+        log.warning("an operation was too slow; trying it with more time", key=jobs[0].key)
+        self._hang_up()
+        usual, self._limits = self._limits, self._long
+        try:
+            await self._settle(jobs)
+        finally:
+            self._limits = usual
+            self._hang_up()
 
     async def _commit_with_patience(self, jobs: list[Job]) -> None:
         failures = 0
@@ -286,27 +412,34 @@ class _GroupLine:
                 return
             except _LeftTraces:
                 jobs = [job for job in jobs if not (job.error is not None and job.acted)]
-            except TimeoutError as error:  # a database that is silent is not asked again while callers wait
-                raise unavailable(error) from error
-            except (*TRY_AGAIN, *GONE) as error:
+            except (_Stale, *GONE, asyncpg.PostgresError) as error:
                 failures += 1
-                if failures == TRIES:
-                    raise unavailable(error) from error
+                self._check_again(error, failures)
                 log.info("trying a group again", error=type(error).__name__, failures=failures)
                 await asyncio.sleep(random.uniform(0, min(PAUSE_S_MAX, 0.02 * 4**failures)))
-            except asyncpg.PostgresError as error:
-                if not is_outage(error):
-                    raise
-                self._hang_up()
+
+    def _check_again(self, error: Exception, failures: int) -> None:
+        """Raise what becomes of a group that failed, unless it may be tried again as it is."""
+        if is_timeout(error) or (isinstance(error, _Stale) and failures >= STALE_MAX):
+            raise _TooSlow from error
+        if isinstance(error, TimeoutError):  # a database that is silent is not asked again while callers wait
+            raise unavailable(error) from error
+        if isinstance(error, (_Stale, *TRY_AGAIN, *GONE)) or was_ended_idle(error):
+            if failures >= TRIES:
                 raise unavailable(error) from error
+        elif isinstance(error, asyncpg.PostgresError) and is_outage(error):
+            self._hang_up()
+            raise unavailable(error) from error
+        else:
+            raise error
 
     async def _commit(self, jobs: list[Job]) -> None:
         connection = await self._connected()
         transaction = Transaction(connection, self._questions)
-        committing = False
+        began_at = time.monotonic()
         try:
-            now_ms = await self._moments.now_ms(connection)
-            turns = Turns(self._statements)
+            now_ms = await self._shared.moments.now_ms(connection)
+            turns = Turns(self._shared.statements)
             sessions = await self._operate(transaction, jobs, now_ms, turns)
             if any(job.error is not None and job.acted for job in jobs):
                 raise _LeftTraces
@@ -314,12 +447,13 @@ class _GroupLine:
             sent = sendings(writes, self._notes(sessions), self._habits)
             for sending in sent[:-1]:
                 await transaction.write(sending)
-            self._on_moment(Moment.BEFORE_COMMIT)
-            committing = True
+            self._shared.on_moment(Moment.BEFORE_COMMIT)
+            if time.monotonic() - began_at > self._limits.decide_ms / 1000:
+                raise _Stale
             await transaction.commit(sent[-1] if sent else None)
-            self._on_moment(Moment.AFTER_COMMIT)
+            self._shared.on_moment(Moment.AFTER_COMMIT)
         except BaseException as error:
-            if committing and isinstance(error, GONE):
+            if transaction.commit_was_sent and isinstance(error, GONE) and not was_ended_idle(error):
                 self._hang_up()
                 raise Unavailable(
                     Reason.OUTCOME_UNKNOWN,
@@ -329,7 +463,7 @@ class _GroupLine:
                 ) from error
             if isinstance(error, TimeoutError):
                 self._hang_up()
-            elif transaction.begun or not isinstance(error, asyncpg.PostgresError | _LeftTraces):
+            elif transaction.begun or not isinstance(error, asyncpg.PostgresError | _LeftTraces | _Stale):
                 await self._roll_back(connection)
             raise
 
@@ -341,9 +475,9 @@ class _GroupLine:
         waiting: list[Waiting] = []
         for index, job in enumerate(jobs):
             session = sessions[index] = Session(
-                self._statements, now_ms, self._shard, journals=self._journals
+                self._shared.statements, now_ms, self._shard, journals=self._shared.journals
             )
-            advance(jobs, index, job.operation(SqlTx(session, self._known)), None, waiting)
+            advance(jobs, index, job.operation(SqlTx(session, self._shared.known)), None, waiting)
         locked: dict[tuple[Statement, tuple[Any, ...]], int] = {}
         while waiting:
             going: list[Waiting] = []
@@ -393,26 +527,28 @@ class _GroupLine:
 
     def _notes(self, sessions: Sequence[Session]) -> Sequence[str]:
         """What has the other servers look, unless the bells travel to them another way."""
-        if self._node is None:
+        node = self._shared.node
+        if node is None:
             return ()
-        return list(_payloads(self._node, dict.fromkeys(bell for each in sessions for bell in each.bells)))
+        return list(_payloads(node, dict.fromkeys(bell for each in sessions for bell in each.bells)))
 
     async def _connected(self) -> WiredConnection:
         if self._connection is None or self._connection.is_closed():
             self._connection = await postgres_wire.connect(
-                self._url,
-                timeout=5,
-                server_settings=_server_settings(self._statement_timeout_ms),
-                command_timeout=_patience_s(self._statement_timeout_ms),
+                self._shared.url,
+                timeout=CONNECT_S_MAX,
+                server_settings=postgres_sessions.server_settings(self._limits),
+                command_timeout=self._limits.patience_s,
                 statement_cache_size=STATEMENTS_KEPT,
             )
+            await postgres_sessions.limit_transactions(self._connection, self._limits)
             await make_ready(self._connection)
-            self._moments.forget()
+            self._shared.moments.forget()
         return self._connection
 
     async def _roll_back(self, connection: WiredConnection) -> None:
         try:
-            await connection.execute("ROLLBACK", timeout=5)
+            await connection.execute("ROLLBACK", timeout=ROLLBACK_S_MAX)
         except Exception:
             self._hang_up()
 
@@ -420,6 +556,98 @@ class _GroupLine:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+
+
+class _DivertingLine(_GroupLine):
+    """A line on which no operation waits for a row that only another operation of its group wants.
+
+    Operations of unrelated queues share a transaction. Where one of them meets a row that another session has locked,
+    a frozen one for example, the group is rolled back after a moment and its operations are tried one by one; those
+    that are blocked wait on a second connection, the diversion, and the line goes on with the others. So does a single
+    operation that takes longer than a short write may. Operations with one key keep their order: as long as one of them
+    is diverted, so are those behind it.
+    """
+
+    def __init__(self, shared: _Shared, limits: SessionLimits, long: SessionLimits) -> None:
+        brief = replace(limits, lock_ms=min(DIVERSION_LOCK_MS, limits.lock_ms))
+        super().__init__(shared, brief, long)
+        self._patient = limits
+        self._diverted: Counter[str] = Counter()
+        self._diversion: _Diversion | None = None
+
+    def _waiting(self) -> int:
+        return len(self._jobs) + self._diverted.total()
+
+    async def close(self) -> None:
+        await super().close()
+        if self._diversion is not None:
+            await self._diversion.close()
+
+    def _next_group(self) -> list[Job]:
+        if self._diverted:
+            behind = [job for job in self._jobs if job.key in self._diverted]
+            self._jobs = deque(job for job in self._jobs if job.key not in self._diverted)
+            self._divert(behind)
+        return super()._next_group()
+
+    def _check_again(self, error: Exception, failures: int) -> None:
+        if isinstance(error, asyncpg.LockNotAvailableError):
+            raise _Blocked from error
+        super()._check_again(error, failures)
+
+    async def _settle_blocked(self, jobs: list[Job]) -> None:
+        if len(jobs) == 1:
+            self._divert(jobs)
+            return
+        for place, job in enumerate(jobs):
+            if sum(each.key in self._diverted for each in jobs[:place]) == BLOCKED_MAX:
+                self._divert(jobs[place:])
+                return
+            await self._settle([job])
+
+    async def _settle_slow(self, jobs: list[Job]) -> None:
+        """A single operation that needs more time has it on the diversion; others do not wait for it."""
+        if len(jobs) == 1:
+            self._divert(jobs)
+        else:
+            await super()._settle_slow(jobs)
+
+    def _divert(self, jobs: list[Job]) -> None:
+        if not jobs:
+            return
+        if self._diversion is None:
+            self._diversion = _Diversion(self._shared, self._patient, self._long, self._came_back)
+        self._diverted.update(job.key for job in jobs)
+        self._diversion.submit(jobs)
+
+    def _came_back(self, job: Job) -> None:
+        self._diverted[job.key] -= 1
+        if not self._diverted[job.key]:
+            del self._diverted[job.key]
+
+
+class _Diversion(_GroupLine):
+    """Where operations wait for rows that another session has locked, or take long; it connects when there are some."""
+
+    def __init__(
+        self,
+        shared: _Shared,
+        limits: SessionLimits,
+        long: SessionLimits,
+        on_settled: Callable[[Job], None],
+    ) -> None:
+        super().__init__(shared, limits, long)
+        self._on_settled = on_settled
+
+    def _settled(self, job: Job) -> None:
+        self._on_settled(job)
+
+    async def _wait_for_jobs(self) -> None:
+        while not self._arrived.is_set():
+            try:
+                await asyncio.wait_for(self._arrived.wait(), DIVERSION_IDLE_S if self._connection else None)
+            except TimeoutError:
+                self._hang_up()
 
 
 def _has_acted(ask: Ask, answer: Rows) -> bool:
@@ -458,23 +686,48 @@ def _payloads(node: str, bells: Iterable[Bell]) -> Iterable[str]:
         yield text
 
 
-def _server_settings(statement_timeout_ms: int) -> dict[str, str]:
-    return {
-        "application_name": "penstock",
-        "statement_timeout": str(statement_timeout_ms),
-        "lock_timeout": "5000",
-        "idle_in_transaction_session_timeout": "30000",
-        # Every statement here is served by an index and over in a moment: compiling it never pays, and a table
-        # must not be read from end to end because its statistics are old.
-        "jit": "off",
-        "enable_seqscan": "off",
-        "random_page_cost": "1.1",
-    }
+async def wait_until_writable(url: str, wait_s: float) -> None:
+    """Return once the database takes connections and writes.
+
+    One that starts up, recovers or is promoted is asked again until `wait_s` have passed; then, and at once where
+    waiting does not help (a wrong password, no such database), `Unavailable` is raised.
+    """
+    ends_at = time.monotonic() + wait_s
+    reminded_at: float | None = None
+    while (obstacle := await _obstacle(url)) is not None:
+        now = time.monotonic()
+        if now >= ends_at:
+            raise Unavailable(
+                Reason.STORE_UNAVAILABLE,
+                f"PostgreSQL {obstacle}; a starting server waited {wait_s:g} s for it (DW_DATABASE_WAIT_SECONDS). "
+                "Start the database, or name another one in DW_DATABASE_URL.",
+                outcome="none",
+                retryable=True,
+            )
+        if reminded_at is None or now - reminded_at >= REMIND_S:
+            reminded_at = now
+            log.warning("waiting for PostgreSQL", obstacle=obstacle, seconds_left=round(ends_at - now))
+        await asyncio.sleep(min(LOOK_AGAIN_S, max(0.0, ends_at - now)))
 
 
-def _patience_s(statement_timeout_ms: int) -> float:
-    """How long we wait for an answer: a little longer than the database itself would work on it."""
-    return statement_timeout_ms / 1000 + 5
+async def _obstacle(url: str) -> str | None:
+    """Why the database cannot be used yet; None where it can."""
+    try:
+        connection = await asyncpg.connect(url, timeout=CONNECT_S_MAX)
+    except (asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError) as error:
+        return f"takes no connections yet ({error})"
+    except (*GONE, asyncpg.PostgresError) as error:
+        if isinstance(error, asyncpg.PostgresError) and not isinstance(
+            error, asyncpg.PostgresConnectionError
+        ):
+            raise refused(error) from error
+        return f"cannot be reached ({type(error).__name__})"
+    try:
+        return None if await _is_writable(connection) else "takes no writes: a standby, or read-only"
+    except (*GONE, asyncpg.PostgresError) as error:
+        return f"does not answer ({type(error).__name__})"
+    finally:
+        connection.terminate()
 
 
 async def migrate(url: str) -> list[int]:
@@ -524,6 +777,6 @@ async def _missing(connection: Connection) -> Sequence[Migration]:
 
 async def _connect_once(url: str) -> Connection:
     try:
-        return await asyncpg.connect(url, timeout=10)
+        return await asyncpg.connect(url, timeout=10, server_settings=postgres_sessions.UNLIMITED)
     except (*GONE, asyncpg.PostgresError) as error:
         raise unavailable(error) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import asyncpg
@@ -133,6 +133,25 @@ def is_outage(error: asyncpg.PostgresError) -> bool:
     return str(getattr(error, "sqlstate", None) or "")[:2] in _OUTAGES
 
 
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what led to it: asyncpg names the server's last message as the cause of a broken connection."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
+
+
+def was_ended_idle(error: BaseException) -> bool:
+    """Whether the database ended the session while it waited for us: what was sent afterwards was never read."""
+    return any(isinstance(each, asyncpg.IdleInTransactionSessionTimeoutError) for each in _causes(error))
+
+
+def is_timeout(error: BaseException) -> bool:
+    """Whether the database ended a statement or a transaction that took longer than it may."""
+    timeouts = (asyncpg.QueryCanceledError, asyncpg.TransactionTimeoutError)
+    return any(isinstance(each, timeouts) for each in _causes(error))
+
+
 def unavailable(error: BaseException) -> Unavailable:
     if isinstance(error, asyncpg.DiskFullError):
         return Unavailable(
@@ -144,3 +163,25 @@ def unavailable(error: BaseException) -> Unavailable:
         outcome="none",
         retryable=True,
     )
+
+
+def refused(error: asyncpg.PostgresError) -> Unavailable:
+    """A connection that the database refuses for a reason that does not pass by itself."""
+    return Unavailable(
+        Reason.STORE_UNAVAILABLE,
+        f"PostgreSQL refused the connection: {error}. Check the user, password and database in DW_DATABASE_URL.",
+        outcome="none",
+    )
+
+
+def too_slow(error: BaseException) -> Unavailable:
+    """An operation that was given more time, and took longer still."""
+    refusal = Unavailable(
+        Reason.STORE_UNAVAILABLE,
+        "PostgreSQL took longer over this than DW_STATEMENT_TIMEOUT_MS allows. Nothing was changed; try again when it "
+        "has less to do, or raise the setting.",
+        outcome="none",
+        retryable=True,
+    )
+    refusal.__cause__ = error
+    return refusal

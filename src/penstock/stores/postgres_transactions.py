@@ -42,6 +42,13 @@ class Transaction:
         self._connection = connection
         self.habits = habits
         self.begun = False
+        self._writes_before_commit: int | None = None
+
+    @property
+    def commit_was_sent(self) -> bool:
+        """Whether the database may have been asked to commit: nobody can say what became of it without its answer."""
+        before = self._writes_before_commit
+        return before is not None and self._connection.writes > before
 
     async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows:
         if self.begun or not holds:
@@ -59,12 +66,13 @@ class Transaction:
     async def commit(self, last: Sending | None) -> None:
         """Carry out the last write, if there is one, and commit all."""
         told = ""
+        self._writes_before_commit = self._connection.writes
         if last is not None:
             sql, values = last
             after = CARRIED[COMMIT] if self.begun else b""
             told = await self._connection.execute_between(b"", sql, values, after)
         if self.begun and told != COMMIT:
-            await self._connection.execute(COMMIT)
+            await self._connection.execute_between(b"", COMMIT, (), b"")
 
 
 class Snapshot:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -43,12 +44,15 @@ class Wire:
         self._bearer = b""
         self.bound = b""
         """The name of the prepared statement that was sent last where something was to be carried."""
+        self.writes = 0
+        """How often something was sent inside `carrying`."""
         self.write: Callable[[memoryview], None] = transport.write
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def _write_together(self, data: memoryview) -> None:
+        self.writes += 1
         pieces: list[bytes | memoryview] = [data]
         if data[0] == BIND and data[-len(SYNC) :] == SYNC:
             self.bound = bytes(data[NAME_AT : NAME_AT + NAME_MAX]).partition(b"\0")[0]
@@ -81,6 +85,11 @@ class WiredConnection(_Connection):
         self._names: dict[str, bytes] = {}
         self.carries: list[object] = []
         """Prepared statements that others carry; they are closed when nobody knows of them."""
+
+    @property
+    def writes(self) -> int:
+        """How often something was sent by `fetch_after` and `execute_between`."""
+        return self._wire.writes
 
     async def fetch_after(self, before: bytes, sql: str, *values: Any) -> list[asyncpg.Record]:
         """Ask, with a statement before the question."""
@@ -130,9 +139,24 @@ class _Opening(asyncio.Protocol):
         self.wire: Wire | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        _keep_alive(transport.get_extra_info("socket"))
         self.wire = Wire(cast("asyncio.Transport", transport))
         self.wire.set_protocol(self.protocol)
         self.protocol.connection_made(self.wire)
+
+
+KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
+"""Seconds of silence before a peer is probed, seconds between probes, and probes without an answer until it is gone."""
+
+
+def _keep_alive(bound: socket.socket | None) -> None:
+    """Have the kernel find out that the database is gone while nothing is sent; systems differ in what they offer."""
+    if bound is None or bound.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        if hasattr(socket, name):
+            bound.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def carried(name: str) -> bytes:

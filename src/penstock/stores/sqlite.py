@@ -30,7 +30,7 @@ import structlog
 
 from penstock.errors import Reason, StoreRefused, Unavailable
 from penstock.ports.clock import Clock
-from penstock.ports.store import Keyed, Line, Operation, Tx
+from penstock.ports.store import Condition, Keyed, Line, Operation, Tx
 from penstock.ports.wakeups import Wakeups
 from penstock.stores import private_files
 from penstock.stores.driving import (
@@ -38,6 +38,7 @@ from penstock.stores.driving import (
     Moment,
     OnMoment,
     ReadOnlySession,
+    Vitals,
     job_of,
     jobs_of,
     undisturbed,
@@ -125,6 +126,9 @@ class SqliteStore:
         self._jobs: deque[Job] = deque()
         self._writer: asyncio.Task[None] | None = None
         """Commits while there is something to commit."""
+        self._began_at: float | None = None
+        """When the group began that is being committed."""
+        self._vitals = Vitals()
         self._writing: sqlite3.Connection | None = None
         self._reading: sqlite3.Connection | None = None
         self._foretold: Collection[str] = ()
@@ -201,6 +205,11 @@ class SqliteStore:
             )
         await self.read(nothing)
 
+    def condition(self) -> Condition:
+        began_at = self._began_at
+        stalled_s = 0.0 if began_at is None else self._loop.time() - began_at
+        return Condition(round(stalled_s * 1000), self._vitals.refusal)
+
     async def close(self) -> None:
         """Finish what was handed in, then fold the log into the file and let others in."""
         self._closing = True
@@ -231,7 +240,9 @@ class SqliteStore:
         try:
             while self._jobs:
                 jobs = self._next_jobs(GROUP_MAX)
+                self._began_at = self._loop.time()
                 await self._commit_group(jobs)
+                self._began_at = None
                 self._deliver(jobs)
                 if len(jobs) <= FEW:
                     await asyncio.sleep(0)
@@ -239,7 +250,7 @@ class SqliteStore:
             self._abandon(jobs)
             raise
         finally:
-            self._writer = None
+            self._writer = self._began_at = None
 
     def _ended(self, writer: asyncio.Task[None]) -> None:
         """A writer that was stopped before its first step could not say so."""
@@ -445,6 +456,7 @@ class SqliteStore:
             else f"The database failed: {error}",
             outcome="unknown" if committing and not full else "none",
         )
+        self._vitals.refused(refusal.reason)
         for job in jobs:
             job.begin_again()
             job.error = refusal

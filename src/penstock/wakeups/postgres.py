@@ -12,6 +12,9 @@ import structlog
 from penstock.wakeups.local import LocalWakeups
 
 RECONNECT_S = (0.2, 5.0)
+PROBE_EVERY_S = 5.0
+PROBE_S_MAX = 3.0
+"""How often a silent connection is asked whether it is still there, and how long it may take to answer."""
 log = structlog.get_logger("penstock.wakeups")
 
 
@@ -43,7 +46,12 @@ class PostgresListener:
             try:
                 await self._listen()
                 pause = RECONNECT_S[0]
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
+            except (
+                OSError,
+                asyncpg.PostgresError,
+                asyncpg.InterfaceError,
+                asyncpg.InternalClientError,
+            ) as error:
                 log.warning("listening failed; trying again", error=type(error).__name__, seconds=pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, RECONNECT_S[1])
@@ -57,9 +65,18 @@ class PostgresListener:
         try:
             await connection.add_listener(self._channel, self._heard)
             self._wakeups.ring_all()
-            await ended.wait()
+            while not ended.is_set():
+                await self._check_alive(connection, ended)
         finally:
             connection.terminate()
+
+    @staticmethod
+    async def _check_alive(connection: Any, ended: asyncio.Event) -> None:
+        """Wait for the end, but not blindly: a connection that was cut off silently never reports one."""
+        try:
+            await asyncio.wait_for(ended.wait(), PROBE_EVERY_S)
+        except TimeoutError:
+            await connection.execute("SELECT 1", timeout=PROBE_S_MAX)
 
     def _heard(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
         node, *bells = str(payload).split(",")

@@ -11,15 +11,20 @@ from penstock.core.timers import iso
 from penstock.engine import namespaces, workers
 from penstock.errors import PenstockError, Reason
 from penstock.ports.coordination import Coordination
-from penstock.ports.store import Tx
+from penstock.ports.store import Condition, Tx
 from penstock.server.envelopes import CONTRACT, CONTROL_OPERATIONS, SERVER_CAPABILITIES
 from penstock.server.operation import Answer, Call
 from penstock.server.versions import CONTROL_VERSION, HEADERS, WORKER_VERSION
 from penstock.settings import Settings
 
+STALLED_AFTER_MS = 3_000
+"""A commit that has been under way for longer has not come back: no transaction holds its locks for that long."""
+OPTIONAL = frozenset({"cache"})
+"""Checks that do not decide about readiness: other servers fare alike, and what does not need them works."""
+
 
 async def health(call: Call) -> Answer:
-    """Whether this server can reach its store now."""
+    """Whether this server can reach its store now: whether a restart could help."""
     try:
         await call.house.store.check()
         now_ms = await call.house.store.read(_now)
@@ -27,11 +32,14 @@ async def health(call: Call) -> Answer:
         body = {"status": "degraded", "checks": {"database": "unavailable"}, "reason": error.reason.value}
         return Answer(body, 503)
     checks = {"database": "ok"} | ({} if call.house.coordination.is_supported() else {"cache": "unavailable"})
+    refusal = call.house.store.condition().refusal
+    if refusal is not None:
+        checks["storage"] = _storage(refusal)
     return Answer({"status": "serving", "timestamp": iso(now_ms), "checks": checks})
 
 
 async def ready(call: Call) -> Answer:
-    """Whether this server should be sent work."""
+    """Whether this server should be sent work: whether its reads and its commits come back."""
     checks: dict[str, dict[str, Any]] = {}
     now_ms = 0
     try:
@@ -45,12 +53,29 @@ async def ready(call: Call) -> Answer:
         checks["database"] = {"status": "unavailable", "reason": error.reason.value}
     settings = call.house.settings
     empty = settings.auth.secrets.is_empty and settings.auth.driver.value != "none"
+    checks |= _writes(call.house.store.condition())
     checks["auth"] = {"status": "unconfigured" if empty else "ok", "driver": settings.auth.driver.value}
     checks["cache"] = _cache(call.house.coordination)
     checks["serving"] = {"status": "draining" if call.dispatcher.is_draining else "ok"}
-    fine = all(check["status"] == "ok" for check in checks.values())
+    fine = all(check["status"] == "ok" for name, check in checks.items() if name not in OPTIONAL)
     body = {"status": "ready" if fine else "not_ready", "timestamp": iso(now_ms), "checks": checks}
     return Answer(body, 200 if fine else 503)
+
+
+def _writes(condition: Condition) -> dict[str, dict[str, Any]]:
+    """Whether commits come back, and whether there is room for them."""
+    stalled = condition.stalled_ms > STALLED_AFTER_MS
+    commits: dict[str, Any] = {"status": "stalled" if stalled else "ok"}
+    if stalled:
+        commits["oldest_seconds"] = condition.stalled_ms // 1000
+    storage: dict[str, Any] = {"status": "ok"}
+    if condition.refusal is not None:
+        storage = {"status": _storage(condition.refusal), "reason": condition.refusal.value}
+    return {"commits": commits, "storage": storage}
+
+
+def _storage(refusal: Reason) -> str:
+    return "full" if refusal is Reason.STORAGE_FULL else "failing"
 
 
 def _cache(coordination: Coordination) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from penstock.errors import Reason, Unavailable
 from penstock.ports.clock import Clock
-from penstock.ports.store import Keyed, Line, Operation, one_by_one
+from penstock.ports.store import Condition, Keyed, Line, Operation, one_by_one
 from penstock.ports.wakeups import Wakeups
 from penstock.stores.memory.tables import Tables
 from penstock.stores.memory.transaction import MemoryTx
@@ -52,6 +52,9 @@ class MemoryStore:
     async def check(self) -> None:
         if self._closed:
             raise Unavailable(Reason.STORE_UNAVAILABLE, "The store is closed.", outcome="nothing happened")
+
+    def condition(self) -> Condition:
+        return Condition()
 
     async def close(self) -> None:
         self._closed = True

@@ -1,0 +1,81 @@
+"""Measures how long a queue stands still, as its callers see it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Sequence
+
+import aiohttp
+
+from tests.acceptance.cluster import Cluster, Hand
+from tests.faults.waiting import until
+
+
+class Progress:
+    """Starts an activity, takes one and completes it, again and again, at one server and on one queue."""
+
+    def __init__(self, cluster: Cluster, name: str, task_queue: str) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._queue = task_queue
+        self._numbers = itertools.count()
+        self._hand: Hand | None = None
+        self.finished_at: list[float] = []
+        self.refusals: list[str] = []
+
+    async def prepare(self) -> None:
+        """Register the worker, and do one round, so that everything is known where it is asked for."""
+        self._hand = await self._cluster.worker(f"worker-{self._name}", self._queue)
+        await until(f"a first round of {self._name}", self.round)
+
+    async def run_forever(self) -> None:
+        while True:
+            if await self.round():
+                self.finished_at.append(time.monotonic())
+
+    async def round(self) -> bool:
+        """Whether a task was completed; a request that is refused is not repeated within the round."""
+        assert self._hand is not None
+        try:
+            started = await self._cluster.start_activity(
+                f"{self._name}-{next(self._numbers)}", task_queue=self._queue
+            )
+            if started.status != 201:
+                self.refusals.append(f"start: {started.status} {started.reason}")
+            polled = await self._hand.poll("activity", 1)
+            if polled.status != 200:
+                self.refusals.append(f"poll: {polled.status} {polled.reason}")
+                return False
+            if polled["task"] is None:
+                return False
+            return (await self._hand.report(polled["task"], "complete", result=None)).status == 200
+        except (aiohttp.ClientError, TimeoutError) as error:
+            self.refusals.append(repr(error))
+            return False
+
+    def longest_standstill_s(self, since: float) -> float:
+        """The longest time between two completions, from `since` to the last one."""
+        moments = [since, *(each for each in self.finished_at if each > since)]
+        assert len(moments) > 1, f"{self._name} never went on: {self.refusals[-5:]}"
+        return max(later - earlier for earlier, later in itertools.pairwise(moments))
+
+
+async def watch(progresses: Sequence[Progress], since: float, for_s: float) -> dict[str, float]:
+    """Let all of them run until each has completed something after `since + for_s`; the longest standstill of each."""
+    running = [asyncio.create_task(each.run_forever()) for each in progresses]
+
+    def all_past() -> bool:
+        for task in running:
+            if task.done():
+                task.result()
+        return all(each.finished_at and each.finished_at[-1] > since + for_s for each in progresses)
+
+    try:
+        await until("every queue goes on", all_past, within_s=60)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    return {each._name: each.longest_standstill_s(since) for each in progresses}

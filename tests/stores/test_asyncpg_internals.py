@@ -1,0 +1,188 @@
+"""What we lean on inside asyncpg, beyond what it documents. A release that changes it fails here, not in production.
+
+`postgres_wire` puts statements of its own into what asyncpg writes, and `postgres_talk` reads from its errors why a
+session ended. `pyproject.toml` names the versions of asyncpg for which this was tried; raise its upper bound when these
+tests pass with the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import tomllib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from penstock.stores import postgres_wire
+from penstock.stores.postgres_talk import GONE, is_timeout, was_ended_idle
+from penstock.stores.postgres_transactions import make_ready
+from penstock.stores.postgres_wire import NAME_AT, SYNC, WiredConnection
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+QUESTION = "SELECT $1::bigint + 1"
+
+
+class Recorder:
+    """A transport that passes on what is written, and remembers each piece."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self.pieces: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: memoryview) -> None:
+        self.pieces.append(bytes(data))
+        self._transport.write(data)
+
+    def kinds(self) -> list[str]:
+        """The kinds of the messages in each piece."""
+        return ["".join(_kinds(piece)) for piece in self.pieces]
+
+
+def _kinds(piece: bytes) -> list[str]:
+    found = []
+    while piece:
+        found.append(chr(piece[0]))
+        piece = piece[1 + int.from_bytes(piece[1:5], "big") :]
+    return found
+
+
+@pytest.fixture
+async def wired(postgres_url: str) -> AsyncIterator[WiredConnection]:
+    connection = await postgres_wire.connect(postgres_url)
+    await make_ready(connection)
+    yield connection
+    connection.terminate()
+
+
+@pytest.fixture
+def recorder(wired: WiredConnection) -> Recorder:
+    found = Recorder(wired._wire._transport)
+    wired._wire._transport = found  # type: ignore[assignment]
+    wired._wire.write = found.write
+    return found
+
+
+def test_the_installed_asyncpg_is_one_that_was_tried():
+    declared = tomllib.loads(PYPROJECT.read_text())["project"]["dependencies"]
+    [bounds] = [each for each in declared if each.startswith("asyncpg")]
+    found = re.fullmatch(r"asyncpg>=0\.(\d+),<0\.(\d+)", bounds)
+    assert found is not None, f"an upper bound is missing: {bounds}"
+    minor = int(asyncpg.__version__.split(".")[1])
+    assert int(found[1]) <= minor < int(found[2])
+
+
+def test_a_connection_is_made_of_a_protocol_and_a_transport_and_takes_a_loop_and_a_class():
+    """`WiredConnection` is given to asyncpg, and is given its transport by it."""
+    assert list(inspect.signature(asyncpg.Connection.__init__).parameters)[1:3] == ["protocol", "transport"]
+    for make in (asyncpg.connect, asyncpg.create_pool):
+        assert {"loop", "connection_class"} <= inspect.signature(make).parameters.keys()
+    assert "name" in inspect.signature(asyncpg.Connection.prepare).parameters
+
+
+async def test_the_transport_that_asyncpg_writes_to_is_ours(wired: WiredConnection):
+    transport = getattr(wired, "_transport")  # noqa: B009
+    assert isinstance(transport, postgres_wire.Wire)
+    assert transport is wired._wire
+
+
+async def test_a_prepared_statement_is_sent_in_one_piece_that_ends_with_sync(
+    wired: WiredConnection, recorder: Recorder
+):
+    await wired.fetch(QUESTION, 1)
+    recorder.pieces.clear()
+    assert await wired.fetchval(QUESTION, 1) == 2
+    assert recorder.kinds() == ["BES"]
+    assert recorder.pieces[0].endswith(SYNC)
+
+
+async def test_bind_names_an_unnamed_portal_and_then_the_statement(
+    wired: WiredConnection, recorder: Recorder
+):
+    statement = await wired.prepare(QUESTION, name="known")
+    recorder.pieces.clear()
+    await statement.fetch(1)
+    assert recorder.kinds() == ["BES"]
+    assert recorder.pieces[0][NAME_AT:].startswith(b"known\0")
+
+
+async def test_a_statement_that_is_new_is_parsed_first_and_then_bound(
+    wired: WiredConnection, recorder: Recorder
+):
+    await wired.fetch(QUESTION, 1)
+    first, *_, last = recorder.kinds()
+    assert first.startswith("P")
+    assert last == "BES"
+
+
+async def test_a_statement_without_values_is_a_simple_query(wired: WiredConnection, recorder: Recorder):
+    await wired.execute("BEGIN")
+    await wired.execute("COMMIT")
+    assert recorder.kinds() == ["Q", "Q"]
+
+
+async def test_answers_to_statements_that_asyncpg_did_not_send_are_passed_over(
+    wired: WiredConnection, recorder: Recorder
+):
+    await wired.execute_between(b"", QUESTION, (1,), b"")
+    before = postgres_wire.carried("penstock_begin")
+    assert [row[0] for row in await wired.fetch_after(before, QUESTION, 1)] == [2]
+    assert wired.is_in_transaction()
+    after = postgres_wire.carried("penstock_commit")
+    assert await wired.execute_between(b"", QUESTION, (1,), after) == "COMMIT"
+    assert not wired.is_in_transaction()
+    assert recorder.kinds()[-1] == "BEBES"
+
+
+async def test_what_is_sent_is_counted(wired: WiredConnection):
+    """By the count it is known whether a COMMIT may have been sent."""
+    before = wired.writes
+    await wired.execute_between(b"", "SELECT 1", (), b"")
+    assert wired.writes == before + 1
+    wired.terminate()
+    with pytest.raises(GONE):
+        await wired.execute_between(b"", "COMMIT", (), b"")
+    assert wired.writes == before + 1, "nothing is sent on a connection that is closed"
+
+
+async def test_the_error_of_a_session_that_was_ended_while_idle_says_so(
+    wired: WiredConnection, postgres_url: str
+):
+    """It is read after the next statement was sent: by it is known that this one was never carried out."""
+    await wired.execute("SET idle_in_transaction_session_timeout = '50ms'")
+    await wired.execute("BEGIN")
+    wired._wire.pause_reading()
+    await _ended(wired, postgres_url)
+    asked = asyncio.create_task(wired.execute("SELECT 1"))
+    await asyncio.sleep(0)  # it is sent
+    wired._wire.resume_reading()
+    with pytest.raises(GONE) as broken:
+        await asked
+    assert was_ended_idle(broken.value)
+
+
+async def test_a_statement_that_took_too_long_is_a_timeout_and_leaves_the_session(wired: WiredConnection):
+    await wired.execute("SET statement_timeout = '50ms'")
+    with pytest.raises(asyncpg.QueryCanceledError) as cancelled:
+        await wired.execute("SELECT pg_sleep(5)")
+    assert is_timeout(cancelled.value)
+    assert not wired.is_closed()
+
+
+async def _ended(wired: WiredConnection, url: str) -> None:
+    """Wait until the session is gone from the database."""
+    outsider = await asyncpg.connect(url)
+    try:
+        while await outsider.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", wired.get_server_pid()
+        ):
+            await outsider.execute("SELECT pg_sleep(0.02)")
+    finally:
+        await outsider.close()

@@ -1,0 +1,306 @@
+"""How long rows are held on PostgreSQL, and who waits for them: not a session that stopped, nor a queue beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.model import RunId
+from penstock.errors import Reason, Unavailable
+from penstock.ports.store import Line, Tx
+from penstock.stores import postgres_sessions
+from penstock.stores.driving import Moment, undisturbed
+from penstock.stores.postgres import PostgresStore, _DivertingLine, migrate
+from penstock.wakeups.local import LocalWakeups
+from tests.support.binaries import Binaries, all_postgres
+from tests.support.builders import a_run
+from tests.support.servers import postgres_server
+
+HOLD_MS = 400
+SLOW_ROWS = """
+CREATE FUNCTION be_slow() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM pg_sleep(new.workflow_type::float); RETURN new; END $$;
+CREATE TRIGGER be_slow BEFORE INSERT ON runs FOR EACH ROW EXECUTE FUNCTION be_slow()
+"""
+"""Each run takes as long to insert as its type says, in seconds."""
+
+
+class Freezer:
+    """Stops the process inside the next transaction that is about to commit, for longer than its session lives."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.armed = False
+        self.commits = 0
+
+    def __call__(self, moment: Moment) -> None:
+        if moment is not Moment.BEFORE_COMMIT:
+            return
+        self.commits += 1
+        if self.armed:
+            self.armed = False
+            time.sleep(self._seconds)  # the whole loop stands still, as a frozen process does
+
+
+@asynccontextmanager
+async def a_store(
+    url: str, *, hold_ms: int = HOLD_MS, on_moment: Callable[[Moment], None] = undisturbed
+) -> AsyncIterator[PostgresStore]:
+    store = await PostgresStore.open(
+        url, LocalWakeups(), hold_ms=hold_ms, statement_timeout_ms=5_000, on_moment=on_moment
+    )
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def url(postgres_url: str) -> str:
+    await migrate(postgres_url)
+    return postgres_url
+
+
+@pytest.fixture
+async def outsider(url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    """A session of somebody else, without any limits."""
+    connection = await asyncpg.connect(url)
+    yield connection
+    await connection.close()
+
+
+async def insert(store: PostgresStore, run_id: str, *, kind: str = "0") -> None:
+    async def operation(tx: Tx) -> None:
+        tx.runs.insert(a_run(run_id, workflow_id=run_id, workflow_type=kind))
+
+    await store.transact(operation, key=run_id)
+
+
+async def touch(store: PostgresStore, run_id: str, done: list[str], name: str = "") -> None:
+    """Lock a run on the line of claims, and write it as it is."""
+
+    async def operation(tx: Tx) -> None:
+        run = await tx.runs.lock(RunId(run_id))
+        assert run is not None
+        tx.runs.save(run)
+
+    await store.transact(operation, key=run_id, line=Line.CLAIM)
+    done.append(name or run_id)
+
+
+async def runs(connection: asyncpg.Connection[asyncpg.Record]) -> list[str]:
+    return [row[0] for row in await connection.fetch("SELECT run_id FROM runs ORDER BY run_id")]
+
+
+async def test_operations_on_other_rows_are_committed_while_a_row_of_their_group_is_locked(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    async with a_store(url, hold_ms=60_000) as store:
+        names = ["hot", *(f"other-{n}" for n in range(5))]
+        for name in names:
+            await insert(store, name)
+        async with outsider.transaction():
+            await outsider.execute("SELECT 1 FROM runs WHERE run_id = 'hot' FOR UPDATE")
+            done: list[str] = []
+            first = [asyncio.create_task(touch(store, name, done)) for name in names]
+            await asyncio.wait_for(asyncio.gather(*first[1:]), 20)
+            again = [touch(store, name, done, f"{name} again") for name in names[1:]]
+            await asyncio.wait_for(asyncio.gather(*again), 20)
+            assert not first[0].done(), "the row is locked"
+            assert "hot" not in done
+        await asyncio.wait_for(first[0], 20)
+
+
+async def test_operations_with_one_key_keep_their_order_while_the_first_waits_for_a_locked_row(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    async with a_store(url, hold_ms=60_000) as store:
+        for name in ("hot", "other"):
+            await insert(store, name)
+        done: list[str] = []
+        async with outsider.transaction():
+            await outsider.execute("SELECT 1 FROM runs WHERE run_id = 'hot' FOR UPDATE")
+            tasks = [asyncio.create_task(touch(store, "hot", done, f"hot-{n}")) for n in range(2)]
+            await asyncio.wait_for(touch(store, "other", done), 20)
+            tasks += [asyncio.create_task(touch(store, "hot", done, f"hot-{n}")) for n in range(2, 4)]
+            await asyncio.wait_for(touch(store, "other", done), 20)
+        await asyncio.wait_for(asyncio.gather(*tasks), 20)
+        assert done == ["other", "other", "hot-0", "hot-1", "hot-2", "hot-3"]
+        assert store.condition().stalled_ms == 0
+
+
+async def test_an_operation_whose_caller_left_while_it_waited_diverts_no_later_one(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    async with a_store(url, hold_ms=60_000) as store:
+        await insert(store, "hot")
+        done: list[str] = []
+        async with outsider.transaction():
+            await outsider.execute("SELECT 1 FROM runs WHERE run_id = 'hot' FOR UPDATE")
+            tasks = [asyncio.create_task(touch(store, "hot", done, f"hot-{n}")) for n in range(3)]
+            line = store._lines[Line.CLAIM]
+            assert isinstance(line, _DivertingLine)
+            async with asyncio.timeout(20):
+                while line._diverted["hot"] < 3:
+                    await asyncio.sleep(0.01)
+            tasks[2].cancel()
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+        await touch(store, "hot", done, "last")
+        async with asyncio.timeout(20):
+            while line._diverted:
+                await asyncio.sleep(0.01)
+    assert done == ["hot-0", "hot-1", "last"]
+
+
+async def test_an_operation_whose_session_was_ended_while_it_stood_still_is_made_once(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    """Nothing was committed, and that is known: the caller is not asked to find out."""
+    freezer = Freezer(2 * HOLD_MS / 1000)
+    async with a_store(url, on_moment=freezer) as store:
+        await insert(store, "before")
+        done: list[str] = []
+        freezer.armed, freezer.commits = True, 0
+        await touch(store, "before", done)
+        assert done == ["before"]
+        assert freezer.commits > 1, "the first try was ended by the database"
+        await insert(store, "after")
+    assert await runs(outsider) == ["after", "before"]
+
+
+async def test_a_decision_from_before_a_standstill_is_not_committed_after_it(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    """Nothing is locked yet, so no session was ended; but what the operation saw is old, its time included."""
+    freezer = Freezer(2 * HOLD_MS / 1000)
+    async with a_store(url, on_moment=freezer) as store:
+        await insert(store, "before")
+        moments: list[int] = []
+
+        async def operation(tx: Tx) -> None:
+            moments.append(tx.now_ms)
+            tx.runs.insert(a_run("late", workflow_id="late"))
+
+        freezer.armed = True
+        await store.transact(operation, key="late")
+    assert len(moments) == 2
+    assert moments[1] - moments[0] >= 2 * HOLD_MS
+    assert await runs(outsider) == ["before", "late"]
+
+
+async def test_a_group_that_takes_longer_than_a_transaction_may_is_committed_in_parts(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    await outsider.execute(SLOW_ROWS)
+    names = [f"run-{n:02}" for n in range(12)]
+    async with a_store(url) as store:
+        await asyncio.gather(*(insert(store, name, kind="0.15") for name in names))
+    assert await runs(outsider) == names
+
+
+async def test_a_single_operation_that_takes_longer_gets_the_time_of_a_long_one(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    await outsider.execute(SLOW_ROWS)
+    async with a_store(url) as store:
+        await insert(store, "slow", kind=str(3 * HOLD_MS / 1000))
+        await insert(store, "quick")
+    assert await runs(outsider) == ["quick", "slow"]
+
+
+async def test_an_operation_that_takes_longer_than_a_statement_may_is_refused_and_changes_nothing(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    await outsider.execute(SLOW_ROWS)
+    store = await PostgresStore.open(url, LocalWakeups(), hold_ms=200, statement_timeout_ms=400)
+    with pytest.raises(Unavailable) as refused:
+        await insert(store, "never", kind="2")
+    assert (refused.value.reason, refused.value.details["outcome"]) == (Reason.STORE_UNAVAILABLE, "none")
+    await insert(store, "after")
+    await store.close()
+    assert await runs(outsider) == ["after"]
+
+
+async def test_a_commit_that_does_not_come_back_shows_in_the_condition_of_the_store(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    await outsider.execute(SLOW_ROWS)
+    async with a_store(url, hold_ms=5_000) as store:
+        assert store.condition().stalled_ms == 0
+        slow = asyncio.create_task(insert(store, "slow", kind="1"))
+        while store.condition().stalled_ms < 500:
+            assert not slow.done()
+            await asyncio.sleep(0.01)
+        await slow
+        assert store.condition().stalled_ms == 0
+
+
+async def test_migrations_have_no_time_limit_though_the_role_has(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    """Held by what a session of theirs says of itself."""
+    connection = await asyncpg.connect(url, server_settings=postgres_sessions.UNLIMITED)
+    try:
+        for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
+            assert await connection.fetchval("SELECT current_setting($1)", name) == "0"
+    finally:
+        await connection.close()
+
+
+def with_transaction_timeout() -> Binaries:
+    """A PostgreSQL that knows `transaction_timeout`; one comes with the test environment."""
+    since = postgres_sessions.TRANSACTION_TIMEOUT_SINCE
+    return next(each for each in all_postgres() if int(each.version.split(".")[0]) >= since)
+
+
+@pytest.fixture(scope="module")
+def newer_url() -> Iterator[str]:
+    with postgres_server(with_transaction_timeout()) as server:
+        yield server.url
+
+
+async def test_a_newer_postgres_bounds_whole_transactions(newer_url: str):
+    await migrate(newer_url)
+    store = await PostgresStore.open(newer_url, LocalWakeups(), hold_ms=1_000, statement_timeout_ms=5_000)
+    await insert(store, "run-1")
+    found = [await _setting(line._connection, "transaction_timeout") for line in store._work]
+    assert {each for each in found if each is not None} == {"1500ms"}
+    await store.close()
+
+
+async def test_a_slow_group_on_a_newer_postgres_is_committed_in_parts_and_no_outcome_is_unknown(
+    newer_url: str,
+):
+    """A statement is cancelled before its transaction is, so that it is known that nothing was committed."""
+    await migrate(newer_url)
+    outsider = await asyncpg.connect(newer_url)
+    await outsider.execute(SLOW_ROWS)
+    store = await PostgresStore.open(newer_url, LocalWakeups(), hold_ms=400, statement_timeout_ms=5_000)
+    names = [f"slow-{n}" for n in range(8)]
+    await asyncio.gather(*(insert(store, name, kind="0.15") for name in names))
+    await store.close()
+    assert [name for name in await runs(outsider) if name.startswith("slow")] == names
+    await outsider.close()
+
+
+@given(statement_ms=st.integers(100, 3_600_000), hold_ms=st.integers(200, 60_000))
+def test_locks_of_a_client_that_stops_are_released_within_the_hold_time(statement_ms: int, hold_ms: int):
+    """Whatever is set: after one lock that is waited for, and, a quarter later, after any number of them."""
+    short = postgres_sessions.of_short_writes(statement_ms, hold_ms)
+    long = postgres_sessions.of_long_writes(statement_ms, hold_ms)
+    assert short.lock_ms + short.idle_ms <= hold_ms
+    assert short.statement_ms + short.idle_ms <= hold_ms * 5 // 4
+    assert long.lock_ms + long.idle_ms <= hold_ms
+    for limits in (short, long):
+        assert limits.decide_ms + limits.statement_ms <= limits.transaction_ms
+
+
+async def _setting(connection: asyncpg.Connection[asyncpg.Record] | None, name: str) -> str | None:
+    if connection is None:
+        return None
+    return str(await connection.fetchval("SELECT current_setting($1)", name))
