@@ -342,6 +342,8 @@ class Task(Struct, frozen=True):
     """The lease that ended with this change, how, and what it did cost. They are told, not kept."""
     ended_how: str | None = None
     ended_cost: int | None = None
+    ended_refunded: bool = False
+    """Whether the lease was never delivered, and all that it was charged for is given back."""
 
     @property
     def is_live(self) -> bool:

@@ -191,6 +191,10 @@ class MemoryQueues:
         write = partial(lanes.settle, self._tables, self._changes, queue_id, lane, taken, minute)
         self._changes.record(write, Phase.SETTLE_LANES)
 
+    def refund(self, queue_id: QueueId, level: int, key: str, stride: int, minute: int) -> None:
+        lane_id = (queue_id, level, key)
+        self._changes.record(partial(lanes.refund, self._tables, self._changes, lane_id, stride, minute))
+
     def save_clock(self, queue_id: QueueId, clock: Clockwork) -> None:
         self._changes.record(lambda: self._changes.add(self._tables.clocks, queue_id, clock.level, clock))
 

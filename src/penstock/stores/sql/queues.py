@@ -252,6 +252,9 @@ class SqlQueues:
             self._session.now_ms // MINUTE_MS,
         )
 
+    def refund(self, queue_id: QueueId, level: int, key: str, stride: int, minute: int) -> None:
+        self._session.record("refund_lane", queue_id, level, key, stride, minute)
+
     def save_clock(self, queue_id: QueueId, clock: Clockwork) -> None:
         self._session.record("save_clock", queue_id, clock.level, clock.virtual, clock.placed)
 
