@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 
 from penstock.core.verifying.changes import LimitChanges
@@ -56,6 +57,12 @@ class Seen:
             self._take(sighting)
         self._tell_leases()
         self.changes = LimitChanges(self._limits)
+
+    @cached_property
+    def workers_heard_out(self) -> frozenset[str | None]:
+        """Workers all of whose polls were answered, so that they certainly got what the answers hold and no more."""
+        unanswered = {poll.worker_id for poll in self._polls if poll.t_ok is None}
+        return frozenset(poll.worker_id for poll in self._polls) - unanswered - {None}
 
     def _take(self, sighting: Sighting) -> None:
         match sighting:
