@@ -620,3 +620,10 @@ class QueueStats(Struct, frozen=True):
     added_last_minute: int = 0
     dispatched_last_minute: int = 0
     oldest: Task | None = None
+    claimed: int = 0
+    """How many of `leased` were handed out ahead of time and are not started: they take no slot of their worker."""
+
+    @property
+    def running(self) -> int:
+        """The leases that take a slot of their worker."""
+        return self.leased - self.claimed

@@ -72,13 +72,13 @@ def _section(
         "configured_slot_count": slots,
         "leased_count": stats.leased,
         "ready_count": stats.ready,
-        "available_slot_count": max(0, slots - stats.leased),
+        "available_slot_count": max(0, slots - stats.running),
         **_cap(
             _tightest(line.gates, leases, "queue:"),
             "active_leases_per_queue",
             "active_lease_count",
             "active_lease_capacity",
-            stats.leased + stats.expired,
+            stats.running + stats.expired,
         ),
         **_cap(
             _tightest(line.gates, leases, "namespace:"),
@@ -114,6 +114,7 @@ def _section(
         "budget_source": f"worker_registration.max_concurrent_{kind}_tasks",
         "server_budget_source": _sources(line.queue),
         "caps": [_told(gate, line, now_ms) for gate in line.gates],
+        "claimed_count": stats.claimed,
     }
 
 
@@ -140,7 +141,7 @@ def _status(line: LineState, active: list[Worker], slots: int, unavailable: bool
         return "no_active_workers"
     if not slots:
         return "no_slots"
-    return "saturated" if line.stats.leased >= slots else "accepting"
+    return "saturated" if line.stats.running >= slots else "accepting"
 
 
 def _sources(queue: Queue) -> str:

@@ -14,7 +14,8 @@ from penstock.server.operation import Answer, Call
 STATUSES = ("accepting", "throttled", "saturated", "no_slots", "no_active_workers", "unavailable")
 _COUNTS = {
     "ready": ("ready_count", "Tasks that wait."),
-    "leased": ("leased_count", "Tasks in the hands of workers."),
+    "leased": ("leased_count", "Tasks that workers hold, those claimed ahead of time included."),
+    "claimed": ("claimed_count", "Tasks claimed ahead of time and not started: they take no slot."),
     "worker_slots": ("configured_slot_count", "Slots that active workers offer."),
 }
 

@@ -178,6 +178,7 @@ class SqlQueues:
             added_last_minute=int(meter[0][1]) if meter else 0,
             dispatched_last_minute=int(meter[0][2]) if meter else 0,
             oldest=min(oldest, key=lambda task: (task.enqueued_at_ms, task.seq), default=None),
+            claimed=int(leased[3]),
         )
 
     async def totals(self, namespace: str, kind: TaskKind, minute: int) -> tuple[int, int]:

@@ -229,7 +229,8 @@ SELECT q.n, count(t.seq) FROM {rows} LEFT JOIN tasks t ON t.queue_id = q.queue_i
 -- name: count_leased
 -- takes: queue_id bigint, now_ms bigint
 SELECT q.n, coalesce(sum(CASE WHEN t.lease_expires_at_ms > q.now_ms THEN 1 ELSE 0 END), 0),
-       coalesce(sum(CASE WHEN t.lease_expires_at_ms <= q.now_ms THEN 1 ELSE 0 END), 0)
+       coalesce(sum(CASE WHEN t.lease_expires_at_ms <= q.now_ms THEN 1 ELSE 0 END), 0),
+       coalesce(sum(CASE WHEN t.lease_expires_at_ms > q.now_ms AND t.claimed > 0 THEN 1 ELSE 0 END), 0)
   FROM {rows} LEFT JOIN tasks t ON t.queue_id = q.queue_id AND t.state = 'leased' GROUP BY q.n;
 
 -- name: get_meter
