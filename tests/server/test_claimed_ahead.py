@@ -44,7 +44,7 @@ async def test_two_running_and_four_claimed_of_four_slots_are_not_saturated(
     everywhere: Client, name: str
 ) -> None:
     """Seen: "6 of 4 slots, saturated, add workers"."""
-    worker = {"worker_id": f"worker-{name}", "task_queue": name, "runtime": "python"}
+    worker: Body = {"worker_id": f"worker-{name}", "task_queue": name, "runtime": "python"}
     worker |= {"max_concurrent_activity_tasks": 4}
     (await everywhere.post("/api/worker/register", worker, role="worker")).expect(201)
     await start(everywhere, [item(name, number) for number in range(8)])

@@ -114,7 +114,7 @@ def _section(
         "budget_source": f"worker_registration.max_concurrent_{kind}_tasks",
         "server_budget_source": _sources(line.queue),
         "caps": [_told(gate, line, now_ms) for gate in line.gates],
-        "claimed_count": stats.claimed,
+        **({"claimed_count": stats.claimed} if line.queue.kind is TaskKind.ACTIVITY else {}),
     }
 
 

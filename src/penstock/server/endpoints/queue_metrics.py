@@ -57,7 +57,7 @@ async def read(call: Call) -> Answer:
             section: dict[str, Any] = admission_of(call, view)[f"{kind.value}_tasks"]
             labels = (call.namespace, view.name, kind.value)
             for name, (field, _) in _COUNTS.items():
-                counts[name].labels(*labels).set(section[field])
+                counts[name].labels(*labels).set(section.get(field, 0))
             alone.labels(*labels).set(section["ready_count"] > 0 and section["configured_slot_count"] == 0)
             for each in STATUSES:
                 status.labels(*labels, each).set(each == section["status"])
