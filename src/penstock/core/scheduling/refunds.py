@@ -133,7 +133,7 @@ def _of_scopes(queue: Queue, states: Sequence[ScopeState], cost: int) -> tuple[S
 
 def _counted(window: Window, counts: Counts, amount: int) -> WindowCharge:
     """A charge that has just been counted: it stands in the newest second of its window."""
-    return WindowCharge(window, counts[-1][0] * SECOND_MS, amount)
+    return WindowCharge(window, counts[-1][0] * SECOND_MS if counts else 0, amount if counts else 0)
 
 
 def of_row(queue: Queue, task: Task, states: Sequence[ScopeState]) -> Charge:
