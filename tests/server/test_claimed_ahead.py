@@ -64,6 +64,24 @@ async def test_two_running_and_four_claimed_of_four_slots_are_not_saturated(
     assert f"penstock_queue_admission{{{labels_with(labels, 'accepting')}}} 1.0" in metrics
 
 
+async def test_two_running_and_four_claimed_of_two_slots_and_a_buffer_of_four_are_two_of_two(
+    everywhere: Client, name: str
+) -> None:
+    """A worker of two processes that claims four ahead: it is full, with what it runs."""
+    worker: Body = {"worker_id": f"worker-{name}", "task_queue": name, "runtime": "python"}
+    worker |= {"max_concurrent_activity_tasks": 2, "max_claimed_activity_tasks": 4}
+    (await everywhere.post("/api/worker/register", worker, role="worker")).expect(201)
+    await start(everywhere, [item(name, number) for number in range(8)])
+    for task in (await claimed(everywhere, name, 4))[:2]:
+        await begin(everywhere, name, task)
+    await claimed(everywhere, name, 2)
+    queue = (await everywhere.get(f"/api/task-queues/{name}")).expect(200).json
+    section = queue["admission"]["activity_tasks"]
+    assert (section["status"], section["available_slot_count"]) == ("saturated", 0)
+    assert (section["configured_slot_count"], section["claimed_count"]) == (2, 4)
+    assert "2 of 2, 0 left; 4 claimed ahead" in _slots(section).text
+
+
 def numbers(metrics: str, labels: str) -> dict[str, float]:
     names = "leased|claimed|worker_slots|ready"
     found = re.findall(rf"^penstock_queue_({names})\{{{re.escape(labels)}\}} (\S+)$", metrics, re.MULTILINE)

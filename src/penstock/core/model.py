@@ -521,6 +521,10 @@ class Timer(Struct, frozen=True):
     state: TimerState = TimerState.OPEN
 
 
+CLAIM_BUFFER = "max_claimed_activity_tasks"
+"""What a worker advertises that claims more tasks ahead of time than it has slots to run them."""
+
+
 class Worker(Struct, frozen=True):
     """A registered process: what it can run, how much at once, and when it was last heard."""
 
@@ -552,6 +556,12 @@ class Worker(Struct, frozen=True):
 
     def slots(self, kind: TaskKind) -> int:
         return self.workflow_slots if kind is TaskKind.WORKFLOW else self.activity_slots
+
+    def claims(self, kind: TaskKind) -> int:
+        """How many tasks it may hold that are claimed ahead and not started: its slots, or its buffer if larger."""
+        buffer = self.advertised.get(CLAIM_BUFFER) if kind is TaskKind.ACTIVITY else None
+        slots = self.slots(kind)
+        return max(slots, buffer) if slots and isinstance(buffer, int) else slots
 
     def knows(self, workflow_type: str) -> bool:
         """Whether it has the code of a type. One that names none has all, unless it takes no workflow tasks."""
