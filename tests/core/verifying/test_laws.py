@@ -432,36 +432,44 @@ class TestDelivered:
     """Every dispatch that was counted reached its worker, or was refunded."""
 
     def poll(self, t_ok: float | None = 5.0, *leases: str) -> Polled:
-        told = [SeenLease(task, "1", "default", "payments", "activity") for task in leases]
-        return Polled(1.0, t_ok, "of-a", tuple(told))
+        """A poll of a worker that also got a task of which the journal tells before."""
+        told = [SeenLease(task, "1", "default", "payments", "activity") for task in ("before", *leases)]
+        return Polled(1.0, t_ok, "of-a", tuple(told) if t_ok is not None else ())
+
+    def journal(self) -> Journal:
+        return Journal().granted("before", 2, worker_id="of-a")
 
     def test_what_was_not_delivered_is_refunded(self) -> None:
-        journal = Journal().granted("a", 2).ended("a", 3, "undelivered", refunded=True)
+        journal = self.journal().granted("a", 3).ended("a", 4, "undelivered", refunded=True)
         assert laws(journal, self.poll()) == []
-        assert laws(Journal().granted("a", 2).ended("a", 3, "undelivered")) == [Law.DELIVERED]
+        assert laws(self.journal().granted("a", 3).ended("a", 4, "undelivered")) == [Law.DELIVERED]
 
     def test_what_its_worker_had_is_not_refunded(self) -> None:
-        assert laws(Journal().granted("a", 2).ended("a", 9, refunded=True)) == [Law.DELIVERED]
-        journal = Journal().granted("a", 2).ended("a", 9, "undelivered", refunded=True)
+        assert laws(self.journal().granted("a", 3).ended("a", 9, refunded=True)) == [Law.DELIVERED]
+        journal = self.journal().granted("a", 3).ended("a", 9, "undelivered", refunded=True)
         beat = Reported("heartbeat", 6.0, "a", "1", 7.0, "accepted")
         assert laws(journal, self.poll(5.0, "a"), beat) == [Law.DELIVERED]
 
     def test_a_poll_that_was_answered_without_the_task_that_it_was_counted_for_is_found(self) -> None:
-        journal = Journal().granted("a", 2).ended("a", 3, "handed_back")
+        journal = self.journal().granted("a", 3).ended("a", 4, "handed_back")
         assert laws(journal, self.poll()) == [Law.DELIVERED]
         assert laws(journal, self.poll(5.0, "a")) == []
 
+    def test_a_worker_of_the_same_name_elsewhere_is_another_one(self) -> None:
+        journal = self.journal().granted("a", 3, namespace="other").ended("a", 4, "handed_back")
+        assert laws(journal, self.poll()) == []
+
     def test_a_poll_without_an_answer_is_held_against_nobody(self) -> None:
-        journal = Journal().granted("a", 2).ended("a", 3, "handed_back")
+        journal = self.journal().granted("a", 3).ended("a", 4, "handed_back")
         assert laws(journal, self.poll(), self.poll(None)) == []
 
-    def test_a_lease_that_expired_because_its_server_died_is_told(self) -> None:
-        book = looked(Journal().granted("a", 2).ended("a", 60_000, "expired"), self.poll())
+    def test_a_lease_that_reached_no_client_and_expired_is_told(self) -> None:
+        book = looked(self.journal().granted("a", 3).ended("a", 60_000, "expired"), self.poll())
         assert book.findings == []
-        assert [notice.about for notice in book.notices] == ["undelivered-expired"]
+        assert [notice.about for notice in book.notices] == ["reached-no-client"]
 
     def test_a_claimed_lease_that_was_never_started_was_not_counted(self) -> None:
-        journal = Journal().granted("a", 2, phase="claimed").ended("a", 3, "handed_back")
+        journal = self.journal().granted("a", 3, phase="claimed").ended("a", 4, "handed_back")
         assert laws(journal, self.poll()) == []
 
 

@@ -7,11 +7,11 @@ things break the law:
 * a lease that ended undelivered and was not refunded;
 * a lease that was refunded though its worker had it: a client's report on it was accepted, or it ended in a way that
   only its worker can bring about;
-* a lease that certainly was not delivered, yet ended without a refund. That is certain where the clients wrote down
-  every poll of a worker with its answer, and none of the answers holds the lease.
+* a lease that reached no client and was handed back without a refund. That is known where the clients wrote down every
+  poll of a worker with its answer, none of the answers holds the lease, and no client handed it back.
 
-A lease that certainly was not delivered and has *expired* is a notice: its server died before it could hand the task
-back, and nobody could know any more whether the worker had it.
+A lease that reached no client and ended in another way, by expiring above all, is a notice: its server or its client
+died, and the journal cannot tell whether the worker had it.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ class Delivered:
             self._find(line, live, "was not delivered, and what it was charged was not refunded")
         elif line.refunded and (line.how != UNDELIVERED or self._is_reported(line)):
             self._find(line, live, "was refunded though its worker had it")
-        elif not line.refunded and self._was_certainly_not_delivered(line, live):
-            if line.how == "expired":
-                said = (
-                    f"a lease of task {line.task_id} reached no client and expired: its server died with it"
-                )
-                self._book.notice(Notice("undelivered-expired", said, line.seq))
+        elif not line.refunded and self._reached_no_client(line, live):
+            if line.how == "handed_back":
+                self._find(line, live, "reached no client, and was handed back without a refund")
             else:
-                self._find(line, live, f"reached no client, and ended as {line.how} without a refund")
+                said = f"a lease of task {line.task_id} reached no client, and ended as {line.how}"
+                self._book.notice(Notice("reached-no-client", said, line.seq))
 
     def _is_reported(self, line: Ended) -> bool:
         reports = self._seen.reports.get(line.lease_id, ())
         return any(each.op in _ACCEPTED_OPS and each.verdict == "accepted" for each in reports)
 
-    def _was_certainly_not_delivered(self, line: Ended, live: Live) -> bool:
+    def _reached_no_client(self, line: Ended, live: Live) -> bool:
         """Whether every poll of its worker was answered, and no answer holds the lease."""
         if line.lease_id in self._seen.leases or self._seen.reports.get(line.lease_id):
             return False
-        return live.grant.worker_id in self._seen.workers_heard_out
+        grant = live.grant
+        where = grant.worker_id, grant.namespace, grant.task_queue, grant.kind
+        return where in self._seen.lines_heard_out
 
     def _find(self, line: Ended, live: Live, said: str) -> None:
         self._book.find(

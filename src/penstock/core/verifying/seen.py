@@ -59,10 +59,18 @@ class Seen:
         self.changes = LimitChanges(self._limits)
 
     @cached_property
-    def workers_heard_out(self) -> frozenset[str | None]:
-        """Workers all of whose polls were answered, so that they certainly got what the answers hold and no more."""
+    def lines_heard_out(self) -> frozenset[tuple[str | None, str, str, str]]:
+        """Worker, namespace, queue and kind of which every poll was written down with its answer.
+
+        A worker that wrote down a lease of a line is taken to have written down all its polls of that line.
+        """
         unanswered = {poll.worker_id for poll in self._polls if poll.t_ok is None}
-        return frozenset(poll.worker_id for poll in self._polls) - unanswered - {None}
+        return frozenset(
+            (poll.worker_id, lease.namespace, lease.task_queue, lease.kind)
+            for poll in self._polls
+            if poll.worker_id is not None and poll.worker_id not in unanswered
+            for lease in poll.leases
+        )
 
     def _take(self, sighting: Sighting) -> None:
         match sighting:
