@@ -51,3 +51,14 @@ def test_what_runs_and_what_was_fetched_ahead_take_slots_of_their_own() -> None:
     assert free_slots(worker, TaskKind.ACTIVITY, held) == 3
     assert free_slots(worker, TaskKind.ACTIVITY, held, ahead=True) == 1
     assert free_slots(worker, TaskKind.WORKFLOW, Held(running=3)) == 0
+
+
+def test_a_buffer_lets_a_worker_claim_more_ahead_than_it_runs() -> None:
+    soft = a_worker(activity_slots=2, advertised={"max_claimed_activity_tasks": 4})
+    held = Held(running=2, ahead=3)
+    assert free_slots(soft, TaskKind.ACTIVITY, held) == 0
+    assert free_slots(soft, TaskKind.ACTIVITY, held, ahead=True) == 1
+    small = a_worker(activity_slots=4, advertised={"max_claimed_activity_tasks": 1})
+    assert free_slots(small, TaskKind.ACTIVITY, held, ahead=True) == 1, "as many again as it has slots"
+    closed = a_worker(activity_slots=0, advertised={"max_claimed_activity_tasks": 4})
+    assert free_slots(closed, TaskKind.ACTIVITY, Held(), ahead=True) == 0

@@ -424,14 +424,14 @@ async def test_closing_waits_until_what_was_granted_too_late_waits_again(scene: 
     run = await scene.start()
     await until(lambda: store.held == 1)
     closing = asyncio.create_task(desk.dispatcher.close())
-    assert await poll == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
-    store.shut(Line.WORK)
+    assert await poll == PollAnswer((), PollStatus.UNAVAILABLE, HoldReason.UNAVAILABLE)
+    store.shut(Line.PERMIT)
     store.open(Line.CLAIM)
     await until(lambda: closing.done() or len(desk.dispatcher._tasks) == 1)
     for _ in range(20):
         await asyncio.sleep(0)
     assert not closing.done()
-    store.open(Line.WORK)
+    store.open(Line.PERMIT)
     await closing
     [task] = scene.live(run.run_id)
     assert (task.state, task.lease_token) == (TaskState.READY, None)

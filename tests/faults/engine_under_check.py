@@ -129,8 +129,14 @@ class Player:
         poll = Poll(
             namespace, worker, queue, ACTIVITY, tasks_max=self.dice.choice((1, 2, 5)), claim_lease_ms=ahead
         )
-        sent_at = self.now()
-        answer = await Dispatcher(self.house).poll(poll, 0)
+        sent_at, dispatcher = self.now(), Dispatcher(self.house)
+        answer = await dispatcher.poll(poll, 0)
+        if answer.leased and self.dice.random() < 0.15:
+            self.seen.append(Polled(sent_at, self.now(), worker))
+            await self.wait(self.dice.choice((0, 0, 900)))
+            dispatcher.give_back(answer.leased)
+            await dispatcher.close()
+            return
         leases = tuple(_lease(namespace, queue, leased) for leased in answer.leased)
         self.seen.append(Polled(sent_at, self.now(), worker, leases))
         self.held += [(namespace, leased) for leased in answer.leased]

@@ -96,6 +96,28 @@ def window_too_short(patch: Patch) -> None:
     patch.setattr(windows, "_leaves_at_ms", lambda _, second: (second + 50) * SECOND_MS)
 
 
+@mutant(Law.DELIVERED)
+def handed_back_without_refund(patch: Patch) -> None:
+    """What was not delivered waits again, and what it was charged stays spent."""
+    honest = polls._undelivered
+
+    def unrefunded(task: Task, now_ms: int) -> Task:
+        return replace(honest(task, now_ms), ended_refunded=False)
+
+    patch.setattr(polls, "_undelivered", unrefunded)
+
+
+@mutant(Law.RATE, Law.COST)
+def refunded_twice(patch: Patch) -> None:
+    """What was not delivered gives back twice what it was charged."""
+    honest = windows.returned
+
+    def twice(window: Window, counts: windows.Counts, at_ms: int, amount: int) -> windows.Counts:
+        return honest(window, counts, at_ms, 2 * amount)
+
+    patch.setattr(windows, "returned", twice)
+
+
 @mutant(Law.CAP, Law.CLIENT_CAP)
 def lock_scope_mismatch(patch: Patch) -> None:
     """One queue of a group takes another lock, so it decides by what it read before."""

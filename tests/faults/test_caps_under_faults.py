@@ -23,7 +23,7 @@ from redis.asyncio import Redis
 
 from penstock.core.verifying.check import check
 from penstock.core.verifying.findings import Law
-from penstock.core.verifying.journal import Granted, Line
+from penstock.core.verifying.journal import Ended, Granted, Line
 from penstock.core.verifying.sightings import Sighting
 from penstock.wire.journal import read_sightings
 from tests.acceptance.cluster import Cluster
@@ -191,7 +191,10 @@ def peaks(lines: Sequence[Line]) -> dict[str, int]:
 
 
 def given_of(lines: Sequence[Line], queue: str) -> int:
-    return sum(isinstance(line, Granted) and line.task_queue == queue for line in lines)
+    """How many dispatches of a queue count: those that were granted and not refunded."""
+    granted = {line.lease_id for line in lines if isinstance(line, Granted) and line.task_queue == queue}
+    refunded = {line.lease_id for line in lines if isinstance(line, Ended) and line.refunded}
+    return len(granted - refunded)
 
 
 async def kill_and_restart(victim: LiveServer) -> None:

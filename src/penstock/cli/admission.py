@@ -98,7 +98,11 @@ def _named(label: str, section: dict[str, Any]) -> str:
 
 def _slots(section: dict[str, Any]) -> Cell:
     total, leased = section.get("configured_slot_count"), section.get("leased_count")
-    return plain(total) if leased is None else _gauge(leased, total)
+    if leased is None:
+        return plain(total)
+    claimed = section.get("claimed_count") or 0
+    gauge = _gauge(leased - claimed, total)
+    return Cell(f"{gauge.text}; {claimed} claimed ahead", gauge.style) if claimed else gauge
 
 
 def _gauge(count: object, cap: object) -> Cell:

@@ -47,6 +47,8 @@ def ended(task: Task, now_ms: int) -> Line:
     """A lease is over; `task` is as it goes on."""
     how = _SAID.get(task.ended_how or "", task.ended_how) or _ENDS.get(task.state) or "lost"
     line = {**_of(task, "ended", task.ended_lease, now_ms), "how": how}
+    if task.ended_refunded:
+        line["refunded"] = True
     return line if task.ended_cost is None else {**line, "cost": task.ended_cost}
 
 

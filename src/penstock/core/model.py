@@ -342,6 +342,8 @@ class Task(Struct, frozen=True):
     """The lease that ended with this change, how, and what it did cost. They are told, not kept."""
     ended_how: str | None = None
     ended_cost: int | None = None
+    ended_refunded: bool = False
+    """Whether the lease was never delivered, and all that it was charged for is given back."""
 
     @property
     def is_live(self) -> bool:
@@ -519,6 +521,10 @@ class Timer(Struct, frozen=True):
     state: TimerState = TimerState.OPEN
 
 
+CLAIM_BUFFER = "max_claimed_activity_tasks"
+"""What a worker advertises that claims more tasks ahead of time than it has slots to run them."""
+
+
 class Worker(Struct, frozen=True):
     """A registered process: what it can run, how much at once, and when it was last heard."""
 
@@ -550,6 +556,12 @@ class Worker(Struct, frozen=True):
 
     def slots(self, kind: TaskKind) -> int:
         return self.workflow_slots if kind is TaskKind.WORKFLOW else self.activity_slots
+
+    def claims(self, kind: TaskKind) -> int:
+        """How many tasks it may hold that are claimed ahead and not started: its slots, or its buffer if larger."""
+        buffer = self.advertised.get(CLAIM_BUFFER) if kind is TaskKind.ACTIVITY else None
+        slots = self.slots(kind)
+        return max(slots, buffer) if slots and isinstance(buffer, int) else slots
 
     def knows(self, workflow_type: str) -> bool:
         """Whether it has the code of a type. One that names none has all, unless it takes no workflow tasks."""
@@ -618,3 +630,10 @@ class QueueStats(Struct, frozen=True):
     added_last_minute: int = 0
     dispatched_last_minute: int = 0
     oldest: Task | None = None
+    claimed: int = 0
+    """How many of `leased` were handed out ahead of time and are not started: they take no slot of their worker."""
+
+    @property
+    def running(self) -> int:
+        """The leases that take a slot of their worker."""
+        return self.leased - self.claimed

@@ -42,6 +42,16 @@ class Rate(Struct, frozen=True):
         return Rate(max(1, scaled) if self.micro else 0, self.burst_ms)
 
 
+class Payment(Struct, frozen=True):
+    """What one dispatch has paid, to be returned if its task was never delivered."""
+
+    interval_ns: int
+    """The interval of the rate at which it was paid."""
+    at_ms: int
+    place: int = 0
+    """How many dispatches before it the same poll was granted in the same moment, of the same payer."""
+
+
 def _owed_until(rate: Rate, paid_until_ns: int, now_ns: int) -> int:
     """No debt is larger than a burst and one more: so a new rate, or a clock set back, never closes for long.
 
@@ -67,6 +77,23 @@ def paid(rate: Rate, paid_until_ns: int, now_ms: int, count: int) -> int:
     now_ns = now_ms * NANO_PER_MS
     owed = _owed_until(rate, paid_until_ns, now_ns)
     return max(owed, now_ns) + count * rate.interval_ns if count else owed
+
+
+def returned(rate: Rate, paid_until_ns: int, now_ms: int, payment: Payment) -> int:
+    """Until when it is paid once a dispatch that was never delivered is taken back.
+
+    Its slot began at the earliest with its grant, behind those that were granted to the same poll before it. What
+    lies before now is not returned: a dispatch that followed it may have used that time. Payments of one poll are
+    returned from the last to the first, so that the slots before each are still in place.
+    """
+    now_ns = now_ms * NANO_PER_MS
+    owed = paid_until_ns if rate.is_closed else _owed_until(rate, paid_until_ns, now_ns)
+    if rate.is_closed or owed <= now_ns:
+        return paid_until_ns
+    interval_ns = min(rate.interval_ns, payment.interval_ns)
+    ends_ns = payment.at_ms * NANO_PER_MS + (payment.place + 1) * interval_ns
+    left_ns = max(0, min(interval_ns, ends_ns - now_ns))
+    return max(now_ns, owed - left_ns)
 
 
 def open_at_ms(rate: Rate, paid_until_ns: int, now_ms: int) -> int | None:

@@ -28,6 +28,7 @@ from penstock.core.model import (
 )
 from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.cohorts import check_may_poll, status_now
+from penstock.engine.deadlines import Deadline
 from penstock.engine.house import House
 from penstock.engine.polls import Poll
 from penstock.engine.waiting import until
@@ -228,8 +229,9 @@ async def wait_for(
         return leased, leased is not None
 
     line = (kind, request.namespace, request.task_queue)
-    with house.lookout.waiting_at(line):
-        leased, _ = await until(house, bell(*line), look, wait_ms, draining, look_again_s=math.inf)
+    async with Deadline(wait_ms).kept():
+        with house.lookout.waiting_at(line):
+            leased, _ = await until(house, bell(*line), look, wait_ms, draining, look_again_s=math.inf)
     return leased
 
 
@@ -239,10 +241,22 @@ async def lease_unless_gone(house: House, kind: QueryKind, request: Poll) -> Lea
     try:
         return await asyncio.shield(leasing)
     except asyncio.CancelledError:
+        undoing = asyncio.ensure_future(_hand_back_once_leased(house, leasing))
+        _undoing.add(undoing)
+        undoing.add_done_callback(_undoing.discard)
+        raise
+
+
+_undoing: set[asyncio.Future[None]] = set()
+"""Held while they run: the event loop alone does not keep tasks alive."""
+
+
+async def _hand_back_once_leased(house: House, leasing: asyncio.Future[LeasedQuery | None]) -> None:
+    """In the background: a caller that has gone, or whose time is over, does not wait for the database."""
+    with contextlib.suppress(PenstockError):  # an error ends the lease in its own time
         leased = await leasing
         if leased is not None:
             await hand_back(house, leased)
-        raise
 
 
 async def hand_back(house: House, leased: LeasedQuery) -> None:

@@ -2,12 +2,20 @@
 
 Nothing here is truth. A wakeup that is lost is made good by looking again every second, in one read for all
 queues; a poll that is lost with the process is sent again by its worker.
+
+Deadlines. A poll ends when its time is over, whatever the database does. If its claim is under way at that moment the
+poll waits for it, for at most `LOOK_GRACE_S`: most claims come back with a task that would otherwise have to be handed
+back. A poll whose claim does not come back in that time answers `unavailable`, not `empty`, because nothing is known
+of its queue. A claim that comes back later finds no poll, so its tasks are handed back: they wait again, and all that
+their grants charged is refunded in the same transaction (`core/scheduling/refunds.py`). Handing back is repeated
+until it succeeds or the leases have expired.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +32,7 @@ from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, PollStatus
 from penstock.engine import desk, validation
 from penstock.engine.beats import until_beat_s
 from penstock.engine.conveying import convey
+from penstock.engine.deadlines import LOOK_GRACE_S, Deadline
 from penstock.engine.house import House
 from penstock.engine.polls import Leased, Poll, Verdict, claim, hand_back
 from penstock.errors import Exhausted, PenstockError, Reason
@@ -31,6 +40,8 @@ from penstock.ports.store import QueryLine, Tx
 from penstock.ports.wakeups import Bell, queue_bell
 
 LOOK_AGAIN_S = 1.0
+HAND_BACK_AGAIN_S = (0.1, 0.2, 0.5, 1.0)
+"""How long to wait before handing back is tried again after a failure; the last one repeats."""
 YIELD_AFTER_S = 0.5
 """How long a poll stays open before it may be ended early for a worker that polls one kind after the other."""
 YIELD_LOOKS = 2
@@ -50,6 +61,10 @@ class PollAnswer(Struct, frozen=True):
     """What was in the way, where nothing was leased."""
 
 
+UNAVAILABLE = PollAnswer((), PollStatus.UNAVAILABLE, HoldReason.UNAVAILABLE)
+"""For a poll whose claim did not come back in time."""
+
+
 @dataclass(eq=False, slots=True)
 class _Waiter:
     poll: Poll
@@ -57,7 +72,10 @@ class _Waiter:
     future: asyncio.Future[PollAnswer]
     patient: bool
     """Whether it goes on waiting after a first look found nothing."""
-    hold: Hold = field(default_factory=lambda: Hold(HoldReason.EMPTY))
+    hold: Hold | None = None
+    """What the last claim was held by; None: no claim has come back yet."""
+    is_claiming: bool = False
+    """Whether a claim for this poll is under way, or follows at once because the last one did not see everything."""
     serves_other: bool = True
     """Whether its worker names types of the other kind too, as far as is known."""
     opened_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
@@ -140,13 +158,17 @@ class Dispatcher:
             await asyncio.wait(self._tasks)
 
     async def poll(self, poll: Poll, wait_ms: int) -> PollAnswer:
-        """Lease tasks to the caller, or say why not when the wait is over.
+        """Lease tasks to the caller, or return why not when the wait is over.
 
         When the caller goes away (this coroutine is cancelled), it gets no task; one that was leased to it in
         that instant waits again.
+
+        Raises:
+            Unavailable: the database cannot be used, or did not tell in time which queue this is.
         """
-        async with self.turn(poll):
-            return await self.attend(poll, wait_ms)
+        deadline = Deadline(wait_ms)
+        async with deadline.kept(), self.turn(poll):
+            return await self.attend(poll, deadline)
 
     @contextlib.asynccontextmanager
     async def turn(self, poll: Poll) -> AsyncIterator[None]:
@@ -189,32 +211,34 @@ class Dispatcher:
             if not turn.waiting:
                 self._turns.pop(name, None)
 
-    async def attend(self, poll: Poll, wait_ms: int) -> PollAnswer:
+    async def attend(self, poll: Poll, deadline: Deadline) -> PollAnswer:
         """What a poll gets whose turn it is."""
         queue = await self._queue(poll)
         if poll.activities_per_second_micro is not None and poll.kind is TaskKind.ACTIVITY:
             word = Word(poll.activities_per_second_micro, poll.worker_id, poll.activities_burst_ms)
             await convey(self._house, poll.namespace, poll.task_queue, word)
+        wait_ms = deadline.left_ms
         patient = wait_ms > 0 and not self._draining.is_set()
         waiter = _Waiter(poll, queue, asyncio.get_running_loop().create_future(), patient)
         line = self._join(waiter)
         self._look(queue.queue_id)
         try:
-            return await self._wait(waiter, wait_ms)
+            return await self._wait(line, waiter, wait_ms if patient else 0)
         except asyncio.CancelledError:
             self._hung_up(waiter)
             raise
         finally:
             self._leave(line, waiter)
 
-    async def _wait(self, waiter: _Waiter, wait_ms: int) -> PollAnswer:
-        if not waiter.patient:
-            return await waiter.future
-        ending = asyncio.get_running_loop().call_later(wait_ms / 1000, _give_up, waiter)
+    async def _wait(self, line: _Line, waiter: _Waiter, wait_ms: int) -> PollAnswer:
+        loop = asyncio.get_running_loop()
+        ending = loop.call_later(wait_ms / 1000, _out_of_time, line, waiter)
+        unanswered = loop.call_later(wait_ms / 1000 + LOOK_GRACE_S, _answer, waiter, UNAVAILABLE)
         try:
             return await waiter.future
         finally:
             ending.cancel()
+            unanswered.cancel()
 
     def _hung_up(self, waiter: _Waiter) -> None:
         """The caller is gone: what it was given in this very moment waits again."""
@@ -317,7 +341,7 @@ class Dispatcher:
                 found, unsure = await self._claim_for(queue_id, slice_, fit, bells)
                 again = again or unsure
                 if not found and not unsure:
-                    _tell_impatient(members[start + POLLS_PER_CLAIM :])
+                    _found_nothing(members[start + POLLS_PER_CLAIM :], slice_[-1].hold)
                     break
         return self._heed(queue_id, line, bells) or again
 
@@ -330,7 +354,7 @@ class Dispatcher:
         """
         found = again = False
         while waiters:
-            verdicts = await claim(self._house, queue_id, [waiter.poll for waiter in waiters], fit)
+            verdicts = await self._claim(queue_id, waiters, fit)
             self._set_alarm(queue_id, verdicts)
             bells |= dict.fromkeys(bell for each in verdicts for bell in each.bells)
             postponed = []
@@ -345,6 +369,15 @@ class Dispatcher:
                 again = again or unsure
             waiters = postponed
         return found, again
+
+    async def _claim(self, queue_id: QueueId, waiters: list[_Waiter], fit: Fit | None) -> list[Verdict]:
+        for waiter in waiters:
+            waiter.is_claiming = True
+        try:
+            return await claim(self._house, queue_id, [waiter.poll for waiter in waiters], fit)
+        finally:
+            for waiter in waiters:
+                waiter.is_claiming = False
 
     def _heed(self, queue_id: QueueId, line: _Line, bells: Iterable[Bell]) -> bool:
         """Listen to the scopes that are in the way and to no others; says whether to look once more.
@@ -399,17 +432,42 @@ class Dispatcher:
                 waiter.future.set_result(PollAnswer(verdict.leased, PollStatus.LEASED))
             return
         waiter.hold = verdict.hold or waiter.hold
+        waiter.is_claiming = not final
         if final and not waiter.patient:
             _answer(waiter, _held(waiter))
 
     def give_back(self, leased: tuple[Leased, ...]) -> None:
-        """The poller hung up before it was told: let the tasks wait again."""
+        """The answer of a poll was not delivered: let its tasks wait again, and refund what they were charged.
+
+        From the last to the first: the refund of a rate relies on it (`rates.returned`).
+        """
 
         async def hand_all_back() -> None:
-            for each in leased:
-                await hand_back(self._house, each)
+            for each in reversed(leased):
+                await self._hand_back(each)
 
         self.undo(hand_all_back())
+
+    async def _hand_back(self, leased: Leased) -> None:
+        """Hand one task back, again and again while the store fails; an expired lease is left to its sweeper."""
+        loop = asyncio.get_running_loop()
+        lease_ms = (leased.task.lease_expires_at_ms or 0) - (leased.task.leased_at_ms or 0)
+        gives_up_at = loop.time() + lease_ms / 1000
+        waits = itertools.chain(HAND_BACK_AGAIN_S, itertools.repeat(HAND_BACK_AGAIN_S[-1]))
+        for wait_s in waits:
+            try:
+                await hand_back(self._house, leased)
+            except Exception as error:
+                if self.is_draining or loop.time() + wait_s >= gives_up_at:
+                    log.warning(
+                        "a task that was not delivered cannot be handed back; its lease will expire",
+                        task_id=leased.task.task_id,
+                        error=repr(error),
+                    )
+                    return
+            else:
+                return
+            await asyncio.sleep(wait_s)
 
     def undo(self, work: Coroutine[Any, Any, None]) -> None:
         """Let something be undone in the background; closing waits for it."""
@@ -489,7 +547,7 @@ class Dispatcher:
             return
         for waiter, has_work in zip(waiters, found, strict=True):
             waiter.serves_other = has_work is not None
-            if has_work:
+            if has_work and waiter.hold is not None and not waiter.is_claiming:
                 _answer(waiter, _held(waiter))
 
 
@@ -515,20 +573,27 @@ def _says_nothing_of_others(verdict: Verdict) -> bool:
     return bool(verdict.leased) or verdict.refusal is not None or is_full or verdict.reserves
 
 
-def _tell_impatient(waiters: Sequence[_Waiter]) -> None:
+def _found_nothing(waiters: Sequence[_Waiter], hold: Hold | None) -> None:
     """Polls behind those that found nothing need not be looked at: there is nothing for them either."""
     for waiter in waiters:
+        waiter.hold = hold or waiter.hold
         if not waiter.patient:
             _answer(waiter, _held(waiter))
 
 
 def _held(waiter: _Waiter) -> PollAnswer:
+    """What a poll is answered that gets nothing; nothing is known of its queue while no claim has come back."""
+    if waiter.hold is None or waiter.is_claiming:
+        return UNAVAILABLE
     return PollAnswer((), waiter.hold.poll_status, waiter.hold.reason)
 
 
-def _give_up(waiter: _Waiter) -> None:
-    """The wait is over, unless an answer arrived in this very moment."""
-    _answer(waiter, _held(waiter))
+def _out_of_time(line: _Line, waiter: _Waiter) -> None:
+    """The wait is over. If a claim for the poll is under way or about to begin, its answer is the poll's answer."""
+    if line.looking and (waiter.is_claiming or waiter.hold is None or line.look_again):
+        waiter.patient = False
+    else:
+        _answer(waiter, _held(waiter))
 
 
 def _answer(waiter: _Waiter, answer: PollAnswer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from penstock.engine import desk, validation
+from penstock.engine.deadlines import Deadline
 from penstock.engine.desk import LeasedQuery
 from penstock.engine.dispatcher import Dispatcher, PollAnswer
 from penstock.engine.house import House
@@ -18,12 +19,13 @@ async def poll(house: House, dispatcher: Dispatcher, request: Poll, wait_ms: int
     A poll that is repeated gets the tasks that it was given before. What was leased in the very moment in which
     the other kind came, or the caller went away, waits again.
     """
-    async with dispatcher.turn(request):
+    deadline = Deadline(wait_ms)
+    async with deadline.kept(), dispatcher.turn(request):
         if not await _was_given(house, request):
             leased = await validation.poll_beside(house, request, 0, dispatcher.draining)
             if leased is not None:
                 return leased
-        return await _first(house, dispatcher, request, wait_ms)
+        return await _first(house, dispatcher, request, deadline)
 
 
 async def _was_given(house: House, request: Poll) -> bool:
@@ -39,10 +41,12 @@ async def _was_given(house: House, request: Poll) -> bool:
 
 
 async def _first(
-    house: House, dispatcher: Dispatcher, request: Poll, wait_ms: int
+    house: House, dispatcher: Dispatcher, request: Poll, deadline: Deadline
 ) -> PollAnswer | LeasedQuery:
-    tasks = asyncio.ensure_future(dispatcher.attend(request, wait_ms))
-    updates = asyncio.ensure_future(validation.poll_beside(house, request, wait_ms, dispatcher.draining))
+    tasks = asyncio.ensure_future(dispatcher.attend(request, deadline))
+    updates = asyncio.ensure_future(
+        validation.poll_beside(house, request, deadline.left_ms, dispatcher.draining)
+    )
     try:
         await asyncio.wait([tasks, updates], return_when=asyncio.FIRST_COMPLETED)
         if not tasks.done() and _leased(updates) is None:
@@ -52,7 +56,7 @@ async def _first(
         await _end(tasks)
         await _end(updates)
         _give_back(dispatcher, tasks)
-        await _hand_back(house, updates)
+        _hand_back(house, dispatcher, updates)
         raise
 
 
@@ -73,7 +77,7 @@ async def _choose(
     leased = _leased(updates)
     if leased is not None and tasks.exception() is None and not tasks.result().leased:
         return leased
-    await _hand_back(house, updates)
+    _hand_back(house, dispatcher, updates)
     return tasks.result()
 
 
@@ -93,7 +97,7 @@ def _give_back(dispatcher: Dispatcher, tasks: asyncio.Future[PollAnswer]) -> Non
         dispatcher.give_back(tasks.result().leased)
 
 
-async def _hand_back(house: House, updates: asyncio.Future[LeasedQuery | None]) -> None:
+def _hand_back(house: House, dispatcher: Dispatcher, updates: asyncio.Future[LeasedQuery | None]) -> None:
     leased = _leased(updates)
     if leased is not None:
-        await desk.hand_back(house, leased)
+        dispatcher.undo(desk.hand_back(house, leased))

@@ -23,12 +23,13 @@ from penstock.core.model import (
     Worker,
 )
 from penstock.core.policies import Rules
-from penstock.core.scheduling import dispatch, fairness
+from penstock.core.scheduling import dispatch, fairness, refunds
 from penstock.core.scheduling.cohorts import check_may_poll
 from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, QueueSnapshot, Settled
-from penstock.core.scheduling.fairness import PLACED_AT_ONCE_MAX, Slot
+from penstock.core.scheduling.fairness import PLACED_AT_ONCE_MAX, Place, Slot
 from penstock.core.scheduling.gates import ScopeState, corrected, counted_by, due, unpermitted
-from penstock.core.scheduling.leases import freed, grant
+from penstock.core.scheduling.leases import UNDELIVERED, freed, grant
+from penstock.core.scheduling.refunds import Charge
 from penstock.core.scheduling.retries import running_deadline_at_ms, waiting_deadline_at_ms
 from penstock.core.scheduling.slots import Room
 from penstock.core.timers import MINUTE_MS
@@ -77,6 +78,8 @@ class Leased(Struct, frozen=True):
     events: Sequence[RecordedEvent] = ()
     seen: int = 0
     """Up to which event the worker knows the history, because it keeps the run in memory."""
+    charge: Charge | None = None
+    """What its grant charged, to be refunded if it is not delivered; None: it was granted by an earlier poll."""
 
 
 class Verdict(Struct, frozen=True):
@@ -335,7 +338,9 @@ async def _grant(
     tasks = _in_order(taken, settled.order)
     given = len(settled.order)
     short = 0 < given < len(order) or (given < room and (put_aside > 0 or sight.is_partial))
-    shares = await _lease(house, tx, queue, polls, asking.shares(given), tasks, settled.scopes)
+    holders = asking.shares(given)
+    charged = refunds.charges(snapshot, settled, tasks, holders)
+    shares = await _lease(house, tx, queue, polls, holders, tasks, charged, settled.scopes)
     return _Outcome(shares, unaffordable or decision.hold, short and unaffordable is None, bells)
 
 
@@ -456,6 +461,7 @@ async def _lease(
     polls: Sequence[Poll],
     holders: Sequence[int],
     tasks: Sequence[Task],
+    charged: Sequence[Charge],
     scopes: Sequence[ScopeState],
 ) -> list[list[Leased]]:
     leases = house.settings.leases
@@ -487,8 +493,8 @@ async def _lease(
         tx.journal.append(journal.granted(queue, held, scopes, tx.now_ms))
     equipped = await _equip(tx, granted, pages, starting=polls[0].claim_lease_ms is None)
     shares: list[list[Leased]] = [[] for _ in polls]
-    for leased, holder in zip(equipped, holders, strict=True):
-        shares[holder].append(leased)
+    for leased, holder, charge in zip(equipped, holders, charged, strict=True):
+        shares[holder].append(replace(leased, charge=charge))
     return shares
 
 
@@ -549,28 +555,68 @@ def begun(activity: Activity, task: Task, now_ms: int) -> Activity:
 
 
 async def hand_back(house: House, leased: Leased) -> None:
-    """Undo a lease whose poller hung up before it was told: the task waits again and no attempt is charged."""
-    task_id, token, delivered = leased.task.task_id, leased.task.lease_token, leased.task.leased_at_ms
+    """Undo a lease that was not delivered: the task waits again, no attempt is charged, and its charge is refunded.
+
+    All of it happens in one transaction, once: a lease that has ended, or was delivered again, is left alone.
+    """
+    queue_id, task_id = leased.task.queue_id, leased.task.task_id
+    token, delivered = leased.task.lease_token, leased.task.leased_at_ms
 
     async def operation(tx: Tx) -> None:
+        queue = await tx.queues.lock(queue_id)
+        assert queue is not None, "a task that was leased has a queue"
+        scopes = await _charged_scopes(tx, leased)
         run = await tx.runs.lock(leased.task.run_id)
         task = await tx.tasks.lock(task_id)
         if run is None or task is None or (task.lease_token, task.leased_at_ms) != (token, delivered):
             return
+        charge = leased.charge or refunds.of_row(queue, task, scopes)
+        await _refund(tx, queue, task, scopes, charge)
         if task.activity_id is not None:
             await _hand_back_activity(tx, task, task.activity_id)
             return
-        again = freed(task, TaskState.READY, available_at_ms=tx.now_ms, how="handed_back")
-        rested = await rest(tx, run, again)
+        rested = await rest(tx, run, _undelivered(task, tx.now_ms))
         if rested != run:
             tx.runs.save(rested)
 
-    await house.store.transact(operation, key=leased.task.run_id)
+    await house.store.transact(operation, key=f"queue:{queue_id}", line=Line.PERMIT)
+
+
+async def _charged_scopes(tx: Tx, leased: Leased) -> Sequence[ScopeState]:
+    """The scopes that the grant was counted in, locked."""
+    if leased.charge is not None:
+        ids = [each.scope_id for each in leased.charge.scopes]
+    else:
+        ids = [int(scope_id) for scope_id in leased.task.scopes.split()]
+    return await tx.scopes.lock(ids) if ids else ()
+
+
+async def _refund(tx: Tx, queue: Queue, task: Task, scopes: Sequence[ScopeState], charge: Charge) -> None:
+    """Record what the queue, its key, its lane, its scopes and its meters count without this grant."""
+    queue_id, key = queue.queue_id, None
+    if charge.key_rate is not None:
+        key = (await tx.policies.key_states(queue_id, [task.key])).get(task.key)
+    refund = refunds.refund(queue, key, scopes, charge, tx.now_ms)
+    if (refund.paid_until_ns, refund.window) != (queue.paid_until_ns, queue.window):
+        tx.policies.settle(queue_id, refund.paid_until_ns, queue.aging_turn, refund.window)
+    if refund.key_paid_until_ns is not None:
+        tx.policies.spend(queue_id, task.key, refund.key_paid_until_ns, 0)
+        tx.policies.touch_key(queue_id, task.key, Place.STALE)
+    for state in refund.scopes:
+        tx.scopes.settle(state)
+    minute = charge.granted_at_ms // MINUTE_MS
+    tx.queues.refund(queue_id, task.level, task.key, charge.stride, minute)
+    if tx.now_ms // MINUTE_MS - minute <= 1:  # older meters may be deleted already
+        tx.queues.count_dispatches(queue_id, minute, -1)
+
+
+def _undelivered(task: Task, now_ms: int) -> Task:
+    freed_task = freed(task, TaskState.READY, available_at_ms=now_ms, how=UNDELIVERED)
+    return replace(freed_task, ended_refunded=True)
 
 
 async def _hand_back_activity(tx: Tx, task: Task, activity_id: ActivityId) -> None:
-    uncharged = replace(task, attempt=task.attempt - 1)
-    again = freed(uncharged, TaskState.READY, available_at_ms=tx.now_ms, how="handed_back")
+    again = _undelivered(replace(task, attempt=task.attempt - 1), tx.now_ms)
     activity = await tx.activities.get(activity_id)
     assert activity is not None
     waiting = replace(activity, status=ActivityStatus.PENDING, attempt=again.attempt, started_at_ms=None)

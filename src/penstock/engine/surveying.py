@@ -74,4 +74,5 @@ def _sum(one: QueueStats, other: QueueStats) -> QueueStats:
         one.expired + other.expired,
         one.added_last_minute + other.added_last_minute,
         one.dispatched_last_minute + other.dispatched_last_minute,
+        claimed=one.claimed + other.claimed,
     )

@@ -438,6 +438,14 @@ class Queues(Protocol):
         """
         ...
 
+    def refund(self, queue_id: QueueId, level: int, key: str, stride: int, minute: int) -> None:
+        """A task of a lane, granted in this calendar minute, was never delivered.
+
+        Its lane is paid back `stride`, or the stride of its weight now if that is less, and the lane's meter of
+        that minute counts one less. To be called under the queue's lock; the task joins the lane by `Tasks.save`.
+        """
+        ...
+
     def save_clock(self, queue_id: QueueId, clock: Clockwork) -> None: ...
     def count_dispatches(self, queue_id: QueueId, minute: int, count: int) -> None: ...
     async def idle_lanes(self, limit: int) -> Sequence[tuple[QueueId, int, str]]:

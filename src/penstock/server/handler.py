@@ -17,6 +17,8 @@ import msgspec
 import structlog
 
 from penstock.core.permissions import ACCESS, Plane, Principal, authorize
+from penstock.core.scheduling.dispatch import PollStatus
+from penstock.engine.deadlines import SLACK_S, Deadline
 from penstock.engine.dispatcher import Dispatcher
 from penstock.engine.house import House
 from penstock.errors import InvalidInput, PenstockError, Reason, ValidationFailed
@@ -67,6 +69,17 @@ class Edge:
     metrics: Metrics
 
 
+@dataclass(frozen=True, slots=True)
+class _Incoming:
+    """A request as it was read from its connection."""
+
+    headers: dict[str, str]
+    raw: bytes
+    document: object
+    ignored: list[UnknownField]
+    """Collects the fields that a contract route does not know: they are named in `warnings`."""
+
+
 def check_host(edge: Edge, headers: dict[str, str]) -> None:
     """A page of a stranger must not reach a server on loopback through a name of its own."""
     host = re.sub(r":\d+$", "", headers.get("host", "")).strip("[]")
@@ -114,12 +127,28 @@ class Endpoint:
         check_host(self._edge, headers)
         raw = await self._read(headers, receive)
         document = self._document(headers, raw, str(scope["method"]))
+        incoming = _Incoming(headers, raw, document, ignored)
+        if not self._operation.polls:
+            return await self._call(scope, receive, incoming)
+        async with Deadline(self._wait_ms(document)).kept(slack_s=2 * SLACK_S):
+            return await self._call(scope, receive, incoming)
+
+    def _wait_ms(self, document: object) -> int:
+        """How long a poll may wait as far as its body tells; whether it tells that well is checked later."""
+        polls = self._edge.house.settings.polls
+        asked = document.get("timeout_seconds") if isinstance(document, dict) else None
+        if not isinstance(asked, int | float):
+            return polls.poll_timeout_ms
+        return int(max(0, min(asked * 1000, polls.poll_timeout_ms_max)))
+
+    async def _call(self, scope: Scope, receive: Receive, incoming: _Incoming) -> Answer:
+        headers, raw = incoming.headers, incoming.raw
         principal = await self._principal(scope, headers, raw)
         if self._access.plane is not None:
             check_version(self._access.plane, headers, required=self._operation.needs_version)
         parameters = _parameters(scope)
         namespace = await self._namespace(headers, parameters)
-        query, body = self._parsed(parameters, document, ignored)
+        query, body = self._parsed(parameters, incoming.document, incoming.ignored)
         call = Call(
             house=self._edge.house,
             dispatcher=self._edge.dispatcher,
@@ -232,7 +261,10 @@ class Endpoint:
             headers["Connection"] = "close"
         if isinstance(refusal, ValidationFailed):
             body["outcome"] = "none"
-        return Answer(body, status_of(refusal), headers)
+        status = status_of(refusal)
+        if self._operation.polls and status >= 500:
+            body = {"task": None, "poll_status": PollStatus.UNAVAILABLE.value} | body
+        return Answer(body, status, headers)
 
     async def _send(self, answer: Answer, scope: Scope, send: Send) -> None:
         body = answer.body

@@ -71,6 +71,8 @@ class Operation:
     """The operation's name in the `control_plane` envelope of workflow routes."""
     waits: bool = False
     """Whether it may be held open, so that a caller's hang-up must be noticed."""
+    polls: bool = False
+    """Whether it is a worker's poll: every answer carries `task` and `poll_status`, and comes in the poll's time."""
     refusals: tuple[int, ...] = ()
     """Statuses beyond the common ones that it may answer with."""
     in_parts: bool = False

@@ -43,6 +43,7 @@ OPERATIONS: Final = (
         worker_plane.poll_workflow_tasks,
         wire.PollTasks,
         waits=True,
+        polls=True,
         refusals=(409, 412, 429, 503),
     ),
     Operation(
@@ -54,6 +55,7 @@ OPERATIONS: Final = (
         worker_plane.poll_activity_tasks,
         wire.PollTasks,
         waits=True,
+        polls=True,
         refusals=(409, 412, 429, 503),
     ),
     Operation(
@@ -186,6 +188,7 @@ OPERATIONS: Final = (
         queries.poll,
         wire.PollTasks,
         waits=True,
+        polls=True,
         refusals=(409, 412, 503),
     ),
     Operation(

@@ -86,6 +86,7 @@ STREAM_OPERATIONS: Final = (
         validation.poll,
         requests.PollTasks,
         waits=True,
+        polls=True,
         refusals=(409, 412, 503),
     ),
     Operation(

@@ -76,7 +76,7 @@ def _section(
         "configured_slot_count": slots,
         "leased_count": stats.leased,
         "ready_count": stats.ready,
-        "available_slot_count": max(0, slots - stats.leased),
+        "available_slot_count": max(0, slots - stats.running),
         "unserved_ready_count": sum(each.ready for each in line.waits if each.is_unserved),
         "unserved": unserved(line.waits),
         **_cap(
@@ -84,7 +84,7 @@ def _section(
             "active_leases_per_queue",
             "active_lease_count",
             "active_lease_capacity",
-            stats.leased + stats.expired,
+            stats.running + stats.expired,
         ),
         **_cap(
             _tightest(line.gates, leases, "namespace:"),
@@ -120,6 +120,7 @@ def _section(
         "budget_source": f"worker_registration.max_concurrent_{kind}_tasks",
         "server_budget_source": _sources(line.queue),
         "caps": [_told(gate, line, now_ms) for gate in line.gates],
+        **({"claimed_count": stats.claimed} if line.queue.kind is TaskKind.ACTIVITY else {}),
     }
 
 
@@ -146,7 +147,7 @@ def _status(line: LineState, active: list[Worker], slots: int, unavailable: bool
         return "no_active_workers"
     if not slots:
         return "no_slots"
-    return _by_routes(line) or ("saturated" if line.stats.leased >= slots else "accepting")
+    return _by_routes(line) or ("saturated" if line.stats.running >= slots else "accepting")
 
 
 def _by_routes(line: LineState) -> str | None:

@@ -391,6 +391,8 @@ class RegisterWorker(Request):
     supported_activity_types: Names | None = None
     max_concurrent_workflow_tasks: Slots | None = None
     max_concurrent_activity_tasks: Slots | None = None
+    max_claimed_activity_tasks: Slots | None = None
+    """How many activity tasks it may hold that are claimed ahead and not started, if more than it has slots."""
     max_concurrent_worker_sessions: Slots | None = None
     capabilities: Names | None = None
     capability_manifest: Object | None = None

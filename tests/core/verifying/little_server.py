@@ -53,6 +53,9 @@ class Mutant(StrEnum):
     START_FORGOTTEN = auto()
     WAKEUP_LOST = auto()
     PERMIT_LEAKED = auto()
+    UNDELIVERED_NOT_REFUNDED = auto()
+    UNDELIVERED_NOT_TOLD = auto()
+    REFUNDED_THOUGH_DELIVERED = auto()
     LINE_SWALLOWED = auto()
     JOURNAL_REORDERED = auto()
 
@@ -180,9 +183,27 @@ class LittleServer:
             leases.append(lease)
         if leases and self.dice.random() < 0.05 and self.mutant is None:
             self.seen.append(Polled(t_inv, None, worker))
+        elif leases and self.dice.random() < 0.05:
+            self.seen.append(Polled(t_inv, t_ok, worker))
+            for lease in leases:
+                self.hand_back(lease)
         else:
             self.seen.append(Polled(t_inv, t_ok, worker, tuple(map(self.told, leases))))
         self.now = max(self.now, t_ok)
+
+    def hand_back(self, lease: Lease) -> None:
+        """The poll has ended without the task."""
+        not_told = self.mutant is Mutant.UNDELIVERED_NOT_TOLD
+        self.end(lease, "handed_back" if not_told else "undelivered")
+
+    def refund(self, lease: Lease) -> bool:
+        """Whether all that a lease was charged is given back."""
+        if self.mutant in (Mutant.UNDELIVERED_NOT_REFUNDED, Mutant.UNDELIVERED_NOT_TOLD):
+            return False
+        for scope in self.scopes(lease.task.queue) if lease.is_running else ():
+            self.dispatched[scope].remove(self.at_ms)
+            self.spent[scope] = [each for each in self.spent.get(scope, ()) if each[2] != lease.token]
+        return True
 
     def told(self, lease: Lease) -> SeenLease:
         return SeenLease(
@@ -302,13 +323,17 @@ class LittleServer:
         del self.live[lease.task.task_id, lease.token]
         actual = self.dice.randint(1, lease.cost + 3) if how == "completed" else lease.cost
         self.settle(lease, actual)
+        refunded = how == "undelivered" and self.refund(lease)
+        if self.mutant is Mutant.REFUNDED_THOUGH_DELIVERED and how == "completed":
+            refunded = self.dice.random() < 0.1
         if not (self.mutant is Mutant.PERMIT_LEAKED and self.dice.random() < 0.1):
             cost = actual if how == "completed" else None
-            self.write(Ended, task_id=lease.task.task_id, lease=lease.token, how=how, cost=cost)
+            told = {"task_id": lease.task.task_id, "lease": lease.token}
+            self.write(Ended, **told, how=how, cost=cost, refunded=refunded)
         if how == "completed":
             lease.task.state = "done"
             return
-        if how == "handed_back" or not lease.is_running:
+        if how in ("handed_back", "undelivered") or not lease.is_running:
             lease.task.attempt -= 1
         lease.task.state = "ready"
         self.put(lease.task)

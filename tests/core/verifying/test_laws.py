@@ -57,9 +57,15 @@ class Journal:
         return self._add(Renewed(self._seq, at_ms, task, lease, at_ms + 30_000))
 
     def ended(
-        self, task: str, at_ms: int, how: Any = "completed", lease: str = "1", cost: int | None = None
+        self,
+        task: str,
+        at_ms: int,
+        how: Any = "completed",
+        lease: str = "1",
+        cost: int | None = None,
+        refunded: bool = False,
     ) -> Journal:
-        return self._add(Ended(self._seq, at_ms, task, lease, how, cost))
+        return self._add(Ended(self._seq, at_ms, task, lease, how, cost, refunded))
 
     @property
     def _seq(self) -> int:
@@ -166,6 +172,24 @@ class TestRates:
         assert laws(Journal().granted("a", NOON, group(80)).granted("b", NOON + 1, group(40))) == [Law.COST]
         assert laws(journal.ended("a", NOON + 1, cost=30).granted("b", NOON + 2, group(70))) == []
         assert laws(journal.granted("c", NOON + 3, group(1))) == [Law.COST]
+
+    @pytest.mark.parametrize("window", ["minute", "sliding"])
+    def test_a_refunded_dispatch_makes_room_for_another(self, window: str) -> None:
+        journal = Journal().granted("a", NOON, rate(1, window))
+        journal.ended("a", NOON + 1, "undelivered", refunded=True).granted("b", NOON + 2, rate(1, window))
+        assert laws(journal) == []
+        assert laws(journal.granted("c", NOON + 3, rate(1, window))) == [Law.RATE]
+
+    def test_a_refund_of_the_minute_before_makes_no_room_in_this_one(self) -> None:
+        journal = Journal().granted("a", NOON, rate(1)).granted("b", NOON + MINUTE_MS, rate(1))
+        journal.ended("a", NOON + MINUTE_MS + 1, "undelivered", refunded=True)
+        assert laws(journal.granted("c", NOON + MINUTE_MS + 2, rate(1))) == [Law.RATE]
+
+    def test_a_refunded_cost_is_no_cost(self) -> None:
+        group = ScopeLimits("group:default/g", max_cost_per_minute=100, cost=80)
+        journal = Journal().granted("a", NOON, group)
+        journal.ended("a", NOON + 1, "undelivered", refunded=True).granted("b", NOON + 2, group)
+        assert laws(journal) == []
 
     def test_a_claimed_lease_was_dispatched_when_it_started(self) -> None:
         journal = Journal().granted("a", NOON, rate(1)).granted("b", NOON + 1, rate(1), phase="claimed")
@@ -402,6 +426,51 @@ class TestTheEnd:
         rested = (ObservedFinal("done", "a"), Quiescent())
         assert laws(Journal().granted("a", 0), *rested) == [Law.ENDS_ONCE]
         assert laws(Journal().granted("a", 0).ended("a", 1), *rested) == []
+
+
+class TestDelivered:
+    """Every dispatch that was counted reached its worker, or was refunded."""
+
+    def poll(self, t_ok: float | None = 5.0, *leases: str) -> Polled:
+        """A poll of a worker that also got a task of which the journal tells before."""
+        told = [SeenLease(task, "1", "default", "payments", "activity") for task in ("before", *leases)]
+        return Polled(1.0, t_ok, "of-a", tuple(told) if t_ok is not None else ())
+
+    def journal(self) -> Journal:
+        return Journal().granted("before", 2, worker_id="of-a")
+
+    def test_what_was_not_delivered_is_refunded(self) -> None:
+        journal = self.journal().granted("a", 3).ended("a", 4, "undelivered", refunded=True)
+        assert laws(journal, self.poll()) == []
+        assert laws(self.journal().granted("a", 3).ended("a", 4, "undelivered")) == [Law.DELIVERED]
+
+    def test_what_its_worker_had_is_not_refunded(self) -> None:
+        assert laws(self.journal().granted("a", 3).ended("a", 9, refunded=True)) == [Law.DELIVERED]
+        journal = self.journal().granted("a", 3).ended("a", 9, "undelivered", refunded=True)
+        beat = Reported("heartbeat", 6.0, "a", "1", 7.0, "accepted")
+        assert laws(journal, self.poll(5.0, "a"), beat) == [Law.DELIVERED]
+
+    def test_a_poll_that_was_answered_without_the_task_that_it_was_counted_for_is_found(self) -> None:
+        journal = self.journal().granted("a", 3).ended("a", 4, "handed_back")
+        assert laws(journal, self.poll()) == [Law.DELIVERED]
+        assert laws(journal, self.poll(5.0, "a")) == []
+
+    def test_a_worker_of_the_same_name_elsewhere_is_another_one(self) -> None:
+        journal = self.journal().granted("a", 3, namespace="other").ended("a", 4, "handed_back")
+        assert laws(journal, self.poll()) == []
+
+    def test_a_poll_without_an_answer_is_held_against_nobody(self) -> None:
+        journal = self.journal().granted("a", 3).ended("a", 4, "handed_back")
+        assert laws(journal, self.poll(), self.poll(None)) == []
+
+    def test_a_lease_that_reached_no_client_and_expired_is_told(self) -> None:
+        book = looked(self.journal().granted("a", 3).ended("a", 60_000, "expired"), self.poll())
+        assert book.findings == []
+        assert [notice.about for notice in book.notices] == ["reached-no-client"]
+
+    def test_a_claimed_lease_that_was_never_started_was_not_counted(self) -> None:
+        journal = self.journal().granted("a", 3, phase="claimed").ended("a", 4, "handed_back")
+        assert laws(journal, self.poll()) == []
 
 
 def test_all_findings_are_counted_and_the_first_are_kept() -> None:

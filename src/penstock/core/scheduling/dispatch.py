@@ -372,6 +372,11 @@ def settle(
     )
 
 
+def key_weights(snapshot: QueueSnapshot) -> Mapping[str, int]:
+    """The weight of each key by which its limits are scaled; empty where keys have no limits."""
+    return _Position.of(snapshot).weights if snapshot.queue.rules.limits_keys else {}
+
+
 def windowed(queue: Queue, count: int, now_ms: int) -> Counts:
     """What the queue gave in the last minute, and so many more; untouched where nobody limits that."""
     if queue.limits.dispatches is None:

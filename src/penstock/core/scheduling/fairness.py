@@ -120,6 +120,15 @@ def _reweighted(lane: Lane, virtual: int) -> int:
     return virtual + (lane.tag - virtual) * stride(lane.effective_milli) // stride(lane.weight_milli)
 
 
+def returned(lane: Lane, paid: int) -> Lane:
+    """The lane after a dispatch that it paid for was not delivered.
+
+    No more than a stride of its weight now: the wait that is left is scaled when a weight changes. A tag that lies
+    behind virtual time afterwards saves up nothing, for a dispatch starts at virtual time or later.
+    """
+    return replace(lane, tag=lane.tag - min(paid, stride(lane.weight_milli)))
+
+
 class Starving(Struct, frozen=True):
     """A level with tasks that have waited too long: since when the oldest, and how many there are."""
 

@@ -17,6 +17,10 @@ HANDED_BACK = "handed_back"
 """How a lease ended whose task was not done: it waits again, and no attempt is charged."""
 
 
+UNDELIVERED = "undelivered"
+"""How a lease ended that never reached its worker: its task waits again, and all that it was charged is refunded."""
+
+
 class Report(Struct, frozen=True):
     """Who reports on which lease, and what the report amounts to."""
 

@@ -1,7 +1,7 @@
 """How many tasks a worker may be given: never more than the slots that it registered, of each kind.
 
-What it runs and what it fetched ahead are counted apart. Both are bounded by its slots: a worker that fetches
-ahead may hold as much again, and runs no more than it said. `worker-never-over-filled`.
+What it runs and what it fetched ahead are counted apart. What runs is bounded by its slots. What is fetched ahead is
+bounded by its slots as well, or by the buffer that it registered if that is larger. `worker-never-over-filled`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Held(Struct, frozen=True):
 
 def free_slots(worker: Worker, kind: TaskKind, held: Held, *, ahead: bool = False) -> int:
     """How many tasks more a worker may run, or fetch ahead; none if it has fewer slots than it had."""
-    return max(0, worker.slots(kind) - (held.ahead if ahead else held.running))
+    return max(0, worker.claims(kind) - held.ahead if ahead else worker.slots(kind) - held.running)
 
 
 class Room(Struct, frozen=True):

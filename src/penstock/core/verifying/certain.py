@@ -21,7 +21,7 @@ from penstock.core.verifying.sightings import LimitValue, Reported
 
 T = TypeVar("T")
 ENDING = ("complete", "fail", "hand_back")
-EARLY_ENDS = ("cancelled", "lost", "handed_back", "timed_out", "returned")
+EARLY_ENDS = ("cancelled", "lost", "handed_back", "undelivered", "timed_out", "returned")
 """Ends that the holder may not know of."""
 
 

@@ -10,6 +10,7 @@ from penstock.core.verifying.caps import Caps
 from penstock.core.verifying.certain import Certainties
 from penstock.core.verifying.clock import READING, JournalClock, Reading
 from penstock.core.verifying.costs import Costs
+from penstock.core.verifying.delivered import Delivered
 from penstock.core.verifying.fifo import ArrivalOrder
 from penstock.core.verifying.findings import Book
 from penstock.core.verifying.in_force import LimitsInForce
@@ -61,6 +62,7 @@ class Checking:
         self._caps = Caps(book, self._leases)
         self._rates = Rates(book, self._clock)
         self._costs = Costs(book, self._clock)
+        self._delivered = Delivered(book, seen)
         self._namespaces = Namespaces(book)
         self._outcomes = Outcomes(book, self._clock)
         self._in_force = LimitsInForce(book, seen)
@@ -86,7 +88,10 @@ class Checking:
                 self._outcomes.renewed(line, self._leases.live.get(line.lease_id))
                 self._leases.renew(line)
             case Ended():
-                self._outcomes.ended(line, self._leases.end(line))
+                ended = self._leases.end(line)
+                self._outcomes.ended(line, ended)
+                self._delivered.ended(line, ended)
+                self._rates.ended(line)
                 self._costs.ended(line)
                 self._agreement.ended(line)
 

@@ -1,6 +1,6 @@
 """Budgets with cost, as the journal tells them: what a lease reserves counts until its end says what it was.
 
-A lease that ends without a word on its cost has cost what it reserved.
+A lease that ends without a word on its cost has cost what it reserved; one that was refunded has cost nothing.
 """
 
 from __future__ import annotations
@@ -70,10 +70,11 @@ class Costs:
 
     def ended(self, line: Ended) -> None:
         reserved = self._reserved.pop(line.lease_id, None)
-        if reserved is None or line.cost is None:
+        cost = 0 if line.refunded else line.cost
+        if reserved is None or cost is None:
             return
         for spent, spending in reserved.values():
-            spent.settle(spending, line.cost)
+            spent.settle(spending, cost)
 
     def _is_kept(self, line: Granted | Started, live: Live, limits: ScopeLimits, budget: int) -> None:
         spent = self._scopes.get(limits.scope)

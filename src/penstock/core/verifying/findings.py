@@ -19,6 +19,7 @@ class Law(StrEnum):
     CAP = "cap"
     RATE = "rate"
     COST = "cost"
+    DELIVERED = "delivered"
     CLOSED = "closed"
     CLIENT_CAP = "client-cap"
     CLIENT_RATE = "client-rate"
@@ -40,6 +41,7 @@ PROMISES = {
     Law.CAP: "at every grant, no scope holds more running leases than its cap",
     Law.RATE: "no window holds more dispatches of a scope than its rate",
     Law.COST: "no window holds more cost of a scope than its budget",
+    Law.DELIVERED: "every dispatch that was counted reached its worker, or was refunded",
     Law.CLOSED: "a scope with a limit of zero, or paused, gives nothing",
     Law.CLIENT_CAP: "clients never certainly hold more leases of a scope than its cap",
     Law.CLIENT_RATE: "clients never certainly got more in a minute than a rate allows",

@@ -10,9 +10,19 @@ LeaseId = tuple[str, str]
 
 Phase = Literal["running", "claimed"]
 How = Literal[
-    "completed", "failed", "expired", "cancelled", "handed_back", "lost", "throttled", "timed_out", "returned"
+    "completed",
+    "failed",
+    "expired",
+    "cancelled",
+    "handed_back",
+    "undelivered",
+    "lost",
+    "throttled",
+    "timed_out",
+    "returned",
 ]
-UNCHARGED = ("handed_back", "throttled", "returned")
+UNDELIVERED = "undelivered"
+UNCHARGED = ("handed_back", UNDELIVERED, "throttled", "returned")
 """Ends after which the task may be granted again under the same attempt. `returned`: it waits again, for any reason."""
 
 REPORTED = ("completed", "failed", "throttled")
@@ -90,7 +100,10 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A lease is over and holds nothing any more. `cost` settles what it reserved."""
+    """A lease is over and holds nothing any more. `cost` settles what it reserved.
+
+    `refunded`: it counts in no window any more, because it was never delivered.
+    """
 
     seq: int
     at_ms: int
@@ -98,6 +111,7 @@ class Ended:
     lease: str
     how: How
     cost: int | None = None
+    refunded: bool = False
 
     @property
     def lease_id(self) -> LeaseId:

@@ -1,4 +1,7 @@
-"""Rates, as the journal tells them: dispatches in each calendar minute, or in any sixty seconds."""
+"""Rates, as the journal tells them: dispatches in each calendar minute, or in any sixty seconds.
+
+A dispatch that was refunded counts from its grant until its refund: what goes after that may take its place.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass, field
 
 from penstock.core.verifying.clock import JournalClock
 from penstock.core.verifying.findings import Book, Finding, Holder, Law, kept
-from penstock.core.verifying.journal import Granted, ScopeLimits, Started
+from penstock.core.verifying.journal import Ended, Granted, LeaseId, ScopeLimits, Started
 from penstock.core.verifying.leases import Live
 
 MINUTE_MS = 60_000
@@ -30,6 +33,12 @@ class Dispatches:
         self.in_minute = self.in_minute + 1 if minute == self.minute else 1
         self.minute = minute
 
+    def take_back(self, at_ms: int, holder: Holder) -> None:
+        if (at_ms, holder) in self.recent:
+            self.recent.remove((at_ms, holder))
+        if at_ms // MINUTE_MS == self.minute:
+            self.in_minute -= 1
+
     def within(self, window: str) -> int:
         return len(self.recent) if window == "sliding" else self.in_minute
 
@@ -41,11 +50,17 @@ class Rates:
         self._book = book
         self._clock = clock
         self._scopes: dict[str, Dispatches] = {}
+        self._counted: dict[LeaseId, list[tuple[Dispatches, int, Holder]]] = {}
 
     def taken(self, line: Granted | Started, live: Live) -> None:
         for limits in live.counted:
             if limits.max_dispatches_per_minute is not None:
                 self._is_kept(line, live, limits, limits.max_dispatches_per_minute)
+
+    def ended(self, line: Ended) -> None:
+        counted = self._counted.pop(line.lease_id, ())
+        for scope, at_ms, holder in counted if line.refunded else ():
+            scope.take_back(at_ms, holder)
 
     def _is_kept(self, line: Granted | Started, live: Live, limits: ScopeLimits, rate: int) -> None:
         now_ms = self._clock.now_ms
@@ -53,6 +68,7 @@ class Rates:
         if scope is None or scope.era != self._clock.era:
             scope = self._scopes[limits.scope] = Dispatches(self._clock.era)
         scope.add(now_ms, live.holder)
+        self._counted.setdefault(line.lease_id, []).append((scope, now_ms, live.holder))
         if rate == 0:
             return
         self._book.checked[Law.RATE] += 1

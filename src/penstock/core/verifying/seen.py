@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 
 from penstock.core.verifying.changes import LimitChanges
@@ -56,6 +57,20 @@ class Seen:
             self._take(sighting)
         self._tell_leases()
         self.changes = LimitChanges(self._limits)
+
+    @cached_property
+    def lines_heard_out(self) -> frozenset[tuple[str | None, str, str, str]]:
+        """Worker, namespace, queue and kind of which every poll was written down with its answer.
+
+        A worker that wrote down a lease of a line is taken to have written down all its polls of that line.
+        """
+        unanswered = {poll.worker_id for poll in self._polls if poll.t_ok is None}
+        return frozenset(
+            (poll.worker_id, lease.namespace, lease.task_queue, lease.kind)
+            for poll in self._polls
+            if poll.worker_id is not None and poll.worker_id not in unanswered
+            for lease in poll.leases
+        )
 
     def _take(self, sighting: Sighting) -> None:
         match sighting:

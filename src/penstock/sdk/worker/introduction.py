@@ -41,6 +41,8 @@ def introduction(
         "capabilities": CAPABILITIES,
         "workflow_command_contracts": registry.command_contracts(with_parameters=not has_codecs),
     }
+    if options.claiming.prefetch:
+        said["max_claimed_activity_tasks"] = options.claiming.prefetch
     if options.max_activities_per_second is not None:
         said["max_activities_per_second"] = options.max_activities_per_second
     return said | ({} if plane.build_id is None else {"build_id": plane.build_id})

@@ -79,14 +79,6 @@ class Room:
         return self._options.process_slots or max(1, self.places + local)
 
     @property
-    def offered(self) -> int:
-        """How many slots the server is told: what is claimed ahead is counted by itself, and within them."""
-        return self.offered_with(self.places) if self.places else 0
-
-    def offered_with(self, places: int) -> int:
-        return max(places, self._options.claiming.prefetch)
-
-    @property
     def available(self) -> int:
         return max(0, self.places - sum(map(len, self._at_work)))
 

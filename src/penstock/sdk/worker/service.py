@@ -143,7 +143,7 @@ class Service:
             self._plane,
             self._registry,
             self._options,
-            activity_places=self._room.offered,
+            activity_places=self._room.places,
             has_codecs=self._has_codecs,
         )
 

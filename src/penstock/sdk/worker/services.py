@@ -44,7 +44,7 @@ class Services:
         """
         before, self._options = self._options, options
         self._go_by(narrower(before, options))
-        places = self._room.offered_with(options.max_concurrent_activity_tasks)
+        places = options.max_concurrent_activity_tasks
         await asyncio.gather(*(each.tell(options, places) for each in self._services))
         self._go_by(options)
         if before.max_activities_per_second != options.max_activities_per_second:

@@ -22,7 +22,8 @@ STATUSES = (
 )
 _COUNTS = {
     "ready": ("ready_count", "Tasks that wait."),
-    "leased": ("leased_count", "Tasks in the hands of workers."),
+    "leased": ("leased_count", "Tasks that workers hold, those claimed ahead of time included."),
+    "claimed": ("claimed_count", "Tasks claimed ahead of time and not started: they take no slot."),
     "worker_slots": ("configured_slot_count", "Slots that active workers offer."),
 }
 
@@ -70,7 +71,7 @@ async def read(call: Call) -> Answer:
             section: dict[str, Any] = admission_of(call, view)[f"{kind.value}_tasks"]
             labels = (call.namespace, view.name, kind.value)
             for name, (field, _) in _COUNTS.items():
-                counts[name].labels(*labels).set(section[field])
+                counts[name].labels(*labels).set(section.get(field, 0))
             alone.labels(*labels).set(section["unserved_ready_count"] > 0)
             for route in section["unserved"]:
                 unserved.labels(*labels, route["type"], route["build_id"] or "", route["reason"]).set(

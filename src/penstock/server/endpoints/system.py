@@ -74,7 +74,8 @@ async def operator_metrics(call: Call) -> Answer:
                 "activities": {
                     "open": activity.ready + activity.delayed + activity.leased,
                     "pending": activity.ready + activity.delayed,
-                    "running": activity.leased,
+                    "running": activity.running,
+                    "claimed": activity.claimed,
                     "retrying": activity.delayed,
                     "timeout_overdue": found.overdue_activities,
                 },

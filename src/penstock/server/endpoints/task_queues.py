@@ -108,6 +108,7 @@ def _counts(stats: QueueStats) -> dict[str, int]:
         "ready_count": stats.ready,
         "delayed_count": stats.delayed,
         "leased_count": stats.leased,
+        "claimed_count": stats.claimed,
         "expired_lease_count": stats.expired,
         "added_last_minute": stats.added_last_minute,
         "dispatched_last_minute": stats.dispatched_last_minute,

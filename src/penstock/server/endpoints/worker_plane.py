@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.core.history import divergence
 from penstock.core.messages import Cursor
-from penstock.core.model import Blob, Run, TaskId, TaskKind
+from penstock.core.model import CLAIM_BUFFER, Blob, Run, TaskId, TaskKind
 from penstock.core.scheduling.leases import Report
 from penstock.core.timers import iso, iso_or_none
 from penstock.engine import (
@@ -85,6 +85,7 @@ async def register(call: Call) -> Answer:
         "workflow_command_contracts": request.workflow_command_contracts or {},
         "max_concurrent_worker_sessions": request.max_concurrent_worker_sessions,
         "max_activities_per_second": request.max_activities_per_second,
+        CLAIM_BUFFER: request.max_claimed_activity_tasks,
     }
     worker = await workers.register(
         call.house,

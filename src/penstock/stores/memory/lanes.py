@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from penstock.core.model import WEIGHT_DEFAULT_MILLI, QueueId
-from penstock.core.scheduling.fairness import ALL_LEVELS, Lane, Place, rank
+from penstock.core.scheduling.fairness import ALL_LEVELS, Lane, Place, rank, returned
 from penstock.stores.memory import keys
 from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.tables import LaneId, LaneMeter, Tables
@@ -55,6 +55,20 @@ def settle(tables: Tables, changes: Changes, queue_id: QueueId, lane: Lane, take
     put(tables, changes, lane_id, after)
     meter = tables.lane_meters.get(lane_id, LaneMeter()).at(minute)
     changes.put(tables.lane_meters, lane_id, replace(meter, dispatched=meter.dispatched + taken))
+
+
+def refund(tables: Tables, changes: Changes, lane_id: LaneId, stride: int, minute: int) -> None:
+    """A task of the lane was granted in a minute and never delivered."""
+    lane = tables.lanes.get(lane_id)
+    if lane is None:
+        return
+    put(tables, changes, lane_id, returned(lane, stride))
+    meter = tables.lane_meters.get(lane_id, LaneMeter())
+    if meter.minute == minute:
+        meter = replace(meter, dispatched=max(0, meter.dispatched - 1))
+    elif meter.minute == minute + 1:
+        meter = replace(meter, dispatched_before=max(0, meter.dispatched_before - 1))
+    changes.put(tables.lane_meters, lane_id, meter)
 
 
 def _outdated(lane: Lane, running: int) -> bool:

@@ -134,17 +134,18 @@ class MemoryQueues:
     async def stats(self, queue_id: QueueId, now_ms: int) -> QueueStats:
         tables = self._tables
         heads = backlog.heads(tables, queue_id).values()
-        ends = tables.tasks_leased.of(queue_id).values()
-        live = sum(1 for at_ms in ends if at_ms > now_ms)
+        ends = tables.tasks_leased.of(queue_id)
+        live = [tables.tasks[task_id] for task_id, at_ms in ends.items() if at_ms > now_ms]
         meter = tables.meters.get((queue_id, now_ms // MINUTE_MS), Meter())
         return QueueStats(
             ready=sum(lane.count for _, lane in lanes.busy(tables, queue_id)),
-            leased=live,
+            leased=len(live),
             delayed=len(tables.tasks_delayed.of(queue_id)),
-            expired=len(ends) - live,
+            expired=len(ends) - len(live),
             added_last_minute=meter.added,
             dispatched_last_minute=meter.dispatched,
             oldest=min(heads, key=lambda task: (task.enqueued_at_ms, task.seq), default=None),
+            claimed=sum(task.claimed > 0 for task in live),
         )
 
     async def totals(self, namespace: str, kind: TaskKind, minute: int) -> tuple[int, int]:
@@ -196,6 +197,10 @@ class MemoryQueues:
         minute = self._now_ms // MINUTE_MS
         write = partial(lanes.settle, self._tables, self._changes, queue_id, lane, taken, minute)
         self._changes.record(write, Phase.SETTLE_LANES)
+
+    def refund(self, queue_id: QueueId, level: int, key: str, stride: int, minute: int) -> None:
+        lane_id = (queue_id, level, key)
+        self._changes.record(partial(lanes.refund, self._tables, self._changes, lane_id, stride, minute))
 
     def save_clock(self, queue_id: QueueId, clock: Clockwork) -> None:
         self._changes.record(lambda: self._changes.add(self._tables.clocks, queue_id, clock.level, clock))

@@ -46,6 +46,7 @@ _what_stays = what_stays(
         "ended_lease",
         "ended_how",
         "ended_cost",
+        "ended_refunded",
         "seq",
     ),
 )
@@ -202,7 +203,16 @@ class MemoryTasks:
     def _replace(self, before: Task, task: Task) -> None:
         assert _what_stays(task) == _what_stays(before), "a task keeps its place and its purpose"
         self._forget(before)
-        self._put(replace(task, seq=before.seq, ended_lease=None, ended_how=None, ended_cost=None))
+        self._put(
+            replace(
+                task,
+                seq=before.seq,
+                ended_lease=None,
+                ended_how=None,
+                ended_cost=None,
+                ended_refunded=False,
+            )
+        )
 
     def _put(self, task: Task) -> None:
         """Write the row and whatever finds it."""

@@ -178,6 +178,7 @@ class SqlQueues:
             added_last_minute=int(meter[0][1]) if meter else 0,
             dispatched_last_minute=int(meter[0][2]) if meter else 0,
             oldest=min(oldest, key=lambda task: (task.enqueued_at_ms, task.seq), default=None),
+            claimed=int(leased[3]),
         )
 
     async def totals(self, namespace: str, kind: TaskKind, minute: int) -> tuple[int, int]:
@@ -259,6 +260,9 @@ class SqlQueues:
             taken,
             self._session.now_ms // MINUTE_MS,
         )
+
+    def refund(self, queue_id: QueueId, level: int, key: str, stride: int, minute: int) -> None:
+        self._session.record("refund_lane", queue_id, level, key, stride, minute)
 
     def save_clock(self, queue_id: QueueId, clock: Clockwork) -> None:
         self._session.record("save_clock", queue_id, clock.level, clock.virtual, clock.placed)

@@ -229,7 +229,8 @@ SELECT q.n, count(t.seq) FROM {rows} LEFT JOIN tasks t ON t.queue_id = q.queue_i
 -- name: count_leased
 -- takes: queue_id bigint, now_ms bigint
 SELECT q.n, coalesce(sum(CASE WHEN t.lease_expires_at_ms > q.now_ms THEN 1 ELSE 0 END), 0),
-       coalesce(sum(CASE WHEN t.lease_expires_at_ms <= q.now_ms THEN 1 ELSE 0 END), 0)
+       coalesce(sum(CASE WHEN t.lease_expires_at_ms <= q.now_ms THEN 1 ELSE 0 END), 0),
+       coalesce(sum(CASE WHEN t.lease_expires_at_ms > q.now_ms AND t.claimed > 0 THEN 1 ELSE 0 END), 0)
   FROM {rows} LEFT JOIN tasks t ON t.queue_id = q.queue_id AND t.state = 'leased' GROUP BY q.n;
 
 -- name: get_meter
@@ -366,6 +367,20 @@ SELECT 1, coalesce(sum(w.is_open), 0), coalesce(sum(CASE WHEN w.is_open = 1 THEN
                CASE WHEN t.count > 0 AND (t.place < 3 OR (t.place = 3 AND t.open_at_ms <= :now_ms))
                     THEN 1 ELSE 0 END AS is_open
           FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level LIMIT :most) w;
+
+-- name: refund_lane
+-- takes: queue_id bigint, level bigint, key text, stride bigint, minute bigint
+-- Tasks were granted and never delivered. Tag, weight and minute change under the queue's lock alone, which is held.
+UPDATE lanes
+   SET tag = lanes.tag - q.paid, dispatched = lanes.dispatched - q.now,
+       dispatched_before = lanes.dispatched_before - q.before
+  FROM (SELECT t.queue_id, t.level, t.key,
+               sum(CASE WHEN q.stride < {stride t.weight_milli} THEN q.stride ELSE {stride t.weight_milli} END) AS paid,
+               sum(CASE WHEN q.minute = t.minute AND t.dispatched > 0 THEN 1 ELSE 0 END) AS now,
+               sum(CASE WHEN q.minute = t.minute - 1 AND t.dispatched_before > 0 THEN 1 ELSE 0 END) AS before
+          FROM {rows} JOIN lanes t ON t.queue_id = q.queue_id AND t.level = q.level AND t.key = q.key
+         GROUP BY t.queue_id, t.level, t.key) q
+ WHERE lanes.queue_id = q.queue_id AND lanes.level = q.level AND lanes.key = q.key;
 
 -- words: or_join_what_is_there
 --   ON CONFLICT (queue_id, level, key) DO UPDATE

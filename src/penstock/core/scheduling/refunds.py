@@ -1,0 +1,213 @@
+"""What a grant charged, and what is given back when the task never reached its worker.
+
+A claim charges every limit of its line in the transaction that leases the task: the dispatch windows of the queue
+and of its scopes, their budgets of cost, the rate of the queue and of the key (GCRA), the fairness tag of the lane,
+and the ramp of a group that opens after a cool-down. A poll may end before the answer of its claim arrives, or the
+connection may break before the answer is sent. The task is then handed back and every one of these charges is
+refunded, in the transaction that ends the lease. The token of the lease guards that transaction, so a refund
+happens once.
+
+Invariant `refund-never-exceeds-charge`. A refund removes a charge from where it was counted, never from somewhere
+else:
+
+* A window is reduced in the second (or calendar minute) in which the charge was counted. A charge that has left the
+  window is not refunded, and a later minute is never touched.
+* A rate is a schedule of slots: every dispatch occupies `[start, start + interval)`, slots do not overlap, and no
+  slot starts before the moment of its dispatch. Removing a slot moves later ones forward, but not before the moments
+  of their own dispatches, which lie before now. So at most the part of the slot that is still ahead of now is given
+  back. After a change of the rate, at most the smaller of both intervals is given back.
+* A lane pays one stride back, of the smaller of the weights then and now. It may stand behind the level's virtual
+  time afterwards; its next dispatch starts at virtual time all the same, so it saves up nothing.
+
+The charge travels with the lease in memory, because only the server that granted it knows that it was not
+delivered. A lease that is delivered again (a repeated poll request id) has lost it: `of_row` reconstructs what the
+row tells, and gives back less rather than more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core import rates, windows
+from penstock.core.model import Queue, Task
+from penstock.core.policies import KeyState, Order
+from penstock.core.rates import Payment
+from penstock.core.scheduling import fairness
+from penstock.core.scheduling.dispatch import QueueSnapshot, Settled, key_weights
+from penstock.core.scheduling.gates import ScopeState
+from penstock.core.windows import SECOND_MS, Counts, Window
+
+
+class WindowCharge(Struct, frozen=True):
+    """How much was counted in a window, and at which moment."""
+
+    window: Window
+    at_ms: int
+    amount: int = 1
+
+
+class ScopeCharge(Struct, frozen=True):
+    """What a scope counted for one task."""
+
+    scope_id: int
+    dispatch: WindowCharge
+    cost: WindowCharge | None = None
+
+
+class Charge(Struct, frozen=True):
+    """Everything that one granted task was charged for."""
+
+    granted_at_ms: int
+    dispatch: WindowCharge | None = None
+    """In the window of the queue itself."""
+    queue_rate: Payment | None = None
+    key_rate: Payment | None = None
+    key_weight_milli: int = 0
+    """The weight by which the rate of the key was scaled."""
+    stride: int = 0
+    """What its lane paid in virtual time; 0 in order of arrival, where lanes pay nothing."""
+    scopes: tuple[ScopeCharge, ...] = ()
+
+
+def charges(
+    snapshot: QueueSnapshot, settled: Settled, tasks: Sequence[Task], holders: Sequence[int]
+) -> list[Charge]:
+    """What each of the granted tasks was charged for; `holders` names the poll that gets each task."""
+    if not tasks:
+        return []
+    queue, rules, now_ms = snapshot.queue, snapshot.queue.rules, snapshot.now_ms
+    lanes = {lane.slot: lane for lane in settled.lanes} if rules.order is Order.FAIR else {}
+    weights = key_weights(snapshot)
+    dispatch = None
+    if queue.limits.dispatches is not None:
+        dispatch = _counted(queue.limits.window, settled.window, 1)
+    places = _Places()
+    found = []
+    for task, holder in zip(tasks, holders, strict=True):
+        lane, weight_milli = lanes.get((task.level, task.key)), weights.get(task.key)
+        key_rate = None
+        if weight_milli is not None:
+            key_rate = rules.rate_of(snapshot.keys.get(task.key) or KeyState(task.key), weight_milli)
+        found.append(
+            Charge(
+                now_ms,
+                dispatch,
+                places.payment(rules.queue_rate, now_ms, holder),
+                places.payment(key_rate, now_ms, holder, task.key),
+                weight_milli or 0,
+                0 if lane is None else fairness.stride(lane.weight_milli),
+                _of_scopes(queue, settled.scopes, task.cost),
+            )
+        )
+    return found
+
+
+class _Places:
+    """Counts how many tasks of one poll each payer has paid for so far."""
+
+    def __init__(self) -> None:
+        self._paid: dict[tuple[int, str | None], int] = {}
+
+    def payment(
+        self, rate: rates.Rate | None, at_ms: int, holder: int, key: str | None = None
+    ) -> Payment | None:
+        if rate is None or rate.is_closed:
+            return None
+        place = self._paid.get((holder, key), 0)
+        self._paid[holder, key] = place + 1
+        return Payment(rate.interval_ns, at_ms, place)
+
+
+def _of_scopes(queue: Queue, states: Sequence[ScopeState], cost: int) -> tuple[ScopeCharge, ...]:
+    by_name = {state.name: state for state in states}
+    found = []
+    for rules in queue.limits.scopes:
+        state = by_name[rules.name]
+        spent = _counted(rules.window, state.costs, cost) if rules.cost is not None and cost else None
+        found.append(ScopeCharge(state.scope_id, _counted(rules.window, state.window, 1), spent))
+    return tuple(found)
+
+
+def _counted(window: Window, counts: Counts, amount: int) -> WindowCharge:
+    """A charge that has just been counted: it stands in the newest second of its window."""
+    return WindowCharge(window, counts[-1][0] * SECOND_MS if counts else 0, amount if counts else 0)
+
+
+def of_row(queue: Queue, task: Task, states: Sequence[ScopeState]) -> Charge:
+    """What the row of a leased task tells of its charge, for a lease that was delivered again.
+
+    The intervals that were paid are not known any more, so rates get nothing back. The lane gets back a stride of
+    the weight that it has now.
+    """
+    at_ms = task.granted_at_ms or 0
+    dispatch = None
+    if queue.limits.dispatches is not None and not task.claimed:
+        dispatch = WindowCharge(queue.limits.window, at_ms)
+    modes = {each.name: each.window for each in queue.limits.scopes}
+    scopes = []
+    for state in states:
+        mode = modes.get(state.name, Window.MINUTE)
+        cost = WindowCharge(mode, at_ms, task.cost) if task.cost else None
+        scopes.append(ScopeCharge(state.scope_id, WindowCharge(mode, at_ms), cost))
+    stride = fairness.stride(fairness.WEIGHT_MIN_MILLI) if queue.rules.order is Order.FAIR else 0
+    return Charge(at_ms, dispatch, stride=stride, scopes=tuple(scopes))
+
+
+class Refund(Struct, frozen=True):
+    """What the queue, its key and its scopes count once a charge is taken back."""
+
+    paid_until_ns: int
+    window: Counts
+    key_paid_until_ns: int | None
+    """None: what the key has paid does not change."""
+    scopes: tuple[ScopeState, ...]
+
+
+def refund(
+    queue: Queue, key: KeyState | None, states: Sequence[ScopeState], charge: Charge, now_ms: int
+) -> Refund:
+    """Take a charge back from what the queue, its key and its scopes count now."""
+    paid_until_ns = queue.paid_until_ns
+    rate = queue.rules.queue_rate
+    if rate is not None and charge.queue_rate is not None:
+        paid_until_ns = rates.returned(rate, paid_until_ns, now_ms, charge.queue_rate)
+    by_id = {state.scope_id: state for state in states}
+    return Refund(
+        paid_until_ns,
+        queue.window if charge.dispatch is None else _returned(queue.window, charge.dispatch),
+        _key_paid_until_ns(queue, key, charge, now_ms),
+        tuple(
+            refunded(by_id[each.scope_id], each, charge.granted_at_ms)
+            for each in charge.scopes
+            if each.scope_id in by_id
+        ),
+    )
+
+
+def _key_paid_until_ns(queue: Queue, key: KeyState | None, charge: Charge, now_ms: int) -> int | None:
+    if key is None or charge.key_rate is None:
+        return None
+    rate = queue.rules.rate_of(key, charge.key_weight_milli)
+    if rate is None:
+        return None
+    until_ns = rates.returned(rate, key.paid_until_ns, now_ms, charge.key_rate)
+    return None if until_ns == key.paid_until_ns else until_ns
+
+
+def refunded(state: ScopeState, charge: ScopeCharge, granted_at_ms: int) -> ScopeState:
+    """What a scope counts without a task; that its lease has ended is counted where leases end."""
+    cool_until_ms, given = state.cool_until_ms, state.cool_given
+    in_this_ramp = cool_until_ms is not None and granted_at_ms >= cool_until_ms and given > 0
+    return replace(
+        state,
+        window=_returned(state.window, charge.dispatch),
+        costs=state.costs if charge.cost is None else _returned(state.costs, charge.cost),
+        cool_given=given - 1 if in_this_ramp else given,
+    )
+
+
+def _returned(counts: Counts, charge: WindowCharge) -> Counts:
+    return windows.returned(charge.window, counts, charge.at_ms, charge.amount)
