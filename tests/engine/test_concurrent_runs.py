@@ -629,12 +629,16 @@ async def test_an_activity_that_was_asked_to_stop_and_whose_worker_died_is_cance
 
 
 @pytest.mark.parametrize(
-    ("clock", "ended"), [("heartbeat_ms", "ActivityCancelled"), ("start_to_close_ms", "ActivityTimedOut")]
+    ("asked", "ended"),
+    [
+        (charge(tries(5), heartbeat_ms=1_000), "ActivityCancelled"),
+        (charge(tries(5), start_to_close_ms=1_000), "ActivityTimedOut"),
+    ],
 )
 async def test_a_clock_that_runs_out_is_the_end_of_an_activity_that_was_asked_to_stop(
-    scene: Scene, clock: str, ended: str
+    scene: Scene, asked: Command, ended: str
 ):
-    run = await a_run(scene, charge(tries(5), **{clock: 1_000}))
+    run = await a_run(scene, asked)
     working = await scene.take(ACTIVITY)
     await send(scene)
     await step(scene, STOP)
