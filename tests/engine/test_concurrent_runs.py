@@ -628,6 +628,26 @@ async def test_an_activity_that_was_asked_to_stop_and_whose_worker_died_is_cance
     assert await ended_with(scene, run) == "ActivityCancelled"
 
 
+@pytest.mark.parametrize(
+    ("asked", "ended"),
+    [
+        (charge(tries(5), heartbeat_ms=1_000), "ActivityCancelled"),
+        (charge(tries(5), start_to_close_ms=1_000), "ActivityTimedOut"),
+    ],
+)
+async def test_a_clock_that_runs_out_is_the_end_of_an_activity_that_was_asked_to_stop(
+    scene: Scene, asked: Command, ended: str
+):
+    run = await a_run(scene, asked)
+    working = await scene.take(ACTIVITY)
+    await send(scene)
+    await step(scene, STOP)
+    scene.clock.advance(1_000)
+    assert working.task.activity_id is not None
+    assert await activity_reports.time_out(scene.house, working.task.activity_id)
+    assert await ended_with(scene, run) == ended
+
+
 async def test_an_activity_that_waits_for_a_worker_is_cancelled_as_soon_as_it_is_asked_to_stop(scene: Scene):
     run = await a_run(scene, charge())
     await send(scene)

@@ -314,6 +314,11 @@ async def time_out(house: House, activity_id: ActivityId) -> bool:
         message = f"The activity exceeded its {kind.replace('_', ' ')} timeout."
         verdict: TryAgain | GiveUp = GiveUp()
         held = Held(task, run, activity)
+        if kind == "heartbeat" and is_asked_to_stop(held):  # its worker is gone, as when its lease runs out
+            at_ms = task.available_at_ms
+            done = freed(task, TaskState.DONE, available_at_ms=at_ms, error=message, how="timed_out")
+            await _stop(tx, held, done, message)
+            return True
         is_retried = activity.status is ActivityStatus.RUNNING and not is_asked_to_stop(held)
         if is_retried and kind != "schedule_to_close":
             verdict = after_failure(activity, timeout_types(kind), False, tx.now_ms)
