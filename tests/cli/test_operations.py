@@ -174,6 +174,16 @@ class TestTaskQueues:
         for words in ("by priority", "Keys with", "Rate of", "Settings"):
             assert words not in output
 
+    def test_describe_names_the_types_that_no_worker_takes(self, ask: Run, server: RecordedServer) -> None:
+        route = {"type": "other.type", "build_id": "b2", "ready_count": 3, "message": "no worker runs it"}
+        section = {"status": "no_worker_for_type", "ready_count": 3, "unserved": [route]}
+        body = {"name": "x", "pollers": [], "stats": {}, "current_leases": [], "repair": {}}
+        server.answer("GET", "/task-queues/x", body | {"admission": {"activity_tasks": section}})
+        shown = " ".join(ask("task-queue", "describe", "x").stdout.split())
+        assert "no_worker_for_type" in shown
+        assert "3 of type other.type, build b2: no worker runs it" in shown
+        assert "Start one with their type and build." in shown
+
     def test_an_unknown_queue_is_an_empty_description_with_advice(
         self, ask: Run, server: RecordedServer
     ) -> None:

@@ -433,7 +433,8 @@ class TestTheCluster:
     async def test_the_cluster_is_limited_by_admins(self, everywhere: Client) -> None:
         body = await changed(everywhere, CLUSTER, max_active_leases=1_000_000, role="admin")
         try:
-            assert body == await read(everywhere, CLUSTER)
+            again = await read(everywhere, CLUSTER)
+            assert [body[part]["limits"] for part in body] == [again[part]["limits"] for part in again]
             assert body["all"]["limits"]["max_active_leases"]["source"] == "cluster.limits"
             assert body["all"]["limits"]["max_active_leases"]["live"]["updated_by"] == "admin"
             assert list(body) == ["all", "workflow_tasks", "activity_tasks"]
