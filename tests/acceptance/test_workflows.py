@@ -108,7 +108,7 @@ async def test_of_many_starts_of_one_id_at_once_exactly_one_wins(scene: Cluster)
         ("retry_policy", {"max_attempts": 2}),
         ("idempotency_key", "k"),
         ("request_id", "r"),
-        ("workflow_id", "a b"),
+        ("workflow_id", "a\tb"),
         ("workflow_id", "x" * 129),
         ("duplicate_policy", "use_existing"),
         ("priority", 10),
