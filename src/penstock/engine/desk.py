@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -61,6 +62,8 @@ class LeasedQuery(Struct, frozen=True):
     query: QueryTask
     run: Run
     events: Sequence[RecordedEvent]
+    lease_ends_at: float = 0.0
+    """When its lease ends at the earliest, by this process's monotonic clock."""
 
 
 class Holding(Struct, frozen=True):
@@ -282,16 +285,17 @@ async def _lease(house: House, kind: QueryKind, request: Poll) -> LeasedQuery | 
         return leased
 
     line = f"{_LINES[kind]}:{request.namespace}:{request.task_queue}"
+    ends_at = time.monotonic() + house.settings.leases.query_lease_ms / 1000
     query = await house.store.transact(operation, key=line, line=Line.CLAIM)
     if query is None:
         return None
-    equipped = await _equipped(house, query)
+    equipped = await _equipped(house, query, ends_at)
     if equipped is None:
         await _refuse(house, query)
     return equipped
 
 
-async def _equipped(house: House, query: QueryTask) -> LeasedQuery | None:
+async def _equipped(house: House, query: QueryTask, lease_ends_at: float) -> LeasedQuery | None:
     """The question with the history that answers it, read after the lease so that nobody waits for the reading.
 
     None when the history is too long to be handed over at once.
@@ -308,7 +312,7 @@ async def _equipped(house: House, query: QueryTask) -> LeasedQuery | None:
             page = await tx.histories.page(run.run_id, events[-1].sequence if events else 0, HISTORY_PORTION)
             events += page
             size += sum(len(event.payload) for event in page)
-        return LeasedQuery(query, run, events)
+        return LeasedQuery(query, run, events, lease_ends_at)
 
     return await house.store.read(operation, long=True)
 

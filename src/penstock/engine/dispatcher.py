@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +49,8 @@ class PollAnswer(Struct, frozen=True):
     status: PollStatus
     hold: HoldReason | None = None
     """What was in the way, where nothing was leased."""
+    claimed_at: float = 0.0
+    """When the claim that leased the tasks began, by this process's monotonic clock."""
 
 
 @dataclass(eq=False, slots=True)
@@ -330,6 +333,7 @@ class Dispatcher:
         """
         found = again = False
         while waiters:
+            claimed_at = time.monotonic()
             verdicts = await claim(self._house, queue_id, [waiter.poll for waiter in waiters], fit)
             self._set_alarm(queue_id, verdicts)
             bells |= dict.fromkeys(bell for each in verdicts for bell in each.bells)
@@ -340,7 +344,7 @@ class Dispatcher:
                     continue
                 misfit = fit is not None and verdict.fit is not None and verdict.fit != fit
                 unsure = misfit or verdict.look_again
-                self._deliver(waiter, verdict, final=not unsure)
+                self._deliver(waiter, verdict, claimed_at, final=not unsure)
                 found = found or _says_nothing_of_others(verdict)
                 again = again or unsure
             waiters = postponed
@@ -381,7 +385,7 @@ class Dispatcher:
         known = self._fits.get((poll.namespace, poll.worker_id, poll.kind))
         return known if known is not None else (poll.namespace, poll.worker_id)
 
-    def _deliver(self, waiter: _Waiter, verdict: Verdict, *, final: bool) -> None:
+    def _deliver(self, waiter: _Waiter, verdict: Verdict, claimed_at: float, *, final: bool) -> None:
         """Tell a poll what a claim said; one without patience is told of a hold only if that is final."""
         who = (waiter.poll.namespace, waiter.poll.worker_id, waiter.poll.kind)
         if verdict.refusal is not None:
@@ -396,7 +400,8 @@ class Dispatcher:
             if waiter.future.done():
                 self.give_back(verdict.leased)
             else:
-                waiter.future.set_result(PollAnswer(verdict.leased, PollStatus.LEASED))
+                answer = PollAnswer(verdict.leased, PollStatus.LEASED, claimed_at=claimed_at)
+                waiter.future.set_result(answer)
             return
         waiter.hold = verdict.hold or waiter.hold
         if final and not waiter.patient:

@@ -57,9 +57,16 @@ class Transport(Protocol):
         """A request of the control plane. `timeout_s`: how long the server may hold it."""
 
     async def work(
-        self, path: str, body: Json, *, idempotent: bool, timeout_s: float | None = None, method: str = "POST"
+        self,
+        path: str,
+        body: Json,
+        *,
+        idempotent: bool,
+        timeout_s: float | None = None,
+        method: str = "POST",
+        on_send: Callable[[], None] | None = None,
     ) -> Json:
-        """A request of the worker plane."""
+        """A request of the worker plane. `on_send` is called before each time that it is sent."""
 
     async def close(self) -> None: ...
 
@@ -116,6 +123,7 @@ class _Call:
     request: bytes = field(repr=False)
     idempotent: bool
     timeout_s: float
+    on_send: Callable[[], None] | None = None
 
 
 class _Trouble(Exception):
@@ -200,11 +208,18 @@ class HttpTransport:
         return await self._ask(method, path, body, head, idempotent, timeout_s)
 
     async def work(
-        self, path: str, body: Json, *, idempotent: bool, timeout_s: float | None = None, method: str = "POST"
+        self,
+        path: str,
+        body: Json,
+        *,
+        idempotent: bool,
+        timeout_s: float | None = None,
+        method: str = "POST",
+        on_send: Callable[[], None] | None = None,
     ) -> Json:
         """Ask the worker plane; the path begins with `/worker`. A DELETE is sent without its body."""
         sent = None if method in ("GET", "DELETE") else body
-        return await self._ask(method, path, sent, self._heads[WORKER_PLANE], idempotent, timeout_s)
+        return await self._ask(method, path, sent, self._heads[WORKER_PLANE], idempotent, timeout_s, on_send)
 
     async def close(self) -> None:
         """Close all connections; the transport cannot be used again."""
@@ -231,7 +246,14 @@ class HttpTransport:
         return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
     async def _ask(
-        self, method: str, path: str, body: Json | None, head: str, idempotent: bool, timeout_s: float | None
+        self,
+        method: str,
+        path: str,
+        body: Json | None,
+        head: str,
+        idempotent: bool,
+        timeout_s: float | None,
+        on_send: Callable[[], None] | None = None,
     ) -> Json:
         content = b""
         if body is not None:
@@ -239,7 +261,7 @@ class HttpTransport:
             head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
         request = f"{method} {self._root}{path} HTTP/1.1\r\n{head}\r\n".encode() + content
         wait_s = ANSWER_SECONDS if timeout_s is None else timeout_s + MARGIN_SECONDS
-        return await self._until_answered(_Call(request, idempotent or method == "GET", wait_s))
+        return await self._until_answered(_Call(request, idempotent or method == "GET", wait_s, on_send))
 
     async def _until_answered(self, call: _Call) -> Json:
         """Patience counts from the first trouble, so that a long poll has all of it."""
@@ -260,7 +282,9 @@ class HttpTransport:
     async def _send(self, call: _Call) -> Json:
         connections = self._open_connections()
         try:
-            answer = await connections.ask(call.request, call.timeout_s, again=call.idempotent)
+            answer = await connections.ask(
+                call.request, call.timeout_s, again=call.idempotent, on_send=call.on_send
+            )
         except (NotConnected, Garbled, OSError) as error:
             raise self._lost(call, error) from None
         return self._read(answer)

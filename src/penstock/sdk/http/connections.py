@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl as tls
 from asyncio.staggered import staggered_race
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -43,19 +43,22 @@ class Connections:
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def ask(self, request: bytes, timeout_s: float, *, again: bool) -> Answer:
+    async def ask(
+        self, request: bytes, timeout_s: float, *, again: bool, on_send: Callable[[], None] | None = None
+    ) -> Answer:
         """Send a request and wait for its answer, `TimeoutError` if it takes longer.
 
-        `again`: if a connection that was kept turns out to be closed, it is sent once more.
+        `again`: if a connection that was kept turns out to be closed, it is sent once more. `on_send` is called before
+        each time that it is sent.
         """
         kept = self._kept()
         if kept is not None:
             try:
-                return await self._exchange(kept, request, timeout_s)
+                return await self._exchange(kept, request, timeout_s, on_send)
             except Disconnected:
                 if not again or self._closed:
                     raise
-        return await self._exchange(await self._opened(), request, timeout_s)
+        return await self._exchange(await self._opened(), request, timeout_s, on_send)
 
     def close(self) -> None:
         """End all that is under way, and open nothing any more. A loop that is gone took its connections along."""
@@ -67,7 +70,11 @@ class Connections:
         for each in tuple(self._all):
             each.close()
 
-    async def _exchange(self, connection: Connection, request: bytes, timeout_s: float) -> Answer:
+    async def _exchange(
+        self, connection: Connection, request: bytes, timeout_s: float, on_send: Callable[[], None] | None
+    ) -> Answer:
+        if on_send is not None:
+            on_send()
         answer = connection.ask(request)
         ending = self._loop.call_later(timeout_s, _too_late, answer)
         try:

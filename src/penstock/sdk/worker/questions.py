@@ -7,10 +7,12 @@ from typing import Any
 
 from penstock.errors import Reason
 from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.lease import lease_of
 from penstock.sdk.replay.instance import WorkflowRun
 from penstock.sdk.replay.problems import WorkflowTaskError
 from penstock.sdk.worker.beginning import Beginning, with_arguments
 from penstock.sdk.worker.cache import RunCache
+from penstock.sdk.worker.leases import Dropped
 from penstock.sdk.worker.plane import Plane
 from penstock.sdk.worker.task_failures import task_failure
 from penstock.sdk.worker.trouble import log
@@ -21,10 +23,14 @@ Json = dict[str, Any]
 class Questions:
     """Answers from a run that is kept, if it has seen all that the question knows of; else from a replay of its own."""
 
-    def __init__(self, plane: Plane, cache: RunCache[WorkflowRun], begin: Beginning) -> None:
-        self._plane, self._cache, self._begin = plane, cache, begin
+    def __init__(
+        self, plane: Plane, cache: RunCache[WorkflowRun], begin: Beginning, dropped: Dropped
+    ) -> None:
+        self._plane, self._cache, self._begin, self._dropped = plane, cache, begin, dropped
 
     async def query(self, task: Json) -> str:
+        if lease_of(task).is_over:
+            return self._dropped.note("query", began=False)
         try:
             answer = self._look(task, lambda run: run.query(task["query_name"], task["query_arguments"]))
         except Exception as error:
@@ -33,6 +39,8 @@ class Questions:
         return await self._answer(task, "complete", {"result_envelope": answer})
 
     async def validate(self, task: Json) -> str:
+        if lease_of(task).is_over:
+            return self._dropped.note("update_validation", began=False)
         try:
             self._look(task, lambda run: run.validate_update(task["update_name"], task["update_arguments"]))
         except Exception as error:
