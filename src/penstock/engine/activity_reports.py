@@ -66,6 +66,7 @@ from penstock.core.timers import iso, iso_or_none
 from penstock.engine import budgets, retry_budget
 from penstock.engine.house import House
 from penstock.engine.recording import append, append_last, put_back, tell
+from penstock.engine.silence import record_death
 from penstock.errors import Conflict, LeaseLost, NotFound, PenstockError, Reason
 from penstock.ports.store import Keyed, Tx
 
@@ -318,6 +319,8 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
         assert activity is not None
         if expired_only and is_heard_first(activity, task, tx.now_ms, house.standstill.fresh_ms):
             return False
+        if expired_only:
+            await record_death(tx, task.namespace, task.lease_owner, task.lease_expires_at_ms)
         if task.claimed:  # handed out ahead of time and never started: no attempt was made
             unstarted = replace(task, attempt=task.attempt - 1)
             again = freed(unstarted, TaskState.READY, available_at_ms=tx.now_ms, how="expired")

@@ -28,7 +28,7 @@ from penstock.core.model import (
     WorkerStatus,
 )
 from penstock.core.scheduling import dispatch
-from penstock.core.scheduling.cohorts import check_may_poll, status_now
+from penstock.core.scheduling.cohorts import check_may_poll, is_known_dead, status_now
 from penstock.engine.house import House
 from penstock.engine.polls import Poll
 from penstock.engine.waiting import until
@@ -268,7 +268,8 @@ async def _lease(house: House, kind: QueryKind, request: Poll) -> LeasedQuery | 
             each.build_id: each for each in await tx.cohorts.list(request.namespace, request.task_queue)
         }
         worker = check_may_poll(found, request.worker_id, request.task_queue, request.build_id, intents)
-        if tx.now_ms - worker.heartbeat_at_ms > house.settings.polls.worker_stale_after_ms // 6:
+        late_ms = house.settings.polls.worker_stale_after_ms // 6
+        if tx.now_ms - worker.heartbeat_at_ms > late_ms or is_known_dead(worker):
             tx.workers.touch(request.namespace, worker.worker_id, tx.now_ms)
         fit = dispatch.fit(worker, worker.workflow_types)
         query = await tx.queries.lock_next(request.namespace, request.task_queue, fit, tx.now_ms, kind)

@@ -27,6 +27,7 @@ from penstock.engine.beats import until_beat_s
 from penstock.engine.conveying import convey
 from penstock.engine.house import House
 from penstock.engine.polls import Leased, Poll, Verdict, claim, hand_back
+from penstock.engine.silence import record_disconnect
 from penstock.errors import Exhausted, PenstockError, Reason
 from penstock.ports.store import QueryLine, Tx
 from penstock.ports.wakeups import Bell, queue_bell
@@ -37,6 +38,8 @@ YIELD_AFTER_S = 0.5
 YIELD_LOOKS = 2
 """So many times in that span it is looked whether some are to be ended."""
 POLLS_PER_CLAIM = 100
+DISCONNECTED_S = 1.0
+"""A worker that closed the connection of its poll and has not polled again for so long counts as dead."""
 REMEMBERED_MAX = 10_000
 """Most queues and workers that are remembered; beyond it the memory starts anew."""
 log = structlog.get_logger("penstock.dispatcher")
@@ -170,10 +173,39 @@ class Dispatcher:
         try:
             async with self._alone(poll):
                 yield
+        except asyncio.CancelledError:
+            self._disconnected(poll)
+            raise
         finally:
             self._open[who] -= 1
             if not self._open[who]:
                 del self._open[who]
+
+    def _disconnected(self, poll: Poll) -> None:
+        """A worker hung up. If it does not poll again, it is dead: nothing is to wait for it any longer.
+
+        Only polls for workflow tasks count: tasks are sticky to workers that poll for those, and workers end polls for
+        activity tasks by themselves.
+        """
+        if poll.kind is TaskKind.WORKFLOW and not self._draining.is_set():
+            loop = asyncio.get_running_loop()
+            loop.call_later(DISCONNECTED_S, self._look_after, poll.namespace, poll.worker_id)
+
+    def _look_after(self, namespace: str, worker_id: str) -> None:
+        if self._draining.is_set() or any((namespace, worker_id, kind) in self._open for kind in TaskKind):
+            return
+        self.undo(self._record_disconnect(namespace, worker_id))
+
+    async def _record_disconnect(self, namespace: str, worker_id: str) -> None:
+        try:
+            dead = await record_disconnect(self._house, namespace, worker_id, round(DISCONNECTED_S * 1000))
+        except PenstockError as error:
+            log.warning(
+                "cannot record that a worker disconnected", worker=worker_id, reason=error.reason.value
+            )
+            return
+        if dead:
+            log.info("worker disconnected; its sticky tasks are for other workers", worker=worker_id)
 
     @contextlib.asynccontextmanager
     async def _alone(self, poll: Poll) -> AsyncIterator[None]:

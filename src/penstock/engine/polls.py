@@ -24,7 +24,7 @@ from penstock.core.model import (
 )
 from penstock.core.policies import Rules
 from penstock.core.scheduling import dispatch, fairness
-from penstock.core.scheduling.cohorts import check_may_poll
+from penstock.core.scheduling.cohorts import check_may_poll, is_known_dead
 from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, QueueSnapshot, Settled
 from penstock.core.scheduling.fairness import PLACED_AT_ONCE_MAX, Slot
 from penstock.core.scheduling.gates import ScopeState, corrected, counted_by, due, unpermitted
@@ -229,8 +229,9 @@ async def _admit(
             verdicts[index] = Verdict(refusal=refusal)
             continue
         admitted[index] = worker
-        stale_after_ms = house.settings.polls.worker_stale_after_ms
-        if worker.worker_id not in touched and tx.now_ms - worker.heartbeat_at_ms > stale_after_ms // 6:
+        late_ms = house.settings.polls.worker_stale_after_ms // 6
+        silent = tx.now_ms - worker.heartbeat_at_ms > late_ms or is_known_dead(worker)
+        if worker.worker_id not in touched and silent:
             touched.add(worker.worker_id)
             tx.workers.touch(namespace, worker.worker_id, tx.now_ms)
     return admitted

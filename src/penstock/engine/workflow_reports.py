@@ -47,6 +47,7 @@ from penstock.engine.recording import (
     text,
     turned_back,
 )
+from penstock.engine.silence import record_death
 from penstock.engine.timers import cancel as cancel_timer
 from penstock.engine.upserts import check_upserts
 from penstock.errors import LeaseLost, PenstockError, Reason
@@ -397,6 +398,8 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
         assert task.lease_expires_at_ms is not None
         if expired_only and task.lease_expires_at_ms > tx.now_ms:
             return False
+        if expired_only:
+            await record_death(tx, task.namespace, task.lease_owner, task.lease_expires_at_ms)
         again = freed(
             task,
             TaskState.READY,
