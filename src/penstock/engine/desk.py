@@ -397,6 +397,10 @@ def _held(
         )
     if (query.lease_expires_at_ms or 0) <= now_ms:
         raise LeaseLost(holding.expired, f"The lease of the {noun} has expired.", outcome="rejected")
+    if query.expires_at_ms <= now_ms:
+        raise NotFound(
+            holding.not_found, f"The caller of the {noun} waits no longer for the answer.", outcome="rejected"
+        )
     return query
 
 

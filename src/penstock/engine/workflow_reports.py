@@ -23,8 +23,10 @@ from penstock.core.scheduling.leases import (
     answered,
     check_workflow_report,
     freed,
+    is_overdue,
     renew,
     repeated,
+    run_timed_out,
 )
 from penstock.core.scheduling.retries import blocked_backoff_ms, workflow_task_backoff_ms
 from penstock.engine import letters, messages, streams
@@ -130,10 +132,8 @@ def completion(
         task, run, before = await _open(house, tx, namespace, task_id, report)
         if before is not None:
             return before
-        if run.deadline_at_ms is not None and run.deadline_at_ms <= tx.now_ms:
-            raise LeaseLost(
-                Reason.RUN_TIMED_OUT, "The run's deadline has passed.", run_status=run.status.value
-            )
+        if is_overdue(run, tx.now_ms):
+            raise run_timed_out(run)
         await check_upserts(tx, namespace, commands)
         own = task.update_id is not None and not concurrent
         update = await tx.updates.get(task.update_id or "") if own else None

@@ -176,6 +176,20 @@ def check_workflow_report(
     return task
 
 
+def is_overdue(run: Run, now_ms: int) -> bool:
+    """Whether the execution or run timeout of a run has passed, also while that is not recorded yet."""
+    return run.deadline_at_ms is not None and run.deadline_at_ms <= now_ms
+
+
+def run_timed_out(run: Run) -> LeaseLost:
+    return LeaseLost(
+        Reason.RUN_TIMED_OUT,
+        "The deadline of the run has passed, so nothing was recorded. The run ends as timed out.",
+        run_status=run.status.value,
+        can_continue=False,
+    )
+
+
 def lease_expired(task: Task) -> LeaseLost:
     assert task.lease_expires_at_ms is not None
     return LeaseLost(

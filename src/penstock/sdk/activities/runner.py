@@ -274,7 +274,7 @@ class ActivityRunner:
         log.info("%s has ended at last", call.definition.told, extra=call.context.info.ids)
 
     def _outcome(self, call: Call, work: asyncio.Task[Envelope]) -> Outcome:
-        if not work.done():
+        if not work.done() or call.why is Stop.TIMED_OUT:  # a result after the timeout does not count
             return self._stopped(call, asyncio.CancelledError())
         try:
             return completed(work.result(), call.context.cost)

@@ -399,7 +399,9 @@ def _reported(
 ) -> Deed[ActivityReceipt]:
     return Deed(
         report,
-        lambda receipt: Answer(_activity_receipt(receipt, request.activity_attempt_id)),
+        lambda receipt: Answer(
+            _activity_receipt(activity_reports.heard(receipt), request.activity_attempt_id)
+        ),
         lambda refusal: _about_activity_task(call, request, task_id).refusal(refusal),
     )
 
