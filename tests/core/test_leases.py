@@ -16,6 +16,7 @@ from penstock.core.scheduling.leases import (
     check_workflow_report,
     freed,
     grant,
+    lease_ends_after_ms,
     renew,
     repeated,
     stop_details,
@@ -219,3 +220,27 @@ def test_a_worker_whose_run_has_closed_is_told_how(status: RunStatus, stop_reaso
 
 def test_a_run_that_is_neither_open_nor_known_to_have_ended_has_just_closed():
     assert stop_details(held(), a_run())["stop_reason"] == "run_closed"
+
+
+# ── How long a worker may believe in a lease ────────────────────────────────────────────────────────────
+
+
+@given(
+    skew_ms=st.integers(-1_000_000, 1_000_000),
+    on_the_way_ms=st.integers(0, 10_000),
+    waited_ms=st.integers(0, 60_000),
+    before_the_look_ms=st.integers(0, 5_000),
+    lease_ms=st.integers(100, 600_000),
+)
+def test_a_worker_that_counts_from_the_sending_of_its_poll_never_outlives_its_lease(
+    skew_ms: int, on_the_way_ms: int, waited_ms: int, before_the_look_ms: int, lease_ms: int
+) -> None:
+    """Whatever delays the request, the claim and the answer, and however far the clocks are apart."""
+    sent_ms = 0
+    arrived_ms = sent_ms + on_the_way_ms
+    claim_began_ms = arrived_ms + waited_ms
+    granted_ms = claim_began_ms + before_the_look_ms
+    store_granted_ms = granted_ms + skew_ms
+    span_ms = lease_ends_after_ms(store_granted_ms + lease_ms, store_granted_ms, waited_ms)
+    assert sent_ms + span_ms <= granted_ms + lease_ms
+    assert span_ms >= lease_ms, "and a poll that waited long is not cut short"

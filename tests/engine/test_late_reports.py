@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.core.model import ActivityStatus, RetryPolicy, RunStatus
@@ -14,6 +16,10 @@ from tests.engine.scene import ACTIVITY, Scene, charge, of, tries
 CLOCKS = ("start_to_close", "schedule_to_close", "heartbeat")
 LIMIT_MS = 1_000
 OWN_TIMEOUT = {"kind": "timeout", "timeout_type": "start_to_close"}
+
+
+def limited(clock: str) -> dict[str, Any]:
+    return {f"{clock}_ms": LIMIT_MS}
 
 
 async def running(scene: Scene, retry: RetryPolicy | None = None, **limits: int) -> Leased:
@@ -31,7 +37,7 @@ async def refused(scene: Scene, leased: Leased, failure: Failure | None = None) 
 @pytest.mark.parametrize("clock", CLOCKS)
 async def test_a_result_after_its_timeout_is_not_a_success(scene: Scene, clock: str) -> None:
     """The code had swallowed the cancellation, and its result came 0.1 s late."""
-    leased = await running(scene, **{f"{clock}_ms": LIMIT_MS})
+    leased = await running(scene, **limited(clock))
     scene.clock.advance(LIMIT_MS)
     refusal = await refused(scene, leased)
     assert refusal.reason is Reason.STALE_ATTEMPT
@@ -45,7 +51,7 @@ async def test_a_result_after_its_timeout_is_not_a_success(scene: Scene, clock: 
 
 @pytest.mark.parametrize("clock", CLOCKS)
 async def test_a_result_in_the_last_moment_counts(scene: Scene, clock: str) -> None:
-    leased = await running(scene, **{f"{clock}_ms": LIMIT_MS})
+    leased = await running(scene, **limited(clock))
     scene.clock.advance(LIMIT_MS - 1)
     assert (await scene.finish(leased)).outcome == "completed"
 
@@ -87,7 +93,7 @@ async def test_a_worker_that_reports_another_timeout_is_judged_by_the_servers_cl
 async def test_a_heartbeat_after_the_timeout_does_not_bring_the_attempt_back(
     scene: Scene, clock: str
 ) -> None:
-    leased = await running(scene, **{f"{clock}_ms": LIMIT_MS})
+    leased = await running(scene, **limited(clock))
     scene.clock.advance(LIMIT_MS)
     beat = await scene.breathe(leased)
     assert (beat.recorded, beat.reason) == (False, Reason.STALE_ATTEMPT.value)
@@ -106,7 +112,7 @@ async def test_a_task_that_is_handed_back_after_its_timeout_has_timed_out(scene:
 @pytest.mark.parametrize("clock", ["schedule_to_start", "schedule_to_close"])
 async def test_a_claimed_task_is_not_started_after_its_timeout(scene: Scene, clock: str) -> None:
     await scene.start()
-    await scene.decide(charge(**{f"{clock}_ms": LIMIT_MS}))
+    await scene.decide(charge(**limited(clock)))
     leased = await scene.take(ACTIVITY, claim_lease_ms=60_000)
     scene.clock.advance(LIMIT_MS)
     with pytest.raises(LeaseLost) as refusal:
@@ -131,3 +137,20 @@ async def test_a_late_result_of_a_standalone_activity_ends_it_as_timed_out(scene
     await refused(scene, leased)
     run = scene.run(leased.run.run_id)
     assert (run.status, run.closed_reason) == (RunStatus.FAILED, "timed_out")
+
+
+@pytest.mark.parametrize("clock", ["schedule_to_start", "schedule_to_close"])
+@pytest.mark.parametrize("swept", [True, False])
+async def test_a_task_that_is_granted_after_its_timeout_has_timed_out(
+    scene: Scene, clock: str, swept: bool
+) -> None:
+    await scene.start()
+    await scene.decide(charge(tries(5, 0), **limited(clock)))
+    scene.clock.advance(LIMIT_MS)
+    leased = await scene.take(ACTIVITY)
+    if swept:
+        assert await activity_reports.time_out(scene.house, scene.activity(leased).activity_id)
+    assert (await refused(scene, leased)).reason is Reason.STALE_ATTEMPT
+    assert not (await scene.breathe(leased)).recorded
+    assert scene.activity(leased).status is ActivityStatus.TIMED_OUT
+    assert (await scene.types(leased.run.run_id)).count("ActivityTimedOut") == 1

@@ -29,7 +29,11 @@ from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, QueueSnapsh
 from penstock.core.scheduling.fairness import PLACED_AT_ONCE_MAX, Slot
 from penstock.core.scheduling.gates import ScopeState, corrected, counted_by, due, unpermitted
 from penstock.core.scheduling.leases import freed, grant
-from penstock.core.scheduling.retries import running_deadline_at_ms, waiting_deadline_at_ms
+from penstock.core.scheduling.retries import (
+    expired_clock,
+    running_deadline_at_ms,
+    waiting_deadline_at_ms,
+)
 from penstock.core.scheduling.slots import Room
 from penstock.core.timers import MINUTE_MS
 from penstock.engine import reserving, slots
@@ -503,7 +507,11 @@ def counted(rules: Rules) -> int:
 async def _equip(
     tx: Tx, tasks: Sequence[Task], pages: Sequence[int], *, starting: bool = False
 ) -> list[Leased]:
-    """Add what the worker needs: the run with its history, or the activity with its arguments."""
+    """Add what the worker needs: the run with its history, or the activity with its arguments.
+
+    An activity whose schedule-to-start timeout has run out does not begin, though its task is granted: it times out at
+    the next sweep or report, and no result of it counts.
+    """
     run_ids = [task.run_id for task in tasks]
     if tasks and tasks[0].kind is TaskKind.WORKFLOW:
         return await _with_histories(tx, tasks, await tx.runs.get_many(run_ids), pages)
@@ -513,7 +521,7 @@ async def _equip(
     for task, run, activity in zip(tasks, runs, activities, strict=True):
         assert run is not None, "a task has a run"
         assert activity is not None, "an activity task has an activity"
-        if starting:
+        if starting and expired_clock(activity, task.available_at_ms, tx.now_ms) is None:
             activity = begun(activity, task, tx.now_ms)
             tx.activities.save(activity)
         leased.append(Leased(task, run, activity))
