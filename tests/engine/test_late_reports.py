@@ -22,7 +22,7 @@ def limited(clock: str) -> dict[str, Any]:
     return {f"{clock}_ms": LIMIT_MS}
 
 
-async def running(scene: Scene, retry: RetryPolicy | None = None, **limits: int) -> Leased:
+async def running(scene: Scene, retry: RetryPolicy | None = None, **limits: Any) -> Leased:
     await scene.start()
     await scene.decide(charge(retry, **limits))
     return await scene.take(ACTIVITY)
