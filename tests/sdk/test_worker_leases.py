@@ -1,4 +1,4 @@
-"""A worker runs a task only while it holds its lease, by its own clock, however late the server's answers come."""
+"""`no-begin-after-the-lease`: a worker runs a task only while its lease lasts, however late the answers come."""
 
 from __future__ import annotations
 

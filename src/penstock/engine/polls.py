@@ -521,8 +521,9 @@ async def _equip(
     for task, run, activity in zip(tasks, runs, activities, strict=True):
         assert run is not None, "a task has a run"
         assert activity is not None, "an activity task has an activity"
-        if starting and expired_clock(activity, task.available_at_ms, tx.now_ms) is None:
-            activity = begun(activity, task, tx.now_ms)
+        if starting:
+            late = expired_clock(activity, task.available_at_ms, tx.now_ms) is not None
+            activity = replace(activity, attempt=task.attempt) if late else begun(activity, task, tx.now_ms)
             tx.activities.save(activity)
         leased.append(Leased(task, run, activity))
     return leased
