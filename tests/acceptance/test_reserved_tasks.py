@@ -178,7 +178,7 @@ from tests.acceptance.test_reserved_tasks import Counting
 async def main() -> None:
     tokens = {"control_token": sys.argv[3], "worker_token": sys.argv[4]}
     client = await Client.connect(sys.argv[1], namespace=sys.argv[2], **tokens)
-    sticky = timedelta(seconds=2)
+    sticky = timedelta(seconds=float(sys.argv[5]))
     async with client, Worker(
         client, task_queue="q", workflows=[Counting], sticky_queue_schedule_to_start_timeout=sticky
     ):
@@ -190,10 +190,14 @@ asyncio.run(main())
 """
 
 
-async def test_runs_of_a_worker_that_is_killed_go_on_with_another_one(scene: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sticky_s", ["2", "300"])
+async def test_runs_of_a_worker_that_is_killed_go_on_with_another_one(
+    scene: Cluster, tmp_path: Path, sticky_s: str
+) -> None:
+    """The sticky wait ends when the worker is known to be dead: its connection is gone."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    named = [scene.first.url, scene.namespace or "default", OPERATOR, WORKER]
+    named = [scene.first.url, scene.namespace or "default", OPERATOR, WORKER, sticky_s]
     path = os.pathsep.join([str(Path.cwd()), *filter(None, sys.path)])
     with subprocess.Popen(
         [sys.executable, str(program), *named],

@@ -16,6 +16,7 @@ from penstock.core.scheduling.leases import (
     check_workflow_report,
     freed,
     grant,
+    lease_ends_after_ms,
     lease_expired,
     renew,
     repeated,
@@ -225,3 +226,27 @@ def test_a_run_that_is_neither_open_nor_known_to_have_ended_has_just_closed():
 def test_an_expired_lease_does_not_promise_another_poll_to_a_task_that_may_have_failed_for_good() -> None:
     told = lease_expired(a_task(WORKFLOWS, lease_expires_at_ms=1)).message
     assert "or has failed" in told
+
+
+# ── How long a worker may believe in a lease ────────────────────────────────────────────────────────────
+
+
+@given(
+    skew_ms=st.integers(-1_000_000, 1_000_000),
+    on_the_way_ms=st.integers(0, 10_000),
+    waited_ms=st.integers(0, 60_000),
+    before_the_look_ms=st.integers(0, 5_000),
+    lease_ms=st.integers(100, 600_000),
+)
+def test_a_worker_that_counts_from_the_sending_of_its_poll_never_outlives_its_lease(
+    skew_ms: int, on_the_way_ms: int, waited_ms: int, before_the_look_ms: int, lease_ms: int
+) -> None:
+    """Whatever delays the request, the claim and the answer, and however far the clocks are apart."""
+    sent_ms = 0
+    arrived_ms = sent_ms + on_the_way_ms
+    claim_began_ms = arrived_ms + waited_ms
+    granted_ms = claim_began_ms + before_the_look_ms
+    store_granted_ms = granted_ms + skew_ms
+    span_ms = lease_ends_after_ms(store_granted_ms + lease_ms, store_granted_ms, waited_ms)
+    assert sent_ms + span_ms <= granted_ms + lease_ms
+    assert span_ms >= lease_ms, "and a poll that waited long is not cut short"

@@ -228,3 +228,63 @@ def test_the_retries_of_many_tasks_are_spread_over_their_places() -> None:
     place = RetryPlace(0, NANO)
     moments = {place.moment_ms(f"r{number}-2", 1) // 100 for number in range(200)}
     assert moments == set(range(10)) | (moments & {10})
+
+
+# ── The law of reports ──────────────────────────────────────────────────────────────────────────────────
+
+spans = st.none() | st.integers(1, 5_000)
+moments = st.integers(0, 12_000)
+
+
+@given(
+    limits=st.tuples(spans, spans, spans, spans),
+    waited_ms=st.integers(0, 3_000),
+    heard_ms=st.none() | st.integers(0, 3_000),
+    after_ms=moments,
+)
+def test_a_report_is_late_exactly_from_the_deadline_of_its_attempt_on(
+    limits: tuple[int | None, int | None, int | None, int | None],
+    waited_ms: int,
+    heard_ms: int | None,
+    after_ms: int,
+) -> None:
+    """What a report is judged by and what sweepers look for are one rule, in every state of an activity."""
+    timeouts = ActivityTimeouts(
+        schedule_to_start_ms=limits[0],
+        start_to_close_ms=limits[1],
+        schedule_to_close_ms=limits[2],
+        heartbeat_ms=limits[3],
+    )
+    started = NOW_MS + waited_ms
+    at_work = an_activity(
+        status=ActivityStatus.RUNNING,
+        attempt=1,
+        started_at_ms=started,
+        heartbeat_at_ms=None if heard_ms is None else started + heard_ms,
+        timeouts=timeouts,
+    )
+    waiting = an_activity(timeouts=timeouts)
+    now_ms = NOW_MS + after_ms
+    for activity, deadline in (
+        (at_work, running_deadline_at_ms(at_work)),
+        (waiting, waiting_deadline_at_ms(waiting, NOW_MS)),
+    ):
+        late = expired_clock(activity, NOW_MS, now_ms)
+        assert (late is not None) == (deadline is not None and deadline <= now_ms)
+
+
+@given(limits=st.tuples(spans, spans, spans), after_ms=moments, more_ms=moments)
+def test_what_is_late_stays_late(
+    limits: tuple[int | None, int | None, int | None], after_ms: int, more_ms: int
+) -> None:
+    activity = running(
+        **{
+            name: limit
+            for name, limit in zip(
+                ("start_to_close_ms", "schedule_to_close_ms", "heartbeat_ms"), limits, strict=True
+            )
+            if limit is not None
+        }
+    )
+    if expired_clock(activity, NOW_MS, NOW_MS + after_ms) is not None:
+        assert expired_clock(activity, NOW_MS, NOW_MS + after_ms + more_ms) is not None

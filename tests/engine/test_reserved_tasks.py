@@ -13,7 +13,7 @@ from penstock.core.history.commands import ScheduleActivity
 from penstock.core.model import Run, Standing, Task
 from penstock.core.policies import Knob
 from penstock.core.scheduling.dispatch import PollStatus
-from penstock.engine import cohorts, dispatcher, explaining, policies, signals, workers
+from penstock.engine import cohorts, dispatcher, explaining, policies, signals, silence, workers
 from penstock.engine.addressing import Address
 from penstock.engine.policies import Ask, PolicyAsk
 from penstock.engine.signals import Signal
@@ -174,6 +174,46 @@ async def test_a_run_of_a_worker_that_drains_does_not_wait_for_it(scene: Scene):
     assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
 
 
+async def test_a_run_does_not_wait_for_a_worker_whose_lease_ran_out(scene: Scene):
+    """Recovery took the lease and the sticky wait, one after the other."""
+    run = await kept(scene, "order-1", "w1", charge())
+    await scene.take(ACTIVITY, "w1", lease_ms=2_000)
+    scene.clock.advance(2_000)
+    await told(scene, run)
+    assert await scene.claim(WORKFLOW, "w2") is None
+    await expired_leases(scene.house).sweep()
+    assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
+
+
+async def test_a_run_does_not_wait_for_a_worker_that_missed_its_heartbeats(scene: Scene):
+    await scene.register("w1", heartbeat_interval_s=2)
+    run = await waiting(scene)
+    scene.clock.advance(4_000)
+    assert await scene.claim(WORKFLOW, "w2") is None
+    scene.clock.advance(1)
+    assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
+
+
+async def test_a_worker_that_was_taken_for_dead_and_is_heard_again_is_waited_for(scene: Scene):
+    run = await waiting(scene)
+    scene.clock.advance(2_000)
+    assert await silence.record_disconnect(scene.house, "default", "w1", 1_000)
+    assert not await silence.record_disconnect(scene.house, "default", "w1", 1_000), "it is known already"
+    scene.clock.advance(1)
+    [verdict] = await scene.ask(a_poll(ACTIVITY, "w1"))
+    assert verdict.leased == ()
+    assert (await workers.describe(scene.house, "default", "w1")).heartbeat_at_ms == NOW_MS + 2_001
+    assert await scene.claim(WORKFLOW, "w2") is None
+    assert (await scene.take(WORKFLOW, "w1")).run.run_id == run.run_id
+
+
+async def test_a_worker_that_was_heard_meanwhile_is_not_taken_for_dead(scene: Scene):
+    await scene.register("w1")
+    scene.clock.advance(500)
+    assert not await silence.record_disconnect(scene.house, "default", "w1", 1_000)
+    assert not await silence.record_disconnect(scene.house, "default", "nobody", 1_000)
+
+
 async def test_another_worker_that_takes_a_run_keeps_it_from_then_on(scene: Scene):
     run = await waiting(scene)
     await scene.later(STICKY_MS)
@@ -261,6 +301,37 @@ async def test_a_poll_that_waits_looks_again_when_the_worker_leaves(scene: Scene
     poll = await desk.waiting("w2")
     await workers.deregister(scene.house, "default", "w1")
     assert names(await poll) == ["order-1"]
+
+
+async def test_a_poll_that_waits_gets_the_sticky_tasks_of_a_worker_that_disconnected(
+    scene: Scene, desk: Desk, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(dispatcher, "DISCONNECTED_S", 0.02)
+    run = await kept(scene)
+    own, other = await desk.waiting("w1"), await desk.waiting("w2")
+    scene.clock.advance(2_000)
+    own.cancel()
+    await asyncio.wait([own])
+    await told(scene, run)
+    assert names(await other) == ["order-1"]
+    assert scene.clock.now_ms() == NOW_MS + 2_000, "nothing waited for the time to pass"
+
+
+async def test_a_worker_that_polls_again_has_not_died(
+    scene: Scene, desk: Desk, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(dispatcher, "DISCONNECTED_S", 0.0)
+    run = await kept(scene)
+    other = await desk.waiting("w2")
+    scene.clock.advance(2_000)
+    own, again = await desk.waiting("w1"), await desk.waiting("w1")
+    own.cancel()
+    await asyncio.wait([own])
+    await asyncio.sleep(0.01)
+    await desk.quiet()
+    await told(scene, run)
+    assert names(await again) == ["order-1"]
+    assert not other.done()
 
 
 async def test_nobody_looks_again_and_again_for_what_waits_for_another(scene: Scene, desk: Desk):

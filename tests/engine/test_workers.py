@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.model import ActivityStatus, TaskState, WorkerStatus
-from penstock.engine import cohorts, workers
+from penstock.engine import cohorts, silence, workers
 from penstock.errors import Conflict, NotFound, PenstockError, Reason
 from tests.engine.scene import ACTIVITY, DONE, WORKFLOW, Scene, charge, tries
 from tests.support.builders import NOW_MS
@@ -33,6 +33,36 @@ async def test_the_code_of_an_active_worker_does_not_change_under_its_id(scene: 
     assert refused.value.reason is Reason.WORKFLOW_DEFINITION_CHANGED
     assert await workers.describe(scene.house, "default", "w1") == before
     await scene.register("w2", fingerprints={"Order": "two"})
+
+
+async def test_a_worker_that_crashed_comes_back_with_new_code_under_its_id(scene: Scene):
+    """A pod with a stable id could not come back for a week."""
+    await scene.register(fingerprints={"Order": "one"})
+    scene.clock.advance(scene.house.settings.polls.worker_stale_after_ms)
+    with pytest.raises(Conflict):
+        await scene.register(fingerprints={"Order": "two"})
+    scene.clock.advance(1)
+    worker = await scene.register(fingerprints={"Order": "two"})
+    assert worker.fingerprints == {"Order": "two"}
+    assert worker.status is WorkerStatus.ACTIVE
+    with pytest.raises(Conflict):
+        await scene.register(fingerprints={"Order": "three"})
+
+
+async def test_a_worker_that_is_known_to_be_dead_comes_back_with_new_code_at_once(scene: Scene):
+    await scene.register(fingerprints={"Order": "one"})
+    scene.clock.advance(2_000)
+    await silence.record_disconnect(scene.house, "default", "w1", 1_000)
+    worker = await scene.register(fingerprints={"Order": "two"})
+    assert (worker.fingerprints, worker.status) == ({"Order": "two"}, WorkerStatus.ACTIVE)
+
+
+async def test_a_draining_worker_that_disconnects_stays_draining(scene: Scene):
+    await scene.register(build_id="old")
+    await cohorts.drain(scene.house, "default", "orders", "old")
+    scene.clock.advance(2_000)
+    assert not await silence.record_disconnect(scene.house, "default", "w1", 1_000)
+    assert (await workers.describe(scene.house, "default", "w1")).status is WorkerStatus.DRAINING
 
 
 async def test_fingerprints_are_kept_for_types_that_are_still_advertised(scene: Scene):

@@ -12,7 +12,7 @@ import sys
 import textwrap
 import threading
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,14 @@ import pytest
 
 from penstock.sdk import activity
 from penstock.sdk.activities.definition import ActivityDefinition
+from penstock.sdk.activities.info import info_of
 from penstock.sdk.activities.interception import ActivityInboundInterceptor
+from penstock.sdk.activities.process_child import Answer, Job
+from penstock.sdk.activities.process_slot import ProcessSlot
 from penstock.sdk.activities.processes import Processes, all_in_processes
 from penstock.sdk.activities.runner import ActivityRunner
 from penstock.sdk.converting import DEFAULT, DataConverter
+from penstock.sdk.lease import Lease, lease_clock, leased
 from tests.sdk import activities_in_processes as these
 from tests.sdk.activities_support import (
     ASKED_TO_CANCEL,
@@ -518,3 +522,30 @@ async def test_a_process_that_does_not_end_with_its_worker_is_killed_and_told_of
         died = failure(await task)
         assert (died["type"], died["code"]) == ("WORKER_CRASHED", "worker_shutdown")
         assert runner.killed == 1
+
+
+async def test_a_process_does_not_begin_what_its_worker_no_longer_holds():
+    over = leased(a_task("own_pid", lease_ends_after_ms=1_000), lease_clock() - 1)
+    async with a_runner(these.own_pid) as runner:
+        assert await runner.run(over) == {"action": "drop", "reason": "lease_ended"}
+        assert value(await runner.run(leased(a_task("own_pid", lease_ends_after_ms=60_000), lease_clock())))
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+async def test_a_process_that_was_slow_to_start_asks_whether_the_lease_was_renewed_meanwhile(renewed: bool):
+    """The lease that came with the job ended while the process started; the worker may have renewed it."""
+    context, lease = multiprocessing.get_context("spawn"), Lease()
+    slot = ProcessSlot(context, DEFAULT, recycle_after=None)
+    info = info_of(a_task("own_pid"), FACTS, DEFAULT, datetime.now(UTC))
+    lease.extend(
+        lease_clock() - (0 if renewed else 1), {"lease_ends_after_ms": 600_000 if renewed else 1_000}
+    )
+    target = "tests.sdk.activities_in_processes:own_pid"
+    job = Job(1, target, DEFAULT.encode_arguments([], "own_pid"), info, lease_clock() - 1)
+    try:
+        answer = await asyncio.wrap_future(slot.run(job, lambda _: None, lease))
+    finally:
+        slot.close()
+        await asyncio.to_thread(slot.join)
+    assert isinstance(answer, Answer)
+    assert (answer.not_begun, answer.result is None) == (not renewed, not renewed)

@@ -21,6 +21,7 @@ from penstock.sdk.activities.heartbeats import throttle_interval
 from penstock.sdk.activities.interception import ActivityInboundInterceptor
 from penstock.sdk.converting import DEFAULT
 from penstock.sdk.failures import ApplicationError, CancelledError, ServerRefused
+from penstock.sdk.lease import lease_clock, lease_of, leased
 from tests.sdk.activities_support import (
     ASKED_TO_CANCEL,
     BEGIN,
@@ -812,3 +813,50 @@ async def test_a_local_activity_has_a_deadline_of_its_own():
         running = asyncio.create_task(runner.run_local("work", None, info))
         await clock.advance(5)
         assert failure(await running)["timeout_type"] == "start_to_close"
+
+
+@pytest.mark.parametrize("how", ["local", "task"])
+@pytest.mark.parametrize("ends", ["returns", "raises"])
+async def test_what_the_code_does_after_its_timeout_does_not_count(how: str, ends: str):
+    """It swallows the cancellation and ends in its own way."""
+    clock = SteppedClock()
+
+    @activity.defn
+    async def work() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if ends == "raises":
+                raise ValueError("something else") from None
+        return "too late"
+
+    limit = timedelta(seconds=5)
+    info = dataclasses.replace(LOCAL, start_to_close_timeout=limit, deadline=BEGIN + limit)
+    async with a_runner(work, clock=clock) as runner:
+        task = a_task("work", retry_policy={"start_to_close_timeout": 5})
+        asked = runner.run(task) if how == "task" else runner.run_local("work", None, info)
+        running = asyncio.create_task(asked)
+        await clock.advance(5)
+        assert failure(await running)["timeout_type"] == "start_to_close"
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+@pytest.mark.parametrize("how", ["local", "task"])
+async def test_code_does_not_begin_once_the_lease_has_ended(kind: str, how: str):
+    ran: list[str] = []
+
+    @activity.defn(name="work")
+    async def in_loop() -> None:
+        ran.append("async")
+
+    @activity.defn(name="work")
+    def in_thread() -> None:
+        ran.append("thread")
+
+    over = leased(a_task("work", lease_ends_after_ms=1_000), lease_clock() - 1)
+    async with a_runner(in_loop if kind == "async" else in_thread) as runner:
+        asked = runner.run(over) if how == "task" else runner.run_local("work", None, LOCAL, lease_of(over))
+        assert await asked == {"action": "drop", "reason": "lease_ended"}
+        again = leased(a_task("work", lease_ends_after_ms=60_000), lease_clock())
+        assert (await runner.run(again))["action"] == "complete"
+    assert ran == [kind]

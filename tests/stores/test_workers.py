@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from penstock.core.model import WorkerStatus
+from penstock.core.scheduling.cohorts import is_known_dead, status_now
 from penstock.ports.store import Store, Tx
 from tests.stores.working import look, record
 from tests.support.builders import NOW_MS, a_worker
@@ -56,6 +57,20 @@ async def test_a_touch_moves_the_heartbeat_forwards_and_never_back(store: Store)
     await record(store, lambda tx: tx.workers.touch("default", "worker-1", NOW_MS + 5))
     expected = replace(a_worker(), heartbeat_at_ms=NOW_MS + 9)
     assert await look(store, lambda tx: tx.workers.get("default", "worker-1")) == expected
+
+
+async def test_a_worker_that_is_marked_as_dead_is_alive_once_it_is_heard_again(store: Store):
+    await record(store, lambda tx: tx.workers.save(a_worker(heartbeat_at_ms=NOW_MS - 1)))
+    await record(store, lambda tx: tx.workers.mark("default", "worker-1", WorkerStatus.STALE))
+    dead = await look(store, lambda tx: tx.workers.get("default", "worker-1"))
+    assert dead is not None
+    assert is_known_dead(dead)
+    heard_at_ms = dead.updated_at_ms + 1
+    await record(store, lambda tx: tx.workers.touch("default", "worker-1", heard_at_ms))
+    heard = await look(store, lambda tx: tx.workers.get("default", "worker-1"))
+    assert heard is not None
+    assert not is_known_dead(heard)
+    assert status_now(heard, heard_at_ms, 1_000) is WorkerStatus.ACTIVE
 
 
 async def test_touching_a_worker_that_is_gone_brings_nothing_back(store: Store):

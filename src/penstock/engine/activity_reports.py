@@ -49,10 +49,12 @@ from penstock.core.scheduling.leases import (
     answered,
     freed,
     is_answered,
+    is_overdue,
     lease_expired,
     newest_details,
     renew,
     repeated,
+    run_timed_out,
     stop_details,
 )
 from penstock.core.scheduling.retries import (
@@ -68,6 +70,7 @@ from penstock.core.timers import iso, iso_or_none
 from penstock.engine import budgets, retry_budget
 from penstock.engine.house import House
 from penstock.engine.recording import append, append_last, put_back, tell
+from penstock.engine.silence import record_death
 from penstock.errors import Conflict, LeaseLost, NotFound, PenstockError, Reason
 from penstock.ports.store import Keyed, Tx
 
@@ -84,6 +87,10 @@ class Failure(Struct, frozen=True):
     """Refused upstream, which asks to be left alone for so long; None: it failed by itself."""
     next_ms: int | None = None
     """How long to wait before another attempt; None: as the policy says."""
+
+    def is_timeout(self, kind: str) -> bool:
+        """Whether the worker itself has ended the attempt because this timeout had run out."""
+        return self.extra.get("kind") == "timeout" and self.extra.get("timeout_type") == kind
 
     @property
     def stack(self) -> str | None:
@@ -106,6 +113,26 @@ class ActivityReceipt(Struct, frozen=True):
     outcome: str
     next_task_id: TaskId | None = None
     repeated: bool = False
+    late: str | None = None
+    """Which timeout had run out before the report: the timeout was recorded, the report was not."""
+
+
+def heard(receipt: ActivityReceipt) -> ActivityReceipt:
+    """The receipt, or the refusal of a report that came after a timeout of its attempt."""
+    if receipt.late is not None:
+        raise _timed_out(receipt.task, receipt.late)
+    return receipt
+
+
+def _timed_out(task: Task, kind: str) -> LeaseLost:
+    return LeaseLost(
+        Reason.STALE_ATTEMPT,
+        f"The report came after the {kind.replace('_', ' ')} timeout of the activity, so it was not recorded. "
+        "Give the activity more time, or let its code end when it is cancelled.",
+        timeout_kind=kind,
+        current_attempt=task.attempt,
+        task_status=task.state.value,
+    )
 
 
 async def complete(
@@ -113,18 +140,21 @@ async def complete(
 ) -> ActivityReceipt:
     """Record the result of an activity, once, and what it did cost, if that is told."""
     done = completion(house, namespace, task_id, report, result, cost)
-    return await house.store.transact(done.operation, key=done.key)
+    return heard(await house.store.transact(done.operation, key=done.key))
 
 
 def completion(
     house: House, namespace: str, task_id: TaskId, report: Report, result: Blob, cost: int | None = None
 ) -> Keyed[ActivityReceipt]:
-    """The same as an operation that is yet to be carried out."""
+    """The same as an operation that is yet to be carried out; its receipt has to be `heard`."""
 
     async def operation(tx: Tx) -> ActivityReceipt:
         held = await _open(house, tx, namespace, task_id, report)
         if held.before is not None:
             return held.before
+        late = _late(house, tx, held)
+        if late is not None:
+            return await _too_late(tx, held, late)
         said = _attempt_payload(held.activity, report.token)
         said |= {"result": result, "payload_codec": CODEC}
         event = Event(EventType.ACTIVITY_COMPLETED, said)
@@ -148,7 +178,7 @@ async def fail(
     if failure.throttled_ms is not None:
         await budgets.make_closable(house, task_id)
     failed = failing(house, namespace, task_id, report, failure, cost)
-    return await house.store.transact(failed.operation, key=failed.key)
+    return heard(await house.store.transact(failed.operation, key=failed.key))
 
 
 def failing(
@@ -159,12 +189,18 @@ def failing(
     failure: Failure,
     cost: int | None = None,
 ) -> Keyed[ActivityReceipt]:
-    """The same as an operation that is yet to be carried out; not for what was refused upstream."""
+    """The same as an operation that is yet to be carried out; its receipt has to be `heard`.
+
+    A failure that comes after a timeout is not recorded, unless it reports that very timeout.
+    """
 
     async def operation(tx: Tx) -> ActivityReceipt:
         held = await _open(house, tx, namespace, task_id, report)
         if held.before is not None:
             return held.before
+        late = _late(house, tx, held)
+        if late is not None and not failure.is_timeout(late):
+            return await _too_late(tx, held, late)
         budgets.settle_cost(tx, held.task, cost)
         if failure.throttled_ms is not None:
             return await _refused_upstream(tx, held, report, failure, failure.throttled_ms, cost)
@@ -239,6 +275,9 @@ async def heartbeat(
         task = await tx.tasks.lock(task_id)
         task, run, activity = await _known(tx, task, run, namespace, report)
         refusal = _lease_refusal(task, run, activity, report, _excused_now_ms(house, tx, task, activity))
+        late = None if refusal is not None else _late(house, tx, Held(task, run, activity))
+        if late is not None:
+            refusal = _timed_out(task, late)
         if refusal is not None:
             return Heartbeat(task, run, activity, recorded=False, reason=refusal.reason.value)
         renewed = renew(task, tx.now_ms, task.claimed or house.settings.leases.of_activity(lease_ms))
@@ -275,7 +314,7 @@ def handing_back(house: House, namespace: str, task_id: TaskId, report: Report) 
         outcome = repeated(task, report)
         if outcome is not None:
             return ActivityReceipt(task, run, activity, outcome, repeated=True)
-        held = _checked(house, tx, Held(task, run, activity), report)
+        held = _in_time(house, tx, _checked(house, tx, Held(task, run, activity), report))
         if is_asked_to_stop(held):
             done = answered(task, report, TaskState.DONE, HANDED_BACK, task.available_at_ms)
             run = await _stop(tx, held, done, "The worker stopped before the activity had ended.")
@@ -311,18 +350,7 @@ async def time_out(house: House, activity_id: ActivityId) -> bool:
         kind = expired_clock(activity, task.available_at_ms, tx.now_ms)
         if kind is None:
             return False
-        message = f"The activity exceeded its {kind.replace('_', ' ')} timeout."
-        verdict: TryAgain | GiveUp = GiveUp()
-        held = Held(task, run, activity)
-        if kind == "heartbeat" and is_asked_to_stop(held):  # its worker is gone, as when its lease runs out
-            at_ms = task.available_at_ms
-            done = freed(task, TaskState.DONE, available_at_ms=at_ms, error=message, how="timed_out")
-            await _stop(tx, held, done, message)
-            return True
-        is_retried = activity.status is ActivityStatus.RUNNING and not is_asked_to_stop(held)
-        if is_retried and kind != "schedule_to_close":
-            verdict = after_failure(activity, timeout_types(kind), False, tx.now_ms)
-        await _lose(tx, held, kind, message, verdict)
+        await _run_out(tx, Held(task, run, activity), kind)
         return True
 
     return await house.store.transact(operation, key=run_of(activity_id))
@@ -349,6 +377,8 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
         assert activity is not None
         if expired_only and is_heard_first(activity, task, tx.now_ms, house.standstill.fresh_ms):
             return False
+        if expired_only:
+            await record_death(tx, task.namespace, task.lease_owner, task.lease_expires_at_ms)
         if task.claimed:  # handed out ahead of time and never started: no attempt was made
             unstarted = replace(task, attempt=task.attempt - 1)
             again = freed(unstarted, TaskState.READY, available_at_ms=tx.now_ms, how="expired")
@@ -400,11 +430,44 @@ async def _open(house: House, tx: Tx, namespace: str, task_id: TaskId, report: R
 
 
 async def held_by(house: House, tx: Tx, namespace: str, task_id: TaskId, report: Report) -> Held:
-    """The task, if the reporter holds its live lease; else the refusal that says why not."""
+    """The task, if the reporter holds its live lease and no timeout has run out; else the refusal that says why not."""
     run = await tx.runs.lock(run_of(task_id))
     task = await tx.tasks.lock(task_id)
     task, run, activity = await _known(tx, task, run, namespace, report)
-    return _checked(house, tx, Held(task, run, activity), report)
+    return _in_time(house, tx, _checked(house, tx, Held(task, run, activity), report))
+
+
+def _late(house: House, tx: Tx, held: Held) -> str | None:
+    """Which timeout had run out when the report came; time in which this server could not be reached is excused."""
+    now_ms = _excused_now_ms(house, tx, held.task, held.activity)
+    return expired_clock(held.activity, held.task.available_at_ms, now_ms)
+
+
+def _in_time(house: House, tx: Tx, held: Held) -> Held:
+    late = _late(house, tx, held)
+    if late is not None:
+        raise _timed_out(held.task, late)
+    return held
+
+
+async def _too_late(tx: Tx, held: Held, kind: str) -> ActivityReceipt:
+    """Record the timeout that had run out before a report, in its place."""
+    task, run = await _run_out(tx, held, kind)
+    return ActivityReceipt(task, run, held.activity, "timed_out", late=kind)
+
+
+async def _run_out(tx: Tx, held: Held, kind: str) -> tuple[Task, Run]:
+    """Apply a timeout: another attempt follows, or the activity has timed out."""
+    message = f"The activity exceeded its {kind.replace('_', ' ')} timeout."
+    stops = is_asked_to_stop(held)
+    if kind == "heartbeat" and stops:  # its worker is gone, as when its lease runs out
+        at_ms = held.task.available_at_ms
+        done = freed(held.task, TaskState.DONE, available_at_ms=at_ms, error=message, how="timed_out")
+        return done, await _stop(tx, held, done, message)
+    verdict: TryAgain | GiveUp = GiveUp()
+    if held.activity.status is ActivityStatus.RUNNING and not stops and kind != "schedule_to_close":
+        verdict = after_failure(held.activity, timeout_types(kind), False, tx.now_ms)
+    return await _lose(tx, held, kind, message, verdict)
 
 
 def _checked(house: House, tx: Tx, held: Held, report: Report) -> Held:
@@ -474,6 +537,8 @@ def _lease_refusal(
         return LeaseLost(
             reason, f"The run is {run.status.value}; the report was not recorded.", **stop_details(task, run)
         )
+    if is_overdue(run, now_ms):
+        return run_timed_out(run)
     if activity.status is ActivityStatus.CANCELLED:
         return LeaseLost(
             Reason.ACTIVITY_CANCELLED,
@@ -647,14 +712,13 @@ async def _lose(
     message: str,
     verdict: TryAgain | GiveUp,
     error_type: str | None = None,
-) -> None:
-    """An attempt ended without a report: by a clock, or because its lease ran out."""
+) -> tuple[Task, Run]:
+    """An attempt ended without a report: by a clock, or because its lease ran out. The task and its run after that."""
     how = "expired" if kind == "lease" else "timed_out"
     if isinstance(verdict, TryAgain):
         state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
         resting = freed(held.task, state, available_at_ms=verdict.at_ms, error=message, how=how)
-        await _retry(tx, held, resting, verdict, message, error_type)
-        return
+        return resting, await _retry(tx, held, resting, verdict, message, error_type)
     payload = activity_payload(held.activity) | {
         "timeout_kind": kind,
         "message": message,
@@ -668,7 +732,7 @@ async def _lose(
         held.task, TaskState.DONE, available_at_ms=held.task.available_at_ms, error=message, how=how
     )
     event = Event(EventType.ACTIVITY_TIMED_OUT, payload)
-    await _settle(tx, held, ActivityStatus.TIMED_OUT, event, ended)
+    return ended, await _settle(tx, held, ActivityStatus.TIMED_OUT, event, ended)
 
 
 def attempt_number(token: str) -> int | None:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ from penstock.core.model import (
     WorkerStatus,
 )
 from penstock.core.scheduling import dispatch
-from penstock.core.scheduling.cohorts import check_may_poll, status_now
+from penstock.core.scheduling.cohorts import check_may_poll, is_known_dead, status_now
 from penstock.engine.deadlines import Deadline
 from penstock.engine.house import House
 from penstock.engine.polls import Poll
@@ -62,6 +63,8 @@ class LeasedQuery(Struct, frozen=True):
     query: QueryTask
     run: Run
     events: Sequence[RecordedEvent]
+    lease_ends_at: float = 0.0
+    """When its lease ends at the earliest, by this process's monotonic clock."""
 
 
 class Holding(Struct, frozen=True):
@@ -279,7 +282,8 @@ async def _lease(house: House, kind: QueryKind, request: Poll) -> LeasedQuery | 
             each.build_id: each for each in await tx.cohorts.list(request.namespace, request.task_queue)
         }
         worker = check_may_poll(found, request.worker_id, request.task_queue, request.build_id, intents)
-        if tx.now_ms - worker.heartbeat_at_ms > house.settings.polls.worker_stale_after_ms // 6:
+        late_ms = house.settings.polls.worker_stale_after_ms // 6
+        if tx.now_ms - worker.heartbeat_at_ms > late_ms or is_known_dead(worker):
             tx.workers.touch(request.namespace, worker.worker_id, tx.now_ms)
         fit = dispatch.fit(worker, worker.workflow_types)
         query = await tx.queries.lock_next(request.namespace, request.task_queue, fit, tx.now_ms, kind)
@@ -296,16 +300,17 @@ async def _lease(house: House, kind: QueryKind, request: Poll) -> LeasedQuery | 
         return leased
 
     line = f"{_LINES[kind]}:{request.namespace}:{request.task_queue}"
+    ends_at = time.monotonic() + house.settings.leases.query_lease_ms / 1000
     query = await house.store.transact(operation, key=line, line=Line.CLAIM)
     if query is None:
         return None
-    equipped = await _equipped(house, query)
+    equipped = await _equipped(house, query, ends_at)
     if equipped is None:
         await _refuse(house, query)
     return equipped
 
 
-async def _equipped(house: House, query: QueryTask) -> LeasedQuery | None:
+async def _equipped(house: House, query: QueryTask, lease_ends_at: float) -> LeasedQuery | None:
     """The question with the history that answers it, read after the lease so that nobody waits for the reading.
 
     None when the history is too long to be handed over at once.
@@ -322,7 +327,7 @@ async def _equipped(house: House, query: QueryTask) -> LeasedQuery | None:
             page = await tx.histories.page(run.run_id, events[-1].sequence if events else 0, HISTORY_PORTION)
             events += page
             size += sum(len(event.payload) for event in page)
-        return LeasedQuery(query, run, events)
+        return LeasedQuery(query, run, events, lease_ends_at)
 
     return await house.store.read(operation, long=True)
 
@@ -406,6 +411,10 @@ def _held(
         )
     if (query.lease_expires_at_ms or 0) <= now_ms:
         raise LeaseLost(holding.expired, f"The lease of the {noun} has expired.", outcome="rejected")
+    if query.expires_at_ms <= now_ms:
+        raise NotFound(
+            holding.not_found, f"The caller of the {noun} waits no longer for the answer.", outcome="rejected"
+        )
     return query
 
 

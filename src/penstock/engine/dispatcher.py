@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from penstock.engine.conveying import convey
 from penstock.engine.deadlines import LOOK_GRACE_S, Deadline
 from penstock.engine.house import House
 from penstock.engine.polls import Leased, Poll, Verdict, claim, hand_back
+from penstock.engine.silence import record_disconnect
 from penstock.errors import Exhausted, PenstockError, Reason
 from penstock.ports.store import QueryLine, Tx
 from penstock.ports.wakeups import Bell, queue_bell
@@ -47,6 +49,8 @@ YIELD_AFTER_S = 0.5
 YIELD_LOOKS = 2
 """So many times in that span it is looked whether some are to be ended."""
 POLLS_PER_CLAIM = 100
+DISCONNECTED_S = 1.0
+"""A worker that closed the connection of its poll and has not polled again for so long counts as dead."""
 REMEMBERED_MAX = 10_000
 """Most queues and workers that are remembered; beyond it the memory starts anew."""
 log = structlog.get_logger("penstock.dispatcher")
@@ -59,6 +63,8 @@ class PollAnswer(Struct, frozen=True):
     status: PollStatus
     hold: HoldReason | None = None
     """What was in the way, where nothing was leased."""
+    claimed_at: float = 0.0
+    """When the claim that leased the tasks began, by this process's monotonic clock."""
 
 
 UNAVAILABLE = PollAnswer((), PollStatus.UNAVAILABLE, HoldReason.UNAVAILABLE)
@@ -189,10 +195,39 @@ class Dispatcher:
         try:
             async with self._alone(poll):
                 yield
+        except asyncio.CancelledError:
+            self._disconnected(poll)
+            raise
         finally:
             self._open[who] -= 1
             if not self._open[who]:
                 del self._open[who]
+
+    def _disconnected(self, poll: Poll) -> None:
+        """A worker hung up. If it does not poll again, it is dead: nothing is to wait for it any longer.
+
+        Only polls for workflow tasks count: tasks are sticky to workers that poll for those, and workers end polls for
+        activity tasks by themselves.
+        """
+        if poll.kind is TaskKind.WORKFLOW and not self._draining.is_set():
+            loop = asyncio.get_running_loop()
+            loop.call_later(DISCONNECTED_S, self._look_after, poll.namespace, poll.worker_id)
+
+    def _look_after(self, namespace: str, worker_id: str) -> None:
+        if self._draining.is_set() or any((namespace, worker_id, kind) in self._open for kind in TaskKind):
+            return
+        self.undo(self._record_disconnect(namespace, worker_id))
+
+    async def _record_disconnect(self, namespace: str, worker_id: str) -> None:
+        try:
+            dead = await record_disconnect(self._house, namespace, worker_id, round(DISCONNECTED_S * 1000))
+        except PenstockError as error:
+            log.warning(
+                "cannot record that a worker disconnected", worker=worker_id, reason=error.reason.value
+            )
+            return
+        if dead:
+            log.info("worker disconnected; its sticky tasks are for other workers", worker=worker_id)
 
     @contextlib.asynccontextmanager
     async def _alone(self, poll: Poll) -> AsyncIterator[None]:
@@ -354,6 +389,7 @@ class Dispatcher:
         """
         found = again = False
         while waiters:
+            claimed_at = time.monotonic()
             verdicts = await self._claim(queue_id, waiters, fit)
             self._set_alarm(queue_id, verdicts)
             bells |= dict.fromkeys(bell for each in verdicts for bell in each.bells)
@@ -364,7 +400,7 @@ class Dispatcher:
                     continue
                 misfit = fit is not None and verdict.fit is not None and verdict.fit != fit
                 unsure = misfit or verdict.look_again
-                self._deliver(waiter, verdict, final=not unsure)
+                self._deliver(waiter, verdict, claimed_at, final=not unsure)
                 found = found or _says_nothing_of_others(verdict)
                 again = again or unsure
             waiters = postponed
@@ -414,7 +450,7 @@ class Dispatcher:
         known = self._fits.get((poll.namespace, poll.worker_id, poll.kind))
         return known if known is not None else (poll.namespace, poll.worker_id)
 
-    def _deliver(self, waiter: _Waiter, verdict: Verdict, *, final: bool) -> None:
+    def _deliver(self, waiter: _Waiter, verdict: Verdict, claimed_at: float, *, final: bool) -> None:
         """Tell a poll what a claim said; one without patience is told of a hold only if that is final."""
         who = (waiter.poll.namespace, waiter.poll.worker_id, waiter.poll.kind)
         if verdict.refusal is not None:
@@ -429,7 +465,8 @@ class Dispatcher:
             if waiter.future.done():
                 self.give_back(verdict.leased)
             else:
-                waiter.future.set_result(PollAnswer(verdict.leased, PollStatus.LEASED))
+                answer = PollAnswer(verdict.leased, PollStatus.LEASED, claimed_at=claimed_at)
+                waiter.future.set_result(answer)
             return
         waiter.hold = verdict.hold or waiter.hold
         waiter.is_claiming = not final

@@ -24,13 +24,17 @@ from penstock.core.model import (
 )
 from penstock.core.policies import Rules
 from penstock.core.scheduling import dispatch, fairness, refunds
-from penstock.core.scheduling.cohorts import check_may_poll
+from penstock.core.scheduling.cohorts import check_may_poll, is_known_dead
 from penstock.core.scheduling.dispatch import Fit, Hold, HoldReason, QueueSnapshot, Settled
 from penstock.core.scheduling.fairness import PLACED_AT_ONCE_MAX, Place, Slot
 from penstock.core.scheduling.gates import ScopeState, corrected, counted_by, due, unpermitted
 from penstock.core.scheduling.leases import UNDELIVERED, freed, grant
 from penstock.core.scheduling.refunds import Charge
-from penstock.core.scheduling.retries import running_deadline_at_ms, waiting_deadline_at_ms
+from penstock.core.scheduling.retries import (
+    expired_clock,
+    running_deadline_at_ms,
+    waiting_deadline_at_ms,
+)
 from penstock.core.scheduling.slots import Room
 from penstock.core.timers import MINUTE_MS
 from penstock.engine import reserving, slots
@@ -232,8 +236,9 @@ async def _admit(
             verdicts[index] = Verdict(refusal=refusal)
             continue
         admitted[index] = worker
-        stale_after_ms = house.settings.polls.worker_stale_after_ms
-        if worker.worker_id not in touched and tx.now_ms - worker.heartbeat_at_ms > stale_after_ms // 6:
+        late_ms = house.settings.polls.worker_stale_after_ms // 6
+        silent = tx.now_ms - worker.heartbeat_at_ms > late_ms or is_known_dead(worker)
+        if worker.worker_id not in touched and silent:
             touched.add(worker.worker_id)
             tx.workers.touch(namespace, worker.worker_id, tx.now_ms)
     return admitted
@@ -508,7 +513,11 @@ def counted(rules: Rules) -> int:
 async def _equip(
     tx: Tx, tasks: Sequence[Task], pages: Sequence[int], *, starting: bool = False
 ) -> list[Leased]:
-    """Add what the worker needs: the run with its history, or the activity with its arguments."""
+    """Add what the worker needs: the run with its history, or the activity with its arguments.
+
+    An activity whose schedule-to-start timeout has run out does not begin, though its task is granted: it times out at
+    the next sweep or report, and no result of it counts.
+    """
     run_ids = [task.run_id for task in tasks]
     if tasks and tasks[0].kind is TaskKind.WORKFLOW:
         return await _with_histories(tx, tasks, await tx.runs.get_many(run_ids), pages)
@@ -519,7 +528,8 @@ async def _equip(
         assert run is not None, "a task has a run"
         assert activity is not None, "an activity task has an activity"
         if starting:
-            activity = begun(activity, task, tx.now_ms)
+            late = expired_clock(activity, task.available_at_ms, tx.now_ms) is not None
+            activity = replace(activity, attempt=task.attempt) if late else begun(activity, task, tx.now_ms)
             tx.activities.save(activity)
         leased.append(Leased(task, run, activity))
     return leased

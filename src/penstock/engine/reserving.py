@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from penstock.core.model import QueueId, Worker
-from penstock.core.scheduling.cohorts import check_may_poll, is_stale
+from penstock.core.scheduling.cohorts import check_may_poll, is_worth_waiting_for
 from penstock.engine.house import House
 from penstock.errors import PenstockError
 from penstock.ports.store import Tx
@@ -55,5 +55,5 @@ async def look(house: House, tx: Tx, queue_id: QueueId, polling: Sequence[Worker
         except PenstockError:
             gone.append(name)
         else:
-            gone += [name] if is_stale(worker, tx.now_ms, stale_after_ms) else []
+            gone += [] if is_worth_waiting_for(worker, tx.now_ms, stale_after_ms) else [name]
     return Reserved(until, tuple(gone))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from penstock.core.conveying import Word
 from penstock.core.model import Cohort, TaskId, Worker, WorkerStatus
-from penstock.core.scheduling.cohorts import DRAINING
+from penstock.core.scheduling.cohorts import DRAINING, status_now
 from penstock.engine import activity_reports, workflow_reports
 from penstock.engine.conveying import convey
 from penstock.engine.desk import tell_pollers
@@ -61,7 +61,8 @@ async def _register(house: House, request: Registration) -> Worker:
 
     async def operation(tx: Tx) -> Worker:
         before = await tx.workers.get(request.namespace, worker_id)
-        fingerprints = _merged_fingerprints(before, request)
+        is_active = before is not None and _status_now(house, before, tx.now_ms) is WorkerStatus.ACTIVE
+        fingerprints = _merged_fingerprints(before, request, is_active=is_active)
         cohort = await tx.cohorts.get(request.namespace, request.task_queue, request.build_id or "")
         worker = Worker(
             namespace=request.namespace,
@@ -106,11 +107,20 @@ def _process(metrics: Mapping[str, Any] | None) -> tuple[Any, ...] | None:
     return None if None in said else said
 
 
-def _merged_fingerprints(before: Worker | None, request: Registration) -> dict[str, str]:
+def _status_now(house: House, worker: Worker, now_ms: int) -> WorkerStatus:
+    return status_now(worker, now_ms, house.settings.polls.worker_stale_after_ms)
+
+
+def _merged_fingerprints(before: Worker | None, request: Registration, *, is_active: bool) -> dict[str, str]:
+    """The definitions that the worker has from now on.
+
+    One that is active may not change them: the process that polls under its id would replay with other code. One that
+    drains, or is dead, may come back with new code.
+    """
     incoming = dict(request.fingerprints or {})
     if before is None:
         return incoming
-    if before.status is WorkerStatus.ACTIVE:
+    if is_active:
         for workflow_type, fingerprint in incoming.items():
             if before.fingerprints.get(workflow_type, fingerprint) != fingerprint:
                 raise Conflict(
@@ -118,7 +128,8 @@ def _merged_fingerprints(before: Worker | None, request: Registration) -> dict[s
                     f"Worker {before.worker_id!r} is active with another definition of {workflow_type!r}.",
                     worker_id=before.worker_id,
                     workflow_type=workflow_type,
-                    remediation="Restart the changed process with a new worker_id.",
+                    remediation="Restart the changed process with a new worker_id, or stop the other process first: "
+                    "when it has deregistered, or is stale, its id may be used with new code.",
                 )
     advertised = set(request.workflow_types) | set(incoming)
     kept = {name: value for name, value in before.fingerprints.items() if name in advertised}

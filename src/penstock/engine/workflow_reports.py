@@ -24,8 +24,10 @@ from penstock.core.scheduling.leases import (
     answered,
     check_workflow_report,
     freed,
+    is_overdue,
     renew,
     repeated,
+    run_timed_out,
     stop_details,
 )
 from penstock.core.scheduling.retries import (
@@ -53,6 +55,7 @@ from penstock.engine.recording import (
     text,
     turned_back,
 )
+from penstock.engine.silence import record_death
 from penstock.engine.timers import cancel as cancel_timer
 from penstock.engine.upserts import check_upserts
 from penstock.errors import LeaseLost, PenstockError, Reason
@@ -136,10 +139,8 @@ def completion(
         task, run, before = await _open(house, tx, namespace, task_id, report)
         if before is not None:
             return before
-        if run.deadline_at_ms is not None and run.deadline_at_ms <= tx.now_ms:
-            raise LeaseLost(
-                Reason.RUN_TIMED_OUT, "The run's deadline has passed.", run_status=run.status.value
-            )
+        if is_overdue(run, tx.now_ms):
+            raise run_timed_out(run)
         if not concurrent and waits.parse(run.waits).cancelling:
             return Receipt(task, await end_cancelled(house, tx, run), TaskOutcome.RUN_CANCELLED)
         await check_upserts(tx, namespace, commands)
@@ -420,6 +421,8 @@ async def reclaim(house: House, task_id: TaskId, *, expired_only: bool = True) -
         assert task.lease_expires_at_ms is not None
         if expired_only and task.lease_expires_at_ms > tx.now_ms:
             return False
+        if expired_only:
+            await record_death(tx, task.namespace, task.lease_owner, task.lease_expires_at_ms)
         again = freed(
             task,
             TaskState.READY,

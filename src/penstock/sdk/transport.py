@@ -69,9 +69,16 @@ class Transport(Protocol):
         """A request of the control plane. `timeout_s`: how long the server may hold it."""
 
     async def work(
-        self, path: str, body: Json, *, idempotent: bool, timeout_s: float | None = None, method: str = "POST"
+        self,
+        path: str,
+        body: Json,
+        *,
+        idempotent: bool,
+        timeout_s: float | None = None,
+        method: str = "POST",
+        on_send: Callable[[], None] | None = None,
     ) -> Json:
-        """A request of the worker plane."""
+        """A request of the worker plane. `on_send` is called before each time that it is sent."""
 
     async def close(self) -> None: ...
 
@@ -148,6 +155,7 @@ class _Call:
     has_body: bool
     idempotent: bool
     timeout_s: float
+    on_send: Callable[[], None] | None = None
 
 
 class _Server:
@@ -265,11 +273,20 @@ class HttpTransport:
         return await self._until_answered(call)
 
     async def work(
-        self, path: str, body: Json, *, idempotent: bool, timeout_s: float | None = None, method: str = "POST"
+        self,
+        path: str,
+        body: Json,
+        *,
+        idempotent: bool,
+        timeout_s: float | None = None,
+        method: str = "POST",
+        on_send: Callable[[], None] | None = None,
     ) -> Json:
         """Ask the worker plane; the path begins with `/worker`. A DELETE is sent without its body."""
         sent = None if method in ("GET", "DELETE") else body
-        return await self._until_answered(_call(method, path, WORKER_PLANE, "", sent, idempotent, timeout_s))
+        call = _call(method, path, WORKER_PLANE, "", sent, idempotent, timeout_s)
+        call.on_send = on_send
+        return await self._until_answered(call)
 
     async def close(self) -> None:
         """Close all connections; the transport cannot be used again."""
@@ -347,7 +364,9 @@ class HttpTransport:
         request = self._request(call, server)
         renewed = None if self._keys[call.plane] is None else lambda: self._request(call, server)
         try:
-            answer = await connections.ask(request, call.timeout_s, again=call.idempotent, renewed=renewed)
+            answer = await connections.ask(
+                request, call.timeout_s, again=call.idempotent, renewed=renewed, on_send=call.on_send
+            )
         except (NotConnected, Garbled, OSError) as error:
             raise self._lost(call, server, error) from None
         return self._read(answer, server)

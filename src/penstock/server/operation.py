@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,8 @@ class Call:
     body: Any
     raw: bytes
     headers: Mapping[str, str]
+    arrived_at: float = field(default_factory=time.monotonic)
+    """When the request was read, by this process's monotonic clock."""
 
     @property
     def author(self) -> str:

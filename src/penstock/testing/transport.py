@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import unquote, urlencode
 
@@ -55,9 +55,18 @@ class InProcessTransport:
         return await self._wait(method, path, headers, body, given)
 
     async def work(
-        self, path: str, body: Json, *, idempotent: bool, timeout_s: float | None = None, method: str = "POST"
+        self,
+        path: str,
+        body: Json,
+        *,
+        idempotent: bool,
+        timeout_s: float | None = None,
+        method: str = "POST",
+        on_send: Callable[[], None] | None = None,
     ) -> Json:
         sent = None if method in ("GET", "DELETE") else body
+        if on_send is not None:
+            on_send()
         around = self._traffic.poll() if path.endswith("/poll") else self._traffic.call()
         with around:
             return await self._ask(method, path, dict([WORKER_PLANE]), sent, {})

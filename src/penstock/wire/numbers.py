@@ -6,6 +6,7 @@ from the float, 33.3 is 33,300,000 millionths and nothing else. Finer digits tha
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 
 MILLI = 1_000
@@ -24,3 +25,8 @@ def millionths(value: float) -> int:
 
 def _parts(value: float, of_one: int) -> int:
     return round(Decimal(repr(value)) * of_one)
+
+
+def whole_ms(seconds: float) -> int:
+    """A measured span as milliseconds, rounded down."""
+    return math.floor(seconds * MILLI)

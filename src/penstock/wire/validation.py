@@ -33,7 +33,7 @@ class RejectUpdate(ApproveUpdate):
     failure: Rejection
 
 
-def task(query: QueryTask, run: Run, events: list[RecordedEvent]) -> Body:
+def task(query: QueryTask, run: Run, events: list[RecordedEvent], lease_ends_after_ms: int) -> Body:
     assert query.lease_expires_at_ms is not None
     return {
         "task_kind": TASK_KIND,
@@ -52,4 +52,5 @@ def task(query: QueryTask, run: Run, events: list[RecordedEvent]) -> Body:
         "task_queue": query.task_queue,
         "lease_owner": query.lease_owner,
         "lease_expires_at": iso(query.lease_expires_at_ms),
+        "lease_ends_after_ms": lease_ends_after_ms,
     }

@@ -22,13 +22,31 @@ def build_of(activity: Activity) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def is_known_dead(worker: Worker) -> bool:
+    """Whether a sign of its death was recorded (`updated_at_ms`) and it was not heard since."""
+    return worker.status is WorkerStatus.STALE and worker.heartbeat_at_ms < worker.updated_at_ms
+
+
 def is_stale(worker: Worker, now_ms: int, stale_after_ms: int) -> bool:
-    """A worker is stale when it was not heard for longer than the window; it keeps its leases until they end."""
-    return now_ms - worker.heartbeat_at_ms > stale_after_ms
+    """Whether a worker was not heard for longer than the window, or is known to be dead.
+
+    It keeps its leases until they end.
+    """
+    return is_known_dead(worker) or now_ms - worker.heartbeat_at_ms > stale_after_ms
 
 
 def status_now(worker: Worker, now_ms: int, stale_after_ms: int) -> WorkerStatus:
-    return WorkerStatus.STALE if is_stale(worker, now_ms, stale_after_ms) else worker.status
+    """The status as of now; one that was taken for dead and heard again is active."""
+    if is_stale(worker, now_ms, stale_after_ms):
+        return WorkerStatus.STALE
+    return WorkerStatus.ACTIVE if worker.status is WorkerStatus.STALE else worker.status
+
+
+def is_worth_waiting_for(worker: Worker, now_ms: int, stale_after_ms: int) -> bool:
+    """Whether tasks stay sticky to a worker: it is not stale, and has not missed two of its own heartbeats."""
+    interval_s = worker.heartbeat_interval_s
+    missed = interval_s is not None and now_ms - worker.heartbeat_at_ms > 2_000 * interval_s
+    return not missed and not is_stale(worker, now_ms, stale_after_ms)
 
 
 def check_may_poll(

@@ -67,6 +67,21 @@ def renew(task: Task, now_ms: int, lease_ms: int) -> Task:
     return replace(task, lease_expires_at_ms=max(task.lease_expires_at_ms, now_ms + lease_ms))
 
 
+def lease_ends_after_ms(expires_at_ms: int, looked_at_ms: int, looked_after_ms: int) -> int:
+    """How long after the arrival of a request the lease in its answer ends.
+
+    A worker that counts this from the moment at which it sent the request never outlives the lease, however late the
+    answer comes and whatever its clock says: only durations are added.
+
+    Args:
+        expires_at_ms: when the lease ends, by the clock of the store.
+        looked_at_ms: the time of the transaction that granted, redelivered or renewed it, by the same clock.
+        looked_after_ms: from the arrival of the request to the begin of that transaction, by a monotonic clock that
+            was read before the transaction read its time.
+    """
+    return max(0, looked_after_ms + expires_at_ms - looked_at_ms)
+
+
 def newest_details(before: str | None, told: str | None, *, same_attempt: bool = True) -> str | None:
     """What is known of the progress after a heartbeat: what it tells, unless a later one was heard before it.
 
@@ -163,6 +178,20 @@ def check_workflow_report(
             current_attempt=task.attempt,
         )
     return task
+
+
+def is_overdue(run: Run, now_ms: int) -> bool:
+    """Whether the execution or run timeout of a run has passed, also while that is not recorded yet."""
+    return run.deadline_at_ms is not None and run.deadline_at_ms <= now_ms
+
+
+def run_timed_out(run: Run) -> LeaseLost:
+    return LeaseLost(
+        Reason.RUN_TIMED_OUT,
+        "The deadline of the run has passed, so nothing was recorded. The run ends as timed out.",
+        run_status=run.status.value,
+        can_continue=False,
+    )
 
 
 def lease_expired(task: Task) -> LeaseLost:

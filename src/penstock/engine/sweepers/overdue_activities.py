@@ -13,8 +13,15 @@ from penstock.ports.store import Tx
 
 
 def overdue_activities(house: House) -> Sweeper[ActivityId]:
+    """Prompt, so that no task is granted after its schedule-to-start timeout."""
     return Sweeper(
-        "overdue_activities", house, _find, activity_reports.time_out, awaits=Due.ACTIVITY, patient=True
+        "overdue_activities",
+        house,
+        _find,
+        activity_reports.time_out,
+        awaits=Due.ACTIVITY,
+        prompt=True,
+        patient=True,
     )
 
 

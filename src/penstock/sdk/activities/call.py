@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.sdk.activities.context import ActivityContext
 from penstock.sdk.activities.definition import ActivityDefinition
+from penstock.sdk.lease import Lease, LeaseEnded
 
 
 class Stop(Enum):
@@ -33,8 +34,12 @@ class Call:
         context: ActivityContext,
         received: datetime,
         tell: Callable[[Any], None],
+        lease: Lease | None = None,
     ) -> None:
         self.definition, self.context, self.received = definition, context, received
+        self.lease = lease or Lease()
+        self.not_begun = False
+        """Whether the code was kept from beginning because the lease had ended."""
         self.tell = tell
         """Takes the details of a heartbeat as they travel."""
         self.why: Stop | None = None
@@ -51,6 +56,12 @@ class Call:
     @property
     def lost(self) -> bool:
         return self.why is Stop.LOST
+
+    def begin(self) -> None:
+        """Raise `LeaseEnded` unless the code may begin. To be called right before it does, in whichever thread."""
+        if self.lease.is_over:
+            self.not_begun = True
+            raise LeaseEnded
 
     @property
     def deadline_s(self) -> float | None:

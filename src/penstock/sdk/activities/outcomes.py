@@ -14,7 +14,9 @@ Outcome = dict[str, Any]
 
 _AROUND: Final = ("penstock.sdk.activities.", "concurrent.futures.", "asyncio.")
 
-Dropped = Literal["lease_lost", "worker_shutdown"]
+Dropped = Literal["lease_lost", "lease_ended", "worker_shutdown"]
+LEASE_ENDED: Final = "lease_ended"
+"""Why a task was dropped whose code did not begin: its lease had ended by the worker's clock."""
 WORKER_SHUTDOWN: Final = "worker_shutdown"
 WORKER_CRASHED: Final = "WORKER_CRASHED"
 """The type of the failure of a task whose process died; retry policies may name it."""

@@ -21,6 +21,7 @@ from penstock.sdk.activities.processes import Processes
 from penstock.sdk.activities.raw import RawValue
 from penstock.sdk.converting import DataConverter, Envelope
 from penstock.sdk.failures import ApplicationError
+from penstock.sdk.lease import LeaseEnded
 
 
 class Performing:
@@ -68,6 +69,7 @@ class Performing:
     async def _innermost(self, call: Call, sent: Any, given: list[Any], asked: ExecuteActivityInput) -> Any:
         match call.definition.kind:
             case "async":
+                call.begin()
                 return await call.definition.bound(asked.args, asked.fn)()
             case "thread":
                 return await self._in_thread(call, call.definition.bound(asked.args, asked.fn))
@@ -86,15 +88,22 @@ class Performing:
         interruption = call.context.interruption
         assert interruption is not None
         inside = contextvars.copy_context()
-        running = self._threads.submit(inside.run, interruption.run, function)
+
+        def begin() -> Any:
+            call.begin()
+            return function()
+
+        running = self._threads.submit(inside.run, interruption.run, begin)
         call.reached_by(interruption.interrupt, end=running.cancel)
         return await asyncio.wrap_future(running)
 
     async def _in_process(self, call: Call, arguments: Any) -> Envelope:
         number = next(self._numbers)
-        job = Job(number, self._targets[call.definition.name], arguments, call.context.info)
+        target = self._targets[call.definition.name]
         async with self._processes.slot() as slot:
-            running = asyncio.wrap_future(slot.run(job, call.tell))
+            call.begin()
+            job = Job(number, target, arguments, call.context.info, call.lease.ends_at)
+            running = asyncio.wrap_future(slot.run(job, call.tell, call.lease))
             call.reached_by(
                 partial(slot.tell, "cancel", number),
                 end=slot.kill,
@@ -108,6 +117,9 @@ class Performing:
                 raise
         if isinstance(answer, Died):
             raise _death(call.definition, answer)
+        if answer.not_begun:
+            call.not_begun = True
+            raise LeaseEnded
         call.context.cost = answer.cost
         if answer.failure is not None:
             raise RemoteFailure(answer.failure, cancelled=answer.cancelled)

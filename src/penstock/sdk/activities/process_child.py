@@ -26,6 +26,7 @@ from penstock.sdk.activities.outcomes import decoded_arguments, encoded_result, 
 from penstock.sdk.activities.raw import RawValue
 from penstock.sdk.converting import DataConverter
 from penstock.sdk.failures import is_cancelled_exception
+from penstock.sdk.lease import lease_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Job:
     """`module:qualname`"""
     arguments: Any
     info: ActivityInfo
+    begin_by: float | None = None
+    """The end of its lease when it was sent, by the clock of leases. Later than that, the worker is asked first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class Answer:
     cost: int | None
     memory_bytes: int | None = None
     """What the process holds after it."""
+    not_begun: bool = False
+    """Whether the function was not called, because the lease of its task had ended."""
 
 
 def main(connection: Connection, converter: DataConverter, level: int) -> None:
@@ -77,6 +82,7 @@ class Child:
         self._pid = os.getpid()
         self._sending = threading.RLock()
         self._jobs: queue.SimpleQueue[tuple[Job, ActivityContext] | Preparation | None] = queue.SimpleQueue()
+        self._permissions: queue.SimpleQueue[tuple[int, bool]] = queue.SimpleQueue()
         self._contexts: dict[int, ActivityContext] = {}
         self._definitions: dict[str, ActivityDefinition] = {}
 
@@ -95,6 +101,8 @@ class Child:
                     self._cancel(self._contexts[value])
                 case "shutdown" if value in self._contexts:
                     self._contexts[value].worker_shutdown.set()
+                case "permission":
+                    self._permissions.put(value)
                 case "prepare":
                     self._jobs.put(value)
                 case "end":
@@ -106,11 +114,24 @@ class Child:
                 _prepare(asked)
                 continue
             job, context = asked
-            self.send("began", job.number)
-            answer = self._answer(job, context)
+            if self._may_begin(job):
+                self.send("began", job.number)
+                answer = self._answer(job, context)
+            else:
+                answer = Answer(job.number, None, None, False, None, memory_bytes(), not_begun=True)
             self._contexts.pop(job.number, None)
             _flush()
             self.send("done", answer)
+
+    def _may_begin(self, job: Job) -> bool:
+        """Whether the lease of a job still lasts. It may have been renewed while the process started."""
+        if job.begin_by is None or lease_clock() < job.begin_by:
+            return True
+        self.send("may_begin", job.number)
+        while True:
+            number, allowed = self._permissions.get()
+            if number == job.number:
+                return allowed
 
     @property
     def is_itself(self) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 from penstock.sdk.activities.groups import end_group_of
 from penstock.sdk.activities.process_child import Answer, Job, Preparation, main
 from penstock.sdk.converting import DataConverter
+from penstock.sdk.lease import Lease
 
 LINGER_S = 5.0
 """How long a process may take to end by itself."""
@@ -50,6 +51,7 @@ class Died:
 class _Asked:
     job: Job
     beat: Callable[[Any], None]
+    lease: Lease
     future: Future[Answer | Died]
     began: bool = False
 
@@ -93,9 +95,9 @@ class ProcessSlot:
         process = self._process
         return None if process is None else process.pid
 
-    def run(self, job: Job, beat: Callable[[Any], None]) -> Future[Answer | Died]:
-        """Run a job; one at a time."""
-        asked = _Asked(job, beat, Future())
+    def run(self, job: Job, beat: Callable[[Any], None], lease: Lease | None = None) -> Future[Answer | Died]:
+        """Run a job; one at a time. It does not begin once its lease has ended."""
+        asked = _Asked(job, beat, lease or Lease(), Future())
         self._order(lambda: self._begin(asked))
         return asked.future
 
@@ -228,6 +230,8 @@ class ProcessSlot:
         match word:
             case "began" if self._asked is not None and self._asked.job.number == value:
                 self._asked.began = True
+            case "may_begin" if self._asked is not None and self._asked.job.number == value:
+                self._say("permission", (value, not self._asked.lease.is_over))
             case "beat" if self._asked is not None and self._asked.job.number == value[0]:
                 self._asked.beat(value[1])
             case "log":

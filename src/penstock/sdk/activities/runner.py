@@ -37,6 +37,7 @@ from penstock.sdk.activities.registry import Registry
 from penstock.sdk.activities.threads import ActivityThreads
 from penstock.sdk.converting import DataConverter, Envelope
 from penstock.sdk.failures import is_cancelled_exception
+from penstock.sdk.lease import Lease, lease_of
 
 log = logging.getLogger(__name__)
 KILL_SECONDS = 2.0
@@ -130,6 +131,8 @@ class ActivityRunner:
             if self._by_task.get(info.task_id) is call:  # a later attempt may have come to this worker
                 del self._by_task[info.task_id]
             await beats.close()
+        if call.not_begun:
+            return dropped("lease_ended")
         return dropped("lease_lost") if call.lost else outcome
 
     def heard(self, task_id: str, answer: Mapping[str, Any]) -> None:
@@ -138,13 +141,20 @@ class ActivityRunner:
         if call is not None:
             _heed(call, answer)
 
-    async def run_local(self, activity_type: str, arguments: Any, info: ActivityInfo) -> Outcome:
-        """Carry out a local activity. Nobody hears its heartbeats; cancelling this call stops it."""
+    async def run_local(
+        self, activity_type: str, arguments: Any, info: ActivityInfo, lease: Lease | None = None
+    ) -> Outcome:
+        """Carry out a local activity, unless the lease of its workflow task has ended.
+
+        Its heartbeats are not sent; cancelling this call stops it.
+        """
         try:
             definition = self._registry.found(activity_type)
         except Exception as error:
             return failed(failure_told(error, self._converter))
-        return await self._carry_out(self._call(definition, info, _unheard), arguments)
+        call = self._call(definition, info, _unheard, lease)
+        outcome = await self._carry_out(call, arguments)
+        return dropped("lease_ended") if call.not_begun else outcome
 
     def resize(self, thread_slots: int) -> None:
         """Have threads for so many functions at once."""
@@ -182,18 +192,24 @@ class ActivityRunner:
             self._clock,
             before=kept_details(task),
         )
-        call = self._call(definition, info, beats.beat)
+        call = self._call(definition, info, beats.beat, lease_of(task))
         if every is not None:
             beats.repeat_every(every)
         return call, beats
 
-    def _call(self, definition: ActivityDefinition, info: ActivityInfo, tell: Callable[[Any], None]) -> Call:
+    def _call(
+        self,
+        definition: ActivityDefinition,
+        info: ActivityInfo,
+        tell: Callable[[Any], None],
+        lease: Lease | None,
+    ) -> Call:
         def heartbeat(details: tuple[Any, ...]) -> None:
             tell(self._converter.encode_arguments(details, f"the heartbeat of {definition.told}"))
 
         interruption = Interruption() if definition.kind == "thread" else None
         context = ActivityContext(info, heartbeat, interruption=interruption)
-        call = Call(definition, context, self._clock.now(), tell)
+        call = Call(definition, context, self._clock.now(), tell, lease)
         if self._shutting_down:
             call.shut_down()
         return call
@@ -226,8 +242,8 @@ class ActivityRunner:
         return self._outcome(call, work)
 
     def _grace_of(self, call: Call) -> float:
-        """A process that is late, or whose worker ends, is not waited for as long as one that somebody cancelled."""
-        hurry = call.definition.kind == "process" and call.why in (Stop.TIMED_OUT, Stop.SHUTDOWN)
+        """A process that is late, lost its lease, or whose worker ends gets less time than one that was cancelled."""
+        hurry = call.definition.kind == "process" and call.why is not Stop.CANCEL
         return min(KILL_SECONDS, self._grace_s) if hurry else self._grace_s
 
     def _over(self, call: Call, work: asyncio.Task[Envelope], alarms: list[Alarm]) -> None:
@@ -258,7 +274,7 @@ class ActivityRunner:
         log.info("%s has ended at last", call.definition.told, extra=call.context.info.ids)
 
     def _outcome(self, call: Call, work: asyncio.Task[Envelope]) -> Outcome:
-        if not work.done():
+        if not work.done() or call.why is Stop.TIMED_OUT:  # a result after the timeout does not count
             return self._stopped(call, asyncio.CancelledError())
         try:
             return completed(work.result(), call.context.cost)

@@ -50,21 +50,22 @@ class Connections:
         *,
         again: bool,
         renewed: Callable[[], bytes] | None = None,
+        on_send: Callable[[], None] | None = None,
     ) -> Answer:
         """Send a request and wait for its answer, `TimeoutError` if it takes longer.
 
         `again`: if a connection that was kept turns out to be closed, it is sent once more; `renewed` makes the bytes
-        for that, where the same ones must not be sent twice.
+        for that, where the same ones must not be sent twice. `on_send` is called before each time that it is sent.
         """
         kept = self._kept()
         if kept is not None:
             try:
-                return await self._exchange(kept, request, timeout_s)
+                return await self._exchange(kept, request, timeout_s, on_send)
             except Disconnected:
                 if not again or self._closed:
                     raise
                 request = request if renewed is None else renewed()
-        return await self._exchange(await self._opened(), request, timeout_s)
+        return await self._exchange(await self._opened(), request, timeout_s, on_send)
 
     def close(self) -> None:
         """End all that is under way, and open nothing any more. A loop that is gone took its connections along."""
@@ -76,7 +77,11 @@ class Connections:
         for each in tuple(self._all):
             each.close()
 
-    async def _exchange(self, connection: Connection, request: bytes, timeout_s: float) -> Answer:
+    async def _exchange(
+        self, connection: Connection, request: bytes, timeout_s: float, on_send: Callable[[], None] | None
+    ) -> Answer:
+        if on_send is not None:
+            on_send()
         answer = connection.ask(request)
         ending = self._loop.call_later(timeout_s, _too_late, answer)
         try:

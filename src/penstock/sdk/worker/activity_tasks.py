@@ -5,25 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.sdk.activities.outcomes import WORKER_SHUTDOWN
+from penstock.sdk.activities.outcomes import LEASE_ENDED, WORKER_SHUTDOWN
 from penstock.sdk.activities.runner import ActivityRunner
 from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.lease import lease_of
 from penstock.sdk.worker.failure_log import FailureLog
-from penstock.sdk.worker.leases import Keeping, lengthened
+from penstock.sdk.worker.leases import Dropped, Keeping, calling_at_end, lengthened
 from penstock.sdk.worker.plane import Plane
 from penstock.sdk.worker.reports import HAND_BACK, Reports
 from penstock.sdk.worker.trouble import is_lost, log
 
 Json = dict[str, Any]
+_LOST = {"can_continue": False}
 _ENDED = {"complete": "completed", "fail": "failed"}
 
 
 class ActivityTasks:
     def __init__(
-        self, plane: Plane, reports: Reports, runner: ActivityRunner, hands_back: Callable[[], bool]
+        self,
+        plane: Plane,
+        reports: Reports,
+        runner: ActivityRunner,
+        hands_back: Callable[[], bool],
+        dropped: Dropped,
     ) -> None:
         self._plane, self._reports, self._runner = plane, reports, runner
-        self._hands_back = hands_back
+        self._hands_back, self._dropped = hands_back, dropped
         self._failures = FailureLog()
 
     async def handle(self, task: Json) -> str:
@@ -31,10 +38,12 @@ class ActivityTasks:
 
         What this worker ends because it stops is handed back: another one begins it anew, at no attempt's cost.
         """
+        if lease_of(task).is_over:
+            return self._dropped.note("activity", began=False)
         outcome = await self._run(task)
         action = str(outcome["action"])
         if action == "drop":
-            return await self.hand_back(task) if outcome["reason"] == WORKER_SHUTDOWN else "dropped"
+            return await self._drop(task, outcome["reason"])
         if action == "fail":
             self._failures.activity(task, outcome["failure"])
         item = {"task_id": task["task_id"], **self._plane.attempt(task), **outcome}
@@ -44,8 +53,15 @@ class ActivityTasks:
             return await self._refused(task, error, action)
         return _ENDED[action]
 
+    async def _drop(self, task: Json, reason: str) -> str:
+        if reason == LEASE_ENDED or (reason != WORKER_SHUTDOWN and lease_of(task).is_over):
+            return self._dropped.note("activity", began=reason != LEASE_ENDED)
+        return await self.hand_back(task) if reason == WORKER_SHUTDOWN else "dropped"
+
     async def hand_back(self, task: Json) -> str:
         """Give a task back that is not going to be done here."""
+        if lease_of(task).is_over:
+            return self._dropped.note("activity", began=False)
         if not self._hands_back():
             return "dropped"
         item = {"task_id": task["task_id"], **self._plane.attempt(task), "action": HAND_BACK}
@@ -56,14 +72,20 @@ class ActivityTasks:
         return "handed_back"
 
     async def _run(self, task: Json) -> Json:
-        """Run, and hold the lease meanwhile. An activity with a heartbeat timeout holds it by its own heartbeats."""
-        if _is_to_beat(task):
-            if self._plane.lease_ms is None:
+        """Run, and hold the lease meanwhile. An activity with a heartbeat timeout holds it by its own heartbeats.
+
+        Code whose lease ends all the same is stopped: its task may run elsewhere from then on.
+        """
+        with calling_at_end(lease_of(task), lambda: self._runner.heard(task["task_id"], _LOST)):
+            if _is_to_beat(task):
+                if self._plane.lease_ms is None:
+                    return await self._runner.run(task)
+                async with lengthened(
+                    lambda: self._plane.beat(task, {})
+                ):  # its heartbeats may be further apart
+                    return await self._runner.run(task)
+            async with Keeping(task, lambda: self._renew(task)):
                 return await self._runner.run(task)
-            async with lengthened(lambda: self._plane.beat(task, {})):  # its heartbeats may be further apart
-                return await self._runner.run(task)
-        async with Keeping(task, lambda: self._renew(task)):
-            return await self._runner.run(task)
 
     async def _renew(self, task: Json) -> Json:
         """Keep the lease. That tells nothing of how far it is, and hears whether the function may go on."""
@@ -71,7 +93,7 @@ class ActivityTasks:
             answer = await self._plane.keep(task)
         except ServerRefused as error:
             if is_lost(error):
-                self._runner.heard(task["task_id"], {"can_continue": False})
+                self._runner.heard(task["task_id"], _LOST)
             raise
         self._runner.heard(task["task_id"], answer)
         return answer

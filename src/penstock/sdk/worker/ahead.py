@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.lease import LeaseEnded, lease_of
 from penstock.sdk.worker.held import Held
 from penstock.sdk.worker.leases import renewing
 from penstock.sdk.worker.slots import Slots
@@ -151,6 +152,7 @@ class Ahead:
         """Ask for the permit, in a place that was given. None: not now."""
         how: Claimed | None = None
         try:
+            lease_of(task).check()
             answer = await with_.start(task)
             if answer["started"]:
                 task["lease_expires_at"] = answer.get("lease_expires_at")
@@ -161,6 +163,8 @@ class Ahead:
                 self._held.refused(with_.queue)
                 self._rest(with_.queue, answer.get("retry_after_seconds"))
                 self._thin(with_.queue)
+        except LeaseEnded:
+            how = Claimed.LOST
         except (ServerRefused, Unreachable) as error:
             if is_passing(error):
                 self._rest(with_.queue, asked_s(error) or None)

@@ -1,33 +1,42 @@
-"""Keeping a lease while its task takes its time."""
+"""Keeping a lease while its task takes its time, and noticing when it has ended."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from penstock.sdk.worker.trouble import is_passing
+from penstock.sdk.lease import Lease, lease_of
+from penstock.sdk.worker import metrics as names
+from penstock.sdk.worker.metrics import WorkerMetrics
+from penstock.sdk.worker.trouble import is_passing, log
 
 Json = dict[str, Any]
 SHORT_LEASE_MS = 15_000
 """How long a lease lasts where nothing but the death of a worker keeps it from being renewed."""
 SHORTEST_S = 0.2
 LONGEST_S = 60.0
+SOONEST_S = 0.03
+"""The shortest pause before a renewal of a lease whose end is known to this worker."""
+ANSWER_LEAST_S = 1.0
+"""A renewal has at least so long to be answered before it is sent again, on another connection."""
+TOLD_EVERY_S = 60.0
+"""Dropped tasks are logged once, then at most this often."""
 
 
 class Keeping:
     """Renew as long as a block lasts: `async with Keeping(…)`. Most blocks are over before the first renewal is due."""
 
     def __init__(self, task: Json, renew: Callable[[], Awaitable[Json]]) -> None:
-        self._expires_at: str | None = task.get("lease_expires_at")
-        self._renew = renew
+        self._task, self._renew = task, renew
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> None:
         loop = asyncio.get_running_loop()
-        self._due = loop.call_later(pause_s(self._expires_at), self._begin)
+        self._due = loop.call_later(pause_s(self._task), self._begin)
 
     async def __aexit__(self, *_: object) -> None:
         self._due.cancel()
@@ -35,13 +44,17 @@ class Keeping:
             await _ended(self._keeper)
 
     def _begin(self) -> None:
-        self._keeper = asyncio.create_task(_keep(self._expires_at, self._renew, is_due=True))
+        self._keeper = asyncio.create_task(_keep(self._task, self._renew, is_due=True))
 
 
 @contextlib.asynccontextmanager
 async def renewing(task: Json, renew: Callable[[], Awaitable[Json]]) -> AsyncIterator[asyncio.Task[None]]:
-    """Renew as long as the block lasts. The task that is given ends, with the refusal, when the lease is lost."""
-    keeper = asyncio.ensure_future(_keep(task.get("lease_expires_at"), renew))
+    """Renew as long as the block lasts.
+
+    The task that is given ends when the lease is lost: with the refusal of the server, or with `LeaseEnded` when the
+    lease has ended by this worker's clock.
+    """
+    keeper = asyncio.ensure_future(_keep(task, renew))
     try:
         yield keeper
     finally:
@@ -56,6 +69,58 @@ async def lengthened(renew: Callable[[], Awaitable[Json]]) -> AsyncIterator[None
         yield
     finally:
         await _ended(keeper)
+
+
+@contextlib.contextmanager
+def calling_at_end(lease: Lease, ended: Callable[[], object]) -> Iterator[None]:
+    """Call once, in the event loop, if the lease ends while the block lasts. A renewal moves the end."""
+    loop = asyncio.get_running_loop()
+    alarm: asyncio.TimerHandle | None = None
+
+    def look() -> None:
+        nonlocal alarm
+        left_s = lease.left_s
+        if lease.is_over:
+            ended()
+        elif left_s is not None:
+            alarm = loop.call_later(left_s, look)
+
+    look()
+    try:
+        yield
+    finally:
+        if alarm is not None:
+            alarm.cancel()
+
+
+class Dropped:
+    """Counts and logs tasks that were dropped because their lease had ended."""
+
+    def __init__(self, who: str, metrics: WorkerMetrics) -> None:
+        self._who, self._metrics = who, metrics
+        self._unsaid = 0
+        self._said_at: float | None = None
+
+    def note(self, kind: str, *, began: bool) -> str:
+        """Note one more, of which the code had begun or not; how such a task ended, as metrics name it."""
+        self._metrics.count(names.LEASES_ENDED, kind=kind, when="running" if began else "before_start")
+        self._unsaid += 1
+        now = time.monotonic()
+        if self._said_at is None or now - self._said_at >= TOLD_EVERY_S:
+            what = "was stopped, because its lease had ended and could not be renewed"
+            if not began:
+                what = "was not started, because its lease had ended before it could begin"
+            log.warning(
+                "%s: a task (%s) %s. It is dropped without a report; the server hands it out again. Dropped so far"
+                " since the last such line: %d. Look for slow or frozen servers, proxies that hold answers back, and a"
+                " worker without CPU time",
+                self._who,
+                kind,
+                what,
+                self._unsaid,
+            )
+            self._said_at, self._unsaid = now, 0
+        return "lease_ended"
 
 
 async def _once(renew: Callable[[], Awaitable[Json]]) -> None:
@@ -76,23 +141,40 @@ async def _ended(keeper: asyncio.Task[None]) -> None:
         await keeper
 
 
-async def _keep(
-    expires_at: str | None, renew: Callable[[], Awaitable[Json]], *, is_due: bool = False
-) -> None:
+async def _keep(task: Json, renew: Callable[[], Awaitable[Json]], *, is_due: bool = False) -> None:
+    """Renew until cancelled, until the server refuses for good, or until the lease has ended (`LeaseEnded`).
+
+    A renewal that is not answered is given up in time for another one: a server that is frozen keeps its connections.
+    """
+    lease = lease_of(task)
     while True:
         if not is_due:
-            await asyncio.sleep(pause_s(expires_at))
+            await asyncio.sleep(pause_s(task))
         is_due = False
+        lease.check()
+        left_s = lease.left_s
         try:
-            expires_at = (await renew()).get("lease_expires_at", expires_at)
+            async with asyncio.timeout(
+                None if left_s is None else min(left_s, max(ANSWER_LEAST_S, left_s / 2))
+            ):
+                answer = await renew()
+            task["lease_expires_at"] = answer.get("lease_expires_at", task.get("lease_expires_at"))
         except Exception as error:
-            if not is_passing(error):
+            if not isinstance(error, TimeoutError) and not is_passing(error):
                 raise
 
 
-def pause_s(expires_at: str | None) -> float:
-    """A third of what is left of a lease, so that two renewals may be lost. Clocks may differ: it has bounds."""
+def pause_s(task: Json) -> float:
+    """A third of what is left of a lease, so that two renewals may be lost.
+
+    Where the server does not say how long the lease lasts, its end is compared with the clock of this machine, which
+    may differ: the pause has narrower bounds then.
+    """
+    left_s = lease_of(task).left_s
+    if left_s is not None:
+        return min(LONGEST_S, left_s, max(SOONEST_S, left_s / 3))
+    expires_at: str | None = task.get("lease_expires_at")
     if expires_at is None:
         return SHORTEST_S
-    left = (datetime.fromisoformat(expires_at) - datetime.now(UTC)).total_seconds()
-    return min(LONGEST_S, max(SHORTEST_S, left / 3))
+    left_s = (datetime.fromisoformat(expires_at) - datetime.now(UTC)).total_seconds()
+    return min(LONGEST_S, max(SHORTEST_S, left_s / 3))

@@ -10,9 +10,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.sdk.activities.info import ActivityInfo
-from penstock.sdk.activities.outcomes import failed
+from penstock.sdk.activities.outcomes import LEASE_ENDED, failed
 from penstock.sdk.activities.runner import ActivityRunner
 from penstock.sdk.failing.tracebacks import failure_text
+from penstock.sdk.lease import LeaseEnded, lease_of
 from penstock.sdk.replay.problems import WorkflowTaskError
 from penstock.sdk.replay.runtime import LocalRequest
 from penstock.sdk.retry import FOR_EVER, RetryPolicy
@@ -35,7 +36,10 @@ class LocalActivities:
         self._runner, self._slots, self._namespace = runner, slots, namespace
 
     async def run(self, request: LocalRequest, task: Json) -> Json:
-        """Try until it succeeds or may not be tried again; how it ended, as its command says it."""
+        """Try until it succeeds or may not be tried again; how it ended, as its command says it.
+
+        Raises `LeaseEnded` when the lease of the workflow task is over before an attempt: another worker may run it.
+        """
         terms = Terms.of(request.options)
         ends_at = None if terms.schedule_to_close is None else time.monotonic() + terms.schedule_to_close
         attempts: list[Json] = []
@@ -43,7 +47,7 @@ class LocalActivities:
             began = time.monotonic()
             outcome = await self._attempt(request, task, terms, len(attempts) + 1, ends_at)
             if outcome["action"] == "drop":
-                raise WorkerStops
+                raise LeaseEnded if outcome["reason"] == LEASE_ENDED else WorkerStops
             if outcome["action"] == "fail":
                 _note(request, task, outcome["failure"], len(attempts) + 1)
             attempts.append(_told(request, outcome, len(attempts) + 1, time.monotonic() - began))
@@ -60,7 +64,9 @@ class LocalActivities:
         await self._slots.take()
         try:
             info = self._info(request, task, terms, number, ends_at)
-            return await self._runner.run_local(request.activity_type, request.arguments, info)
+            return await self._runner.run_local(
+                request.activity_type, request.arguments, info, lease_of(task)
+            )
         finally:
             self._slots.give_back()
 

@@ -13,6 +13,8 @@ REPORT_ITEMS = "penstock_worker_report_items"
 CACHE_LOOKS = "penstock_worker_cache_looks"
 CACHED_RUNS = "penstock_worker_cached_runs"
 FREE_SLOTS = "penstock_worker_free_slots"
+LEASES_ENDED = "penstock_worker_leases_ended"
+"""Tasks that were dropped because their lease had ended: `when` is `before_start` or `running`."""
 STUCK_ACTIVITIES = "penstock_worker_stuck_activities"
 """Functions that were told to stop and go on."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from penstock.sdk.lease import Sending, lease_of, leased
 from penstock.sdk.transport import Transport, route
 
 Json = dict[str, Any]
@@ -44,17 +45,23 @@ class Plane:
         """Wait for tasks of a kind, `workflow` or `activity`: none, or up to `tasks_max`."""
         lease = self._asked_lease if kind == "activity" else {}
         body = self._poll(poll_id) | {"max_tasks": tasks_max} | lease | fields
+        sending = Sending()
         answer = await self._transport.work(
-            f"/worker/{kind}-tasks/poll", body, idempotent=True, timeout_s=POLL_SECONDS
+            f"/worker/{kind}-tasks/poll", body, idempotent=True, timeout_s=POLL_SECONDS, on_send=sending
         )
         tasks: list[Json] = answer.get("tasks") or []
-        return tasks
+        return [leased(task, sending.at) for task in tasks]
 
     async def poll_query(self, poll_id: str) -> list[Json]:
+        sending = Sending()
         answer = await self._transport.work(
-            "/worker/query-tasks/poll", self._poll(poll_id), idempotent=True, timeout_s=POLL_SECONDS
+            "/worker/query-tasks/poll",
+            self._poll(poll_id),
+            idempotent=True,
+            timeout_s=POLL_SECONDS,
+            on_send=sending,
         )
-        return [answer["task"]] if answer.get("task") else []
+        return [leased(answer["task"], sending.at)] if answer.get("task") else []
 
     def _poll(self, poll_id: str) -> Json:
         body: Json = {
@@ -83,12 +90,12 @@ class Plane:
     async def renew(self, task: Json) -> Json:
         """Keep the lease of a workflow task."""
         path = "/worker" + route("workflow-tasks", task["task_id"], "heartbeat")
-        return await self._transport.work(path, self.lease(task), idempotent=True)
+        return await self._extending(task, path, self.lease(task))
 
     async def start(self, task: Mapping[str, Any]) -> Json:
         """Take the permit of a task that was claimed ahead; `started` says whether it may run."""
         path = "/worker" + route("activity-tasks", task["task_id"], "start")
-        return await self._transport.work(path, self.attempt(task) | self._asked_lease, idempotent=True)
+        return await self._extending(task, path, self.attempt(task) | self._asked_lease)
 
     async def keep(self, task: Mapping[str, Any]) -> Json:
         """Keep the lease of an activity task, and tell nothing."""
@@ -97,7 +104,14 @@ class Plane:
     async def beat(self, task: Mapping[str, Any], body: Json) -> Json:
         """Keep the lease of an activity task, and tell how far it is."""
         path = "/worker" + route("activity-tasks", task["task_id"], "heartbeat")
-        return await self._transport.work(path, self.attempt(task) | body, idempotent=True)
+        return await self._extending(task, path, self.attempt(task) | body)
+
+    async def _extending(self, task: Mapping[str, Any], path: str, body: Json) -> Json:
+        """Send what renews the lease of a task, and count the lease anew from then."""
+        sending = Sending()
+        answer = await self._transport.work(path, body, idempotent=True, on_send=sending)
+        lease_of(task).extend(sending.at, answer)
+        return answer
 
     @property
     def _asked_lease(self) -> Json:

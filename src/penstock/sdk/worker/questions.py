@@ -8,11 +8,13 @@ from typing import Any
 from penstock.errors import Reason
 from penstock.sdk.failing.tracebacks import without_tracebacks
 from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.lease import lease_of
 from penstock.sdk.replay.instance import WorkflowRun
 from penstock.sdk.replay.problems import WorkflowTaskError
 from penstock.sdk.worker.beginning import Beginning, with_arguments
 from penstock.sdk.worker.cache import RunCache
 from penstock.sdk.worker.failure_log import workflow_of
+from penstock.sdk.worker.leases import Dropped
 from penstock.sdk.worker.plane import Plane
 from penstock.sdk.worker.task_failures import task_failure
 from penstock.sdk.worker.trouble import log
@@ -24,12 +26,20 @@ class Questions:
     """Answers from a run that is kept, if it has seen all that the question knows of; else from a replay of its own."""
 
     def __init__(
-        self, plane: Plane, cache: RunCache[WorkflowRun], begin: Beginning, *, with_tracebacks: bool = True
+        self,
+        plane: Plane,
+        cache: RunCache[WorkflowRun],
+        begin: Beginning,
+        dropped: Dropped,
+        *,
+        with_tracebacks: bool = True,
     ) -> None:
-        self._plane, self._cache, self._begin = plane, cache, begin
+        self._plane, self._cache, self._begin, self._dropped = plane, cache, begin, dropped
         self._with_tracebacks = with_tracebacks
 
     async def query(self, task: Json) -> str:
+        if lease_of(task).is_over:
+            return self._dropped.note("query", began=False)
         try:
             answer = self._look(task, lambda run: run.query(task["query_name"], task["query_arguments"]))
         except Exception as error:
@@ -41,6 +51,8 @@ class Questions:
         return await self._answer(task, "complete", {"result_envelope": answer})
 
     async def validate(self, task: Json) -> str:
+        if lease_of(task).is_over:
+            return self._dropped.note("update_validation", began=False)
         try:
             self._look(task, lambda run: run.validate_update(task["update_name"], task["update_arguments"]))
         except Exception as error:

@@ -13,6 +13,7 @@ from penstock.sdk.activities.processes import all_in_processes
 from penstock.sdk.activities.runner import ActivityRunner
 from penstock.sdk.client import Client
 from penstock.sdk.dispatching import InForce, no_configuration
+from penstock.sdk.lease import lease_of
 from penstock.sdk.replay.instance import WorkflowRun
 from penstock.sdk.worker import metrics as names
 from penstock.sdk.worker.activity_tasks import ActivityTasks
@@ -21,7 +22,7 @@ from penstock.sdk.worker.beginning import beginning
 from penstock.sdk.worker.cache import RunCache
 from penstock.sdk.worker.crew import Crew
 from penstock.sdk.worker.introduction import conveyed, introduction
-from penstock.sdk.worker.leases import SHORT_LEASE_MS
+from penstock.sdk.worker.leases import SHORT_LEASE_MS, Dropped
 from penstock.sdk.worker.local_activities import LocalActivities
 from penstock.sdk.worker.metrics import WorkerMetrics
 from penstock.sdk.worker.options import WorkerOptions
@@ -70,6 +71,7 @@ class Service:
         converter = client.data_converter
         self._has_codecs = bool(converter.codecs)
         self._trouble = Trouble(f"Worker {worker_id} on {task_queue}")
+        dropped = self._dropped = Dropped(f"Worker {worker_id} on {task_queue}", metrics)
         self._plane = plane = Plane(client.transport, worker_id, task_queue, build_id)
         self._workflow_slots = Slots(options.max_concurrent_workflow_tasks if registry.workflows else 0)
         self._room = room or Room(options, converter, runs_activities=bool(registry.activities))
@@ -107,11 +109,16 @@ class Service:
             metrics,
             options.sticky_queue_schedule_to_start_timeout,
             self._hands_back,
+            dropped,
         )
-        self._questions = Questions(plane, self._cache, begin, with_tracebacks=options.report_tracebacks)
+        self._questions = Questions(
+            plane, self._cache, begin, dropped, with_tracebacks=options.report_tracebacks
+        )
         if options.all_in_processes and self._runner.is_all_in_processes:
             plane.lease_ms = SHORT_LEASE_MS
-        self._activities = ActivityTasks(plane, self._reports["activity"], self._runner, self._hands_back)
+        self._activities = ActivityTasks(
+            plane, self._reports["activity"], self._runner, self._hands_back, dropped
+        )
         self._crews = {
             "workflow": Crew("workflow", self._workflow_slots, self._workflow_task, metrics),
             "activity": Crew("activity", self._activity_slots, self._activity_task, metrics),
@@ -187,7 +194,7 @@ class Service:
         """A task that was claimed ahead: it runs when it has its place and its permit."""
         match await ahead.take(task, self._dealings):
             case Claimed.LOST:
-                return "lost"
+                return self._dropped.note("activity", began=False) if lease_of(task).is_over else "lost"
             case Claimed.HAND_BACK:
                 return await self._activities.hand_back(task)
             case Claimed.STARTED:

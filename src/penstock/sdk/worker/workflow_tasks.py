@@ -8,13 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.lease import LeaseEnded, lease_of
 from penstock.sdk.replay.instance import Activation, WorkflowRun
 from penstock.sdk.replay.problems import WorkflowTaskError
 from penstock.sdk.worker import metrics as names
 from penstock.sdk.worker.beginning import Beginning, with_arguments
 from penstock.sdk.worker.cache import RunCache
 from penstock.sdk.worker.failure_log import FailureLog, workflow_of
-from penstock.sdk.worker.leases import renewing
+from penstock.sdk.worker.leases import Dropped, renewing
 from penstock.sdk.worker.local_activities import LocalActivities, WorkerStops
 from penstock.sdk.worker.metrics import WorkerMetrics
 from penstock.sdk.worker.plane import FROM_THE_START, Plane
@@ -44,9 +45,10 @@ class WorkflowTasks:
         metrics: WorkerMetrics,
         sticky_timeout: timedelta,
         hands_back: Callable[[], bool],
+        dropped: Dropped,
     ) -> None:
         self._sticky_ms = min(STICKY_MAX_MS, max(1, round(sticky_timeout / timedelta(milliseconds=1))))
-        self._hands_back = hands_back
+        self._hands_back, self._dropped = hands_back, dropped
         self._plane, self._reports, self._cache = plane, reports, cache
         self._begin, self._local, self._metrics = begin, local, metrics
         self._failures = FailureLog()
@@ -63,6 +65,7 @@ class WorkflowTasks:
         try:
             if before is not None:
                 await asyncio.wait({before}, timeout=TURN_SECONDS)
+            lease_of(task).check()
             run, activation = await self._decide(task)
             try:
                 through = await self._complete(task, activation)
@@ -77,6 +80,8 @@ class WorkflowTasks:
             return "completed"
         except WorkerStops:
             return await self._hand_back(task)
+        except LeaseEnded as ended:
+            return self._dropped.note("workflow", began=ended.began)
         except (ServerRefused, Unreachable) as error:
             return await self._refused(task, error)
         except Exception as error:
@@ -115,6 +120,7 @@ class WorkflowTasks:
     async def _go_on(self, task: Json, run: WorkflowRun, events: Sequence[Json]) -> Activation:
         """Have the code look at what is new, and at what its local activities bring, until it waits for the server."""
         try:
+            lease_of(task).check()
             for number, _ in enumerate(run.take_in(events), 1):
                 if number % REPLAYED_AT_ONCE == 0:
                     await asyncio.sleep(0)
@@ -143,6 +149,9 @@ class WorkflowTasks:
                 if activation.closes:
                     break
             return activation
+        except LeaseEnded as ended:
+            ended.began = True
+            raise
         finally:
             for each in running:
                 each.cancel()

@@ -16,6 +16,7 @@ from penstock.errors import Reason, Unavailable
 from penstock.server.endpoints.addressing import address, scope
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import payloads
+from penstock.wire.numbers import whole_ms
 from penstock.wire.parsing import refuse
 from penstock.wire.rendering import envelope, readable, worker_event
 from penstock.wire.requests import AnswerQueryTask, AskQuery, FailQueryTask, PollTasks
@@ -71,10 +72,11 @@ async def poll(call: Call) -> Answer:
     def give_back() -> None:
         call.dispatcher.undo(desk.hand_back(call.house, found))
 
-    return Answer({"task": _task(leased), "poll_status": "leased"}, undelivered=give_back)
+    task = _task(leased, whole_ms(leased.lease_ends_at - call.arrived_at))
+    return Answer({"task": task, "poll_status": "leased"}, undelivered=give_back)
 
 
-def _task(leased: LeasedQuery) -> dict[str, Any]:
+def _task(leased: LeasedQuery, lease_ends_after_ms: int) -> dict[str, Any]:
     query, run = leased.query, leased.run
     assert query.lease_expires_at_ms is not None
     return {
@@ -93,6 +95,7 @@ def _task(leased: LeasedQuery) -> dict[str, Any]:
         "task_queue": query.task_queue,
         "lease_owner": query.lease_owner,
         "lease_expires_at": iso(query.lease_expires_at_ms),
+        "lease_ends_after_ms": lease_ends_after_ms,
     }
 
 

@@ -11,6 +11,7 @@ from penstock.engine.polls import Poll
 from penstock.errors import Unavailable
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import validation as wire
+from penstock.wire.numbers import whole_ms
 from penstock.wire.requests import PollTasks
 from penstock.wire.validation import ApproveUpdate, RejectUpdate
 
@@ -31,7 +32,8 @@ async def poll(call: Call) -> Answer:
 
 def given(call: Call, leased: LeasedQuery, *, batch: bool = False) -> Answer:
     """The answer to a poll that got an update; if nobody is there to hear it, the update waits again."""
-    task = wire.task(leased.query, leased.run, [*leased.events])
+    ends_after_ms = whole_ms(leased.lease_ends_at - call.arrived_at)
+    task = wire.task(leased.query, leased.run, [*leased.events], ends_after_ms)
     body: dict[str, Any] = {"task": task, "poll_status": "leased"}
 
     def give_back() -> None:

@@ -11,8 +11,8 @@ import msgspec
 
 from penstock.core.history import divergence
 from penstock.core.messages import Cursor
-from penstock.core.model import CLAIM_BUFFER, Blob, Run, TaskId, TaskKind
-from penstock.core.scheduling.leases import Report
+from penstock.core.model import CLAIM_BUFFER, Blob, Run, Task, TaskId, TaskKind
+from penstock.core.scheduling.leases import Report, lease_ends_after_ms
 from penstock.core.timers import iso, iso_or_none
 from penstock.engine import (
     activity_reports,
@@ -38,7 +38,7 @@ from penstock.server.endpoints.paging import after_sequence
 from penstock.server.operation import Answer, Call, text_path
 from penstock.wire import payloads, strict_json
 from penstock.wire.commands import parse_commands
-from penstock.wire.numbers import millionths, thousandths
+from penstock.wire.numbers import millionths, thousandths, whole_ms
 from penstock.wire.parsing import parse
 from penstock.wire.rendering import page_token, warnings, worker_event
 from penstock.wire.requests import (
@@ -195,21 +195,36 @@ async def _poll(call: Call, kind: TaskKind) -> Answer:
     outcome = answer.status.value if answer.hold is None else answer.hold.value
     call.metrics.polled(kind, outcome, [leased.task.level for leased in answer.leased])
     return Answer(
-        _polled(answer, batch=batch),
+        _polled(answer, whole_ms(answer.claimed_at - call.arrived_at), batch=batch),
         undelivered=_give_back(call, answer) if answer.leased else None,
     )
 
 
-def _polled(answer: PollAnswer, *, batch: bool) -> dict[str, Any]:
-    tasks = [_task(leased) for leased in answer.leased]
+def _polled(answer: PollAnswer, claimed_after_ms: int, *, batch: bool) -> dict[str, Any]:
+    tasks = [_task(leased, claimed_after_ms) for leased in answer.leased]
     body: dict[str, Any] = {"task": tasks[0] if tasks else None, "poll_status": answer.status.value}
     return body | {"tasks": tasks} if batch else body
 
 
-def _task(leased: Leased) -> dict[str, Any]:
+def _task(leased: Leased, claimed_after_ms: int) -> dict[str, Any]:
+    task = leased.task
     if leased.activity is not None:
-        return activity_task(leased.task, leased.run, leased.activity)
-    return workflow_task(leased.task, leased.run, leased.events, leased.seen)
+        body = activity_task(task, leased.run, leased.activity)
+    else:
+        body = workflow_task(task, leased.run, leased.events, leased.seen)
+    return body | _ends_after(task, task.leased_at_ms, claimed_after_ms)
+
+
+def _ends_after(task: Task, looked_at_ms: int | None, looked_after_ms: int = 0) -> dict[str, int]:
+    """When the lease of a task ends, for a worker that counts from the moment at which it sent its request.
+
+    A renewal counts from the arrival of its request: nothing waits before it looks.
+    """
+    if task.lease_expires_at_ms is None or looked_at_ms is None:
+        return {}
+    return {
+        "lease_ends_after_ms": lease_ends_after_ms(task.lease_expires_at_ms, looked_at_ms, looked_after_ms)
+    }
 
 
 def _give_back(call: Call, answer: PollAnswer) -> Callable[[], None]:
@@ -248,6 +263,7 @@ async def heartbeat_workflow_task(call: Call) -> Answer:
             "workflow_task_attempt": receipt.task.attempt,
             "renewed": True,
             "lease_expires_at": iso(receipt.task.lease_expires_at_ms),
+            "lease_ends_after_ms": call.house.settings.leases.workflow_lease_ms,
             "run_status": receipt.run.status.value,
             "task_status": receipt.task.state.value,
             "reason": None,
@@ -406,7 +422,9 @@ def _reported(
 ) -> Deed[ActivityReceipt]:
     return Deed(
         report,
-        lambda receipt: Answer(_activity_receipt(receipt, request.activity_attempt_id)),
+        lambda receipt: Answer(
+            _activity_receipt(activity_reports.heard(receipt), request.activity_attempt_id)
+        ),
         lambda refusal: _about_activity_task(call, request, task_id).refusal(refusal),
     )
 
@@ -501,6 +519,7 @@ async def start_activity_task(call: Call) -> Answer:
             else max(0.001, (again_ms - permit.now_ms) / 1000),
             "lease_expires_at": iso_or_none(permit.task.lease_expires_at_ms),
         }
+        | _ends_after(permit.task, permit.now_ms)
     )
 
 
@@ -548,6 +567,7 @@ async def heartbeat_activity_task(call: Call) -> Answer:
             "lease_expires_at": iso_or_none(beat.task.lease_expires_at_ms),
             "last_heartbeat_at": iso_or_none(beat.activity.heartbeat_at_ms),
         }
+        | (_ends_after(beat.task, beat.activity.heartbeat_at_ms) if beat.recorded else {})
     )
 
 

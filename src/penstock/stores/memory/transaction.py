@@ -54,7 +54,7 @@ class MemoryTx:
         self.policies = MemoryPolicies(tables, changes, now_ms)
         self.scopes = MemoryScopes(tables, changes, now_ms)
         self.retry_budgets = MemoryRetryBudgets(tables, changes, now_ms)
-        self.workers = MemoryWorkers(tables, changes)
+        self.workers = MemoryWorkers(tables, changes, now_ms)
         self.cohorts = MemoryCohorts(tables, changes)
         self.nonces = MemoryNonces(tables, changes)
         self.queries = MemoryQueries(tables, changes)

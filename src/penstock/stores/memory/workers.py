@@ -12,9 +12,10 @@ from penstock.stores.memory.tables import Tables
 
 
 class MemoryWorkers:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
+    def __init__(self, tables: Tables, changes: Changes, now_ms: int) -> None:
         self._tables = tables
         self._changes = changes
+        self._now_ms = now_ms
 
     async def get(self, namespace: str, worker_id: str) -> Worker | None:
         return self._tables.workers.get((namespace, worker_id))
@@ -38,7 +39,7 @@ class MemoryWorkers:
         def write() -> None:
             worker = self._tables.workers.get((namespace, worker_id))
             if worker is not None:
-                marked = replace(worker, status=status)
+                marked = replace(worker, status=status, updated_at_ms=self._now_ms)
                 self._changes.put(self._tables.workers, (namespace, worker_id), marked)
 
         self._changes.record(write)
