@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.live import free_port
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -58,14 +59,16 @@ def test_the_exports_are_printed_once_it_listens_and_ready_comes_last(
     try:
         for line in process.stderr:
             if not lines:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/health", timeout=30) as answer:
+                with urllib.request.urlopen(
+                    f"http://127.0.0.1:{port}/api/health", timeout=PATIENCE_S
+                ) as answer:
                     assert answer.status == 200, "it listens before the first line is printed"
             lines.append(line.rstrip())
             if line == "ready\n":
                 break
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE_S)
         process.stderr.close()
     assert lines[-1] == "ready"
     exports = [re.split("[ =]", line.strip())[1] for line in lines if line.startswith("  export ")]
@@ -76,7 +79,7 @@ def test_a_taken_port_is_named_with_what_to_do_and_no_exports_are_printed(
     tmp_path: Path, environment: dict[str, str], taken: int
 ) -> None:
     process = dev(tmp_path, taken, environment)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert told.startswith(f"error: port_in_use: Port {taken} of 127.0.0.1 is taken by another program. → ")
     assert "--port" in told

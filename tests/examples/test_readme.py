@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.clone import ROOT, clone
 from tests.support.live import free_port
+from tests.support.patience import PATIENCE_S
 
 README = ROOT / "README.md"
 BLOCK = re.compile(r"^```(toml|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -82,7 +83,7 @@ class Terminals:
     def close(self) -> None:
         for process in reversed(self.staying):
             process.send_signal(signal.SIGKILL)
-            process.wait(20)
+            process.wait(PATIENCE_S)
             if process.stderr is not None:
                 process.stderr.close()
 

@@ -11,6 +11,8 @@ import aiohttp
 
 from tests.acceptance.cluster import Cluster, Hand
 from tests.faults.waiting import until
+from tests.support.lag import Lag
+from tests.support.patience import PATIENCE_S
 
 
 class Progress:
@@ -55,11 +57,13 @@ class Progress:
             self.refusals.append(repr(error))
             return False
 
-    def longest_standstill_s(self, since: float) -> float:
-        """The longest time between two completions, from `since` to the last one."""
+    def longest_standstill_s(self, since: float, lag: Lag) -> float:
+        """The longest time between two completions, from `since` to the last one, less the lag of the machine."""
         moments = [since, *(each for each in self.finished_at if each > since)]
         assert len(moments) > 1, f"{self._name} never went on: {self.refusals[-5:]}"
-        return max(later - earlier for earlier, later in itertools.pairwise(moments))
+        return max(
+            later - earlier - lag.between(earlier, later) for earlier, later in itertools.pairwise(moments)
+        )
 
 
 async def watch(progresses: Sequence[Progress], since: float, for_s: float) -> dict[str, float]:
@@ -72,10 +76,11 @@ async def watch(progresses: Sequence[Progress], since: float, for_s: float) -> d
                 task.result()
         return all(each.finished_at and each.finished_at[-1] > since + for_s for each in progresses)
 
-    try:
-        await until("every queue goes on", all_past, within_s=60)
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-    return {each._name: each.longest_standstill_s(since) for each in progresses}
+    with Lag() as lag:
+        try:
+            await until("every queue goes on", all_past, within_s=PATIENCE_S)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+    return {each._name: each.longest_standstill_s(since, lag) for each in progresses}

@@ -19,6 +19,7 @@ from penstock.sdk.worker import Worker
 from tests.faults.servers import Doomed, serving
 from tests.faults.waiting import until
 from tests.sdk.serving import OPERATOR, WORKER
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.faults
 
@@ -54,7 +55,7 @@ async def test_workers_run_no_more_than_the_cap_while_a_server_freezes(
     servers = [Doomed(tmp_path, postgres_database, name=f"s{n}", lease_s=LEASE_S) for n in range(2)]
     frozen, healthy = servers
     evidence = Evidence()
-    async with asyncio.timeout(120), serving(*servers), AsyncExitStack() as stack:
+    async with asyncio.timeout(PATIENCE_S), serving(*servers), AsyncExitStack() as stack:
         try:
             clients = [await stack.enter_async_context(await _connected(each.url)) for each in servers]
             limits: dict[str, Any] = {"max_active_leases_per_queue": CAP, "task_queue_type": "activity"}
@@ -91,7 +92,9 @@ async def test_workers_run_no_more_than_the_cap_while_a_server_freezes(
 
 
 async def _begun(evidence: Evidence, count: int) -> None:
-    await until(f"{count} attempts began", lambda: len(evidence.attempts) >= min(count, TASKS), within_s=60)
+    await until(
+        f"{count} attempts began", lambda: len(evidence.attempts) >= min(count, TASKS), within_s=PATIENCE_S
+    )
 
 
 async def _connected(url: str) -> Client:

@@ -26,6 +26,7 @@ from tests.acceptance.cluster import Cluster
 from tests.faults.waiting import until
 from tests.sdk.serving import OPERATOR, WORKER, connected, new_namespace, serving
 from tests.support.late_proxy import LateProxy, late_proxy
+from tests.support.patience import PATIENCE_S
 from tests.support.sdk import Numbers
 
 LEASE_S = 1
@@ -55,7 +56,7 @@ async def scene(cluster: Cluster) -> Cluster:
 
 @pytest.fixture
 async def client(scene: Cluster) -> AsyncIterator[Client]:
-    async with asyncio.timeout(120), await connected(scene) as made:
+    async with asyncio.timeout(PATIENCE_S), await connected(scene) as made:
         yield made
 
 

@@ -14,6 +14,7 @@ import pytest
 from tests.server.test_raw_sockets import AUTH, BODY, POST, Wire, workflows
 from tests.support import live
 from tests.support.live import LiveServer
+from tests.support.patience import PATIENCE_S
 
 EXPECT = "Expect: 100-continue\r\n"
 LARGE = json.dumps({"workflow_type": "greet", "input": ["x" * 1_500_000]})
@@ -96,7 +97,7 @@ if shutil.which("curl") is not None:
         command += [part for name, value in headers.items() for part in ("--header", f"{name}: {value}")]
         command += [*framing, "--write-out", "%{http_code}", "--output", "/dev/null"]
         ended = subprocess.run(
-            [*command, f"{server.url}/api/workflows"], capture_output=True, text=True, timeout=60
+            [*command, f"{server.url}/api/workflows"], capture_output=True, text=True, timeout=PATIENCE_S
         )
         assert ended.stdout == "201", ended.stderr
         assert "< HTTP/1.1 100 Continue" in ended.stderr

@@ -21,6 +21,7 @@ from penstock.stores.postgres import PostgresStore, _DivertingLine, migrate
 from penstock.wakeups.local import LocalWakeups
 from tests.support.binaries import Binaries, all_postgres
 from tests.support.builders import a_run
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import postgres_server
 
 HOLD_MS = 400
@@ -108,12 +109,12 @@ async def test_operations_on_other_rows_are_committed_while_a_row_of_their_group
             await outsider.execute("SELECT 1 FROM runs WHERE run_id = 'hot' FOR UPDATE")
             done: list[str] = []
             first = [asyncio.create_task(touch(store, name, done)) for name in names]
-            await asyncio.wait_for(asyncio.gather(*first[1:]), 20)
+            await asyncio.wait_for(asyncio.gather(*first[1:]), PATIENCE_S)
             again = [touch(store, name, done, f"{name} again") for name in names[1:]]
-            await asyncio.wait_for(asyncio.gather(*again), 20)
+            await asyncio.wait_for(asyncio.gather(*again), PATIENCE_S)
             assert not first[0].done(), "the row is locked"
             assert "hot" not in done
-        await asyncio.wait_for(first[0], 20)
+        await asyncio.wait_for(first[0], PATIENCE_S)
 
 
 async def test_operations_with_one_key_keep_their_order_while_the_first_waits_for_a_locked_row(
@@ -126,10 +127,10 @@ async def test_operations_with_one_key_keep_their_order_while_the_first_waits_fo
         async with outsider.transaction():
             await outsider.execute("SELECT 1 FROM runs WHERE run_id = 'hot' FOR UPDATE")
             tasks = [asyncio.create_task(touch(store, "hot", done, f"hot-{n}")) for n in range(2)]
-            await asyncio.wait_for(touch(store, "other", done), 20)
+            await asyncio.wait_for(touch(store, "other", done), PATIENCE_S)
             tasks += [asyncio.create_task(touch(store, "hot", done, f"hot-{n}")) for n in range(2, 4)]
-            await asyncio.wait_for(touch(store, "other", done), 20)
-        await asyncio.wait_for(asyncio.gather(*tasks), 20)
+            await asyncio.wait_for(touch(store, "other", done), PATIENCE_S)
+        await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
         assert done == ["other", "other", "hot-0", "hot-1", "hot-2", "hot-3"]
         assert store.condition().stalled_ms == 0
 
@@ -145,13 +146,13 @@ async def test_an_operation_whose_caller_left_while_it_waited_diverts_no_later_o
             tasks = [asyncio.create_task(touch(store, "hot", done, f"hot-{n}")) for n in range(3)]
             line = store._lines[Line.CLAIM]
             assert isinstance(line, _DivertingLine)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while line._diverted["hot"] < 3:
                     await asyncio.sleep(0.01)
             tasks[2].cancel()
-        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE_S)
         await touch(store, "hot", done, "last")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while line._diverted:
                 await asyncio.sleep(0.01)
     assert done == ["hot-0", "hot-1", "last"]

@@ -22,13 +22,18 @@ class Lag:
     """Measures from the beginning of the block on; `so_far` is what has come together."""
 
     def __init__(self) -> None:
-        self._seconds = 0.0
+        self._late: list[tuple[float, float]] = []
+        """When the thread woke late, and by how much."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._measure, name="lag", daemon=True)
 
     @property
     def so_far(self) -> timedelta:
-        return timedelta(seconds=self._seconds)
+        return timedelta(seconds=sum(seconds for _, seconds in list(self._late)))
+
+    def between(self, begin: float, end: float) -> float:
+        """The seconds of lag that fell between two moments of `time.monotonic`."""
+        return sum(min(late, at - begin) for at, late in list(self._late) if begin < at <= end)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -44,4 +49,6 @@ class Lag:
         while not self._over.is_set():
             before = time.monotonic()
             time.sleep(NAP_S)
-            self._seconds += max(0.0, time.monotonic() - before - NAP_S - USUAL_S)
+            woke = time.monotonic()
+            if woke - before > NAP_S + USUAL_S:
+                self._late.append((woke, woke - before - NAP_S - USUAL_S))
