@@ -68,8 +68,9 @@ class Wire:
 
 
 def workflows(server: LiveServer) -> list[Any]:
+    """The open ones; a test that starts one ends it."""
     with Wire(server.port) as wire:
-        status, body = wire.send(f"{GET}\r\n").answer()
+        status, body = wire.send(f"{GET.replace(' HTTP', '?status=running HTTP')}\r\n").answer()
     assert status == 200
     found: list[Any] = body["workflows"]
     return found
