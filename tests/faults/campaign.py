@@ -135,12 +135,13 @@ class Feeder:
     def __init__(self, cluster: Cluster, dice: random.Random) -> None:
         self.acknowledged: dict[str, str] = {}
         """From the id of a start to its kind."""
+        self.is_over = False
         self._cluster = cluster
         self._dice = dice
         self._number = 0
 
     async def feed(self, waiting_max: int) -> None:
-        while True:
+        while not self.is_over:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
                 if await self._waiting() < waiting_max:
                     await asyncio.gather(*(self._start_some() for _ in range(8)))
@@ -426,8 +427,10 @@ async def campaign(store: str, faults: int, seed: int, folder: Path, waiting_max
             if (number + 1) % 10 == 0:
                 print(f"{number + 1} faults, {len(feeder.acknowledged)} starts", file=sys.stderr, flush=True)
         over = time.monotonic()
-        _cancel([feeding, *running_])
-        await asyncio.gather(feeding, *running_, return_exceptions=True)
+        feeder.is_over = True
+        await feeding
+        _cancel(running_)
+        await asyncio.gather(*running_, return_exceptions=True)
         findings = Findings(figures={"store": store, "seed": seed, **adversary.counts})
         await _hear_the_ledger(cluster, feeder, findings)
         _end(workers)
