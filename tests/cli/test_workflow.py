@@ -179,8 +179,8 @@ def test_a_start_without_an_id_or_in_the_words_of_the_contract_adds_no_policy(
     ask("workflow", "start", "--type", "t")
     ask("workflow", "start", "--type", "t", "--id", "x", "--duplicate-policy", "fail")
     assert [sorted(each.body) for each in server.requests] == [
-        ["input", "workflow_type"],
-        ["duplicate_policy", "input", "workflow_id", "workflow_type"],
+        ["deliver_cancel", "input", "workflow_type"],
+        ["deliver_cancel", "duplicate_policy", "input", "workflow_id", "workflow_type"],
     ]
 
 

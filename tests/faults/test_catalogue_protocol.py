@@ -262,10 +262,11 @@ Told = tuple[bool, str | None]
 
 
 async def finish(scene: Scene, leased: Leased) -> Told:
+    """A result that comes too late is refused, and the timeout is recorded in its place: that is an end as well."""
     try:
         receipt = await scene.finish(leased)
     except PenstockError as refusal:
-        return False, refusal.reason.value
+        return "timeout_kind" in refusal.details, refusal.reason.value
     return receipt.outcome == "completed", None
 
 

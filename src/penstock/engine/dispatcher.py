@@ -149,11 +149,16 @@ class Dispatcher:
         return self._draining.is_set()
 
     def drain(self) -> None:
-        """End every open poll now; polls that arrive from here on get one look and no wait."""
+        """End every open poll; polls that arrive from here on get one look and no wait.
+
+        A poll whose claim is under way gets the answer of that claim, as when its time is over.
+        """
         self._draining.set()
         for line in self._lines.values():
-            for waiter in line.waiters:
-                _answer(waiter, _held(waiter))
+            for waiter in list(line.waiters):
+                _out_of_time(line, waiter)
+                if not waiter.future.done():
+                    asyncio.get_running_loop().call_later(LOOK_GRACE_S, _answer, waiter, UNAVAILABLE)
 
     async def close(self) -> None:
         self.drain()
