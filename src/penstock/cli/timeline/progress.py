@@ -37,7 +37,7 @@ def draw_open_activities(screen: Screen, described: Mapping[str, Any]) -> None:
         return
     screen.heading("Open activities")
     screen.table(
-        ["activity", "status", "summary", "attempts", "heartbeat", "told"],
+        ["activity", "status", "summary", "attempts", "heartbeat", "details"],
         [
             [
                 name(each.get("activity_type")),

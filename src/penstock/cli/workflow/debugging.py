@@ -176,7 +176,7 @@ def _draw_activities(screen: Screen, activities: list[dict[str, Any]]) -> None:
     for each in activities:
         for what, said in (
             ("is for", each.get("summary")),
-            ("told last", heartbeat_text(each.get("last_heartbeat"))),
+            ("heartbeat details", heartbeat_text(each.get("last_heartbeat"))),
         ):
             if said:
                 screen.below(Cell(f"{each.get('activity_type')} {what}: {said}"), _INDENT)
