@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import asyncpg
 
 from penstock.core.verifying.check import check
 from penstock.core.verifying.findings import Law
@@ -55,6 +56,8 @@ from tests.support.servers import create_database, postgres_server
 CAP, AHEAD_CAP, PROBE_CAP = 5, 4, 50
 RATE, PER_MINUTE, COST_PER_MINUTE, COST = 20, 600, 6000, 10
 STANDSTILL_MAX_S = 3.0
+SUSPICIOUS_S = 1.5
+"""After so long without a completed probe the sessions of the database are written down."""
 LEASE_S = 2
 WORKERS = 3
 SETTINGS = {
@@ -67,6 +70,7 @@ AGAIN = (429, 503, 507)
 """Answers after which a client tries again."""
 RECOVERED_S = 1.0
 """A victim counts as one until so long after it answers again."""
+KINDS = ("kill_server", "freeze_server", "kill_worker", "freeze_worker")
 Span = tuple[float, float]
 Json = dict[str, Any]
 
@@ -78,6 +82,7 @@ class Victim:
     name: str
     spans: list[Span] = field(default_factory=list)
     """From the moment of a fault until the process answers, or runs, again."""
+    harmed_since: float | None = None
 
 
 @dataclass
@@ -265,6 +270,11 @@ class Probe:
                 longest = max(longest, (stood, before))
         return longest
 
+    def longest_since_last(self, now: float) -> float:
+        """How long nothing was completed until now while the server was no victim."""
+        began = self.at.harmed_since
+        return 0.0 if began is not None else _outside(self.done[-1], now, self.at.spans)
+
 
 def _outside(begin: float, end: float, spans: Sequence[Span]) -> float:
     """The longest piece of an interval that touches none of the spans."""
@@ -277,6 +287,32 @@ def _outside(begin: float, end: float, spans: Sequence[Span]) -> float:
     return max(longest, end - at)
 
 
+SESSIONS = """
+SELECT pid, state, wait_event_type, wait_event, client_port, pg_blocking_pids(pid)::text AS blocked_by,
+       extract(epoch FROM clock_timestamp() - xact_start)::float AS in_transaction_s,
+       extract(epoch FROM clock_timestamp() - query_start)::float AS in_query_s,
+       extract(epoch FROM clock_timestamp() - state_change)::float AS in_state_s, left(query, 200) AS query
+  FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
+"""
+
+
+async def watch_sessions(url: str, probes: Sequence[Probe], log: Path) -> None:
+    """Write down what the sessions of PostgreSQL wait for whenever a server that is no victim stands still."""
+    connection = await asyncpg.connect(url)
+    try:
+        while True:
+            await asyncio.sleep(0.25)
+            now = time.monotonic()
+            stuck = [each for each in probes if each.done and each.longest_since_last(now) > SUSPICIOUS_S]
+            if stuck:
+                sessions = [dict(row) for row in await connection.fetch(SESSIONS)]
+                line = {"at": now, "stuck": [f"{e.at.name} {e.queue}" for e in stuck], "sessions": sessions}
+                with log.open("a") as file:
+                    file.write(json.dumps(line) + "\n")
+    finally:
+        await connection.close()
+
+
 # Faults
 
 
@@ -287,23 +323,23 @@ class Adversary:
     servers: Sequence[ServerProcess]
     workers: Sequence[WorkerProcess]
     dice: random.Random
+    kinds: Sequence[str] = KINDS
     counts: Counter[str] = field(default_factory=Counter)
 
     async def harm(self) -> None:
-        kinds = [self.kill_server, self.freeze_server, self.kill_worker, self.freeze_worker]
-        await self.dice.choice(kinds)()
+        await getattr(self, self.dice.choice(self.kinds))()
         await asyncio.sleep(self.dice.uniform(0.1, 1.0))
 
     async def kill_server(self) -> None:
         victim = self.dice.choice(self.servers)
-        began = time.monotonic()
+        began = victim.harmed_since = time.monotonic()
         await asyncio.to_thread(victim.live.kill)
         await asyncio.to_thread(victim.live.start)
         self._over(victim, began, "server kills")
 
     async def freeze_server(self) -> None:
         victim = self.dice.choice(self.servers)
-        began = time.monotonic()
+        began = victim.harmed_since = time.monotonic()
         os.kill(victim.live.pid, signal.SIGSTOP)
         await asyncio.sleep(self.dice.choice((0.5, 2, 4, 8)))
         os.kill(victim.live.pid, signal.SIGCONT)
@@ -311,7 +347,7 @@ class Adversary:
 
     async def kill_worker(self) -> None:
         victim = self.dice.choice(self.workers)
-        began = time.monotonic()
+        began = victim.harmed_since = time.monotonic()
         await asyncio.to_thread(victim.kill)
         victim.start()
         self._over(victim, began, "worker kills")
@@ -319,7 +355,7 @@ class Adversary:
     async def freeze_worker(self) -> None:
         victim = self.dice.choice(self.workers)
         assert victim.process is not None
-        began = time.monotonic()
+        began = victim.harmed_since = time.monotonic()
         victim.process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(self.dice.choice((0.5, 2, 4)))
         victim.frozen.append((began, time.monotonic()))
@@ -328,6 +364,7 @@ class Adversary:
 
     def _over(self, victim: Victim, began: float, kind: str) -> None:
         victim.spans.append((began, time.monotonic() + RECOVERED_S))
+        victim.harmed_since = None
         self.counts[kind] += 1
 
 
@@ -391,7 +428,15 @@ def begun_too_late(ran: Sequence[Attempt]) -> Iterator[str]:
 # The campaign
 
 
-async def campaign(store: str, faults: int, seed: int, folder: Path, waiting_max: int = 60) -> Findings:
+async def campaign(
+    store: str,
+    faults: int,
+    seed: int,
+    folder: Path,
+    *,
+    kinds: Sequence[str] = KINDS,
+    waiting_max: int = 60,
+) -> Findings:
     """Run one, and return what was found."""
     dice = random.Random(seed)
     async with contextlib.AsyncExitStack() as stack:
@@ -414,9 +459,11 @@ async def campaign(store: str, faults: int, seed: int, folder: Path, waiting_max
             each.start()
         feeder = Feeder(cluster, dice)
         probes = [Probe(each, session, queue) for each in servers for queue in (f"own-{each.name}", "shared")]
-        adversary = Adversary(servers, workers, dice)
+        adversary = Adversary(servers, workers, dice, kinds)
         lag = stack.enter_context(Lag())
         running_ = [asyncio.create_task(probe.run()) for probe in probes]
+        if store == "postgres":
+            running_.append(asyncio.create_task(watch_sessions(url, probes, folder / "stalls.jsonl")))
         feeding = asyncio.create_task(feeder.feed(waiting_max))
         stack.callback(_cancel, [feeding, *running_])
         for number in range(faults):
@@ -538,12 +585,14 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=50, help="how many kills and freezes")
     parser.add_argument("--seed", type=int, default=None, help="to repeat a campaign; a new one unless given")
     parser.add_argument("--folder", type=Path, default=None, help="where logs are kept")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="only such faults; may be repeated")
     given = parser.parse_args()
     seed = random.randrange(2**32) if given.seed is None else given.seed
     folder = given.folder or Path(tempfile.mkdtemp(prefix="penstock-campaign-"))
     folder.mkdir(parents=True, exist_ok=True)
     print(f"seed {seed}, logs in {folder}", file=sys.stderr)
-    findings = asyncio.run(campaign(given.store, given.faults, seed, folder))
+    kinds = given.kind or KINDS
+    findings = asyncio.run(campaign(given.store, given.faults, seed, folder, kinds=kinds))
     print(json.dumps(findings.figures, indent=2))
     for problem in findings.problems[:50]:
         print(problem)
