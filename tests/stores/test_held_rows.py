@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 from penstock.core.model import RunId
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import Line, Tx
-from penstock.stores import postgres_sessions
+from penstock.stores import postgres, postgres_sessions, postgres_transactions
 from penstock.stores.driving import Moment, undisturbed
 from penstock.stores.postgres import PostgresStore, _DivertingLine, migrate
+from penstock.stores.postgres_wire import WiredConnection
 from penstock.wakeups.local import LocalWakeups
 from tests.support.binaries import Binaries, all_postgres
 from tests.support.builders import a_run
@@ -238,6 +240,32 @@ async def test_a_commit_that_does_not_come_back_shows_in_the_condition_of_the_st
             await asyncio.sleep(0.01)
         await slow
         assert store.condition().stalled_ms == 0
+
+
+async def test_a_session_that_could_not_be_made_ready_is_not_used(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record], monkeypatch: pytest.MonkeyPatch
+):
+    """It lacks the statements that begin and commit: every later operation of its line would fail."""
+    failures = [TimeoutError(), asyncpg.QueryCanceledError("cancelled")]
+
+    async def make_ready(connection: WiredConnection) -> None:
+        if failures:
+            raise failures.pop()
+        await postgres_transactions.make_ready(connection)
+
+    async with a_store(url) as store:
+        await insert(store, "run")
+        monkeypatch.setattr(postgres, "make_ready", make_ready)
+        done: list[str] = []
+        while failures:
+            with contextlib.suppress(Unavailable):
+                await touch(store, "run", done)
+        await touch(store, "run", done, "last")
+        assert done[-1] == "last"
+    mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'penstock' AND datname = current_database()"
+    async with asyncio.timeout(20):
+        while await outsider.fetchval(mine):
+            await asyncio.sleep(0.01)
 
 
 async def test_migrations_have_no_time_limit_though_the_role_has(

@@ -533,16 +533,22 @@ class _GroupLine:
         return list(_payloads(node, dict.fromkeys(bell for each in sessions for bell in each.bells)))
 
     async def _connected(self) -> WiredConnection:
+        """The session of this line, with its limits set and its statements prepared; one that is not is given up."""
         if self._connection is None or self._connection.is_closed():
-            self._connection = await postgres_wire.connect(
+            connection = await postgres_wire.connect(
                 self._shared.url,
                 timeout=CONNECT_S_MAX,
                 server_settings=postgres_sessions.server_settings(self._limits),
                 command_timeout=self._limits.patience_s,
                 statement_cache_size=STATEMENTS_KEPT,
             )
-            await postgres_sessions.limit_transactions(self._connection, self._limits)
-            await make_ready(self._connection)
+            try:
+                await postgres_sessions.limit_transactions(connection, self._limits)
+                await make_ready(connection)
+            except BaseException:
+                connection.terminate()
+                raise
+            self._connection = connection
             self._shared.moments.forget()
         return self._connection
 
