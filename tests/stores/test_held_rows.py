@@ -21,6 +21,7 @@ from penstock.stores.driving import Moment, undisturbed
 from penstock.stores.postgres import PostgresStore, _DivertingLine, migrate
 from penstock.stores.postgres_wire import WiredConnection
 from penstock.wakeups.local import LocalWakeups
+from tests.faults.swallowing_proxy import swallowing_proxy
 from tests.support.binaries import Binaries, all_postgres
 from tests.support.builders import a_run
 from tests.support.servers import postgres_server
@@ -330,6 +331,28 @@ async def test_a_commit_that_does_not_come_back_shows_in_the_condition_of_the_st
             await asyncio.sleep(0.01)
         await slow
         assert store.condition().stalled_ms == 0
+
+
+async def test_an_operation_whose_session_was_ended_for_want_of_work_is_made_once(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    """`idle_session_timeout` of a role or a database: what was sent afterwards was never read."""
+    name = await outsider.fetchval("SELECT current_database()")
+    await outsider.execute(f'ALTER DATABASE "{name}" SET idle_session_timeout = 500')
+    async with a_store(url, hold_ms=60_000) as store:
+        for number in range(4):
+            await insert(store, f"run-{number}")
+            time.sleep(0.9)  # this process does not see that the session has ended
+    assert await runs(outsider) == [f"run-{number}" for number in range(4)]
+
+
+async def test_a_store_is_closed_though_its_database_is_silent(url: str):
+    async with swallowing_proxy(url) as proxy:
+        store = await PostgresStore.open(proxy.url, LocalWakeups())
+        await insert(store, "run")
+        await store.check()
+        proxy.silent = True
+        await asyncio.wait_for(store.close(), 60)
 
 
 async def test_a_session_that_could_not_be_made_ready_is_not_used(

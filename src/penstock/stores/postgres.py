@@ -92,6 +92,8 @@ LOOK_AGAIN_S = 0.5
 REMIND_S = 10.0
 """How often a starting server looks for its database, and how often it logs that it waits."""
 ROLLBACK_S_MAX = 2.0
+CLOSE_S_MAX = 2.0
+"""How long a database that is silent is waited for when a connection is closed."""
 MIGRATION_LOCK = zlib.crc32(b"penstock migrations")
 log = structlog.get_logger("penstock.store")
 
@@ -243,7 +245,11 @@ class PostgresStore:
         self._closing = True
         await asyncio.gather(*(line.close() for line in self._every_line()))
         await self._reads.close()
-        await self._readers.close()
+        try:
+            async with asyncio.timeout(CLOSE_S_MAX):
+                await self._readers.close()
+        except TimeoutError:
+            self._readers.terminate()
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +318,10 @@ class _GroupLine:
         self._arrived.set()
         await self._runner
         if self._connection is not None:
-            await self._connection.close()
+            try:
+                await self._connection.close(timeout=CLOSE_S_MAX)
+            except (*GONE, asyncpg.PostgresError):
+                self._hang_up()
 
     async def _run(self) -> None:
         while True:
