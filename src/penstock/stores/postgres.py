@@ -70,6 +70,8 @@ PAUSE_S_MAX = 2.0
 WORK_LINES = 2
 DIVERSION_LOCK_MS = 200
 """A group waits so long for a row that another session has locked; then those that want it are diverted."""
+BLOCKED_LOCK_MS = 400
+"""So long one that was diverted waits at a time; then it is the turn of the next."""
 BLOCKED_MAX = 3
 """After so many operations of a group that were blocked one by one, the rest of it is diverted untried."""
 SLOW_MAX = 2
@@ -605,7 +607,9 @@ class _DivertingLine(_GroupLine):
     def __init__(self, shared: _Shared, limits: SessionLimits, long: SessionLimits) -> None:
         brief = replace(limits, lock_ms=min(DIVERSION_LOCK_MS, limits.lock_ms))
         super().__init__(shared, brief, long)
-        self._patience_s = TRIES * limits.lock_ms / 1000
+        self._patient = replace(limits, lock_ms=min(BLOCKED_LOCK_MS, limits.lock_ms))
+        self._patience_s = 1.5 * TRIES * limits.lock_ms / 1000
+        """How long in all an operation waits for rows that others have locked."""
         self._diverted: Counter[str] = Counter()
         self._diversion: _Diversion | None = None
         self._contended: dict[str, float] = {}
@@ -637,7 +641,7 @@ class _DivertingLine(_GroupLine):
 
     async def _settle_blocked(self, jobs: list[Job]) -> None:
         if len(jobs) == 1:
-            self._divert(jobs)
+            self._divert(jobs, blocked=True)
             return
         for place, job in enumerate(jobs):
             if sum(each.key in self._diverted for each in jobs[:place]) == BLOCKED_MAX:
@@ -650,15 +654,17 @@ class _DivertingLine(_GroupLine):
         self._group_max = max(1, len(jobs) // 2)
         self._divert(jobs)
 
-    def _divert(self, jobs: list[Job]) -> None:
+    def _divert(self, jobs: list[Job], *, blocked: bool = False) -> None:
         if not jobs:
             return
         if self._diversion is None:
             self._diversion = _Diversion(
-                self._shared, self._limits, self._long, self._patience_s, self._came_back
+                self._shared, self._patient, self._long, self._patience_s, self._came_back
             )
         self._diverted.update(job.key for job in jobs)
         self._diversion.submit(jobs)
+        if blocked:
+            self._diversion.note_blocked(jobs[0])
 
     def _came_back(self, job: Job) -> None:
         self._diverted[job.key] -= 1
@@ -694,6 +700,10 @@ class _Diversion(_GroupLine):
         self._slow: list[Job] | None = None
         """What was too slow, while operations of a group are tried one by one."""
 
+    def note_blocked(self, job: Job) -> float:
+        """The first operation of a key is blocked; returns since when, on the monotonic clock."""
+        return self._blocked.setdefault(job.key, time.monotonic())
+
     def _settled(self, job: Job) -> None:
         self._blocked.pop(job.key, None)
         self._on_settled(job)
@@ -719,7 +729,7 @@ class _Diversion(_GroupLine):
         if len(jobs) > 1:
             await self._settle_each(jobs)
             return
-        since = self._blocked.setdefault(jobs[0].key, time.monotonic())
+        since = self.note_blocked(jobs[0])
         if time.monotonic() - since < self._patience_s:
             self._jobs.extendleft(jobs)
             return
