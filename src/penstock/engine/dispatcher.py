@@ -196,7 +196,7 @@ class Dispatcher:
             async with self._alone(poll):
                 yield
         except asyncio.CancelledError:
-            if deadline.left_ms:  # else this side ended the request, or the caller gave up on a database that is silent
+            if deadline.left_ms:  # else this side ended it, or the caller gave up on a silent database
                 self._disconnected(poll)
             raise
         finally:
