@@ -78,8 +78,8 @@ SLOW_MAX = 2
 """After so many that were too slow one by one, the rest is tried together with the limits of long writes."""
 CONTENDED_S = 10.0
 """How long after an operation was diverted those with its key have transactions of their own."""
-CONTENDED_MAX = 16
-"""Of so many keys that is remembered: those whose rows were waited for last."""
+CONTENDED_MAX = 4
+"""Of so many keys that is remembered, those whose rows were waited for last: each costs a transaction in every turn."""
 DIVERSION_IDLE_S = 10.0
 """How long a diversion keeps its connection without work."""
 STALE_MAX = 2
