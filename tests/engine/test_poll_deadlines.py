@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from penstock.core.model import QueryKind, TaskState
 from penstock.core.policies import Knob
+from penstock.core.scheduling.cohorts import is_known_dead
 from penstock.core.scheduling.dispatch import HoldReason, PollStatus
 from penstock.engine import deadlines, dispatcher, multiplexing, policies, queries
 from penstock.engine.dispatcher import Dispatcher, PollAnswer
@@ -157,6 +158,35 @@ async def test_a_poll_on_a_queue_new_to_this_server_ends_in_its_time_though_the_
     with pytest.raises(Unavailable) as refusal:
         await polls.poll(a_poll(ACTIVITY, "w2", task_queue="unheard-of"), SHORT_MS)
     assert refusal.value.reason is Reason.STORE_UNAVAILABLE
+
+
+@pytest.mark.usefixtures("no_grace")
+@pytest.mark.parametrize("multiplexed", [False, True])
+async def test_a_worker_whose_poll_was_ended_by_the_server_is_not_taken_for_dead(
+    scene: Scene,
+    store: FailingStore,
+    polls: Dispatcher,
+    monkeypatch: pytest.MonkeyPatch,
+    multiplexed: bool,
+):
+    """It was refused because the database is silent; it has not hung up, and keeps its sticky tasks."""
+    monkeypatch.setattr(dispatcher, "DISCONNECTED_S", 0.0)
+    await scene.register("w2", task_queue="unheard-of")
+    scene.clock.advance(2_000)
+    store.shut(Line.WORK)
+    poll = a_poll(WORKFLOW, "w2", task_queue="unheard-of")
+    house = replace(scene.house, store=store)
+    with pytest.raises(Unavailable):
+        if multiplexed:
+            await multiplexing.poll(house, polls, poll, SHORT_MS)
+        else:
+            await polls.poll(poll, SHORT_MS)
+    store.open(Line.WORK)
+    await asyncio.sleep(0.01)
+    await quiet(polls)
+    worker = await scene.read(lambda tx: tx.workers.get("default", "w2"))
+    assert worker is not None
+    assert not is_known_dead(worker)
 
 
 @pytest.mark.usefixtures("no_grace")

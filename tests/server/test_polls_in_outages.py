@@ -93,3 +93,38 @@ async def test_a_poll_that_the_server_fails_on_keeps_poll_status_and_task(
         reply = await server.post(*poll("activity-tasks"), role="worker", namespace="default")
     assert reply.status == 500
     assert (reply.json["task"], reply.json["poll_status"]) == (None, "unavailable")
+
+
+async def test_a_report_with_the_database_down_names_its_task_however_long_ago_its_namespace_was_asked_for(
+    server: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The namespace is believed in, so that the refusal comes from the operation, which knows the task."""
+
+    async def down(_self: object, _operation: object, **_: object) -> None:
+        raise Unavailable(Reason.STORE_UNAVAILABLE, "The database is down.", outcome="none")
+
+    activity = {"activity_id": "charge", "activity_type": "charge", "task_queue": "orders"}
+    (await server.post("/api/activities", activity)).expect(201)
+    polled = (await server.post(*poll("activity-tasks"), role="worker", namespace="default")).expect(200)
+    task = polled.json["task"]
+    report = {"activity_attempt_id": task["activity_attempt_id"], "lease_owner": "w1", "result": None}
+    path = f"/api/worker/activity-tasks/{task['task_id']}/complete"
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryStore, "read", down)
+        patched.setattr(MemoryStore, "transact", down)
+        patched.setattr(MemoryStore, "transact_each", down)
+        reply = await server.post(path, report, role="worker", namespace="default")
+    assert reply.status == 503
+    assert reply.json["task_id"] == task["task_id"]
+
+
+async def test_a_namespace_that_was_never_seen_is_not_believed_in_while_the_database_is_down(
+    server: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def down(_self: object, _operation: object, **_: object) -> None:
+        raise Unavailable(Reason.STORE_UNAVAILABLE, "The database is down.", outcome="none")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryStore, "read", down)
+        reply = await server.post(*poll("activity-tasks"), role="worker", namespace="elsewhere")
+    assert reply.status == 503

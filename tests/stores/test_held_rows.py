@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 
 import asyncpg
@@ -15,10 +16,12 @@ from hypothesis import strategies as st
 from penstock.core.model import RunId
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import Line, Tx
-from penstock.stores import postgres_sessions
+from penstock.stores import postgres, postgres_sessions, postgres_transactions
 from penstock.stores.driving import Moment, undisturbed
 from penstock.stores.postgres import PostgresStore, _DivertingLine, migrate
+from penstock.stores.postgres_wire import WiredConnection
 from penstock.wakeups.local import LocalWakeups
+from tests.faults.swallowing_proxy import swallowing_proxy
 from tests.support.binaries import Binaries, all_postgres
 from tests.support.builders import a_run
 from tests.support.patience import PATIENCE_S
@@ -115,6 +118,72 @@ async def test_operations_on_other_rows_are_committed_while_a_row_of_their_group
             assert not first[0].done(), "the row is locked"
             assert "hot" not in done
         await asyncio.wait_for(first[0], PATIENCE_S)
+
+
+async def test_operations_on_other_rows_are_committed_however_many_rows_of_their_group_are_locked(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    async with a_store(url, hold_ms=60_000) as store:
+        hot, others = [f"hot-{n}" for n in range(6)], [f"other-{n}" for n in range(4)]
+        for name in (*hot, *others):
+            await insert(store, name)
+        async with outsider.transaction():
+            await outsider.execute("SELECT 1 FROM runs WHERE run_id LIKE 'hot-%' FOR UPDATE")
+            done: list[str] = []
+            waiting = [asyncio.create_task(touch(store, name, done)) for name in hot]
+            for _ in range(2):
+                await asyncio.wait_for(asyncio.gather(*(touch(store, name, done) for name in others)), 20)
+            assert not any(task.done() for task in waiting), "their rows are locked"
+        await asyncio.wait_for(asyncio.gather(*waiting), 20)
+
+
+async def test_an_operation_whose_row_is_free_again_does_not_wait_for_one_whose_row_is_not(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    async with a_store(url, hold_ms=60_000) as store:
+        for name in ("long", "short"):
+            await insert(store, name)
+        done: list[str] = []
+        other = await asyncpg.connect(url)
+        async with outsider.transaction():
+            await outsider.execute("SELECT 1 FROM runs WHERE run_id = 'long' FOR UPDATE")
+            async with other.transaction():
+                await other.execute("SELECT 1 FROM runs WHERE run_id = 'short' FOR UPDATE")
+                tasks = [asyncio.create_task(touch(store, name, done)) for name in ("long", "short")]
+                line = store._lines[Line.CLAIM]
+                assert isinstance(line, _DivertingLine)
+                async with asyncio.timeout(20):
+                    while line._diverted.total() < 2:
+                        await asyncio.sleep(0.01)
+            await asyncio.wait_for(tasks[1], 20)
+            assert not tasks[0].done()
+        await asyncio.wait_for(tasks[0], 20)
+        await other.close()
+
+
+async def test_a_row_that_was_contended_is_not_locked_in_one_transaction_with_others(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    async with a_store(url, hold_ms=60_000) as store:
+        names = ["hot", *(f"other-{n}" for n in range(4))]
+        for name in names:
+            await insert(store, name)
+        done: list[str] = []
+        async with outsider.transaction():
+            await outsider.execute("SELECT 1 FROM runs WHERE run_id = 'hot' FOR UPDATE")
+            waits = asyncio.create_task(touch(store, "hot", done))
+            line = store._lines[Line.CLAIM]
+            assert isinstance(line, _DivertingLine)
+            async with asyncio.timeout(20):
+                while not line._diverted:
+                    await asyncio.sleep(0.01)
+        await asyncio.wait_for(waits, 20)
+        line._contended = dict.fromkeys(line._contended, time.monotonic() + 600)
+        await asyncio.gather(*(touch(store, name, done) for name in names))
+        written = {row[0]: row[1] for row in await outsider.fetch("SELECT run_id, xmin::text FROM runs")}
+        assert written.pop("hot") not in written.values()
+        assert len(set(written.values())) == 1, "the others share a transaction"
+        assert sorted(done) == sorted(["hot", *names])
 
 
 async def test_operations_with_one_key_keep_their_order_while_the_first_waits_for_a_locked_row(
@@ -227,6 +296,30 @@ async def test_an_operation_that_takes_longer_than_a_statement_may_is_refused_an
     assert await runs(outsider) == ["after"]
 
 
+async def test_a_database_that_is_too_slow_for_everything_is_not_asked_for_each_operation_again_and_again(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    await outsider.execute(SLOW_ROWS)
+    tries = Freezer(0)
+    store = await PostgresStore.open(
+        url, LocalWakeups(), hold_ms=200, statement_timeout_ms=400, on_moment=tries
+    )
+
+    def too_slow(name: str) -> Coroutine[object, object, None]:
+        async def operation(tx: Tx) -> None:
+            tx.runs.insert(a_run(name, workflow_id=name, workflow_type="2"))
+
+        return store.transact(operation, key=name, line=Line.CLAIM)
+
+    refusals = await asyncio.gather(*(too_slow(f"never-{n}") for n in range(16)), return_exceptions=True)
+    assert {each.details["outcome"] for each in refusals if isinstance(each, Unavailable)} == {"none"}
+    assert len([each for each in refusals if isinstance(each, Unavailable)]) == 16
+    assert tries.commits < 16
+    await insert(store, "after")
+    await store.close()
+    assert await runs(outsider) == ["after"]
+
+
 async def test_a_commit_that_does_not_come_back_shows_in_the_condition_of_the_store(
     url: str, outsider: asyncpg.Connection[asyncpg.Record]
 ):
@@ -239,6 +332,54 @@ async def test_a_commit_that_does_not_come_back_shows_in_the_condition_of_the_st
             await asyncio.sleep(0.01)
         await slow
         assert store.condition().stalled_ms == 0
+
+
+async def test_an_operation_whose_session_was_ended_for_want_of_work_is_made_once(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record]
+):
+    """`idle_session_timeout` of a role or a database: what was sent afterwards was never read."""
+    name = await outsider.fetchval("SELECT current_database()")
+    await outsider.execute(f'ALTER DATABASE "{name}" SET idle_session_timeout = 500')
+    async with a_store(url, hold_ms=60_000) as store:
+        for number in range(4):
+            await insert(store, f"run-{number}")
+            time.sleep(0.9)  # this process does not see that the session has ended
+    assert await runs(outsider) == [f"run-{number}" for number in range(4)]
+
+
+async def test_a_store_is_closed_though_its_database_is_silent(url: str):
+    async with swallowing_proxy(url) as proxy:
+        store = await PostgresStore.open(proxy.url, LocalWakeups())
+        await insert(store, "run")
+        await store.check()
+        proxy.silent = True
+        await asyncio.wait_for(store.close(), 60)
+
+
+async def test_a_session_that_could_not_be_made_ready_is_not_used(
+    url: str, outsider: asyncpg.Connection[asyncpg.Record], monkeypatch: pytest.MonkeyPatch
+):
+    """It lacks the statements that begin and commit: every later operation of its line would fail."""
+    failures = [TimeoutError(), asyncpg.QueryCanceledError("cancelled")]
+
+    async def make_ready(connection: WiredConnection) -> None:
+        if failures:
+            raise failures.pop()
+        await postgres_transactions.make_ready(connection)
+
+    async with a_store(url) as store:
+        await insert(store, "run")
+        monkeypatch.setattr(postgres, "make_ready", make_ready)
+        done: list[str] = []
+        while failures:
+            with contextlib.suppress(Unavailable):
+                await touch(store, "run", done)
+        await touch(store, "run", done, "last")
+        assert done[-1] == "last"
+    mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'penstock' AND datname = current_database()"
+    async with asyncio.timeout(20):
+        while await outsider.fetchval(mine):
+            await asyncio.sleep(0.01)
 
 
 async def test_migrations_have_no_time_limit_though_the_role_has(

@@ -178,11 +178,11 @@ class Dispatcher:
             Unavailable: the database cannot be used, or did not tell in time which queue this is.
         """
         deadline = Deadline(wait_ms)
-        async with deadline.kept(), self.turn(poll):
+        async with deadline.kept(), self.turn(poll, deadline):
             return await self.attend(poll, deadline)
 
     @contextlib.asynccontextmanager
-    async def turn(self, poll: Poll) -> AsyncIterator[None]:
+    async def turn(self, poll: Poll, deadline: Deadline) -> AsyncIterator[None]:
         """The time in which a poll is open, and no other one with its request id is attended to."""
         if self.open_polls >= self._house.settings.polls.long_polls_max:
             raise Exhausted(
@@ -201,7 +201,8 @@ class Dispatcher:
             async with self._alone(poll):
                 yield
         except asyncio.CancelledError:
-            self._disconnected(poll)
+            if deadline.left_ms:  # else this side ended it, or the caller gave up on a silent database
+                self._disconnected(poll)
             raise
         finally:
             self._open[who] -= 1

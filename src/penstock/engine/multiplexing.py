@@ -20,7 +20,7 @@ async def poll(house: House, dispatcher: Dispatcher, request: Poll, wait_ms: int
     the other kind came, or the caller went away, waits again.
     """
     deadline = Deadline(wait_ms)
-    async with deadline.kept(), dispatcher.turn(request):
+    async with deadline.kept(), dispatcher.turn(request, deadline):
         if not await _was_given(house, request):
             leased = await validation.poll_beside(house, request, 0, dispatcher.draining)
             if leased is not None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from penstock.engine import namespaces
 from penstock.engine.house import House
+from penstock.errors import Unavailable
 from penstock.ports.clock import Clock
 
 REMEMBER_MS = 1_000
 """How long a namespace that was there is believed to be; one that was not is asked for every time."""
+BELIEVE_MS = 600_000
+"""How long one that was there is believed to be while the store cannot be asked. The request itself is refused then,
+with what only its own operation knows: the task of a report, the status of a poll."""
 _NAME_MAX = 128
 
 
@@ -26,7 +30,14 @@ class NamespaceCheck:
         now_ms = self._clock.now_ms()
         if self._seen.get(name, 0) > now_ms:
             return
-        if not could_be_name(name) or await namespaces.find(self._house, name) is None:
+        try:
+            exists = could_be_name(name) and await namespaces.find(self._house, name) is not None
+        except Unavailable:
+            if name in self._seen and self._seen[name] + BELIEVE_MS > now_ms:
+                return
+            raise
+        if not exists:
+            self.forget(name)
             raise namespaces.not_found(name[:_NAME_MAX])
         if len(self._seen) > 10_000:
             self._seen.clear()

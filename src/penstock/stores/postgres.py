@@ -70,8 +70,16 @@ PAUSE_S_MAX = 2.0
 WORK_LINES = 2
 DIVERSION_LOCK_MS = 200
 """A group waits so long for a row that another session has locked; then those that want it are diverted."""
+BLOCKED_LOCK_MS = 400
+"""So long one that was diverted waits at a time; then it is the turn of the next."""
 BLOCKED_MAX = 3
 """After so many operations of a group that were blocked one by one, the rest of it is diverted untried."""
+SLOW_MAX = 2
+"""After so many that were too slow one by one, the rest is tried together with the limits of long writes."""
+CONTENDED_S = 10.0
+"""How long after an operation was diverted those with its key have transactions of their own."""
+CONTENDED_MAX = 4
+"""Of so many keys that is remembered, those whose rows were waited for last: each costs a transaction in every turn."""
 DIVERSION_IDLE_S = 10.0
 """How long a diversion keeps its connection without work."""
 STALE_MAX = 2
@@ -86,6 +94,8 @@ LOOK_AGAIN_S = 0.5
 REMIND_S = 10.0
 """How often a starting server looks for its database, and how often it logs that it waits."""
 ROLLBACK_S_MAX = 2.0
+CLOSE_S_MAX = 2.0
+"""How long a database that is silent is waited for when a connection is closed."""
 MIGRATION_LOCK = zlib.crc32(b"penstock migrations")
 log = structlog.get_logger("penstock.store")
 
@@ -237,7 +247,11 @@ class PostgresStore:
         self._closing = True
         await asyncio.gather(*(line.close() for line in self._every_line()))
         await self._reads.close()
-        await self._readers.close()
+        try:
+            async with asyncio.timeout(CLOSE_S_MAX):
+                await self._readers.close()
+        except TimeoutError:
+            self._readers.terminate()
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +291,7 @@ class _GroupLine:
         self._questions = Habits()
         self._group_max = GROUP_MAX
         self._began_at: float | None = None
+        self._turn_of_apart = False
         self._runner = asyncio.create_task(self._run(), name="penstock-group-line")
 
     @property
@@ -305,7 +320,10 @@ class _GroupLine:
         self._arrived.set()
         await self._runner
         if self._connection is not None:
-            await self._connection.close()
+            try:
+                await self._connection.close(timeout=CLOSE_S_MAX)
+            except (*GONE, asyncpg.PostgresError):
+                self._hang_up()
 
     async def _run(self) -> None:
         while True:
@@ -321,6 +339,25 @@ class _GroupLine:
 
     async def _wait_for_jobs(self) -> None:
         await self._arrived.wait()
+
+    def _next_in_turns(self, apart: dict[str, float]) -> list[Job]:
+        """By turns a group without the keys that are kept apart, and a single operation of each of these keys."""
+        self._turn_of_apart = not self._turn_of_apart
+        waiting = {job.key for job in self._jobs}
+        key = next((key for key in apart if key in waiting), None)
+        if key is None or (waiting - apart.keys() and not self._turn_of_apart):
+            return self._taken(lambda job: job.key not in apart)
+        apart[key] = apart.pop(key)  # the others come before its next turn
+        first = next(job for job in self._jobs if job.key == key)
+        return self._taken(lambda job: job is first)
+
+    def _taken(self, may_go: Callable[[Job], bool]) -> list[Job]:
+        """The next group of those that may go; the others keep their places."""
+        others = [job for job in self._jobs if not may_go(job)]
+        self._jobs = deque(job for job in self._jobs if may_go(job))
+        group = _GroupLine._next_group(self)
+        self._jobs.extendleft(reversed(others))
+        return group
 
     def _next_group(self) -> list[Job]:
         """The oldest operations, one per key: those that share a key must see each other's outcome."""
@@ -386,21 +423,11 @@ class _GroupLine:
         raise AssertionError("only a line that diverts gives up a group that is blocked")
 
     async def _settle_slow(self, jobs: list[Job]) -> None:
-        """Half a group takes less time; a single operation gets the limits of long ones, on a session of its own."""
-        if len(jobs) > 1:
-            log.warning("a group was too slow; trying halves of it", operations=len(jobs))
-            half = self._group_max = len(jobs) // 2
-            await self._settle(jobs[:half])
-            await self._settle(jobs[half:])
-            return
-        log.warning("an operation was too slow; trying it with more time", key=jobs[0].key)
-        self._hang_up()
-        usual, self._limits = self._limits, self._long
-        try:
-            await self._settle(jobs)
-        finally:
-            self._limits = usual
-            self._hang_up()
+        """Half a group takes less time."""
+        log.warning("a group was too slow; trying halves of it", operations=len(jobs))
+        half = self._group_max = len(jobs) // 2
+        await self._settle(jobs[:half])
+        await self._settle(jobs[half:])
 
     async def _commit_with_patience(self, jobs: list[Job]) -> None:
         failures = 0
@@ -533,16 +560,22 @@ class _GroupLine:
         return list(_payloads(node, dict.fromkeys(bell for each in sessions for bell in each.bells)))
 
     async def _connected(self) -> WiredConnection:
+        """The session of this line, with its limits set and its statements prepared; one that is not is given up."""
         if self._connection is None or self._connection.is_closed():
-            self._connection = await postgres_wire.connect(
+            connection = await postgres_wire.connect(
                 self._shared.url,
                 timeout=CONNECT_S_MAX,
                 server_settings=postgres_sessions.server_settings(self._limits),
                 command_timeout=self._limits.patience_s,
                 statement_cache_size=STATEMENTS_KEPT,
             )
-            await postgres_sessions.limit_transactions(self._connection, self._limits)
-            await make_ready(self._connection)
+            try:
+                await postgres_sessions.limit_transactions(connection, self._limits)
+                await make_ready(connection)
+            except BaseException:
+                connection.terminate()
+                raise
+            self._connection = connection
             self._shared.moments.forget()
         return self._connection
 
@@ -563,17 +596,24 @@ class _DivertingLine(_GroupLine):
 
     Operations of unrelated queues share a transaction. Where one of them meets a row that another session has locked,
     a frozen one for example, the group is rolled back after a moment and its operations are tried one by one; those
-    that are blocked wait on a second connection, the diversion, and the line goes on with the others. So does a single
-    operation that takes longer than a short write may. Operations with one key keep their order: as long as one of them
-    is diverted, so are those behind it.
+    that are blocked wait on a second connection, the diversion, and the line goes on with the others. A group that
+    takes longer than a short write may is diverted as a whole. Operations with one key keep their order: as long as
+    one of them is diverted, so are those behind it.
+
+    A key whose operation was diverted stays contended for a while: its operations have transactions of their own, so
+    that this server, if it stops in one of them, does not hold the rows of other queues with it.
     """
 
     def __init__(self, shared: _Shared, limits: SessionLimits, long: SessionLimits) -> None:
         brief = replace(limits, lock_ms=min(DIVERSION_LOCK_MS, limits.lock_ms))
         super().__init__(shared, brief, long)
-        self._patient = limits
+        self._patient = replace(limits, lock_ms=min(BLOCKED_LOCK_MS, limits.lock_ms))
+        self._patience_s = 1.5 * TRIES * limits.lock_ms / 1000
+        """How long in all an operation waits for rows that others have locked."""
         self._diverted: Counter[str] = Counter()
         self._diversion: _Diversion | None = None
+        self._contended: dict[str, float] = {}
+        """Until when each key has transactions of its own."""
 
     def _waiting(self) -> int:
         return len(self._jobs) + self._diverted.total()
@@ -588,7 +628,11 @@ class _DivertingLine(_GroupLine):
             behind = [job for job in self._jobs if job.key in self._diverted]
             self._jobs = deque(job for job in self._jobs if job.key not in self._diverted)
             self._divert(behind)
-        return super()._next_group()
+        if not self._contended:
+            return super()._next_group()
+        now = time.monotonic()
+        self._contended = {key: until for key, until in self._contended.items() if until > now}
+        return self._next_in_turns(self._contended)
 
     def _check_again(self, error: Exception, failures: int) -> None:
         if isinstance(error, asyncpg.LockNotAvailableError):
@@ -597,7 +641,7 @@ class _DivertingLine(_GroupLine):
 
     async def _settle_blocked(self, jobs: list[Job]) -> None:
         if len(jobs) == 1:
-            self._divert(jobs)
+            self._divert(jobs, blocked=True)
             return
         for place, job in enumerate(jobs):
             if sum(each.key in self._diverted for each in jobs[:place]) == BLOCKED_MAX:
@@ -606,41 +650,68 @@ class _DivertingLine(_GroupLine):
             await self._settle([job])
 
     async def _settle_slow(self, jobs: list[Job]) -> None:
-        """A single operation that needs more time has it on the diversion; others do not wait for it."""
-        if len(jobs) == 1:
-            self._divert(jobs)
-        else:
-            await super()._settle_slow(jobs)
+        """What needs more time has it on the diversion; others do not wait for it."""
+        self._group_max = max(1, len(jobs) // 2)
+        self._divert(jobs)
 
-    def _divert(self, jobs: list[Job]) -> None:
+    def _divert(self, jobs: list[Job], *, blocked: bool = False) -> None:
         if not jobs:
             return
         if self._diversion is None:
-            self._diversion = _Diversion(self._shared, self._patient, self._long, self._came_back)
+            self._diversion = _Diversion(
+                self._shared, self._patient, self._long, self._patience_s, self._came_back
+            )
         self._diverted.update(job.key for job in jobs)
         self._diversion.submit(jobs)
+        if blocked:
+            self._diversion.note_blocked(jobs[0])
 
     def _came_back(self, job: Job) -> None:
         self._diverted[job.key] -= 1
         if not self._diverted[job.key]:
             del self._diverted[job.key]
+        self._contended.pop(job.key, None)
+        self._contended[job.key] = time.monotonic() + CONTENDED_S
+        if len(self._contended) > CONTENDED_MAX:
+            del self._contended[next(iter(self._contended))]
 
 
 class _Diversion(_GroupLine):
-    """Where operations wait for rows that another session has locked, or take long; it connects when there are some."""
+    """Where operations wait for rows that another session has locked, or take long; it connects when there are some.
+
+    Operations that are blocked have a transaction each, wait for their row for a moment at a time, and take turns with
+    each other and with what was not tried yet. One that is too slow is given the limits of long writes once the others
+    have had their turn; where several are too slow it is the database, and the rest is tried together with them.
+    """
 
     def __init__(
         self,
         shared: _Shared,
         limits: SessionLimits,
         long: SessionLimits,
+        patience_s: float,
         on_settled: Callable[[Job], None],
     ) -> None:
         super().__init__(shared, limits, long)
+        self._patience_s = patience_s
         self._on_settled = on_settled
+        self._blocked: dict[str, float] = {}
+        """Keys whose first operation is blocked, in the order of their turns, and since when it is."""
+        self._slow: list[Job] | None = None
+        """What was too slow, while operations of a group are tried one by one."""
+
+    def note_blocked(self, job: Job) -> float:
+        """The first operation of a key is blocked; returns since when, on the monotonic clock."""
+        return self._blocked.setdefault(job.key, time.monotonic())
 
     def _settled(self, job: Job) -> None:
+        self._blocked.pop(job.key, None)
         self._on_settled(job)
+
+    def _next_group(self) -> list[Job]:
+        if not self._blocked:
+            return super()._next_group()
+        return self._next_in_turns(self._blocked)
 
     async def _wait_for_jobs(self) -> None:
         while not self._arrived.is_set():
@@ -648,6 +719,59 @@ class _Diversion(_GroupLine):
                 await asyncio.wait_for(self._arrived.wait(), DIVERSION_IDLE_S if self._connection else None)
             except TimeoutError:
                 self._hang_up()
+
+    def _check_again(self, error: Exception, failures: int) -> None:
+        if isinstance(error, asyncpg.LockNotAvailableError):
+            raise _Blocked from error
+        super()._check_again(error, failures)
+
+    async def _settle_blocked(self, jobs: list[Job]) -> None:
+        if len(jobs) > 1:
+            await self._settle_each(jobs)
+            return
+        since = self.note_blocked(jobs[0])
+        if time.monotonic() - since < self._patience_s:
+            self._jobs.extendleft(jobs)
+            return
+        jobs[0].error = unavailable(asyncpg.LockNotAvailableError("a row is locked by another session"))
+        self._answer(jobs)
+
+    async def _settle_slow(self, jobs: list[Job]) -> None:
+        if self._limits is self._long:
+            for job in jobs:
+                job.error = too_slow(_TooSlow())
+            self._answer(jobs)
+        elif len(jobs) > 1:
+            await self._settle_each(jobs)
+        elif self._slow is not None:
+            self._slow += jobs
+        else:
+            await self._settle_long(jobs)
+
+    async def _settle_each(self, jobs: list[Job]) -> None:
+        """Commit each operation for itself, until a few are known to be blocked or too slow."""
+        rest, blocked_before = deque(jobs), len(self._blocked)
+        slow = self._slow = []
+        while rest and len(slow) < SLOW_MAX and len(self._blocked) - blocked_before < BLOCKED_MAX:
+            await self._settle([rest.popleft()])
+        self._slow = None
+        if len(slow) < SLOW_MAX:
+            self._jobs.extendleft(reversed(rest))
+        elif rest:
+            await self._settle_long(list(rest))
+        for job in slow:
+            await self._settle_long([job])
+
+    async def _settle_long(self, jobs: list[Job]) -> None:
+        """Operations that were too slow get the limits of long ones, on a session of their own."""
+        log.warning("too slow; trying with more time", operations=len(jobs), key=jobs[0].key)
+        self._hang_up()
+        usual, self._limits = self._limits, self._long
+        try:
+            await self._settle(jobs)
+        finally:
+            self._limits = usual
+            self._hang_up()
 
 
 def _has_acted(ask: Ask, answer: Rows) -> bool:

@@ -143,7 +143,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def was_ended_idle(error: BaseException) -> bool:
     """Whether the database ended the session while it waited for us: what was sent afterwards was never read."""
-    return any(isinstance(each, asyncpg.IdleInTransactionSessionTimeoutError) for each in _causes(error))
+    ended_idle = (asyncpg.IdleInTransactionSessionTimeoutError, asyncpg.IdleSessionTimeoutError)
+    return any(isinstance(each, ended_idle) for each in _causes(error))
 
 
 def is_timeout(error: BaseException) -> bool:
