@@ -15,7 +15,7 @@ from penstock.core.history.applying import closed
 from penstock.core.history.events import EventType
 from penstock.core.id_policies import IdConflictPolicy, IdReusePolicy
 from penstock.core.model import Event, Host, Run, RunId, RunStatus
-from penstock.engine import closing, namespaces, reading, retention, starts
+from penstock.engine import closing, namespaces, reading, retention, starts, workflow_ids
 from penstock.engine.closing import End, close_around, settle
 from penstock.engine.house import House
 from penstock.engine.recording import append_last
@@ -28,6 +28,7 @@ from penstock.stores.postgres import PostgresStore, migrate
 from penstock.wakeups.local import LocalWakeups
 from penstock.world import SystemEntropy
 from tests.engine.scene import a_start, charge
+from tests.support.builders import a_run
 
 REUSE, CONFLICT = IdReusePolicy, IdConflictPolicy
 POLICIES = [
@@ -215,6 +216,20 @@ async def _race(
         assert len(begun) == (was != "open")
         assert {run.run_id for run in used} <= {opened[0].run_id}
         assert bool(refused) is (conflict is CONFLICT.FAIL)
+
+
+async def test_runs_are_listed_in_their_order_though_starts_waited_for_each_other(servers: list[House]):
+    racing = [start(servers[n % 2], conflict=CONFLICT.TERMINATE_EXISTING) for n in range(4 * AT_ONCE)]
+    await asyncio.gather(*racing)
+    listed = await reading.runs_of(servers[0], "default", "order-1", None, 1000)
+    assert [run.run_number for run in listed.runs] == list(range(1, 4 * AT_ONCE + 1))
+
+
+def test_a_run_starts_after_the_one_that_it_replaces_also_if_its_transaction_began_before():
+    replaced = a_run(started_at_ms=1_000)
+    assert workflow_ids.started_at_ms(replaced, now_ms=990) == 1_001
+    assert workflow_ids.started_at_ms(replaced, now_ms=2_000) == 2_000
+    assert workflow_ids.started_at_ms(None, now_ms=990) == 990
 
 
 def _is_new(started: Started) -> bool:
