@@ -91,6 +91,14 @@ def test_the_log_of_a_database_behind_a_link_is_closed_to_other_users(tmp_path: 
     assert modes(tmp_path / "real")["data.db-wal"] == "0600"
 
 
+def test_a_link_into_a_directory_that_does_not_exist_yet_can_be_locked_and_used(tmp_path: Path) -> None:
+    link = tmp_path / "penstock.db"
+    link.symlink_to(tmp_path / "new" / "data.db")
+    with contextlib.closing(sqlite.exclusive(link)):
+        sqlite.prepare(link)
+    assert modes(tmp_path / "new")["data.db"] == "0600"
+
+
 def test_what_is_no_regular_file_keeps_its_mode(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

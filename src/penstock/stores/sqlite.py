@@ -587,8 +587,8 @@ def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
 
 def exclusive(path: Path) -> IO[str]:
     """Hold the file for this process alone; whoever comes second learns who has it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     real = path.resolve()  # two names of one file share one lock
+    real.parent.mkdir(parents=True, exist_ok=True)
     lock = real.with_name(real.name + ".lock").open("a+", encoding="utf-8")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
