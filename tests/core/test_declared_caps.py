@@ -7,7 +7,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.declared_caps import Declarant, Live, Outcome, decide, declarant_of
+from penstock.core.declared_caps import Claim, Declarant, Live, Outcome, claimed, decide, live_of
 
 caps = st.one_of(st.none(), st.integers(0, 6))
 declarants = st.builds(Declarant, st.sampled_from(["shop", "mail"]), st.integers(0, 3))
@@ -22,7 +22,8 @@ def started(live: Live | None, wanted: int | None, by: Declarant, declared: int 
     if outcome is Outcome.HANDED_BACK:
         return None
     assert wanted is not None
-    return Live(wanted, by)
+    after = claimed(wanted, by, live)
+    return live_of(after.value, after.reason)
 
 
 def effective(live: Live | None, declared: int | None) -> float:
@@ -46,10 +47,9 @@ def test_no_start_lifts_a_cap_and_only_a_newer_version_of_its_app_raises_one(
             assert by.app == before.declarant.app
             assert by.version > before.declarant.version
             assert declared is None or live.value <= declared
-        if before is not None and before.declarant is not None and before.declarant.app == by.app:
-            assert (
-                live is None or live.declarant is None or live.declarant.version >= before.declarant.version
-            )
+        if before is not None and live is not None:
+            for app, claim in before.claims.items():
+                assert live.claims[app].declarant.version >= claim.declarant.version
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), min_size=1, max_size=4))
@@ -64,6 +64,39 @@ def test_the_order_in_which_workers_of_one_app_start_does_not_matter(told: list[
         assert live == Live(expected, Declarant("shop", newest))
 
 
+@given(st.lists(st.tuples(st.integers(0, 4), declarants), min_size=1, max_size=4))
+def test_the_order_in_which_workers_of_two_apps_start_does_not_matter(
+    told: list[tuple[int, Declarant]],
+) -> None:
+    """Each app has the lowest value of its highest version, and the lowest of these is in force."""
+    newest = {by.app: max(each.version for _, each in told if each.app == by.app) for _, by in told}
+    expected = min(value for value, by in told if by.version == newest[by.app])
+    for order in permutations(told):
+        live: Live | None = None
+        for value, by in order:
+            live = started(live, value, by)
+        assert live is not None
+        assert live.value == expected
+
+
+def test_an_app_that_raises_its_cap_does_not_raise_it_above_that_of_another_app() -> None:
+    live = started(Live(5, Declarant("shop")), 3, Declarant("mail"))
+    assert live == Live(3, Declarant("mail"), (Claim(Declarant("shop"), 5),))
+    raised = started(live, 8, Declarant("mail", 1))
+    assert raised == Live(5, Declarant("shop"), (Claim(Declarant("mail", 1), 8),))
+
+
+def test_claims_for_which_the_reason_has_no_room_are_left_out_and_not_recorded_again_and_again() -> None:
+    live: Live | None = None
+    for number in range(50):
+        live = started(live, number, Declarant(f"{number:0100d}"))
+    assert live is not None
+    kept = live_of(live.value, live.reason)
+    assert len(live.reason) <= 1000
+    assert kept.value == 0
+    assert decide(49, Declarant(f"{49:0100d}"), kept, None) is Outcome.KEPT_OTHER_APP
+
+
 @given(caps, declarants, st.integers(0, 6), st.one_of(st.none(), st.integers(0, 6)))
 def test_no_start_changes_what_an_operator_set(
     wanted: int | None, by: Declarant, value: int, declared: int | None
@@ -74,13 +107,13 @@ def test_no_start_changes_what_an_operator_set(
 @given(st.text(min_size=1), st.integers(0, 10**6))
 def test_the_recorded_reason_names_the_app_and_its_version(app: str, version: int) -> None:
     by = Declarant(app, version)
-    assert declarant_of(by.reason) == by
+    assert live_of(1, by.reason) == Live(1, by)
 
 
 def test_reasons_of_earlier_releases_and_of_operators() -> None:
-    assert declarant_of("AppConfig of shop") == Declarant("shop", 0)
-    assert declarant_of("slow database") is None
-    assert declarant_of(None) is None
+    assert live_of(1, "AppConfig of shop") == Live(1, Declarant("shop", 0))
+    assert live_of(1, "slow database") == Live(1, None)
+    assert live_of(1, None) == Live(1, None)
 
 
 def test_a_lower_cap_of_the_servers_takes_the_place_of_one_from_a_configuration() -> None:

@@ -349,6 +349,20 @@ async def prefetched() -> Scene:
     return scene
 
 
+@case(Kind.START_DELAY)
+async def started_with_a_delay() -> Scene:
+    scene = a_scene()
+    await scene.start_activity("probe", replace(charge(), delay_ms=30_000))
+    return scene
+
+
+@case(Kind.START_DELAY, of_run)
+async def a_workflow_started_with_a_delay() -> Scene:
+    scene = a_scene()
+    await scene.start(WORKFLOW_ID, delay_ms=30_000)
+    return scene
+
+
 @case(Kind.RETRY_BACKOFF)
 async def resting_after_a_failure() -> Scene:
     scene = a_scene()

@@ -140,10 +140,43 @@ async def test_another_app_of_the_namespace_lowers_a_cap_and_does_not_raise_it(c
     await Caps(client, "shop", config(stripe=None, cap=10, version=1)).send()
     refused = await warned(Caps(client, "mail", config(stripe=None, cap=12, version=9)))
     assert refused[0].startswith("cluster_wide_cap is 12 here; 10 stays in force, which another app has set")
-    assert await warned(Caps(client, "mail", config(stripe=None, cap=3))) == [
-        "cluster_wide_cap is lowered from 10 (AppConfig of shop, caps_version 1) to 3"
+    assert await warned(Caps(client, "mail", config(stripe=None, cap=3, version=9))) == [
+        "cluster_wide_cap is lowered from 10"
+        " (AppConfig of shop, caps_version 1; AppConfig of mail, caps_version 9: 12) to 3"
     ]
     assert (await in_force(client))[2] == 3
+
+
+async def test_an_app_that_raises_its_cap_leaves_the_lower_one_of_another_app_in_force(
+    client: Client,
+) -> None:
+    await Caps(client, "shop", config(stripe=None, cap=5)).send()
+    await Caps(client, "mail", config(stripe=None, cap=3)).send()
+    raising = Caps(client, "mail", config(stripe=None, cap=8, version=1))
+    assert await warned(raising) == [
+        "cluster_wide_cap is raised from 3 (AppConfig of mail, caps_version 0; AppConfig of shop, caps_version 0: 5)"
+        " to 5 by caps_version 1; 8 is wanted here, and the cap of another app is lower"
+    ]
+    assert await raising.look() == []
+    assert (await in_force(client))[2] == 5
+    await Caps(client, "shop", config(stripe=None, cap=9, version=1)).send()
+    assert (await in_force(client))[2] == 8
+
+
+async def test_the_cap_of_an_app_that_starts_second_counts_when_the_first_raises_its_own(
+    client: Client,
+) -> None:
+    await Caps(client, "mail", config(stripe=None, cap=3)).send()
+    second = Caps(client, "shop", config(stripe=None, cap=5))
+    assert len(await warned(second)) == 1
+    assert await second.look() == [], "its own start changed nothing that it would report"
+    await Caps(client, "mail", config(stripe=None, cap=8, version=1)).send()
+    assert (await in_force(client))[2] == 5
+
+
+async def test_an_app_with_a_very_long_name_sets_its_caps(client: Client) -> None:
+    await Caps(client, "x" * 2000, config(stripe=None, cap=5)).send()
+    assert (await in_force(client))[2] == 5
 
 
 async def test_what_an_operator_has_set_stays(client: Client) -> None:

@@ -57,6 +57,13 @@ async def test_a_refusal_names_the_misspelt_field_beside_the_one_that_is_missing
     assert fields(refusal) == ["workflow_typ"]
 
 
+async def test_a_field_for_which_a_start_is_refused_is_not_called_ignored(penstock: Client) -> None:
+    body = {"workflow_type": "greet", "retry_policy": {"max_attempts": 3}, "task_que": "orders"}
+    answer = (await penstock.post("/api/workflows", body)).refused(422, "validation_failed").json
+    assert set(answer["errors"]) == {"retry_policy"}
+    assert [each["field"] for each in answer["warnings"]] == ["task_que"]
+
+
 async def test_unknown_fields_inside_objects_and_lists_are_named_by_their_path(
     penstock: Client, name: str
 ) -> None:

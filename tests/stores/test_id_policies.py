@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -15,19 +16,21 @@ from penstock.core.history.applying import closed
 from penstock.core.history.events import EventType
 from penstock.core.id_policies import IdConflictPolicy, IdReusePolicy
 from penstock.core.model import Event, Host, Run, RunId, RunStatus
-from penstock.engine import closing, namespaces, reading, retention, starts
+from penstock.engine import closing, namespaces, reading, retention, starts, workflow_ids
 from penstock.engine.closing import End, close_around, settle
 from penstock.engine.house import House
 from penstock.engine.recording import append_last
 from penstock.engine.retention import DAY_MS, Obstacle
 from penstock.engine.starts import STANDALONE_TYPE, Started, StartOutcome
-from penstock.errors import Conflict, Reason
+from penstock.errors import Conflict, Reason, Unavailable
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
 from penstock.stores.postgres import PostgresStore, migrate
+from penstock.stores.sql.runs import SqlRuns
 from penstock.wakeups.local import LocalWakeups
 from penstock.world import SystemEntropy
 from tests.engine.scene import a_start, charge
+from tests.support.builders import a_run, an_instance
 
 REUSE, CONFLICT = IdReusePolicy, IdConflictPolicy
 POLICIES = [
@@ -217,6 +220,20 @@ async def _race(
         assert bool(refused) is (conflict is CONFLICT.FAIL)
 
 
+async def test_runs_are_listed_in_their_order_though_starts_waited_for_each_other(servers: list[House]):
+    racing = [start(servers[n % 2], conflict=CONFLICT.TERMINATE_EXISTING) for n in range(4 * AT_ONCE)]
+    await asyncio.gather(*racing)
+    listed = await reading.runs_of(servers[0], "default", "order-1", None, 1000)
+    assert [run.run_number for run in listed.runs] == list(range(1, 4 * AT_ONCE + 1))
+
+
+def test_a_run_starts_after_the_one_that_it_replaces_also_if_its_transaction_began_before():
+    replaced = a_run(started_at_ms=1_000)
+    assert workflow_ids.started_at_ms(replaced, now_ms=990) == 1_001
+    assert workflow_ids.started_at_ms(replaced, now_ms=2_000) == 2_000
+    assert workflow_ids.started_at_ms(None, now_ms=990) == 990
+
+
 def _is_new(started: Started) -> bool:
     return started.outcome is StartOutcome.STARTED_NEW
 
@@ -293,6 +310,33 @@ async def test_an_id_that_is_taken_while_its_last_run_is_deleted_has_one_open_ru
         assert pruned.obstacle in (None, Obstacle.GONE)
         assert (await newest(servers[0], name)).run_id == started.run.run_id
         assert [run.run_id for run in await runs_of(servers[0], name) if run.is_open] == [started.run.run_id]
+
+
+class DeletedMeanwhile:
+    """A session in which the row of a known id is gone when it is read, as often as is said."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    async def ask(self, name: str, *given: Any) -> list[tuple[Any, ...]]:
+        if name == "reserve_instance" and self.times == 0:
+            return [(1, *given)]
+        self.times -= name == "get_instance"
+        return []
+
+    async def ask_each(self, name: str, given: Iterable[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:
+        return [await self.ask(name, *each) for each in given]
+
+
+async def test_an_id_that_is_deleted_between_two_statements_of_a_start_is_taken():
+    wanted = an_instance()
+    session: Any = DeletedMeanwhile(1)
+    assert await SqlRuns(session).reserve(wanted) == wanted
+    session = DeletedMeanwhile(2)
+    assert await SqlRuns(session).reserve_all([wanted]) == [wanted]
+    session = DeletedMeanwhile(1000)
+    with pytest.raises(Unavailable, match="Try again"):
+        await SqlRuns(session).reserve(wanted)
 
 
 # ── A model ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -71,6 +71,50 @@ async def test_an_existing_database_that_others_can_read_is_closed_to_them_and_t
     assert sorted(told) == [(str(path), "0644", "warning"), (str(copy), "0644", "warning")]
 
 
+def test_a_database_behind_a_link_that_leads_to_no_file_yet_is_closed_to_other_users(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "penstock.db"
+    link.symlink_to("real/data.db")
+    sqlite.prepare(link)
+    assert modes(tmp_path / "real")["data.db"] == "0600"
+
+
+def test_the_log_of_a_database_behind_a_link_is_closed_to_other_users(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    real, link = tmp_path / "real" / "data.db", tmp_path / "penstock.db"
+    sqlite.prepare(real)
+    log = tmp_path / "real" / "data.db-wal"
+    log.touch()
+    log.chmod(0o644)
+    link.symlink_to(real)
+    sqlite._keep_private(link)
+    assert modes(tmp_path / "real")["data.db-wal"] == "0600"
+
+
+def test_a_link_into_a_directory_that_does_not_exist_yet_can_be_locked_and_used(tmp_path: Path) -> None:
+    link = tmp_path / "penstock.db"
+    link.symlink_to(tmp_path / "new" / "data.db")
+    with contextlib.closing(sqlite.exclusive(link)):
+        sqlite.prepare(link)
+    assert modes(tmp_path / "new")["data.db"] == "0600"
+
+
+def test_what_is_no_regular_file_keeps_its_mode(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    pipe.chmod(0o666)
+    private_files.create(pipe)
+    assert modes(tmp_path) == {"pipe": "0666"}
+
+
+def test_two_names_of_one_database_are_one_to_the_servers_that_want_it(tmp_path: Path) -> None:
+    path, link = tmp_path / "penstock.db", tmp_path / "link.db"
+    link.symlink_to(path)
+    held = sqlite.exclusive(path)
+    with contextlib.closing(held), pytest.raises(StoreRefused, match="in use by"):
+        sqlite.exclusive(link)
+
+
 def test_a_mode_that_is_narrower_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"")

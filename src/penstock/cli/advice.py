@@ -54,7 +54,8 @@ ADVICE = {
     "update_validation_task_not_claimed": _CHECK_WORKERS,
     "update_validation_execution_timeout": "The validator is too slow; look at the worker's log.",
     "update_validation_worker_failed": "Look at the worker's log, then send it again.",
-    "invalid_query": "Put texts in quotes: --query \"WorkflowType = 'orders' AND StartTime > '24h ago'\".",
+    "invalid_query": "Names are fields or registered attributes (`penstock search-attribute list`), "
+    "texts are in quotes: --query \"WorkflowType = 'orders' AND StartTime > '24h ago'\".",
     "name_reserved": "Choose another name; this one belongs to the server.",
     "attribute_already_exists": "Use it as it is, or delete it first with `penstock search-attribute delete`.",
     "system_attribute": "It belongs to the server and stays.",

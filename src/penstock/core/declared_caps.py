@@ -9,23 +9,34 @@ of the new configuration start in any order. A cap is a safety limit, so the rul
 * a higher value needs a `caps_version` above the recorded one; a worker can never lift a cap;
 * a configuration with a `caps_version` below the recorded one changes nothing.
 
-So the order in which workers start does not matter: among the configurations of one app, the lowest value of the
-highest `caps_version` is in force in the end (`cap-order-independent` in the property tests). "The last worker to
+So the order in which workers start does not matter: of each app the lowest value of its highest `caps_version` counts,
+and the lowest of these is in force in the end (`cap-order-independent` in the property tests). "The last worker to
 start wins" was rejected because a worker of the old release that restarts would undo the new cap.
 
-The app and its `caps_version` are part of the reason that is kept with the limit, so that the change history names
-them. Versions of different apps are not comparable: another app's cap can only be lowered.
+Several apps may name one cap: a queue that they share, or all activities of the namespace. Each has a claim of its own,
+to which these rules apply, and the lowest claim is in force. So an app that raises its claim never raises the cap above
+the claim of another app. The claim of an app that is gone stays until an operator resets the cap.
+
+The claims are kept as the reason that is recorded with the limit, the one in force first, so that the change history
+names the apps and their `caps_version`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core.policies import REASON_MAX
 
 _PREFIX = "AppConfig of "
-_REASON = re.compile(rf"{_PREFIX}(?P<app>.+?)(?:, caps_version (?P<version>\d+))?", re.DOTALL)
+_OTHER = rf"; {_PREFIX}(.+?), caps_version (\d+): (\d+)"
+_REASON = re.compile(
+    rf"{_PREFIX}(?P<app>.+?)(?:, caps_version (?P<version>\d+))?(?P<others>(?:{_OTHER})*)", re.DOTALL
+)
 
 
 class Declarant(Struct, frozen=True):
@@ -40,10 +51,11 @@ class Declarant(Struct, frozen=True):
         return f"{_PREFIX}{self.app}, caps_version {self.version}"
 
 
-def declarant_of(reason: str | None) -> Declarant | None:
-    """The configuration that set a limit, from the recorded reason; None: an operator set it."""
-    found = _REASON.fullmatch(reason or "")
-    return None if found is None else Declarant(found["app"], int(found["version"] or 0))
+class Claim(Struct, frozen=True):
+    """The cap that one app wants."""
+
+    declarant: Declarant
+    value: int
 
 
 class Live(Struct, frozen=True):
@@ -51,7 +63,39 @@ class Live(Struct, frozen=True):
 
     value: int
     declarant: Declarant | None
-    """None: an operator."""
+    """The configuration whose claim is in force. None: an operator set the cap."""
+    others: tuple[Claim, ...] = ()
+    """Claims of other apps, none of them lower."""
+
+    @property
+    def reason(self) -> str:
+        """The claims as text. Where there is no room for all, the highest are left out."""
+        assert self.declarant is not None, "a reason of an operator is their own"
+        text = self.declarant.reason
+        for each in self.others:
+            more = f"; {each.declarant.reason}: {each.value}"
+            if len(text) + len(more) > REASON_MAX:
+                break
+            text += more
+        return text
+
+    @property
+    def claims(self) -> Mapping[str, Claim]:
+        """The claim of each app."""
+        assert self.declarant is not None, "an operator makes no claim"
+        own = Claim(self.declarant, self.value)
+        return {each.declarant.app: each for each in (own, *self.others)}
+
+
+def live_of(value: int, reason: str | None) -> Live:
+    """A live cap, from its value and the recorded reason."""
+    found = _REASON.fullmatch(reason or "")
+    if found is None:
+        return Live(value, None)
+    others = [
+        Claim(Declarant(app, int(of)), int(most)) for app, of, most in re.findall(_OTHER, found["others"])
+    ]
+    return Live(value, Declarant(found["app"], int(found["version"] or 0)), tuple(others))
 
 
 class Outcome(StrEnum):
@@ -68,6 +112,8 @@ class Outcome(StrEnum):
     """The value stays, and the newer version is recorded."""
     HANDED_BACK = "handed_back"
     """The servers declare a lower cap by now, which takes the place of the one that a configuration set."""
+    RECORDED = "recorded"
+    """The claim of another app is lower and stays in force; this one is recorded beside it."""
     KEPT_OPERATOR = "kept_operator"
     KEPT_SERVER = "kept_server"
     KEPT_OTHER_APP = "kept_other_app"
@@ -85,7 +131,14 @@ class Outcome(StrEnum):
 
 
 _CHANGES = frozenset(
-    {Outcome.SET, Outcome.LOWERED, Outcome.RAISED, Outcome.CONFIRMED, Outcome.HANDED_BACK},
+    {
+        Outcome.SET,
+        Outcome.LOWERED,
+        Outcome.RAISED,
+        Outcome.CONFIRMED,
+        Outcome.HANDED_BACK,
+        Outcome.RECORDED,
+    },
 )
 
 
@@ -100,24 +153,47 @@ def decide(wanted: int | None, by: Declarant, live: Live | None, declared: int |
         return Outcome.IN_FORCE if live.value == wanted else Outcome.KEPT_OPERATOR
     if declared is not None and declared < min(wanted, live.value):
         return Outcome.HANDED_BACK
-    if live.declarant.app != by.app:
-        return _beside_another_app(wanted, live.value)
-    return _of_same_app(wanted, by.version, live.value, live.declarant.version, declared)
-
-
-def _beside_another_app(wanted: int, value: int) -> Outcome:
-    if wanted == value:
-        return Outcome.IN_FORCE
-    return Outcome.LOWERED if wanted < value else Outcome.KEPT_OTHER_APP
-
-
-def _of_same_app(wanted: int, version: int, value: int, recorded: int, declared: int | None) -> Outcome:
-    if version < recorded:
-        return Outcome.IN_FORCE if wanted == value else Outcome.KEPT_NEWER
-    if wanted == value:
-        return Outcome.CONFIRMED if version > recorded else Outcome.IN_FORCE
-    if wanted < value:
-        return Outcome.LOWERED
-    if declared is not None and wanted > declared:
+    after = claimed(wanted, by, live)
+    if (after.value, after.reason) == (live.value, live.reason):
+        return _unchanged(wanted, by, live)
+    if declared is not None and after.value > max(declared, live.value):
         return Outcome.KEPT_SERVER
-    return Outcome.RAISED if version > recorded else Outcome.KEPT_LOWER
+    if after.value != live.value:
+        return Outcome.LOWERED if after.value < live.value else Outcome.RAISED
+    return Outcome.CONFIRMED if wanted == after.value else Outcome.RECORDED
+
+
+def claimed(wanted: int, by: Declarant, live: Live | None) -> Live:
+    """The cap with the claim of a starting worker: its value, and the claims to record."""
+    if live is None:
+        return Live(wanted, by)
+    claims = dict(live.claims)
+    claims[by.app] = _claim(Claim(by, wanted), claims.get(by.app))
+    held_by = live.declarant
+    assert held_by is not None, "claims are made beside other claims"
+
+    def rank(claim: Claim) -> tuple[int, bool, str]:
+        return claim.value, claim.declarant.app != held_by.app, claim.declarant.app
+
+    lowest, *others = sorted(claims.values(), key=rank)
+    return replace(live, value=lowest.value, declarant=lowest.declarant, others=tuple(others))
+
+
+def _claim(new: Claim, recorded: Claim | None) -> Claim:
+    """The claim of an app after a start: a lower version changes nothing, and only a higher one raises it."""
+    if recorded is None:
+        return new
+    is_newer = new.declarant.version > recorded.declarant.version
+    if new.declarant.version < recorded.declarant.version or (new.value > recorded.value and not is_newer):
+        return recorded
+    return new
+
+
+def _unchanged(wanted: int, by: Declarant, live: Live) -> Outcome:
+    """Why a start changes nothing."""
+    if wanted == live.value:
+        return Outcome.IN_FORCE
+    recorded = live.claims.get(by.app)
+    if recorded is None or recorded.value == wanted:
+        return Outcome.KEPT_OTHER_APP
+    return Outcome.KEPT_NEWER if by.version < recorded.declarant.version else Outcome.KEPT_LOWER

@@ -99,7 +99,9 @@ async def _reusing(tx: Tx, new: NewChild) -> Begun | None:
         locked = await workflow_ids.lock_newest(tx, existing)
         if locked is not None:
             workflow_ids.replace_newest(tx, locked.run, new.run.run_id, locked.next_number)
-            return Begun(replace(new.run, run_number=locked.next_number), locked.run)
+            started_at_ms = workflow_ids.started_at_ms(locked.run, new.run.started_at_ms)
+            run = replace(new.run, run_number=locked.next_number, started_at_ms=started_at_ms)
+            return Begun(run, locked.run)
     raise workflow_ids.busy(new.run.workflow_id)
 
 

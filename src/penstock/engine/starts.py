@@ -117,7 +117,8 @@ def workflow_start(house: House, request: Start, signal: Signal | None = None) -
         compatibility, taken = await both(_pin(tx, request), taking)
         if isinstance(taken, Started):
             return taken
-        run = _new_run(request, Host.WORKFLOW, workflow_id, run_id, compatibility, tx.now_ms)
+        started_at_ms = workflow_ids.started_at_ms(taken.replaced, tx.now_ms)
+        run = _new_run(request, Host.WORKFLOW, workflow_id, run_id, compatibility, started_at_ms)
         run = replace(run, run_number=taken.run_number)
         streams = await messages.begin_after(tx, taken.replaced, run) if taken.replaced else ()
         run = append(tx, run, [started(run), *streams])
@@ -178,7 +179,8 @@ def activity_start(house: House, request: Start, command: ScheduleActivity) -> K
         if isinstance(taken, Started):
             existing = await tx.activities.get(ActivityId(f"{taken.run.run_id}-a1"))
             return replace(taken, activity=existing)
-        run = _new_run(request, Host.ACTIVITY, activity_id, run_id, request.build_id, tx.now_ms)
+        started_at_ms = workflow_ids.started_at_ms(taken.replaced, tx.now_ms)
+        run = _new_run(request, Host.ACTIVITY, activity_id, run_id, request.build_id, started_at_ms)
         run = replace(run, run_number=taken.run_number)
         due_ms = tx.now_ms + command.delay_ms
         asked = expiring(command, due_ms)

@@ -64,6 +64,14 @@ def replace_newest(tx: Tx, closed: Run, run_id: RunId, number: int) -> None:
     retain_start(tx, closed, closed.start_key, STARTED_NEW)
 
 
+def started_at_ms(replaced: Run | None, now_ms: int) -> int:
+    """When a run starts that takes an id: after the run that it replaces, so that the runs of an id have one order.
+
+    A start that waited for the lock of that run has an earlier `now_ms` than the start which it waited for.
+    """
+    return now_ms if replaced is None else max(now_ms, replaced.started_at_ms + 1)
+
+
 def busy(workflow_id: str) -> Unavailable:
     return Unavailable(
         Reason.STORE_UNAVAILABLE,

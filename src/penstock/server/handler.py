@@ -91,6 +91,13 @@ def check_host(edge: Edge, headers: dict[str, str]) -> None:
         )
 
 
+def _warned(body: dict[str, Any], ignored: list[UnknownField]) -> dict[str, Any]:
+    """The answer with a warning for each ignored field; one for which the request is refused was not ignored."""
+    errors = body.get("errors") or {}
+    told = [each for each in ignored if each.path not in errors]
+    return with_warnings(body, told) if told else body
+
+
 class Endpoint:
     """One row of the operations table, served."""
 
@@ -119,7 +126,7 @@ class Endpoint:
                 )
             outcome.status = answer.status
             if ignored and isinstance(answer.body, dict):
-                answer = replace(answer, body=with_warnings(answer.body, ignored))
+                answer = replace(answer, body=_warned(answer.body, ignored))
             await self._send(answer, scope, send)
 
     async def _answer(self, scope: Scope, receive: Receive, ignored: list[UnknownField]) -> Answer:

@@ -23,23 +23,25 @@ log = structlog.get_logger("penstock.store")
 def create(path: Path) -> None:
     """Create an empty file with mode 0600 where there is none; close one that exists to group and others.
 
-    Where no file can be created, the program that opens it next reports why.
+    A symbolic link that leads to no file yet is followed, as SQLite follows it. Where no file can be created, the
+    program that opens it next reports why.
     """
     with contextlib.suppress(OSError):
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE))
+        os.close(os.open(path.resolve(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE))
     restrict(path)
 
 
 def restrict(path: Path) -> None:
-    """Take the permissions of group and others away from a file, if it has any, and log that."""
+    """Take the permissions of group and others away from a regular file, if it has any, and log that."""
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        if not mode & _OTHERS:
+        found = path.stat()
+        mode = stat.S_IMODE(found.st_mode)
+        if not mode & _OTHERS or not stat.S_ISREG(found.st_mode):
             return
         path.chmod(mode & ~_OTHERS)
     except FileNotFoundError:
         return
-    except PermissionError:
+    except OSError:  # not its owner, or a file system that is mounted read-only
         log.warning(
             "a file with payloads is open to other users and cannot be restricted: its owner should run chmod 600",
             file=str(path),

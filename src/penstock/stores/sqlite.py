@@ -587,8 +587,9 @@ def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
 
 def exclusive(path: Path) -> IO[str]:
     """Hold the file for this process alone; whoever comes second learns who has it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(path.name + ".lock").open("a+", encoding="utf-8")
+    real = path.resolve()  # two names of one file share one lock
+    real.parent.mkdir(parents=True, exist_ok=True)
+    lock = real.with_name(real.name + ".lock").open("a+", encoding="utf-8")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -628,16 +629,22 @@ def prepare(path: Path) -> list[int]:
 
 
 def _keep_private(path: Path) -> None:
-    """Close the database, its log and the copies made before migrations to other users. Earlier versions did not."""
+    """Close the database, its log and the copies made before migrations to other users. Earlier versions did not.
+
+    SQLite follows a symbolic link and keeps the log beside the real file; the copies are made beside the link.
+    """
     private_files.create(path)
-    for companion in (*(path.with_name(path.name + suffix) for suffix in _COMPANIONS), *_copies(path)):
+    real = path.resolve()
+    for companion in (*(real.with_name(real.name + suffix) for suffix in _COMPANIONS), *_copies(path)):
         private_files.restrict(companion)
 
 
 def _copies(path: Path) -> list[Path]:
-    """The copies that were made before migrations."""
+    """The copies that were made before migrations; none where the directory may not be listed."""
     start = f"{path.name}.before-"
-    return [each for each in path.parent.iterdir() if each.name.startswith(start)]
+    with contextlib.suppress(PermissionError):
+        return [each for each in path.parent.iterdir() if each.name.startswith(start)]
+    return []
 
 
 def _check(connection: sqlite3.Connection) -> None:

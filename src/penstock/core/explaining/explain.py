@@ -138,6 +138,11 @@ def _delayed(seen: Situation) -> Explanation:
         kind, message = Kind.BLOCKED_RUN, f"its workflow task failed {times}{error}; {soon}"
     elif task.retry_due_at_ms is not None:
         return _moved(seen, task.retry_due_at_ms, f"attempt {task.attempt} did not succeed{error}")
+    elif not task.attempt and not error:
+        kind, message = (
+            Kind.START_DELAY,
+            f"its start is delayed: the first attempt is due in {span(at_ms - now_ms)}",
+        )
     else:
         kind, message = Kind.RETRY_BACKOFF, f"attempt {task.attempt} did not succeed{error}; {soon}"
     # The next attempt of code that failed comes with time, and fails as well: waiting is no remedy.

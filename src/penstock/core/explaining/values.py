@@ -14,6 +14,7 @@ class Kind(StrEnum):
     QUARANTINED = "quarantined"
     LEASED = "leased"
     PREFETCHED = "prefetched"
+    START_DELAY = "start_delay"
     RETRY_BACKOFF = "retry_backoff"
     RETRY_BUDGET = "retry_budget"
     BLOCKED_RUN = "blocked_run"

@@ -194,7 +194,9 @@ def _next(run: Run, before: Run, lineage: Lineage, now_ms: int, at_ms: int) -> R
         run_timeout_s=run.run_timeout_s,
         execution_deadline_at_ms=run.execution_deadline_at_ms,
         run_deadline_at_ms=deadline,
-        started_at_ms=now_ms,
+        started_at_ms=max(
+            now_ms, before.started_at_ms
+        ),  # also if the clock was set back: chains are read in this order
         start_key=run.start_key,
         status=RunStatus.PENDING,
         last_progress_at_ms=now_ms,

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.core.declared_caps import Declarant, Live, Outcome, decide, declarant_of
+from penstock.core.declared_caps import Declarant, Live, Outcome, claimed, decide, live_of
 from penstock.core.models.app import AppConfig
 from penstock.sdk.client import Client
 from penstock.sdk.failures import ServerRefused, Unreachable
@@ -25,6 +25,8 @@ Json = dict[str, Any]
 TRIES = 25
 """A conflict means that another worker made progress: there are at most as many as configurations that differ."""
 LOOK_SECONDS = 10.0
+APP_NAME_MAX = 200
+"""As much of an app's name as is recorded with a cap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Seen:
         """The live limit as the decision takes it."""
         if self.live is None or self.value is None:
             return None
-        return Live(self.value, declarant_of(self.live.get("reason")))
+        return live_of(self.value, self.live.get("reason"))
 
     @property
     def set_by(self) -> str:
@@ -118,7 +120,7 @@ class Caps:
     def __init__(self, client: Client, app: str, config: AppConfig) -> None:
         self._transport: Transport = client.transport
         self._namespace = client.namespace
-        self._by = Declarant(app, config.caps_version)
+        self._by = Declarant(app[:APP_NAME_MAX], config.caps_version)
         self._caps = caps_of(config, client.namespace)
         self._cluster_wide = config.cluster_wide_cap
         self._told: dict[str, Seen] = {}
@@ -150,15 +152,18 @@ class Caps:
             if not outcome.is_change:
                 self._told[cap.path] = seen
                 return notices
-            value = "default" if outcome is Outcome.HANDED_BACK else cap.wanted
-            assert value is not None, "a change has a value"
-            body = cap.body(value, seen.version, self._by.reason)
+            assert cap.wanted is not None, "a change has a value"
+            after = claimed(cap.wanted, self._by, seen.decided_on)
+            body = cap.body(after.value, seen.version, after.reason)
+            if outcome is Outcome.HANDED_BACK:
+                body = cap.body("default", seen.version, self._by.reason)
             try:
-                await self._transport.control("PATCH", cap.path, body, idempotent=True)
+                answer = await self._transport.control("PATCH", cap.path, body, idempotent=True)
             except ServerRefused as error:
                 if error.status != 409:
                     raise
             else:
+                self._told[cap.path] = cap.seen(answer)
                 return notices
         return [Notice(f"{cap.told} could not be set: others changed it {TRIES} times meanwhile")]
 
@@ -214,11 +219,18 @@ def _notices(cap: Cap, seen: Seen, outcome: Outcome, by: Declarant) -> list[Noti
         text = f"{cap.told} is not set here; {seen.value} stays in force ({seen.set_by})"
         return [Notice(text, logging.INFO)]
     words = _WORDS.get(outcome)
-    if words is None:
+    if words is None or cap.wanted is None:
         return []
+    after = cap.wanted
+    if outcome is Outcome.RAISED:
+        after = claimed(cap.wanted, by, seen.decided_on).value
+        words += (
+            "" if after == cap.wanted else "; {wanted} is wanted here, and the cap of another app is lower"
+        )
     text = words.format(
         told=cap.told,
         wanted=cap.wanted,
+        after=after,
         now=seen.value,
         version=seen.version,
         declared=seen.declared,
@@ -230,18 +242,19 @@ def _notices(cap: Cap, seen: Seen, outcome: Outcome, by: Declarant) -> list[Noti
 
 
 _LIFT = "an operator can change it with `penstock task-queue limits set` or `penstock namespace limits set`"
+_OTHER_APP = "{told} is {wanted} here; {now} stays in force, which another app has set ({set_by}): " + _LIFT
 _WORDS = {
     Outcome.SET: "{told} is set to {wanted}",
     Outcome.LOWERED: "{told} is lowered from {now} ({set_by}) to {wanted}",
-    Outcome.RAISED: "{told} is raised from {now} ({set_by}) to {wanted} by caps_version {mine}",
+    Outcome.RAISED: "{told} is raised from {now} ({set_by}) to {after} by caps_version {mine}",
     Outcome.CONFIRMED: "{told} stays {now}, now by caps_version {mine}",
     Outcome.HANDED_BACK: "{told} is {wanted} here; the server declares {declared}, which is in force from now on"
     " instead of {now} ({set_by})",
     Outcome.KEPT_OPERATOR: "{told} is {wanted} here; an operator has set {now} (version {version}),"
     " which stays in force",
     Outcome.KEPT_SERVER: "{told} is {wanted} here; the server declares {declared}, which stays in force",
-    Outcome.KEPT_OTHER_APP: "{told} is {wanted} here; {now} stays in force, which another app has set ({set_by}): "
-    + _LIFT,
+    Outcome.RECORDED: _OTHER_APP,
+    Outcome.KEPT_OTHER_APP: _OTHER_APP,
     Outcome.KEPT_NEWER: "{told} is {wanted} here, by caps_version {mine}; {now} stays in force, which a newer"
     " configuration has set ({set_by})",
     Outcome.KEPT_LOWER: "{told} is {wanted} here; {now} stays in force ({set_by}): a worker raises a cap only with a"

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import astuple
 
 from penstock.core.model import Host, Instance, Run, RunId, RunStatus
+from penstock.errors import Reason, Unavailable
 from penstock.ports.store import PageStart, RunFilter
 from penstock.stores.sql.kept import Table, length_of
 from penstock.stores.sql.run_entries import record_entries, replace_entries
@@ -56,6 +57,7 @@ _HOSTS = {each.value: each for each in Host}
 _STATUSES = {each.value: each for each in RunStatus}
 
 
+_RESERVE_TRIES = 10
 _INSTANCE = 4
 """So many columns an instance has; in an answer they stand behind its number."""
 
@@ -65,10 +67,13 @@ class SqlRuns:
         self._session = session
 
     async def reserve(self, instance: Instance) -> Instance:
-        rows = await self._session.ask("reserve_instance", *astuple(instance))
-        if not rows:
-            rows = await self._session.ask("get_instance", instance.namespace, instance.workflow_id)
-        return Instance(*rows[0][1:])
+        for _ in range(_RESERVE_TRIES):
+            rows = await self._session.ask("reserve_instance", *astuple(instance)) or await self._session.ask(
+                "get_instance", instance.namespace, instance.workflow_id
+            )
+            if rows:  # else another server deleted the instance between the two statements
+                return Instance(*rows[0][1:])
+        raise _contended(instance)
 
     async def reserve_all(self, instances: Sequence[Instance]) -> Sequence[Instance]:
         if not instances:
@@ -77,7 +82,11 @@ class SqlRuns:
         made = await ask("reserve_instance", map(astuple, instances))
         late = [each for each, rows in zip(instances, made, strict=True) if not rows]
         others = iter(await ask("get_instance", ((each.namespace, each.workflow_id) for each in late)))
-        return [Instance(*(rows or next(others))[0][1:]) for rows in made]
+        found = [rows or next(others) for rows in made]
+        return [
+            Instance(*rows[0][1:]) if rows else await self.reserve(instance)
+            for instance, rows in zip(instances, found, strict=True)
+        ]
 
     async def instance(self, namespace: str, workflow_id: str) -> Instance | None:
         rows = await self._session.ask("get_instance", namespace, workflow_id)
@@ -172,3 +181,12 @@ RUNS = Table(
     is_over=lambda run: run.status.is_terminal,
     told=("insert_run", "save_run", "save_run_course"),
 )
+
+
+def _contended(instance: Instance) -> Unavailable:
+    return Unavailable(
+        Reason.STORE_UNAVAILABLE,
+        f"The workflow id {instance.workflow_id!r} was deleted and taken again too often meanwhile. Try again.",
+        outcome="none",
+        retryable=True,
+    )
