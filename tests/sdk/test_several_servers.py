@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ from penstock.sdk import activity
 from penstock.sdk.client import Client
 from penstock.sdk.connecting import ConnectOptions
 from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.lease import lease_clock, lease_of, leased
 from penstock.sdk.sync import SyncClient
 from penstock.sdk.transport import HttpTransport, Patience, server_urls
 from penstock.sdk.worker import Worker
+from penstock.sdk.worker.plane import Plane
 from tests.acceptance.cluster import Cluster
 from tests.sdk.serving import OPERATOR, WORKER
 from tests.sdk.test_transport import FINE, HANG_UP, answer, scripted
@@ -31,6 +35,18 @@ AWAY = answer(503, '{"reason": "server_draining", "message": "It is shutting dow
 def nobody() -> str:
     """An address at which nothing listens."""
     return f"http://127.0.0.1:{free_port()}"
+
+
+@asynccontextmanager
+async def frozen() -> AsyncIterator[str]:
+    """The address of a server that takes connections, and never reads nor answers."""
+    over = asyncio.Event()
+    serving = await asyncio.start_server(lambda *_: over.wait(), "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{serving.sockets[0].getsockname()[1]}"
+    finally:
+        over.set()
+        serving.close()
 
 
 @activity.defn
@@ -97,6 +113,18 @@ class TestTheNextOne:
         assert one in str(raised.value)
         assert two in str(raised.value)
         await made.close()
+
+    async def test_a_renewal_goes_to_it_while_the_first_is_frozen_and_the_lease_lasts(self) -> None:
+        """A frozen server accepts connections and never answers; the lease must not end for that."""
+        renewed = answer(200, '{"lease_ends_after_ms": 60000}')
+        async with frozen() as one, scripted(renewed) as two, asyncio.timeout(25):
+            made = HttpTransport([one, two.url], patience=QUICK)
+            task = leased({"task_id": "t", "activity_attempt_id": "a", "lease_ends_after_ms": 4000}, lease_clock())
+            await Plane(made, "w", "q").keep(task)
+            assert len(two.heard) == 1
+            assert not lease_of(task).is_over
+            assert made.url == two.url
+            await made.close()
 
     async def test_the_first_is_asked_again_when_the_second_fails(self) -> None:
         async with scripted(AWAY, FINE) as one, scripted(AWAY) as two:

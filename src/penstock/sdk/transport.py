@@ -77,8 +77,12 @@ class Transport(Protocol):
         timeout_s: float | None = None,
         method: str = "POST",
         on_send: Callable[[], None] | None = None,
+        answer_s: float | None = None,
     ) -> Json:
-        """A request of the worker plane. `on_send` is called before each time that it is sent."""
+        """A request of the worker plane. `on_send` is called before each time that it is sent.
+
+        `answer_s`: a server that has not answered for so long has failed: the request is sent again.
+        """
 
     async def close(self) -> None: ...
 
@@ -281,11 +285,14 @@ class HttpTransport:
         timeout_s: float | None = None,
         method: str = "POST",
         on_send: Callable[[], None] | None = None,
+        answer_s: float | None = None,
     ) -> Json:
         """Ask the worker plane; the path begins with `/worker`. A DELETE is sent without its body."""
         sent = None if method in ("GET", "DELETE") else body
         call = _call(method, path, WORKER_PLANE, "", sent, idempotent, timeout_s)
         call.on_send = on_send
+        if answer_s is not None:
+            call.timeout_s = min(call.timeout_s, answer_s)
         return await self._until_answered(call)
 
     async def close(self) -> None:
