@@ -179,8 +179,8 @@ def test_a_start_without_an_id_or_in_the_words_of_the_contract_adds_no_policy(
     ask("workflow", "start", "--type", "t")
     ask("workflow", "start", "--type", "t", "--id", "x", "--duplicate-policy", "fail")
     assert [sorted(each.body) for each in server.requests] == [
-        ["input", "workflow_type"],
-        ["duplicate_policy", "input", "workflow_id", "workflow_type"],
+        ["deliver_cancel", "input", "workflow_type"],
+        ["deliver_cancel", "duplicate_policy", "input", "workflow_id", "workflow_type"],
     ]
 
 
@@ -258,6 +258,14 @@ def test_a_description_shows_times_relative_to_now_and_payloads_opened(
     assert "3 minutes ago" in output
     assert '["order-1001"]' in output
     assert "Waiting for activity payments.capture" in output
+
+
+def test_a_workflow_with_the_name_of_a_route_is_described(ask: Run, server: RecordedServer) -> None:
+    """`GET /workflows/count` counts; the workflow of that name has another path."""
+    server.answer("GET", "/workflows/%63ount", {"workflow_id": "count", "run_id": "r"})
+    server.answer("GET", "/workflows/count", {"count": 3})
+    assert "Workflow  count" in ask("workflow", "describe", "count").stdout
+    assert "3" in ask("workflow", "count").stdout
 
 
 def test_one_run_can_be_described(ask: Run, server: RecordedServer) -> None:

@@ -114,12 +114,27 @@ class TestTheNextOne:
         assert two in str(raised.value)
         await made.close()
 
+    async def test_the_log_says_once_that_it_is_in_use_and_why(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        one = nobody()
+        async with scripted(FINE, FINE) as two:
+            made = HttpTransport([one, two.url], patience=Patience(0))
+            for _ in range(2):
+                await made.control("GET", "/x", idempotent=True)
+            await made.close()
+        [told] = [each.getMessage() for each in caplog.records if each.name == "penstock.client"]
+        assert told.startswith(f"Cannot reach {one}: connection refused. ")
+        assert told.endswith(f"Requests go to {two.url} now")
+
     async def test_a_renewal_goes_to_it_while_the_first_is_frozen_and_the_lease_lasts(self) -> None:
         """A frozen server accepts connections and never answers; the lease must not end for that."""
         renewed = answer(200, '{"lease_ends_after_ms": 60000}')
         async with frozen() as one, scripted(renewed) as two, asyncio.timeout(25):
             made = HttpTransport([one, two.url], patience=QUICK)
-            task = leased({"task_id": "t", "activity_attempt_id": "a", "lease_ends_after_ms": 4000}, lease_clock())
+            task = leased(
+                {"task_id": "t", "activity_attempt_id": "a", "lease_ends_after_ms": 4000}, lease_clock()
+            )
             await Plane(made, "w", "q").keep(task)
             assert len(two.heard) == 1
             assert not lease_of(task).is_over
@@ -164,6 +179,15 @@ class TestClientsWorkersAndCommands:
         started = await asyncio.to_thread(CliRunner().invoke, program, start, env=around)
         assert started.exit_code == 0, started.output
 
+    async def test_the_command_line_names_each_that_it_could_not_reach(self) -> None:
+        one, two = nobody(), nobody()
+        words = ["--server", f"{one},{two}", "workflow", "list"]
+        told = await asyncio.to_thread(CliRunner().invoke, program, words)
+        assert told.exit_code == 3
+        assert (
+            f"Cannot reach {one}: connection refused. Cannot reach {two}: connection refused." in told.stderr
+        )
+
     async def test_a_command_that_may_have_been_carried_out_is_not_sent_to_another(self) -> None:
         async with scripted(HANG_UP) as one, scripted(FINE) as two:
             words = ["--server", f"{one.url},{two.url}", "namespace", "create", "x"]
@@ -171,6 +195,16 @@ class TestClientsWorkersAndCommands:
             assert told.exit_code == 3
             assert "may have been carried out" in told.stderr
             assert two.heard == []
+
+
+async def test_a_server_that_is_down_shows_no_frames_of_asyncio() -> None:
+    made = HttpTransport(nobody(), patience=Patience(0))
+    with pytest.raises(Unreachable, match="connection refused") as raised:
+        await made.control("GET", "/x", idempotent=True)
+    cause = raised.value.__cause__
+    assert isinstance(cause, ConnectionRefusedError)
+    assert cause.__traceback__ is None
+    await made.close()
 
 
 async def test_a_server_that_is_down_is_told_of_at_once_and_when_it_is_back(

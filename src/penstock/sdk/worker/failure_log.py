@@ -29,8 +29,9 @@ class FailureLog:
 
     def activity(self, task: Json, failure: Mapping[str, Any]) -> None:
         """An attempt of an activity failed."""
+        ended = "was cancelled" if failure.get("cancelled") else "failed"
         told = (
-            f'Activity "{task["activity_type"]}" failed in attempt {task.get("attempt_number")}'
+            f'Activity "{task["activity_type"]}" {ended} in attempt {task.get("attempt_number")}'
             f" ({_origin(task)}task {task['task_id']})"
         )
         if any(failure.get(each) for each in _EXPECTED) or failure.get("code") == WORKER_SHUTDOWN:
