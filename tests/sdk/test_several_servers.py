@@ -41,7 +41,11 @@ def nobody() -> str:
 async def frozen() -> AsyncIterator[str]:
     """The address of a server that takes connections, and never reads nor answers."""
     over = asyncio.Event()
-    serving = await asyncio.start_server(lambda *_: over.wait(), "127.0.0.1", 0)
+
+    async def wait(*_: object) -> None:
+        await over.wait()
+
+    serving = await asyncio.start_server(wait, "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{serving.sockets[0].getsockname()[1]}"
     finally:
