@@ -253,7 +253,7 @@ def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
             ("Result", data(opened(body.get("result")))),
             ("Started", screen.when_exactly(body.get("started_at"))),
             ("Last heartbeat", screen.when_exactly(body.get("last_heartbeat_at"))),
-            ("It told", plain(heartbeat_text(body.get("last_heartbeat")))),
+            ("Heartbeat details", plain(heartbeat_text(body.get("last_heartbeat")))),
             ("Closed", screen.when_exactly(body.get("closed_at"))),
             ("Start deadline", screen.when_exactly(body.get("schedule_to_start_deadline_at"))),
             ("Close deadline", screen.when_exactly(body.get("schedule_to_close_deadline_at"))),

@@ -302,7 +302,7 @@ class ActivityRunner:
             case Stop.SHUTDOWN:
                 return dropped("worker_shutdown")
             case Stop.TIMED_OUT:
-                return failed(timed_out(call.definition, call.timeout_kind, call.deadline_s or 0), cost)
+                return failed(timed_out(call.definition, call.timeout_kind, call.timeout_s), cost)
             case _:
                 return failed(cancelled(error, self._converter), cost)
 
