@@ -139,6 +139,34 @@ class TestAMistakeInAWorkflow:
         assert any("in price_of" in each.getMessage() for each in caplog.records)
 
 
+@workflow.defn
+class Refused:
+    """Asks for something that the server refuses."""
+
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.execute_activity(
+            charge, 1, task_queue="q\t", start_to_close_timeout=timedelta(seconds=1)
+        )
+
+
+async def test_a_command_that_the_server_refuses_is_logged_with_the_line_that_asked_for_it(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched = Watched(client.transport)
+    own = Client(watched, namespace=client.namespace)
+    with caplog.at_level(logging.INFO, "penstock"):
+        async with Worker(own, task_queue=QUEUE, workflows=[Refused]):
+            await client.start_workflow(Refused.run, id="refused", task_queue=QUEUE)
+            await watched.until("/fail")
+    [told] = [each.getMessage() for each in caplog.records if "A workflow task of" in each.getMessage()]
+    assert "schedule_activity 'charge' at " in told
+    assert f"{HERE}:" in told
+    assert "in Refused.run" in told
+    assert "penstock/sdk/" not in told, "frames of the SDK say nothing"
+    assert "in Refused.run" in watched.of("/fail")[0]["failure"]["message"]
+
+
 class NotFoundError(Exception):
     """An error of the user, with the name of one of the SDK's."""
 
