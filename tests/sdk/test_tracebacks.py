@@ -144,22 +144,28 @@ class Refused:
     """Asks for something that the server refuses."""
 
     @workflow.run
-    async def run(self) -> None:
-        await workflow.execute_activity(
-            charge, 1, task_queue="q\t", start_to_close_timeout=timedelta(seconds=1)
-        )
+    async def run(self, how: str) -> None:
+        queue, count = ("q\t", 1) if how == "queue" else ("q", 3)
+        big = "x" * 700_000 if how == "size" else ""
+        for _ in range(count):
+            workflow.start_activity(
+                "charge", big, task_queue=queue, start_to_close_timeout=timedelta(seconds=1)
+            )
+        await workflow.sleep(60)
 
 
+@pytest.mark.parametrize(("how", "says"), [("queue", "commands.0.queue"), ("size", "Start them in portions")])
 async def test_a_command_that_the_server_refuses_is_logged_with_the_line_that_asked_for_it(
-    client: Client, caplog: pytest.LogCaptureFixture
+    client: Client, caplog: pytest.LogCaptureFixture, how: str, says: str
 ) -> None:
     watched = Watched(client.transport)
     own = Client(watched, namespace=client.namespace)
     with caplog.at_level(logging.INFO, "penstock"):
         async with Worker(own, task_queue=QUEUE, workflows=[Refused]):
-            await client.start_workflow(Refused.run, id="refused", task_queue=QUEUE)
+            await client.start_workflow(Refused.run, how, id="refused", task_queue=QUEUE)
             await watched.until("/fail")
     [told] = [each.getMessage() for each in caplog.records if "A workflow task of" in each.getMessage()]
+    assert says in told
     assert "schedule_activity 'charge' at " in told
     assert f"{HERE}:" in told
     assert "in Refused.run" in told

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from penstock.errors import Reason
 from penstock.sdk.failures import ServerRefused, Unreachable
 from penstock.sdk.lease import LeaseEnded, lease_of
 from penstock.sdk.replay.instance import Activation, WorkflowRun
@@ -173,7 +174,7 @@ class WorkflowTasks:
         try:
             answer = await self._reports.send(item)
         except ServerRefused as error:
-            error.message += _origin(error.message, activation)
+            error.message += _origin(error, activation.origins)
             raise
         if activation.closes:
             self._failures.commands(task, activation.commands)
@@ -216,8 +217,13 @@ class WorkflowTasks:
         return "failed"
 
 
-def _origin(message: str, activation: Activation) -> str:
-    """Which line of the code asked for the command that a refusal names by its place."""
-    found = re.search(r"\bcommands\.([0-9]+)\b", message)
-    place = len(activation.origins) if found is None else int(found[1])
-    return f" ({activation.origins[place]})" if place < len(activation.origins) else ""
+def _origin(error: ServerRefused, origins: Sequence[str]) -> str:
+    """Which line of the code asked for what the server refuses."""
+    if error.reason == Reason.PAYLOAD_TOO_LARGE and origins:
+        return (
+            f" ({len(origins)} commands of one workflow task together, the first: {origins[0]}. Start them in portions,"
+            " or pass references instead of large arguments)"
+        )
+    found = re.search(r"\bcommands\.([0-9]+)\b", error.message)
+    place = len(origins) if found is None else int(found[1])
+    return f" ({origins[place]})" if place < len(origins) else ""
