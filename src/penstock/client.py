@@ -10,7 +10,8 @@ from penstock.sdk.descriptions import (
     WorkflowExecutionStatus,
 )
 from penstock.sdk.handles import ActivityHandle, WorkflowHandle, WorkflowUpdateHandle
-from penstock.sdk.outbound import ClientInterceptor, OutboundInterceptor, WorkflowIDConflictPolicy
+from penstock.sdk.id_policies import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from penstock.sdk.outbound import ClientInterceptor, OutboundInterceptor
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.starting import ActivityStart, WithStartWorkflowOperation
@@ -35,5 +36,6 @@ __all__ = [
     "WorkflowExecutionStatus",
     "WorkflowHandle",
     "WorkflowIDConflictPolicy",
+    "WorkflowIDReusePolicy",
     "WorkflowUpdateHandle",
 ]

@@ -260,6 +260,14 @@ def test_a_description_shows_times_relative_to_now_and_payloads_opened(
     assert "Waiting for activity payments.capture" in output
 
 
+def test_a_workflow_with_the_name_of_a_route_is_described(ask: Run, server: RecordedServer) -> None:
+    """`GET /workflows/count` counts; the workflow of that name has another path."""
+    server.answer("GET", "/workflows/%63ount", {"workflow_id": "count", "run_id": "r"})
+    server.answer("GET", "/workflows/count", {"count": 3})
+    assert "Workflow  count" in ask("workflow", "describe", "count").stdout
+    assert "3" in ask("workflow", "count").stdout
+
+
 def test_one_run_can_be_described(ask: Run, server: RecordedServer) -> None:
     server.answer("GET", "/workflows/order-1001/runs/01RUN", bodies.workflow())
     assert ask("workflow", "describe", "order-1001", "--run-id", "01RUN").exit_code == 0

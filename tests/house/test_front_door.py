@@ -41,11 +41,13 @@ def test_public_modules_are_modules_and_their_names_open() -> None:
     for name in ("activity", "client", "failures", "testing", "worker", "workflow"):
         module = importlib.import_module(f"penstock.{name}")
         assert all(getattr(module, each) is not None for each in module.__all__), name
-    from penstock.client import Client
+    from penstock.client import Client, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
     from penstock.failures import ApplicationError
     from penstock.worker import Worker
 
     assert (Client, Worker) == (penstock.Client, penstock.Worker)
+    assert WorkflowIDReusePolicy is penstock.WorkflowIDReusePolicy
+    assert WorkflowIDConflictPolicy is penstock.WorkflowIDConflictPolicy
     assert ApplicationError is penstock.failures.ApplicationError
 
 

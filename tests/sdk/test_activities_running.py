@@ -815,6 +815,24 @@ async def test_a_local_activity_has_a_deadline_of_its_own():
         assert failure(await running)["timeout_type"] == "start_to_close"
 
 
+async def test_the_message_of_a_timeout_names_the_timeout_that_was_asked_for():
+    """Not what was left of it when the task arrived, which differs in every attempt."""
+    clock = SteppedClock()
+
+    @activity.defn
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    limit = timedelta(seconds=5)
+    info = dataclasses.replace(
+        LOCAL, start_to_close_timeout=limit, deadline=BEGIN + limit - timedelta(milliseconds=7)
+    )
+    async with a_runner(work, clock=clock) as runner:
+        running = asyncio.create_task(runner.run_local("work", None, info))
+        await clock.advance(5)
+        assert failure(await running)["message"].endswith("exceeded its start to close timeout of 5 s")
+
+
 @pytest.mark.parametrize("how", ["local", "task"])
 @pytest.mark.parametrize("ends", ["returns", "raises"])
 async def test_what_the_code_does_after_its_timeout_does_not_count(how: str, ends: str):

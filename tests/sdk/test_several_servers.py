@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ from penstock.sdk import activity
 from penstock.sdk.client import Client
 from penstock.sdk.connecting import ConnectOptions
 from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.lease import lease_clock, lease_of, leased
 from penstock.sdk.sync import SyncClient
 from penstock.sdk.transport import HttpTransport, Patience, server_urls
 from penstock.sdk.worker import Worker
+from penstock.sdk.worker.plane import Plane
 from tests.acceptance.cluster import Cluster
 from tests.sdk.serving import OPERATOR, WORKER
 from tests.sdk.test_transport import FINE, HANG_UP, answer, scripted
@@ -31,6 +35,22 @@ AWAY = answer(503, '{"reason": "server_draining", "message": "It is shutting dow
 def nobody() -> str:
     """An address at which nothing listens."""
     return f"http://127.0.0.1:{free_port()}"
+
+
+@asynccontextmanager
+async def frozen() -> AsyncIterator[str]:
+    """The address of a server that takes connections, and never reads nor answers."""
+    over = asyncio.Event()
+
+    async def wait(*_: object) -> None:
+        await over.wait()
+
+    serving = await asyncio.start_server(wait, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{serving.sockets[0].getsockname()[1]}"
+    finally:
+        over.set()
+        serving.close()
 
 
 @activity.defn
@@ -98,6 +118,33 @@ class TestTheNextOne:
         assert two in str(raised.value)
         await made.close()
 
+    async def test_the_log_says_once_that_it_is_in_use_and_why(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        one = nobody()
+        async with scripted(FINE, FINE) as two:
+            made = HttpTransport([one, two.url], patience=Patience(0))
+            for _ in range(2):
+                await made.control("GET", "/x", idempotent=True)
+            await made.close()
+        [told] = [each.getMessage() for each in caplog.records if each.name == "penstock.client"]
+        assert told.startswith(f"Cannot reach {one}: connection refused. ")
+        assert told.endswith(f"Requests go to {two.url} now")
+
+    async def test_a_renewal_goes_to_it_while_the_first_is_frozen_and_the_lease_lasts(self) -> None:
+        """A frozen server accepts connections and never answers; the lease must not end for that."""
+        renewed = answer(200, '{"lease_ends_after_ms": 60000}')
+        async with frozen() as one, scripted(renewed) as two, asyncio.timeout(25):
+            made = HttpTransport([one, two.url], patience=QUICK)
+            task = leased(
+                {"task_id": "t", "activity_attempt_id": "a", "lease_ends_after_ms": 4000}, lease_clock()
+            )
+            await Plane(made, "w", "q").keep(task)
+            assert len(two.heard) == 1
+            assert not lease_of(task).is_over
+            assert made.url == two.url
+            await made.close()
+
     async def test_the_first_is_asked_again_when_the_second_fails(self) -> None:
         async with scripted(AWAY, FINE) as one, scripted(AWAY) as two:
             made = HttpTransport([one.url, two.url], patience=QUICK)
@@ -136,6 +183,15 @@ class TestClientsWorkersAndCommands:
         started = await asyncio.to_thread(CliRunner().invoke, program, start, env=around)
         assert started.exit_code == 0, started.output
 
+    async def test_the_command_line_names_each_that_it_could_not_reach(self) -> None:
+        one, two = nobody(), nobody()
+        words = ["--server", f"{one},{two}", "workflow", "list"]
+        told = await asyncio.to_thread(CliRunner().invoke, program, words)
+        assert told.exit_code == 3
+        assert (
+            f"Cannot reach {one}: connection refused. Cannot reach {two}: connection refused." in told.stderr
+        )
+
     async def test_a_command_that_may_have_been_carried_out_is_not_sent_to_another(self) -> None:
         async with scripted(HANG_UP) as one, scripted(FINE) as two:
             words = ["--server", f"{one.url},{two.url}", "namespace", "create", "x"]
@@ -143,6 +199,16 @@ class TestClientsWorkersAndCommands:
             assert told.exit_code == 3
             assert "may have been carried out" in told.stderr
             assert two.heard == []
+
+
+async def test_a_server_that_is_down_shows_no_frames_of_asyncio() -> None:
+    made = HttpTransport(nobody(), patience=Patience(0))
+    with pytest.raises(Unreachable, match="connection refused") as raised:
+        await made.control("GET", "/x", idempotent=True)
+    cause = raised.value.__cause__
+    assert isinstance(cause, ConnectionRefusedError)
+    assert cause.__traceback__ is None
+    await made.close()
 
 
 async def test_a_server_that_is_down_is_told_of_at_once_and_when_it_is_back(

@@ -26,6 +26,7 @@ from penstock.sdk.failing.tracebacks import (
     without_tracebacks,
 )
 from penstock.sdk.failures import (
+    ActivityError,
     ApplicationError,
     ConversionError,
     QueryRejected,
@@ -136,6 +137,78 @@ class TestAMistakeInAWorkflow:
         described = (await scene.get("/api/workflows/buggy", role="operator")).body
         assert described["last_workflow_task_stack_trace"] is None
         assert any("in price_of" in each.getMessage() for each in caplog.records)
+
+
+@workflow.defn
+class Refused:
+    """Asks for something that the server refuses."""
+
+    @workflow.run
+    async def run(self, how: str) -> None:
+        queue, count = ("q\t", 1) if how == "queue" else ("q", 3)
+        big = "x" * 700_000 if how == "size" else ""
+        for _ in range(count):
+            workflow.start_activity(
+                "charge", big, task_queue=queue, start_to_close_timeout=timedelta(seconds=1)
+            )
+        await workflow.sleep(60)
+
+
+@pytest.mark.parametrize(("how", "says"), [("queue", "commands.0.queue"), ("size", "Start them in portions")])
+async def test_a_command_that_the_server_refuses_is_logged_with_the_line_that_asked_for_it(
+    client: Client, caplog: pytest.LogCaptureFixture, how: str, says: str
+) -> None:
+    watched = Watched(client.transport)
+    own = Client(watched, namespace=client.namespace)
+    with caplog.at_level(logging.INFO, "penstock"):
+        async with Worker(own, task_queue=QUEUE, workflows=[Refused]):
+            await client.start_workflow(Refused.run, how, id="refused", task_queue=QUEUE)
+            await watched.until("/fail")
+    [told] = [each.getMessage() for each in caplog.records if "A workflow task of" in each.getMessage()]
+    assert says in told
+    assert "schedule_activity 'charge' at " in told
+    assert f"{HERE}:" in told
+    assert "in Refused.run" in told
+    assert "penstock/sdk/" not in told, "frames of the SDK say nothing"
+    assert "in Refused.run" in watched.of("/fail")[0]["failure"]["message"]
+
+
+class NotFoundError(Exception):
+    """An error of the user, with the name of one of the SDK's."""
+
+
+@activity.defn
+async def look_up() -> None:
+    raise NotFoundError("no such customer")
+
+
+@workflow.defn
+class LookingUp:
+    @workflow.run
+    async def run(self) -> str:
+        retries = RetryPolicy(maximum_attempts=3, initial_interval=timedelta(milliseconds=1))
+        try:
+            await workflow.execute_local_activity(
+                look_up, start_to_close_timeout=timedelta(seconds=30), retry_policy=retries
+            )
+        except ActivityError as error:
+            return str(error.cause)
+        return "found"
+
+
+async def test_a_local_activity_that_fails_thrice_is_logged_with_its_traceback_once_whatever_its_error_is_named(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "penstock"):
+        async with Worker(client, task_queue=QUEUE, workflows=[LookingUp], activities=[look_up]):
+            async with asyncio.timeout(20):
+                found = await client.execute_workflow(LookingUp.run, id="look", task_queue=QUEUE)
+    assert found == "NotFoundError: no such customer"
+    told = [
+        each.getMessage() for each in caplog.records if 'Local activity "look_up" failed' in each.getMessage()
+    ]
+    assert len(told) == 3
+    assert ["Traceback" in each for each in told] == [True, False, False]
 
 
 @workflow.defn

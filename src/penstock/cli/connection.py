@@ -25,6 +25,8 @@ CONTROL_PLANE_VERSION = "2"
 WORKER_PROTOCOL_VERSION = "1.20"
 _AWAY_STATUSES = frozenset({502, 503})
 """Answers that say: not this server, not now."""
+_LITERALS = frozenset({"count"})
+"""Segments that are routes of their own where an id can stand, for the method that reads."""
 _HEADER_TEXT = re.compile(r"[\x21-\x7e]+")
 
 
@@ -154,7 +156,7 @@ class Connection:
         body: Mapping[str, Any] | None,
         accept: Collection[int],
     ) -> Answer:
-        url = f"/api/{'/'.join(quote(part, safe='') for part in path)}"
+        url = f"/api/{'/'.join(_segment(part) for part in path)}"
         given = {name: value for name, value in query.items() if value is not None}
         if given:
             url = f"{url}?{urlencode(given)}"
@@ -168,15 +170,19 @@ class Connection:
         return answer
 
     def _from_any(self, method: str, url: str, content: bytes | None, plane: str) -> Answer:
-        """The answer of the first server that gives one; of the last one, its failure."""
+        """The answer of the first server that gives one; if none does, what is wrong with each."""
         targets = (self.target, *self.others)
+        problems: list[str] = []
         for place, target in enumerate(targets):
             try:
                 answer = self._exchange(target, method, f"{target.prefix}{url}", content, plane)
             except Unreachable as problem:
+                problems.append(problem.message)
                 may_go_on = method == "GET" or isinstance(problem, NotSent)
-                if not may_go_on or place == len(targets) - 1:
+                if not may_go_on or len(targets) == 1:
                     raise
+                if place == len(targets) - 1:
+                    raise Unreachable(" ".join(problems), problem.advice) from problem
             else:
                 is_away = method == "GET" and answer.status in _AWAY_STATUSES
                 if not is_away or place == len(targets) - 1:
@@ -223,6 +229,18 @@ class Connection:
         if len(raw) > ANSWER_BYTES_MAX:
             raise Unreachable(f"The answer of {target} is too large.", "Ask for less with --limit.")
         return _read(target, response.status, raw)
+
+
+class Identifier(str):
+    """An id in a path, which may be the word of another route: the workflow `count`."""
+
+    __slots__ = ()
+
+
+def _segment(part: str) -> str:
+    if isinstance(part, Identifier) and part in _LITERALS:
+        return f"%{ord(part[0]):02X}{part[1:]}"  # the same text, and not that segment
+    return quote(part, safe="")
 
 
 class NotSent(Unreachable):

@@ -30,7 +30,11 @@ class Outage:
             return
         self._logged_at = now
         lasted = now - self._since
-        since = f" (for {lasted:.0f} s now)" if lasted >= 1 else ""
+        since = (
+            f" (for {lasted:.0f} s now)"
+            if lasted >= 1
+            else f", then less often; logged every {AGAIN_SECONDS:.0f} s"
+        )
         log.warning("%s Trying again in %.1f s%s", sentence(problem), pause_s, since)
 
     def over(self, url: str, now: float) -> None:

@@ -26,7 +26,7 @@ from penstock import __version__
 from penstock.sdk.failures import ServerRefused, Unreachable, refusal
 from penstock.sdk.http.answers import Answer, Garbled, TooMuch
 from penstock.sdk.http.connections import Connections, NotConnected
-from penstock.sdk.outage import Outage, sentence
+from penstock.sdk.outage import Outage, log, sentence
 from penstock.sdk.signing import SigningKey
 from penstock.wire.signatures import SignedRequest
 
@@ -77,8 +77,12 @@ class Transport(Protocol):
         timeout_s: float | None = None,
         method: str = "POST",
         on_send: Callable[[], None] | None = None,
+        answer_s: float | None = None,
     ) -> Json:
-        """A request of the worker plane. `on_send` is called before each time that it is sent."""
+        """A request of the worker plane. `on_send` is called before each time that it is sent.
+
+        `answer_s`: a server that has not answered for so long has failed: the request is sent again.
+        """
 
     async def close(self) -> None: ...
 
@@ -226,7 +230,8 @@ class HttpTransport:
         self._closed = False
         self._outage = Outage()
         self._servers = [_Server(each) for each in self.urls]
-        self._in_use = 0
+        self._in_use = self._told_of = 0
+        self._why_moved = ""
         for server in self._servers:
             self._check(server.url, insecure)
             server.heads = {plane: self._head(server, plane) for plane in (CONTROL_PLANE, WORKER_PLANE)}
@@ -281,11 +286,14 @@ class HttpTransport:
         timeout_s: float | None = None,
         method: str = "POST",
         on_send: Callable[[], None] | None = None,
+        answer_s: float | None = None,
     ) -> Json:
         """Ask the worker plane; the path begins with `/worker`. A DELETE is sent without its body."""
         sent = None if method in ("GET", "DELETE") else body
         call = _call(method, path, WORKER_PLANE, "", sent, idempotent, timeout_s)
         call.on_send = on_send
+        if answer_s is not None:
+            call.timeout_s = min(call.timeout_s, answer_s)
         return await self._until_answered(call)
 
     async def close(self) -> None:
@@ -340,6 +348,7 @@ class HttpTransport:
                     self._outage.met(str(self._given_up(trouble.error, failed)), pause_s, now)
             else:
                 self._outage.over(self._servers[place].url, asyncio.get_running_loop().time())
+                self._tell_of(place)
                 return body
             failed = {}
             await asyncio.sleep(pause_s)
@@ -351,7 +360,14 @@ class HttpTransport:
         """
         if self._in_use == place:
             self._in_use = (place + 1) % len(self._servers)
+            self._why_moved = failed[place]
         return self._in_use not in failed
+
+    def _tell_of(self, place: int) -> None:
+        """Log, once, that another address is in use now."""
+        if place == self._in_use != self._told_of:
+            self._told_of = place
+            log.warning("%s Requests go to %s now", sentence(self._why_moved), self.urls[place])
 
     def _given_up(self, error: Exception, failed: Mapping[int, str]) -> Exception:
         """The error to raise: with several addresses it names what is wrong with each."""
@@ -430,7 +446,7 @@ class HttpTransport:
         if made and not call.idempotent:
             text += ". The request may have been carried out: look before you repeat it"
         lost = RuntimeError(text) if self._closed else Unreachable(text)
-        lost.__cause__ = cause
+        lost.__cause__ = cause.with_traceback(None)  # where in asyncio it failed says nothing
         hopeless = self._closed or isinstance(cause, TooMuch)
         return _Trouble(lost, happened=made, again=not (hopeless or insecure), elsewhere=not hopeless)
 
@@ -510,6 +526,8 @@ def _seconds(header: bytes | None) -> float | None:
 def _plain(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "nothing came in time"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.rstrip(".").lower()
     return str(error).rstrip(".") or type(error).__name__

@@ -63,6 +63,7 @@ class InProcessTransport:
         timeout_s: float | None = None,
         method: str = "POST",
         on_send: Callable[[], None] | None = None,
+        answer_s: float | None = None,
     ) -> Json:
         sent = None if method in ("GET", "DELETE") else body
         if on_send is not None:

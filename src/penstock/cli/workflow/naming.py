@@ -6,6 +6,7 @@ import secrets
 
 import click
 
+from penstock.cli.connection import Identifier
 from penstock.cli.hints import to_type
 from penstock.cli.inputs import Json
 
@@ -30,7 +31,8 @@ request_id_option = click.option(
 
 def path_of(workflow_id: str, run_id: str | None) -> tuple[str, ...]:
     """Where a workflow's newest run, or the one that was named, stands."""
-    return ("workflows", workflow_id, "runs", run_id) if run_id else ("workflows", workflow_id)
+    found = ("workflows", Identifier(workflow_id))
+    return (*found, "runs", run_id) if run_id else found
 
 
 def same_run(workflow_id: str, run_id: str | None) -> tuple[str, ...]:

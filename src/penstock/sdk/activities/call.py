@@ -79,6 +79,13 @@ class Call:
             return "schedule_to_close"
         return "start_to_close"
 
+    @property
+    def timeout_s(self) -> float:
+        """The timeout that ends first, as it was asked for."""
+        info, kind = self.context.info, self.timeout_kind
+        asked = info.start_to_close_timeout if kind == "start_to_close" else info.schedule_to_close_timeout
+        return (self.deadline_s or 0.0) if asked is None else asked.total_seconds()
+
     def reached_by(
         self,
         stop: Callable[[], object],

@@ -36,7 +36,7 @@ from penstock.sdk.activities.processes import Processes, StartMethod, check_conv
 from penstock.sdk.activities.registry import Registry
 from penstock.sdk.activities.threads import ActivityThreads
 from penstock.sdk.converting import DataConverter, Envelope
-from penstock.sdk.failures import is_cancelled_exception
+from penstock.sdk.failures import ApplicationError, is_cancelled_exception
 from penstock.sdk.lease import Lease, lease_of
 
 log = logging.getLogger(__name__)
@@ -140,6 +140,14 @@ class ActivityRunner:
         call = self._by_task.get(task_id)
         if call is not None:
             _heed(call, answer)
+
+    def unknown(self, activity_type: str) -> str | None:
+        """What to say of an activity that does not run here; None: it does."""
+        try:
+            self._registry.found(activity_type)
+        except ApplicationError as error:
+            return error.message
+        return None
 
     async def run_local(
         self, activity_type: str, arguments: Any, info: ActivityInfo, lease: Lease | None = None
@@ -294,7 +302,7 @@ class ActivityRunner:
             case Stop.SHUTDOWN:
                 return dropped("worker_shutdown")
             case Stop.TIMED_OUT:
-                return failed(timed_out(call.definition, call.timeout_kind, call.deadline_s or 0), cost)
+                return failed(timed_out(call.definition, call.timeout_kind, call.timeout_s), cost)
             case _:
                 return failed(cancelled(error, self._converter), cost)
 

@@ -65,7 +65,7 @@ class Connections:
                 if not again or self._closed:
                     raise
                 request = request if renewed is None else renewed()
-        return await self._exchange(await self._opened(), request, timeout_s, on_send)
+        return await self._exchange(await self._opened(timeout_s), request, timeout_s, on_send)
 
     def close(self) -> None:
         """End all that is under way, and open nothing any more. A loop that is gone took its connections along."""
@@ -122,9 +122,9 @@ class Connections:
 
     # Opening one
 
-    async def _opened(self) -> Connection:
+    async def _opened(self, timeout_s: float) -> Connection:
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(min(CONNECT_SECONDS, timeout_s)):
                 connection = await self._reached()
         except (OSError, UnicodeError) as error:  # a TimeoutError is an OSError
             raise NotConnected(error) from None

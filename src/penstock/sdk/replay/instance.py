@@ -44,6 +44,8 @@ class Activation:
     local: list[LocalRequest] = field(default_factory=list)
     closes: bool = False
     """Whether the run ends with these commands."""
+    origins: list[str] = field(default_factory=list)
+    """Of each command what it is, and the line of the code that asked for it."""
 
 
 def _ended_by(error: BaseException) -> WorkflowTaskError:
@@ -399,7 +401,8 @@ class WorkflowRun:
         local, runtime.local = runtime.local, []
         self._number(self._sent)
         self._trace(self._sent)
-        return Activation([each.on_the_wire() for each in self._sent], local, self._closed)
+        origins = [f"{each.in_words()} {each.where}".rstrip() for each in self._sent]
+        return Activation([each.on_the_wire() for each in self._sent], local, self._closed, origins)
 
     def _number(self, commands: Sequence[Command]) -> None:
         """The numbers that the server will give."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from penstock.sdk.activities.outcomes import WORKER_SHUTDOWN
 from penstock.sdk.failing.tracebacks import failure_text, traceback_text
+from penstock.sdk.replay.runtime import LocalRequest
 from penstock.sdk.worker.trouble import log
 
 Json = dict[str, Any]
@@ -30,13 +31,26 @@ class FailureLog:
     def activity(self, task: Json, failure: Mapping[str, Any]) -> None:
         """An attempt of an activity failed."""
         told = (
-            f'Activity "{task["activity_type"]}" failed in attempt {task.get("attempt_number")}'
+            f'Activity "{task["activity_type"]}" {_ended(failure)} in attempt {task.get("attempt_number")}'
             f" ({_origin(task)}task {task['task_id']})"
         )
+        self._attempt(str(task["task_id"]), told, failure)
+
+    def local_activity(
+        self, request: LocalRequest, task: Json, failure: Mapping[str, Any], number: int
+    ) -> None:
+        """An attempt of a local activity failed."""
+        told = (
+            f'Local activity "{request.activity_type}" {_ended(failure)} in attempt {number}'
+            f" (workflow {task['workflow_id']}, run {task['run_id']})"
+        )
+        self._attempt(f"{task['run_id']}/{request.request_id}", told, failure)
+
+    def _attempt(self, key: str, told: str, failure: Mapping[str, Any]) -> None:
         if any(failure.get(each) for each in _EXPECTED) or failure.get("code") == WORKER_SHUTDOWN:
             log.info("%s: %s", told, failure.get("message"))
             return
-        self._log(logging.WARNING, str(task["task_id"]), told, failure_text(failure), _heading(failure))
+        self._log(logging.WARNING, key, told, failure_text(failure), _heading(failure))
 
     def workflow_task(self, task: Json, error: BaseException) -> None:
         """The code of a workflow raised an error that does not fail the run: its task is tried again."""
@@ -48,7 +62,7 @@ class FailureLog:
         self._log(logging.ERROR, str(task["run_id"]), told, traceback_text(error), heading)
 
     def commands(self, task: Json, commands: Iterable[Mapping[str, Any]]) -> None:
-        """The code of a workflow has failed its run, or an update of it."""
+        """The code of a workflow has failed its run."""
         for each in commands:
             failure = each.get("exception")
             if each.get("type") == "fail_workflow" and isinstance(failure, Mapping):
@@ -63,6 +77,10 @@ class FailureLog:
         if len(self._seen) > REMEMBERED_MAX:
             self._seen.popitem(last=False)
         log.log(level, "%s\n%s", told, text.rstrip("\n"))
+
+
+def _ended(failure: Mapping[str, Any]) -> str:
+    return "was cancelled" if failure.get("cancelled") else "failed"
 
 
 def workflow_of(task: Json) -> str:

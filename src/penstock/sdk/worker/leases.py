@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -142,26 +142,29 @@ async def _ended(keeper: asyncio.Task[None]) -> None:
 
 
 async def _keep(task: Json, renew: Callable[[], Awaitable[Json]], *, is_due: bool = False) -> None:
-    """Renew until cancelled, until the server refuses for good, or until the lease has ended (`LeaseEnded`).
-
-    A renewal that is not answered is given up in time for another one: a server that is frozen keeps its connections.
-    """
+    """Renew until cancelled, until the server refuses for good, or until the lease has ended (`LeaseEnded`)."""
     lease = lease_of(task)
     while True:
         if not is_due:
             await asyncio.sleep(pause_s(task))
         is_due = False
         lease.check()
-        left_s = lease.left_s
         try:
-            async with asyncio.timeout(
-                None if left_s is None else min(left_s, max(ANSWER_LEAST_S, left_s / 2))
-            ):
+            async with asyncio.timeout(lease.left_s):
                 answer = await renew()
             task["lease_expires_at"] = answer.get("lease_expires_at", task.get("lease_expires_at"))
         except Exception as error:
             if not isinstance(error, TimeoutError) and not is_passing(error):
                 raise
+
+
+def answer_s(task: Mapping[str, Any]) -> float | None:
+    """How long a renewal may wait for its answer; then there is time to send it again, to another server if possible.
+
+    A server that is frozen keeps its connections, and says nothing.
+    """
+    left_s = lease_of(task).left_s
+    return None if left_s is None else max(ANSWER_LEAST_S, left_s / 2)
 
 
 def pause_s(task: Json) -> float:

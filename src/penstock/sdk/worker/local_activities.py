@@ -12,13 +12,12 @@ from typing import Any
 from penstock.sdk.activities.info import ActivityInfo
 from penstock.sdk.activities.outcomes import LEASE_ENDED, failed
 from penstock.sdk.activities.runner import ActivityRunner
-from penstock.sdk.failing.tracebacks import failure_text
 from penstock.sdk.lease import LeaseEnded, lease_of
 from penstock.sdk.replay.problems import WorkflowTaskError
 from penstock.sdk.replay.runtime import LocalRequest
 from penstock.sdk.retry import FOR_EVER, RetryPolicy
+from penstock.sdk.worker.failure_log import FailureLog
 from penstock.sdk.worker.slots import Slots
-from penstock.sdk.worker.trouble import log
 
 Json = dict[str, Any]
 ATTEMPTS_TOLD_MAX = 100
@@ -34,12 +33,15 @@ class LocalActivities:
 
     def __init__(self, runner: ActivityRunner, slots: Slots, namespace: str) -> None:
         self._runner, self._slots, self._namespace = runner, slots, namespace
+        self._failures = FailureLog()
 
     async def run(self, request: LocalRequest, task: Json) -> Json:
         """Try until it succeeds or may not be tried again; how it ended, as its command says it.
 
         Raises `LeaseEnded` when the lease of the workflow task is over before an attempt: another worker may run it.
         """
+        if (problem := self._runner.unknown(request.activity_type)) is not None:  # a bug of the workflow code
+            raise WorkflowTaskError(f"a local activity runs in this worker: {problem}")
         terms = Terms.of(request.options)
         ends_at = None if terms.schedule_to_close is None else time.monotonic() + terms.schedule_to_close
         attempts: list[Json] = []
@@ -49,7 +51,7 @@ class LocalActivities:
             if outcome["action"] == "drop":
                 raise LeaseEnded if outcome["reason"] == LEASE_ENDED else WorkerStops
             if outcome["action"] == "fail":
-                _note(request, task, outcome["failure"], len(attempts) + 1)
+                self._failures.local_activity(request, task, outcome["failure"], len(attempts) + 1)
             attempts.append(_told(request, outcome, len(attempts) + 1, time.monotonic() - began))
             pause_s = terms.pause_s(outcome, len(attempts), ends_at)
             if pause_s is None:
@@ -150,20 +152,6 @@ def _types(failure: Json) -> Iterator[str]:
     if failure.get("kind") == "timeout":
         words = str(failure.get("timeout_type")).split("_")
         yield "TemporalTimeout:" + "".join(word.capitalize() for word in words)
-
-
-def _note(request: LocalRequest, task: Json, failure: Json, number: int) -> None:
-    """Say that an attempt failed. A type that this worker does not have is a mistake of the code, not of the world."""
-    if failure.get("type") == "NotFoundError":
-        raise WorkflowTaskError(f"a local activity runs in this worker: {failure['message']}")
-    log.warning(
-        'Attempt %d of local activity "%s" of workflow %s (run %s) failed\n%s',
-        number,
-        request.activity_type,
-        task["workflow_id"],
-        task["run_id"],
-        failure_text(failure),
-    )
 
 
 def _ended(outcome: Json, attempts: list[Json]) -> Json:

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.sdk.lease import Sending, lease_of, leased
 from penstock.sdk.transport import Transport, route
+from penstock.sdk.worker.leases import answer_s
 
 Json = dict[str, Any]
 POLL_SECONDS = 30
@@ -109,7 +110,9 @@ class Plane:
     async def _extending(self, task: Mapping[str, Any], path: str, body: Json) -> Json:
         """Send what renews the lease of a task, and count the lease anew from then."""
         sending = Sending()
-        answer = await self._transport.work(path, body, idempotent=True, on_send=sending)
+        answer = await self._transport.work(
+            path, body, idempotent=True, on_send=sending, answer_s=answer_s(task)
+        )
         lease_of(task).extend(sending.at, answer)
         return answer
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from penstock.errors import Reason
 from penstock.sdk.failures import ServerRefused, Unreachable
 from penstock.sdk.lease import LeaseEnded, lease_of
 from penstock.sdk.replay.instance import Activation, WorkflowRun
@@ -169,7 +171,11 @@ class WorkflowTasks:
         }
         if keep:
             item["sticky_timeout_ms"] = self._sticky_ms
-        answer = await self._reports.send(item)
+        try:
+            answer = await self._reports.send(item)
+        except ServerRefused as error:
+            error.message += _origin(error, activation.origins)
+            raise
         if activation.closes:
             self._failures.commands(task, activation.commands)
         return answer.get("cached_through") or None if keep else None
@@ -191,7 +197,7 @@ class WorkflowTasks:
         if is_lost(error) or isinstance(error, Unreachable):
             log.info("A task of %s was lost: %s", workflow_of(task), error)
             return "lost"
-        return await self._fail(task, error)
+        return await self._fail(task, error.with_traceback(None))  # its frames are those of the SDK
 
     async def _fail(self, task: Json, error: Exception) -> str:
         """The run stays open: the task is tried again, here or by a worker with other code."""
@@ -209,3 +215,15 @@ class WorkflowTasks:
             log.info("The failure of a task of %s was not recorded: %s", workflow_of(task), refused)
             return "lost"
         return "failed"
+
+
+def _origin(error: ServerRefused, origins: Sequence[str]) -> str:
+    """Which line of the code asked for what the server refuses."""
+    if error.reason == Reason.PAYLOAD_TOO_LARGE and origins:
+        return (
+            f" ({len(origins)} commands of one workflow task together, the first: {origins[0]}. Start them in portions,"
+            " or pass references instead of large arguments)"
+        )
+    found = re.search(r"\bcommands\.([0-9]+)\b", error.message)
+    place = len(origins) if found is None else int(found[1])
+    return f" ({origins[place]})" if place < len(origins) else ""
