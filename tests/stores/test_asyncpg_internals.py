@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import re
 import tomllib
 from collections.abc import AsyncIterator
@@ -17,11 +18,14 @@ from typing import Any
 
 import asyncpg
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.stores import postgres_wire
 from penstock.stores.postgres_talk import GONE, is_timeout, was_ended_idle
 from penstock.stores.postgres_transactions import make_ready
 from penstock.stores.postgres_wire import NAME_AT, SYNC, WiredConnection
+from tests.faults.waiting import until
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 QUESTION = "SELECT $1::bigint + 1"
@@ -66,7 +70,6 @@ async def wired(postgres_url: str) -> AsyncIterator[WiredConnection]:
 def recorder(wired: WiredConnection) -> Recorder:
     found = Recorder(wired._wire._transport)
     wired._wire._transport = found  # type: ignore[assignment]
-    wired._wire.write = found.write
     return found
 
 
@@ -120,6 +123,86 @@ async def test_a_statement_that_is_new_is_parsed_first_and_then_bound(
     first, *_, last = recorder.kinds()
     assert first.startswith("P")
     assert last == "BES"
+
+
+async def test_a_statement_that_is_prepared_in_a_transaction_leaves_its_session_idle_and_not_active(
+    wired: WiredConnection, recorder: Recorder, postgres_url: str
+):
+    """A client that was frozen there kept its row locks, for its session did not count as idle."""
+    await wired.execute("BEGIN")
+    await wired.prepare(QUESTION)
+    assert recorder.kinds()[-1] == "PDS"
+    other = await asyncpg.connect(postgres_url)
+    asked = "SELECT state FROM pg_stat_activity WHERE pid = $1"
+    assert await other.fetchval(asked, wired.get_server_pid()) == "idle in transaction"
+    await other.close()
+    assert await wired.fetchval(QUESTION, 1) == 2
+    await wired.execute("COMMIT")
+
+
+async def test_a_session_whose_client_is_frozen_after_preparing_a_statement_is_ended(
+    wired: WiredConnection, postgres_url: str
+):
+    await wired.execute("SET idle_in_transaction_session_timeout = 200")
+    await wired.execute("BEGIN")
+    await wired.prepare(QUESTION)
+    other = await asyncpg.connect(postgres_url)
+
+    async def is_gone() -> bool:
+        asked = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1"
+        return await other.fetchval(asked, wired.get_server_pid()) == 0
+
+    await until("the session is ended", is_gone)
+    await other.close()
+
+
+async def test_a_statement_that_cannot_be_prepared_is_refused_and_the_connection_can_be_used(
+    wired: WiredConnection,
+):
+    for _ in range(2):
+        with pytest.raises(asyncpg.PostgresSyntaxError):
+            await wired.fetch("SELEKT $1::bigint", 1)
+        assert await wired.fetchval(QUESTION, 1) == 2
+    await wired.execute("BEGIN")
+    with pytest.raises(asyncpg.UndefinedTableError):
+        await wired.fetch("SELECT * FROM nowhere WHERE n = $1::bigint", 1)
+    await wired.execute("ROLLBACK")
+    assert await wired.fetchval(QUESTION, 2) == 3
+
+
+@given(cuts=st.lists(st.integers(0, 60), max_size=8), before=st.integers(0, 2), after=st.integers(0, 2))
+def test_one_ready_for_query_is_taken_out_however_the_bytes_arrive(cuts: list[int], before: int, after: int):
+    ready, row = b"Z\0\0\0\5T", b"T\0\0\0\x0bZ\0\0\0\5IZ"
+    sent = row * before + ready + (row + ready) * after
+    edges = [0, *sorted(min(cut, len(sent)) for cut in cuts), len(sent)]
+    transport = SwitchingTransport()
+    postgres_wire._OneReadyLess.on(transport)  # type: ignore[arg-type]
+    for begin, end in itertools.pairwise(edges):
+        transport.protocol.data_received(sent[begin:end])
+    assert transport.protocol is transport.own
+    assert transport.own.received == row * before + (row + ready) * after
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.received = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+
+class SwitchingTransport:
+    """As much of a transport as is needed to take the place of its protocol."""
+
+    def __init__(self) -> None:
+        self.own = Sink()
+        self.protocol: Any = self.own
+
+    def get_protocol(self) -> Any:
+        return self.protocol
+
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
 
 
 async def test_a_statement_without_values_is_a_simple_query(wired: WiredConnection, recorder: Recorder):

@@ -27,12 +27,8 @@ CARRIED = {sql: carried(name) for sql, name in _NAMES.items()}
 
 
 async def make_ready(connection: WiredConnection) -> None:
-    """Prepare what is carried by other statements; it stays as long as the connection knows of it.
-
-    asyncpg leaves a statement that it has prepared unfinished, so that its timeout runs on: one more ends it.
-    """
+    """Prepare what is carried by other statements; it stays as long as the connection knows of it."""
     connection.carries = [await connection.prepare(sql, name=name) for sql, name in _NAMES.items()]
-    await connection.execute("SELECT 1")
 
 
 class Transaction:

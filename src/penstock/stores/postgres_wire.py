@@ -8,6 +8,13 @@ own. The answer to that one has no rows, and asyncpg passes over it.
 A statement goes before whatever asyncpg sends first. One goes after nothing but a text that asyncpg has prepared, which
 it sends in one piece (`Bind`, `Execute`, `Sync`) under the name that it gave it the first time: before that it may ask
 questions of its own, about types.
+
+A statement that asyncpg prepares ends with `Sync`, where asyncpg sends `Flush`. After a `Flush` PostgreSQL waits for
+the rest of an unfinished statement: the session counts as active, so that neither
+`idle_in_transaction_session_timeout` nor `statement_timeout` ends it, and a client that is frozen there holds its row
+locks for as long as it is frozen (seen: a cluster that stood still for 8 s). After a `Sync` it is idle in its
+transaction, and the timeout applies. asyncpg does not expect the `ReadyForQuery` that follows, so `_OneReadyLess` takes
+it out of what is received.
 """
 
 from __future__ import annotations
@@ -32,6 +39,9 @@ NAME_AT = 6
 NAME_MAX = 64
 NAMES_MAX = 1024
 SYNC = b"S" + struct.pack("!i", 4)
+FLUSH = b"H" + struct.pack("!i", 4)
+READY = ord("Z")
+HEADER = struct.Struct("!Bi")
 
 
 class Wire:
@@ -46,14 +56,24 @@ class Wire:
         """The name of the prepared statement that was sent last where something was to be carried."""
         self.writes = 0
         """How often something was sent inside `carrying`."""
-        self.write: Callable[[memoryview], None] = transport.write
+        self.write: Callable[[memoryview], None] = self._write
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
+    def _write(self, data: memoryview) -> None:
+        self._transport.write(self._synced(data) if data[0] == PARSE else data)
+
+    def _synced(self, data: memoryview) -> bytes | memoryview:
+        """What prepares a statement, with `Sync` at its end."""
+        if data[-len(FLUSH) :] != FLUSH:
+            return data
+        _OneReadyLess.on(self._transport)
+        return bytes(data[: -len(FLUSH)]) + SYNC
+
     def _write_together(self, data: memoryview) -> None:
         self.writes += 1
-        pieces: list[bytes | memoryview] = [data]
+        pieces: list[bytes | memoryview] = [self._synced(data) if data[0] == PARSE else data]
         if data[0] == BIND and data[-len(SYNC) :] == SYNC:
             self.bound = bytes(data[NAME_AT : NAME_AT + NAME_MAX]).partition(b"\0")[0]
             if self._after and self.bound == self._bearer:
@@ -62,7 +82,7 @@ class Wire:
         if self._before and data[0] in (BIND, PARSE):
             pieces = [self._before, *pieces]
             self._before = b""
-        self._transport.write(data if len(pieces) == 1 else b"".join(pieces))
+        self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     @contextlib.contextmanager
     def carrying(self, before: bytes, after: bytes, bearer: bytes) -> Iterator[None]:
@@ -73,7 +93,57 @@ class Wire:
             yield
         finally:
             self._before = self._after = b""
-            self.write = self._transport.write
+            self.write = self._write
+
+
+class _OneReadyLess(asyncio.Protocol):
+    """Receives in the place of asyncpg until it has taken out one `ReadyForQuery`, then steps aside.
+
+    Nothing else is outstanding when a statement is prepared. If preparing fails, asyncpg sends a `Sync` of its own and
+    waits for the `ReadyForQuery` of that one, which is the second.
+    """
+
+    def __init__(self, transport: asyncio.Transport, protocol: Any) -> None:
+        self._transport = transport
+        self._protocol = protocol
+        self._unread = b""
+
+    @classmethod
+    def on(cls, transport: asyncio.Transport) -> None:
+        transport.set_protocol(cls(transport, transport.get_protocol()))
+
+    def data_received(self, data: bytes) -> None:
+        self._unread += data
+        at = 0
+        while at + HEADER.size <= len(self._unread):
+            kind, length = HEADER.unpack_from(self._unread, at)
+            end = at + 1 + length
+            if end > len(self._unread):
+                break
+            if kind == READY:
+                self._step_aside(self._unread[:at] + self._unread[end:])
+                return
+            at = end
+        whole, self._unread = self._unread[:at], self._unread[at:]
+        if whole:
+            self._protocol.data_received(whole)
+
+    def _step_aside(self, rest: bytes) -> None:
+        self._transport.set_protocol(self._protocol)
+        if rest:
+            self._protocol.data_received(rest)
+
+    def eof_received(self) -> Any:
+        return self._protocol.eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._protocol.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
 
 
 class WiredConnection(_Connection):
