@@ -12,7 +12,7 @@ import pytest
 from penstock.sdk import activity, starting, workflow
 from penstock.sdk.client import Client
 from penstock.sdk.failures import ActivityError, CancelledError, WorkflowFailureError
-from penstock.sdk.priority import Priority
+from penstock.sdk.priority import Priority, priority_fields
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.worker import Worker
 from penstock.wire import command_shapes, requests
@@ -347,3 +347,11 @@ async def test_a_workflow_waits_until_its_cancelled_activity_has_stopped(client:
         await begun[-1].wait()
         await handle.signal(StopsItsActivity.stop)
         assert await handle.result() == ["CancelledError", "stopped"]
+
+
+@pytest.mark.parametrize("given", [5, "high", {"priority_key": 1}])
+def test_a_priority_that_is_none_is_refused_by_a_word_that_says_what_it_takes(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"priority takes a Priority, such as Priority\(priority_key=1\)"):
+        priority_fields(given)
+    assert priority_fields(None) == {}
+    assert priority_fields(MINE)["priority"]["fairness_key"] == "acme"

@@ -19,7 +19,7 @@ from penstock.sdk.failures import ServerRefused, refusal
 from penstock.sdk.gathering import Starts
 from penstock.sdk.id_policies import WorkflowIDConflictPolicy as WorkflowIDConflictPolicy
 from penstock.sdk.id_policies import WorkflowIDReusePolicy as WorkflowIDReusePolicy
-from penstock.sdk.priority import Priority
+from penstock.sdk.priority import Priority, priority_fields
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.transport import Transport, route, route_of
 
@@ -272,7 +272,7 @@ class Wire(OutboundInterceptor):
             business_key=start.business_key,
             build_id=start.build_id,
             deliver_cancel=True,
-        ) | _standing(start.priority)
+        ) | priority_fields(start.priority)
 
     async def signal_workflow(self, input: SignalWorkflowInput) -> None:  # noqa: A002
         arguments = self._converter.encode_arguments(input.args, f'signal "{input.signal}"')
@@ -356,7 +356,7 @@ class Wire(OutboundInterceptor):
             ms = _whole_ms(getattr(start, name), name)
             if ms is not None:
                 body[f"{name}_seconds"], body[f"{name}_ms"] = -(-ms // 1000), ms
-        return body if start.priority is None else body | _standing(start.priority)
+        return body | priority_fields(start.priority)
 
     async def cancel_activity(self, id: str, reason: str | None, run_id: str | None = None) -> None:  # noqa: A002
         body = _said(reason=reason, request_id=new_id())
@@ -433,10 +433,6 @@ def _id_policies(start: StartWorkflowInput | StartActivityInput) -> dict[str, st
 
 def _said(**fields: Any) -> Json:
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _standing(priority: Priority | None) -> Json:
-    return {} if priority is None else priority.on_the_wire()
 
 
 def _plain(values: Mapping[str, Any] | None) -> Json | None:

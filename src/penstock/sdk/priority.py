@@ -43,6 +43,19 @@ class Priority:
         return {"priority": said} if said else {}
 
 
+def priority_fields(priority: Priority | None) -> dict[str, Any]:
+    """The fields of a request that carries a priority; nothing where none was given.
+
+    Raises:
+        TypeError: something else was given, such as a bare number.
+    """
+    if priority is None:
+        return {}
+    if not isinstance(priority, Priority):
+        raise TypeError(f"priority takes a Priority, such as Priority(priority_key=1), not {priority!r}")
+    return priority.on_the_wire()
+
+
 def priority_in(body: Mapping[str, Any]) -> Priority:
     """What a task, an event or a description says of it. What no caller could have said is left out."""
     level, key, weight = (body.get(name) for name in ("priority", "fairness_key", "fairness_weight"))

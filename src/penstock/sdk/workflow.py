@@ -29,7 +29,7 @@ from penstock.sdk.dispatching import Dispatch, in_force, resolved
 from penstock.sdk.id_policies import WorkflowIDReusePolicy
 from penstock.sdk.naming import UNSET, Called, activity_named, signal_named, workflow_named
 from penstock.sdk.outbound import OnLostLease
-from penstock.sdk.priority import Priority
+from penstock.sdk.priority import Priority, priority_fields
 from penstock.sdk.replay.continuing import ContinueAsNewError
 from penstock.sdk.replay.events import DEPRECATED, PATCHED
 from penstock.sdk.replay.guard import aside, unguarded
@@ -112,7 +112,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-_UNLESS_SAID, _INHERITED = RetryPolicy(), Priority()
+_UNLESS_SAID = RetryPolicy()
 
 
 # ── what a workflow is made of ──────────────────────────────────────────────────────────────────────────────
@@ -394,7 +394,7 @@ def continue_as_new(
         "queue": task_queue or runtime.info.task_queue,
         "workflow_type": called.name,
         **_whole_seconds(run_timeout_seconds=run_timeout),
-        **(priority or _INHERITED).on_the_wire(),
+        **priority_fields(priority),
         **_found_with(memo, search_attributes),
     }
     if retry_policy is not None:
@@ -585,7 +585,7 @@ def _scheduled(
         "arguments": arguments,
         "retry_policy": (how_sent.retry_policy or _UNLESS_SAID).on_the_wire(),
         **_timeouts(how_sent.clocks),
-        **(options.get("priority") or _INHERITED).on_the_wire(),
+        **priority_fields(options.get("priority")),
         **_start_options(options),
     }
     said = {
@@ -843,7 +843,7 @@ async def start_child_workflow(
             execution_timeout_seconds=options.get("execution_timeout"),
             run_timeout_seconds=options.get("run_timeout"),
         ),
-        **(options.get("priority") or Priority()).on_the_wire(),
+        **priority_fields(options.get("priority")),
         **_found_with(options.get("memo"), options.get("search_attributes")),
     }
     delay = options.get("start_delay")
