@@ -83,14 +83,20 @@ class Terminal:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
+
+    def _kill(self) -> None:
+        """End the shell and what it started, which would keep its output open."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.shell.pid, signal.SIGKILL)
 
     def type(self, command: str) -> str:
         assert self.shell.stdin is not None
         assert self.shell.stdout is not None
         self.shell.stdin.write(f"{command.replace(SHOWN_PORT, self.port)}\necho '{END}' $(jobs -p)\n")
         self.shell.stdin.flush()
-        too_long = threading.Timer(PATIENCE_S, self.shell.kill)
+        too_long = threading.Timer(PATIENCE_S, self._kill)
         too_long.start()
         printed: list[str] = []
         for line in self.shell.stdout:
@@ -110,7 +116,7 @@ class Terminal:
         for pid in self.jobs:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.shell.kill()
+        self._kill()
         self.shell.wait(PATIENCE_S)
 
 
