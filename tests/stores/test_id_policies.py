@@ -221,10 +221,13 @@ async def _race(
 
 
 async def test_runs_are_listed_in_their_order_though_starts_waited_for_each_other(servers: list[House]):
+    """A start that loses the race too often is refused, and nothing of it is started."""
     racing = [start(servers[n % 2], conflict=CONFLICT.TERMINATE_EXISTING) for n in range(4 * AT_ONCE)]
-    await asyncio.gather(*racing)
+    ended = await asyncio.gather(*racing, return_exceptions=True)
+    assert {type(each) for each in ended} <= {Started, Unavailable}, ended
+    begun = sum(isinstance(each, Started) for each in ended)
     listed = await reading.runs_of(servers[0], "default", "order-1", None, 1000)
-    assert [run.run_number for run in listed.runs] == list(range(1, 4 * AT_ONCE + 1))
+    assert [run.run_number for run in listed.runs] == list(range(1, begun + 1))
 
 
 def test_a_run_starts_after_the_one_that_it_replaces_also_if_its_transaction_began_before():
