@@ -36,7 +36,7 @@ check: format-check lint types imports $(STAMP) ## The inner loop: everything st
 lint: $(STAMP) ## Look for mistakes with ruff
 	$(BIN)/ruff check .
 
-format: $(STAMP) ## Rewrite the sources in the house format
+format: $(STAMP) ## Rewrite the sources in the project's format
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 

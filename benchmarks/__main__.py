@@ -18,11 +18,11 @@ import msgspec
 from rich.console import Console
 
 from benchmarks.charts import draw
-from benchmarks.crew import crew
+from benchmarks.client_processes import crew
 from benchmarks.databases import durable_postgres
 from benchmarks.environment import facts
+from benchmarks.group_commit import NothingToMerge, merged, read
 from benchmarks.markdown import page, write_docs
-from benchmarks.merging import NothingToMerge, merged, read
 from benchmarks.parts import LIMITS, PARTS, Choice, Run
 from benchmarks.peer_measures import Workload
 from benchmarks.report import show
@@ -32,7 +32,7 @@ from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.stands import Ground, StoreName
 from benchmarks.targets import as_rows, judged
 from benchmarks.workloads import WORKLOADS, Campaign
-from tests.support.cradle import SWITCH as FORKS
+from tests.support.fork_server import SWITCH as FORKS
 
 TARGETS = "targets"
 JUDGED = frozenset({"peers", "profile", "beside", "dispatch-rates", "admission", "sdk"})

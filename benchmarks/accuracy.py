@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.fair_line import FairLine, Waiting
 from benchmarks.fair_measures import first_places, middle_and_worst, share_error, unserved_percent
 from benchmarks.peers.environments import Absent
-from benchmarks.peers.keeping import PeerFailed
+from benchmarks.peers.managed_processes import PeerFailed
 from benchmarks.penstock_line import penstock_line
 from benchmarks.sizes import Sizes
 from benchmarks.stands import Ground, StoreName

@@ -16,7 +16,7 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.crew import ROOT
+from benchmarks.client_processes import ROOT
 from benchmarks.crowds import TABLES, grow_postgres, grow_sqlite
 from benchmarks.processes import TICKS_PER_SECOND
 from benchmarks.samples import loads, rates, spread

@@ -7,8 +7,8 @@ import sys
 import msgspec
 import uvloop
 
-from benchmarks.driving import drive
 from benchmarks.work import Order
+from benchmarks.workload_loops import drive
 
 
 def main() -> None:

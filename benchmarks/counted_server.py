@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.statements import named, without_values
 from penstock.cli import main
-from penstock.stores import sqlite
+from penstock.stores.sqlite import store as sqlite
 
 FILE = "BENCH_STATEMENTS"
 

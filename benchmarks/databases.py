@@ -17,7 +17,7 @@ import asyncpg
 
 from tests.support.accounts import Account
 from tests.support.binaries import Binaries, find_postgres
-from tests.support.guardians import Guardian
+from tests.support.process_guard import ProcessGuard
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 20.0
@@ -76,13 +76,13 @@ def durable_postgres(
     flags = [word for option, value in given.items() for word in ("-c", f"{option}={value}")]
     with (home / "log").open("wb") as log:
         process = account.spawn([binaries.server, "-D", data, "-p", str(port), *flags], log)
-    guardian = Guardian(process.pid, home)
+    guardian = ProcessGuard(process.pid, home)
     try:
         _wait_until_ready(process, data, home / "log")
         yield Postgres(port, f"{binaries.product} {binaries.version}", process.pid)
     finally:
         _stop(process)
-        guardian.dismiss()
+        guardian.release()
 
 
 def _initialise(binaries: Binaries, account: Account, data: Path) -> None:

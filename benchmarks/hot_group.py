@@ -20,7 +20,7 @@ import asyncpg
 import msgspec
 import uvloop
 
-from benchmarks.crew import ORDER_SECONDS_MAX, ROOT, ClientFailed
+from benchmarks.client_processes import ORDER_SECONDS_MAX, ROOT, ClientFailed
 from benchmarks.group_member import QUEUES, Order, Outcome
 from benchmarks.limited_lines import LimitedLines, Limits, limited_lines
 from benchmarks.processes import cpu_seconds, load_average

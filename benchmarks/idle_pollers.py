@@ -11,8 +11,8 @@ import sys
 
 import uvloop
 
-from benchmarks.driving import UnexpectedAnswer
 from benchmarks.workflows_client import Talk, talk
+from benchmarks.workload_loops import UnexpectedAnswer
 
 QUEUES = 20
 KINDS = ("activity", "workflow")

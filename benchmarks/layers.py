@@ -67,9 +67,9 @@ _FILE_CALLS = ("pwrite64", "pread64", "pwrite", "pread", "ftruncate64", "openat"
 _STREAM_CALLS = ("write", "writev", "read", "recv", "recvfrom", "send", "sendto", "sendmsg", "recvmsg")
 _IDLE_FRAMES = (
     ("_worker", "concurrent/futures/thread.py"),
-    ("SqliteStore._next_group", "penstock/stores/sqlite.py"),
+    ("SqliteStore._next_group", "penstock/stores/sqlite/store.py"),
     ("Condition.wait", "threading.py"),
-    ("_Watchman._watch", "penstock/sdk/replay/watching.py"),
+    ("_DetectorThread._watch", "penstock/sdk/replay/watching.py"),
 )
 """Innermost Python frames of threads that wait, for stacks without the frames of C."""
 _LAYERS: tuple[tuple[str, Layer], ...] = (
@@ -87,7 +87,7 @@ _LAYERS: tuple[tuple[str, Layer], ...] = (
     ("penstock/wire/", Layer.WIRE),
     ("penstock/core/json_text.py", Layer.WIRE),
     ("penstock/core/payload_codec.py", Layer.WIRE),
-    ("penstock/sdk/converting/", Layer.WIRE),
+    ("penstock/sdk/converters/", Layer.WIRE),
     ("msgspec/", Layer.WIRE),
     ("json/", Layer.WIRE),
     ("penstock/engine/", Layer.ENGINE),

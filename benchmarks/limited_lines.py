@@ -8,18 +8,30 @@ import itertools
 from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
 
-from benchmarks.driving import ACTIVITY_TYPE
 from benchmarks.fair_line import LEVEL
 from benchmarks.stands import StoreName
 from benchmarks.waiting_lines import FIT, KEY, NAMESPACE, STARTS_TOGETHER, WORKER, house_on
-from penstock.core.admission import Declaration, Field, ScopeDeclared, Section, cluster_scope, group_scope
+from benchmarks.workload_loops import ACTIVITY_TYPE
 from penstock.core.history.commands import ScheduleActivity
-from penstock.core.model import Blob, QueueId, Standing, Task, TaskKind, Wish
+from penstock.core.limits.admission import (
+    Declaration,
+    DeclaredScope,
+    LimitField,
+    Section,
+    cluster_scope,
+    group_scope,
+)
+from penstock.core.limits.windows import Window
+from penstock.core.model import Blob, PriorityOverride, QueueId, Task, TaskKind, TaskPriority
 from penstock.core.scheduling.leases import Report
-from penstock.core.windows import Window
-from penstock.engine import activity_reports, admission, namespaces, polls, starts, workers
-from penstock.engine.house import House
-from penstock.engine.polls import Poll
+from penstock.engine.activities import activity_reports
+from penstock.engine.context import EngineContext
+from penstock.engine.limits import admission
+from penstock.engine.matching import claim
+from penstock.engine.matching.claim import Poll
+from penstock.engine.operations import namespaces
+from penstock.engine.workers import worker_registry
+from penstock.engine.workflows import starts
 from penstock.ports.store import Tx
 
 GROUP = "downstream"
@@ -51,22 +63,22 @@ def declaration(limits: Limits) -> Declaration:
     if limits is Limits.NONE:
         return Declaration()
     if limits is Limits.GROUP:
-        of_group: Section = {Field.GROUP: GROUP, Field.GROUP_DISPATCHES: MANY_DISPATCHES}
+        of_group: Section = {LimitField.GROUP: GROUP, LimitField.GROUP_DISPATCHES: MANY_DISPATCHES}
         return Declaration(defaults={TaskKind.ACTIVITY: of_group})
     return Declaration(
         defaults={
             TaskKind.ACTIVITY: {
-                Field.QUEUE_LEASES: MANY_LEASES,
-                Field.NAMESPACE_LEASES: MANY_LEASES,
-                Field.QUEUE_DISPATCHES: MANY_DISPATCHES,
-                Field.NAMESPACE_DISPATCHES: MANY_DISPATCHES,
-                Field.GROUP: GROUP,
-                Field.GROUP_DISPATCHES: MANY_DISPATCHES,
+                LimitField.QUEUE_LEASES: MANY_LEASES,
+                LimitField.NAMESPACE_LEASES: MANY_LEASES,
+                LimitField.QUEUE_DISPATCHES: MANY_DISPATCHES,
+                LimitField.NAMESPACE_DISPATCHES: MANY_DISPATCHES,
+                LimitField.GROUP: GROUP,
+                LimitField.GROUP_DISPATCHES: MANY_DISPATCHES,
             }
         },
         scopes={
-            cluster_scope(): ScopeDeclared(leases=MANY_LEASES),
-            group_scope(NAMESPACE, GROUP): ScopeDeclared(cost=MUCH),
+            cluster_scope(): DeclaredScope(leases=MANY_LEASES),
+            group_scope(NAMESPACE, GROUP): DeclaredScope(cost=MUCH),
         },
         window=Window.SLIDING if limits is Limits.SLIDING else Window.MINUTE,
     )
@@ -75,15 +87,15 @@ def declaration(limits: Limits) -> Declaration:
 class LimitedLines:
     """Some queues of one namespace, and one worker on each. Leases are held until they are ended."""
 
-    def __init__(self, house: House, queues: Sequence[tuple[str, QueueId]]) -> None:
-        self.house = house
+    def __init__(self, ctx: EngineContext, queues: Sequence[tuple[str, QueueId]]) -> None:
+        self.ctx = ctx
         self.queues = queues
         self._turns = itertools.cycle(queues)
         self._limits = Limits.NONE
 
     async def limit(self, limits: Limits) -> None:
         """Have these limits, and no others, from the next claim on."""
-        await admission.declare(self.house, declaration(limits), WORKER)
+        await admission.declare(self.ctx, declaration(limits), WORKER)
         self._limits = limits
 
     def expect(self, limits: Limits) -> None:
@@ -103,7 +115,7 @@ class LimitedLines:
     async def claim_from(self, queue: tuple[str, QueueId], most: int) -> list[Task]:
         name, queue_id = queue
         poll = Poll(NAMESPACE, worker_of(name), name, TaskKind.ACTIVITY, tasks_max=most)
-        [verdict] = await polls.claim(self.house, queue_id, [poll], FIT)
+        [verdict] = await claim.claim(self.ctx, queue_id, [poll], FIT)
         assert verdict.leased or verdict.look_again, f"nothing to claim on {name}: {verdict}"
         return [leased.task for leased in verdict.leased]
 
@@ -125,7 +137,7 @@ class LimitedLines:
         assert task.lease_token is not None
         cost = ACTUAL if self._limits.counts_cost else None
         report = Report(worker_of(task.task_queue), task.lease_token)
-        await activity_reports.complete(self.house, NAMESPACE, task.task_id, report, Blob(""), cost)
+        await activity_reports.complete(self.ctx, NAMESPACE, task.task_id, report, Blob(""), cost)
 
     async def refill(self, taken: Sequence[Task]) -> None:
         """Start as many tasks as were taken, in the same queues."""
@@ -137,10 +149,10 @@ class LimitedLines:
     async def _start_all(self, names: Sequence[str]) -> None:
         for start in range(0, len(names), STARTS_TOGETHER):
             together = names[start : start + STARTS_TOGETHER]
-            await asyncio.gather(*(start_one(self.house, name) for name in together))
+            await asyncio.gather(*(start_one(self.ctx, name) for name in together))
 
 
-async def start_one(house: House, queue: str, key: str = KEY) -> str:
+async def start_one(ctx: EngineContext, queue: str, key: str = KEY) -> str:
     """Have one more task wait, last in its queue; returns the id of its activity."""
     name = f"limited-{queue}-{next(_numbers)}"
     request = starts.Start(
@@ -149,10 +161,12 @@ async def start_one(house: House, queue: str, key: str = KEY) -> str:
         queue,
         Blob(""),
         workflow_id=name,
-        standing=Standing(LEVEL, key, 1000),
+        priority=TaskPriority(LEVEL, key, 1000),
     )
     await starts.start_activity(
-        house, request, ScheduleActivity(ACTIVITY_TYPE, None, Blob(""), wish=Wish(cost=ESTIMATE))
+        ctx,
+        request,
+        ScheduleActivity(ACTIVITY_TYPE, None, Blob(""), priority=PriorityOverride(cost=ESTIMATE)),
     )
     return name
 
@@ -162,13 +176,13 @@ async def limited_lines(
     store: StoreName, url: str, queues: int, prefix: str = "bench"
 ) -> AsyncIterator[LimitedLines]:
     """So many empty queues in the database at `url`, with no limits of their own."""
-    async with house_on(store, url) as house:
-        await namespaces.ensure(house, NAMESPACE)
+    async with house_on(store, url) as ctx:
+        await namespaces.ensure(ctx, NAMESPACE)
         names = [f"{prefix}-{number}" for number in range(queues)]
         for name in names:
-            await workers.register(
-                house,
-                workers.Registration(
+            await worker_registry.register(
+                ctx,
+                worker_registry.Registration(
                     NAMESPACE,
                     worker_of(name),
                     name,
@@ -177,14 +191,14 @@ async def limited_lines(
                     activity_slots=SLOTS,
                 ),
             )
-        yield LimitedLines(house, [(name, await _queue_id(house, name)) for name in names])
+        yield LimitedLines(ctx, [(name, await _queue_id(ctx, name)) for name in names])
 
 
-async def _queue_id(house: House, name: str) -> QueueId:
+async def _queue_id(ctx: EngineContext, name: str) -> QueueId:
     async def operation(tx: Tx) -> QueueId:
         return (await tx.queues.ensure(NAMESPACE, name, TaskKind.ACTIVITY)).queue_id
 
-    return await house.store.transact(operation, key="bench")
+    return await ctx.store.transact(operation, key="bench")
 
 
 def worker_of(queue: str) -> str:

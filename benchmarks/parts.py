@@ -13,7 +13,7 @@ from benchmarks.dispatch_rates import DispatchRates
 from benchmarks.footprint import Footprint
 from benchmarks.peer_measures import Workload
 from benchmarks.profiles import Profiles
-from benchmarks.resolving import resolving
+from benchmarks.route_lookup import resolving
 from benchmarks.scaling import Scaling
 from benchmarks.sdk import Sdk
 from benchmarks.several_servers import SeveralServers

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.crew import ROOT
+from benchmarks.client_processes import ROOT
 from benchmarks.peer_systems import Address, System
-from benchmarks.peers.keeping import Driver, started
+from benchmarks.peers.managed_processes import Driver, started
 from benchmarks.sdk_systems import surroundings
 
 STOP_SECONDS_MAX = 10.0

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from benchmarks.driving import ACTIVITY_TYPE, OPERATOR_HEADERS, WORKER_HEADERS, UnexpectedAnswer
 from benchmarks.fair_line import Waiting
 from benchmarks.stands import Ground, StoreName, new_store, serving
+from benchmarks.workload_loops import ACTIVITY_TYPE, OPERATOR_HEADERS, WORKER_HEADERS, UnexpectedAnswer
 
 STARTS_TOGETHER = 100
 WORKER = "accuracy-worker"

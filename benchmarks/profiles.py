@@ -21,9 +21,9 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.client_processes import ROOT
 from benchmarks.counted_server import FILE, told
 from benchmarks.counters import Statement, asked_each, connections, counted, telling_postgres
-from benchmarks.crew import ROOT
 from benchmarks.databases import Postgres
 from benchmarks.layers import profile
 from benchmarks.peer_measures import Workload

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.crowds import grow_postgres, grow_sqlite
-from benchmarks.driving import LOOPS
 from benchmarks.samples import cpu_ms, loads, rates, ratio
 from benchmarks.sizes import Sizes
 from benchmarks.stands import Ground, Stand, StoreName, new_store, serving
 from benchmarks.work import Kind, Order, Outcome
+from benchmarks.workload_loops import LOOPS
 from benchmarks.workloads import Say
 
 CROWD = "crowd"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.peers.environments import Absent
-from benchmarks.peers.keeping import PeerFailed
+from benchmarks.peers.managed_processes import PeerFailed
 from benchmarks.samples import loads, ratio, spread
 from benchmarks.sdk_readings import Measure, Reader, Reading, import_reading
 from benchmarks.sdk_systems import Ours, System, dbos, scene, temporal

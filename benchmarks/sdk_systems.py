@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks import temporal_peer
-from benchmarks.crew import ROOT
+from benchmarks.client_processes import ROOT
 from benchmarks.databases import OPTIONS
 from benchmarks.peers.environments import environment
-from benchmarks.peers.keeping import Driver, ended, started
+from benchmarks.peers.managed_processes import Driver, ended, started
 from benchmarks.stands import Ground, StoreName, stand
 from benchmarks.workloads import Say
 

@@ -14,7 +14,7 @@ from benchmarks.peer_readings import Reader, Reading
 from benchmarks.peer_stage import stage
 from benchmarks.peer_systems import PEERS, System, ours
 from benchmarks.peers.environments import Absent
-from benchmarks.peers.keeping import PeerFailed
+from benchmarks.peers.managed_processes import PeerFailed
 from benchmarks.samples import loads, spread
 from benchmarks.stands import Ground, StoreName
 from benchmarks.workloads import Say

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.crew import Crew, Running
+from benchmarks.client_processes import Crew, Running
 from benchmarks.databases import Postgres
 from benchmarks.work import Order, Outcome
 from tests.support import live

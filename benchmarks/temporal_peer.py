@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.fair_line import Waiting
 from benchmarks.peers.environments import environment
-from benchmarks.peers.keeping import Driver, PeerFailed, started
+from benchmarks.peers.managed_processes import Driver, PeerFailed, started
 from benchmarks.workloads import Say
 from tests.support.live import free_port
 

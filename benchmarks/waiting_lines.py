@@ -11,31 +11,35 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.crowds import READ_BY_CLAIMS, grow_postgres, grow_sqlite
-from benchmarks.driving import ACTIVITY_TYPE
 from benchmarks.fair_line import LEVEL
 from benchmarks.stands import Ground, StoreName, new_store
+from benchmarks.workload_loops import ACTIVITY_TYPE
 from penstock.core.history.commands import ScheduleActivity
-from penstock.core.model import ActivityTimeouts, Blob, QueueId, RetryPolicy, Standing, Task, TaskKind
-from penstock.core.policies import Knob
-from penstock.core.scheduling.dispatch import Fit
-from penstock.core.scheduling.fairness import Place
-from penstock.engine import namespaces, policies, polls, starts, workers
-from penstock.engine.house import House
-from penstock.engine.policies import Ask, PolicyAsk
-from penstock.engine.polls import Poll
+from penstock.core.limits.policies import LimitSetting
+from penstock.core.model import ActivityTimeouts, Blob, QueueId, RetrySchedule, Task, TaskKind, TaskPriority
+from penstock.core.scheduling.dispatch import WorkerFilter
+from penstock.core.scheduling.fairness import LaneState
+from penstock.engine.context import EngineContext
+from penstock.engine.limits import policies
+from penstock.engine.limits.policies import PolicyUpdate, SettingChange
+from penstock.engine.matching import claim
+from penstock.engine.matching.claim import Poll
+from penstock.engine.operations import namespaces
+from penstock.engine.workers import worker_registry
+from penstock.engine.workflows import starts
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
-from penstock.stores.postgres import PostgresStore
-from penstock.stores.sqlite import SqliteStore
+from penstock.stores.postgres.store import PostgresStore
+from penstock.stores.sqlite.store import SqliteStore
+from penstock.system_clock import SystemClock, SystemEntropy
 from penstock.wakeups.local import LocalWakeups
-from penstock.world import SystemClock, SystemEntropy
 
 NAMESPACE, QUEUE, WORKER, KEY = "default", "bench", "bench-worker", "key"
 STARTS_TOGETHER = 100
 CLAIMS_BETWEEN_LOOKS = 8
 SETTINGS = {"DW_AUTH_DRIVER": "none", "DW_ACTIVITY_TASK_TIMEOUT": "86400"}
 SLOTS = 200
-FIT = Fit((ACTIVITY_TYPE,), None)
+FIT = WorkerFilter((ACTIVITY_TYPE,), None)
 
 _numbers = itertools.count(1)
 
@@ -65,9 +69,9 @@ class Placing:
 class WaitingLine:
     """The queue of one case, and one worker that claims from it."""
 
-    def __init__(self, case: Case, house: House, queue_id: QueueId) -> None:
+    def __init__(self, case: Case, ctx: EngineContext, queue_id: QueueId) -> None:
         self.case = case
-        self.house = house
+        self.ctx = ctx
         self._queue_id = queue_id
         self._given = 0
 
@@ -82,10 +86,10 @@ class WaitingLine:
         """What is taken is not ended; when the worker is full, another process of it goes on."""
         self._given += most
         if self._given > SLOTS:
-            await register(self.house)
+            await register(self.ctx)
             self._given = most
         poll = Poll(NAMESPACE, WORKER, QUEUE, TaskKind.ACTIVITY, tasks_max=most)
-        [verdict] = await polls.claim(self.house, self._queue_id, [poll], FIT)
+        [verdict] = await claim.claim(self.ctx, self._queue_id, [poll], FIT)
         assert verdict.leased or verdict.look_again, f"nothing to claim in {self.case.name}: {verdict}"
         return [leased.task for leased in verdict.leased]
 
@@ -93,7 +97,7 @@ class WaitingLine:
         """Start as many tasks as were taken, of the same keys."""
         for start in range(0, len(taken), STARTS_TOGETHER):
             together = taken[start : start + STARTS_TOGETHER]
-            await asyncio.gather(*(_start(self.house, task.key) for task in together))
+            await asyncio.gather(*(_start(self.ctx, task.key) for task in together))
 
     async def place_all(self) -> Placing:
         """Claim until no key is new: claims give new keys their place, some hundred at a time.
@@ -111,17 +115,17 @@ class WaitingLine:
 
     async def _any_new(self) -> bool:
         async def operation(tx: Tx) -> bool:
-            return bool(await tx.queues.lanes_to_place(self._queue_id, FIT, Place.FRESH))
+            return bool(await tx.queues.lanes_to_tag(self._queue_id, FIT, LaneState.NEW))
 
-        return await self.house.store.read(operation)
+        return await self.ctx.store.read(operation)
 
     async def set_fairness(self, *, on: bool) -> None:
         """Let keys have shares, or serve tasks in order of arrival."""
-        ask = PolicyAsk({Knob.FAIRNESS: Ask("on" if on else "off")})
-        await policies.configure(self.house, NAMESPACE, QUEUE, TaskKind.ACTIVITY, ask, WORKER)
+        ask = PolicyUpdate({LimitSetting.FAIRNESS: SettingChange("on" if on else "off")})
+        await policies.configure(self.ctx, NAMESPACE, QUEUE, TaskKind.ACTIVITY, ask, WORKER)
 
 
-async def _start(house: House, key: str) -> None:
+async def _start(ctx: EngineContext, key: str) -> None:
     name = f"{KEY}-{next(_numbers)}"
     request = starts.Start(
         NAMESPACE,
@@ -129,31 +133,31 @@ async def _start(house: House, key: str) -> None:
         QUEUE,
         Blob(""),
         workflow_id=name,
-        standing=Standing(LEVEL, key, 1000),
+        priority=TaskPriority(LEVEL, key, 1000),
     )
-    command = ScheduleActivity(ACTIVITY_TYPE, None, Blob(""), RetryPolicy(), ActivityTimeouts())
-    await starts.start_activity(house, request, command)
+    command = ScheduleActivity(ACTIVITY_TYPE, None, Blob(""), RetrySchedule(), ActivityTimeouts())
+    await starts.start_activity(ctx, request, command)
 
 
-async def register(house: House) -> None:
-    registration = workers.Registration(
+async def register(ctx: EngineContext) -> None:
+    registration = worker_registry.Registration(
         NAMESPACE, WORKER, QUEUE, "external", activity_types=(ACTIVITY_TYPE,), activity_slots=SLOTS
     )
-    await workers.register(house, registration)
+    await worker_registry.register(ctx, registration)
 
 
 @contextlib.asynccontextmanager
 async def waiting_line(store: StoreName, ground: Ground, case: Case) -> AsyncIterator[WaitingLine]:
     """A database of its own with the case's backlog: one task that was started, and copies of it."""
     url = await asyncio.to_thread(new_store, store, ground)
-    async with house_on(store, url) as house:
-        await namespaces.ensure(house, NAMESPACE)
-        await _start(house, KEY)
+    async with house_on(store, url) as ctx:
+        await namespaces.ensure(ctx, NAMESPACE)
+        await _start(ctx, KEY)
     await asyncio.to_thread(_grow, store, url, case)
-    async with house_on(store, url) as house:
-        queue = await _queue(house)
-        await register(house)
-        yield WaitingLine(case, house, queue)
+    async with house_on(store, url) as ctx:
+        queue = await _queue(ctx)
+        await register(ctx)
+        yield WaitingLine(case, ctx, queue)
 
 
 def _grow(store: StoreName, url: str, case: Case) -> None:
@@ -163,15 +167,15 @@ def _grow(store: StoreName, url: str, case: Case) -> None:
         grow_postgres(url, case.backlog - 1, case.keys, READ_BY_CLAIMS)
 
 
-async def _queue(house: House) -> QueueId:
+async def _queue(ctx: EngineContext) -> QueueId:
     async def operation(tx: Tx) -> QueueId:
         return (await tx.queues.ensure(NAMESPACE, QUEUE, TaskKind.ACTIVITY)).queue_id
 
-    return await house.store.transact(operation, key="bench")
+    return await ctx.store.transact(operation, key="bench")
 
 
 @contextlib.asynccontextmanager
-async def house_on(store: StoreName, url: str) -> AsyncIterator[House]:
+async def house_on(store: StoreName, url: str) -> AsyncIterator[EngineContext]:
     """The engine over the store at `url`, open inside the block."""
     wakeups = LocalWakeups()
     opened: Store
@@ -180,7 +184,7 @@ async def house_on(store: StoreName, url: str) -> AsyncIterator[House]:
     else:
         opened = await PostgresStore.open(url, wakeups)
     try:
-        yield House(opened, wakeups, SystemEntropy(), load(SETTINGS))
+        yield EngineContext(opened, wakeups, SystemEntropy(), load(SETTINGS))
     finally:
         await opened.close()
 

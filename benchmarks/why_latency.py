@@ -19,8 +19,9 @@ from benchmarks.sizes import Sizes
 from benchmarks.stands import Ground, StoreName
 from benchmarks.waiting_lines import KEY, NAMESPACE, QUEUE, WORKER, Case, WaitingLine, waiting_line
 from benchmarks.workloads import Say
-from penstock.core.admission import Declaration, ScopeDeclared, cluster_scope
-from penstock.engine import admission, explaining
+from penstock.core.limits.admission import Declaration, DeclaredScope, cluster_scope
+from penstock.engine.limits import admission
+from penstock.engine.visibility import explanations
 
 TARGET_MS = 50
 HELD = 200
@@ -58,7 +59,7 @@ class WhyLatency:
             await line.place_all()
             await line.claim(CLAIMED_AT_ONCE, HELD)
             for situation, declared in ((OPEN, Declaration()), (FULL, _full())):
-                await admission.declare(line.house, declared, WORKER)
+                await admission.declare(line.ctx, declared, WORKER)
                 for number in range(self._sizes.why_asked):
                     for place, key in ((LAST, KEY), (NEW, f"{situation}-{number}")):
                         taken = answers[situation, place]
@@ -84,14 +85,14 @@ class WhyLatency:
 def _full() -> Declaration:
     """Every limit, and the one of the cluster is used up."""
     every = declaration(Limits.EVERY)
-    return replace(every, scopes={**every.scopes, cluster_scope(): ScopeDeclared(leases=1)})
+    return replace(every, scopes={**every.scopes, cluster_scope(): DeclaredScope(leases=1)})
 
 
 async def _ask(line: WaitingLine, key: str) -> float:
     """Put a task in line and ask why it waits; returns how many milliseconds the answer took."""
-    activity_id = await start_one(line.house, QUEUE, key)
+    activity_id = await start_one(line.ctx, QUEUE, key)
     began = time.perf_counter()
-    found = await explaining.activity(line.house, NAMESPACE, activity_id)
+    found = await explanations.activity(line.ctx, NAMESPACE, activity_id)
     took = (time.perf_counter() - began) * 1000
     assert found.explanation.sentence, "why has an answer"
     return took

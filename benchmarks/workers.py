@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.crew import ROOT
+from benchmarks.client_processes import ROOT
 from benchmarks.peers.environments import Absent
-from benchmarks.peers.keeping import PeerFailed, started
+from benchmarks.peers.managed_processes import PeerFailed, started
 from benchmarks.peers.marks import VARIABLE, marks
 from benchmarks.process_trees import cpu_seconds_of_trees, memory, tree
 from benchmarks.processes import load_average

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from benchmarks.driving import ACTIVITY_TYPE, OPERATOR_HEADERS, WORKER_HEADERS, UnexpectedAnswer
+from benchmarks.workload_loops import ACTIVITY_TYPE, OPERATOR_HEADERS, WORKER_HEADERS, UnexpectedAnswer
 
 WORKFLOW_TYPE = "bench.workflow"
 SLOTS = 10_000

@@ -12,7 +12,7 @@ from pathlib import Path
 import asyncpg
 
 from benchmarks.sqlite_library import sqlite3
-from penstock.core.visibility.marks import number_mark
+from penstock.core.visibility.sort_keys import number_key
 
 TYPES, QUEUES, CUSTOMERS, AMOUNTS, FAILED_ONE_IN = 10, 20, 1000, 1000, 100
 CUSTOMER, AMOUNT = "Customer", "Amount"
@@ -77,7 +77,7 @@ async def _grow_postgres(url: str, count: int) -> None:
 
 
 def _amounts() -> list[tuple[int, str]]:
-    return [(number, number_mark(number)) for number in range(AMOUNTS)]
+    return [(number, number_key(number)) for number in range(AMOUNTS)]
 
 
 def _statements(dialect: str, columns: list[str], run_id: str, count: int) -> list[str]:

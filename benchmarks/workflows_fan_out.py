@@ -9,12 +9,12 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.driving import ACTIVITY_TYPE, BATCH_LOOPS, LOOPS
 from benchmarks.samples import ratio, spread
 from benchmarks.sizes import Sizes
 from benchmarks.stands import Ground, Stand, StoreName, stand
 from benchmarks.workflows_client import Json, Talk, talk
 from benchmarks.workflows_meter import Took, in_turn, row
+from benchmarks.workload_loops import ACTIVITY_TYPE, BATCH_LOOPS, LOOPS
 from benchmarks.workloads import Say
 
 PART = "fan-out"

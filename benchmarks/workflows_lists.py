@@ -7,12 +7,12 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.driving import OPERATOR_HEADERS
 from benchmarks.sizes import Sizes
 from benchmarks.stands import Ground, Stand, StoreName, new_store, serving
 from benchmarks.workflows_client import Talk, talk
 from benchmarks.workflows_crowds import AMOUNT, CUSTOMER, ORIGINAL_AMOUNT, ORIGINAL_CUSTOMER, grow
 from benchmarks.workflows_meter import Took, in_turn, row
+from benchmarks.workload_loops import OPERATOR_HEADERS
 from benchmarks.workloads import Say
 
 PART = "list"

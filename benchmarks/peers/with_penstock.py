@@ -13,7 +13,7 @@ import uvloop
 
 from benchmarks.peers.exchange import Json, Ticks, answer_questions, save, saved, timed
 from penstock import Client, Replayer, Worker, WorkflowHandle, activity, workflow
-from penstock.sdk.descriptions import WorkflowHistory
+from penstock.sdk.clients.descriptions import WorkflowHistory
 from penstock.sdk.worker import run_worker
 
 QUEUE = "bench"

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from penstock.core.limits.policies import DispatchOrder, KeyState, LimitSetting, Policy, SettingValue
+from penstock.core.limits.rates import MICRO
 from penstock.core.model import Queue, QueueId, TaskKind
-from penstock.core.policies import KeyState, Knob, Order, Policy, Setting
-from penstock.core.rates import MICRO
 from penstock.core.scheduling.dispatch import Grants, QueueSnapshot, decide, settle
-from penstock.core.scheduling.fairness import Arrival, Clockwork, Lane, Place, Slot
+from penstock.core.scheduling.fairness import Arrival, Lane, LaneKey, LaneState, VirtualClock
 
 PICTURE = Path(__file__).with_suffix(".svg")
 LEVEL, PER_SECOND, SECONDS = 3, 10, 120
@@ -39,9 +39,9 @@ class Dispatch:
 class Line:
     """A queue that keeps what a store would keep, and asks the core for everything else."""
 
-    order: Order
-    lanes: dict[Slot, Lane] = field(default_factory=dict)
-    clocks: dict[int, Clockwork] = field(default_factory=dict)
+    order: DispatchOrder
+    lanes: dict[LaneKey, Lane] = field(default_factory=dict)
+    clocks: dict[int, VirtualClock] = field(default_factory=dict)
     keys: dict[str, KeyState] = field(default_factory=dict)
     waiting: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """Of each key, the place in line and the moment of arrival of its tasks."""
@@ -49,13 +49,13 @@ class Line:
     paid_until_ns: int = 0
 
     def enqueue(self, key: str, count: int, now_ms: int) -> None:
-        self.lanes[LEVEL, key] = Lane(LEVEL, key, 0, 1_000, 1_000, count, Place.FRESH)
+        self.lanes[LEVEL, key] = Lane(LEVEL, key, 0, 1_000, 1_000, count, LaneState.NEW)
         self.waiting[key] = [(self.seq + number, now_ms) for number in range(count)]
         self.seq += count
 
     def override(self, key: str, weight: int) -> None:
         self.keys[key] = KeyState(key, weight_milli=weight * 1_000)
-        self.lanes[LEVEL, key] = replace(self.lanes[LEVEL, key], place=Place.FRESH)
+        self.lanes[LEVEL, key] = replace(self.lanes[LEVEL, key], state=LaneState.NEW)
 
     def claim(self, now_ms: int, room: int) -> Iterator[Dispatch]:
         snapshot = self._snapshot(now_ms, room)
@@ -63,7 +63,7 @@ class Line:
         if not isinstance(decision, Grants):
             return
         settled = settle(snapshot, decision.counts())
-        self.lanes |= {lane.slot: lane for lane in settled.lanes}
+        self.lanes |= {lane.lane_key: lane for lane in settled.lanes}
         self.clocks |= {clock.level: clock for clock in settled.clocks}
         self.paid_until_ns = settled.paid_until_ns
         for _, key in settled.order:
@@ -84,8 +84,8 @@ class Line:
     def _queue(self) -> Queue:
         """Ten a second, never two at once, so that the drawing shows the order and not the speed of workers."""
         settings = {
-            Knob.QUEUE_RATE: Setting(PER_SECOND * MICRO, "shares.py", 0),
-            Knob.QUEUE_BURST: Setting(0, "shares.py", 0),
+            LimitSetting.QUEUE_RATE: SettingValue(PER_SECOND * MICRO, "shares.py", 0),
+            LimitSetting.QUEUE_BURST: SettingValue(0, "shares.py", 0),
         }
         return Queue(
             QueueId(1),
@@ -94,11 +94,11 @@ class Line:
             TaskKind.ACTIVITY,
             policy=Policy(1, settings),
             paid_until_ns=self.paid_until_ns,
-            fair_by_default=int(self.order is Order.FAIR),
+            fair_by_default=int(self.order is DispatchOrder.FAIR),
         )
 
 
-def play(order: Order) -> list[Dispatch]:
+def play(order: DispatchOrder) -> list[Dispatch]:
     """The big tenant puts all it has in line, the others come later; then the weights are changed."""
     line = Line(order)
     line.enqueue(BIG, TASKS[BIG], 0)
@@ -239,9 +239,13 @@ def picture() -> str:
     bottom = second + TALL
     arrive = (OTHERS_AT_S, f"{MID} and {SMALL} join")
     weigh = (WEIGHTS_AT_S, "weights set to 5 : 3 : 2")
-    off = Panel("Fairness off", play(Order.ARRIVAL), TOP, [(15, 60), (63, 99), (99, 120)], [arrive])
+    off = Panel("Fairness off", play(DispatchOrder.ARRIVAL), TOP, [(15, 60), (63, 99), (99, 120)], [arrive])
     on = Panel(
-        "Fairness on", play(Order.FAIR), second, [(0, 15), (15, 60), (60, 90), (90, 118)], [arrive, weigh]
+        "Fairness on",
+        play(DispatchOrder.FAIR),
+        second,
+        [(0, 15), (15, 60), (60, 90), (90, 118)],
+        [arrive, weigh],
     )
     lines = [
         _text(LEFT, 40, "Who is served, second by second: one queue, ten dispatches a second", "title"),

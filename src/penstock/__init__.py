@@ -11,24 +11,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.core.models.app import AppConfig
-    from penstock.core.models.broker import PostgresConfig
-    from penstock.core.models.queues import CustomQueueConfig, QueueMode
-    from penstock.core.models.recovery import RecoveryConfig
     from penstock.errors import ConfigurationError, MultipleValidationErrors
     from penstock.sdk import activity, workflow
     from penstock.sdk.app import Penstock
-    from penstock.sdk.client import Client
-    from penstock.sdk.converting import DataConverter, PayloadCodec
-    from penstock.sdk.descriptions import WorkflowExecutionStatus
-    from penstock.sdk.handles import ActivityHandle, WorkflowHandle
+    from penstock.sdk.app_config.app import AppConfig
+    from penstock.sdk.app_config.broker import PostgresConfig
+    from penstock.sdk.app_config.queues import CustomQueueConfig, QueueMode
+    from penstock.sdk.app_config.recovery import RecoveryConfig
+    from penstock.sdk.clients.client import Client
+    from penstock.sdk.clients.descriptions import WorkflowExecutionStatus
+    from penstock.sdk.clients.handles import ActivityHandle, WorkflowHandle
+    from penstock.sdk.clients.interceptors import ClientInterceptor, OutboundInterceptor
+    from penstock.sdk.clients.starts import ActivityStart, WithStartWorkflowOperation
+    from penstock.sdk.clients.sync_client import SyncClient
+    from penstock.sdk.converters import DataConverter, PayloadCodec
     from penstock.sdk.id_policies import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-    from penstock.sdk.outbound import ClientInterceptor, OutboundInterceptor
     from penstock.sdk.priority import Priority
     from penstock.sdk.replay.replayer import Replayer
     from penstock.sdk.retry import RetryPolicy
-    from penstock.sdk.starting import ActivityStart, WithStartWorkflowOperation
-    from penstock.sdk.sync import SyncClient
     from penstock.sdk.tasks.errors import TaskCancelled, TaskError, TaskExpired, TaskFailed, TaskTimedOut
     from penstock.sdk.tasks.handle import TaskHandle, TaskStatus
     from penstock.sdk.worker import Worker
@@ -74,27 +74,27 @@ __all__ = [
 ]
 _MODULES = {"activity", "failures", "workflow"}
 _BELOW = {
-    "AppConfig": "core.models.app",
     "ConfigurationError": "errors",
-    "CustomQueueConfig": "core.models.queues",
     "MultipleValidationErrors": "errors",
-    "PostgresConfig": "core.models.broker",
-    "QueueMode": "core.models.queues",
-    "RecoveryConfig": "core.models.recovery",
 }
 _HOMES = {
-    "ActivityHandle": "handles",
-    "ActivityStart": "starting",
-    "Client": "client",
-    "ClientInterceptor": "outbound",
-    "DataConverter": "converting",
-    "OutboundInterceptor": "outbound",
-    "PayloadCodec": "converting",
+    "ActivityHandle": "clients.handles",
+    "ActivityStart": "clients.starts",
+    "AppConfig": "app_config.app",
+    "Client": "clients.client",
+    "ClientInterceptor": "clients.interceptors",
+    "CustomQueueConfig": "app_config.queues",
+    "DataConverter": "converters",
+    "OutboundInterceptor": "clients.interceptors",
+    "PayloadCodec": "converters",
     "Penstock": "app",
+    "PostgresConfig": "app_config.broker",
     "Priority": "priority",
+    "QueueMode": "app_config.queues",
+    "RecoveryConfig": "app_config.recovery",
     "Replayer": "replay.replayer",
     "RetryPolicy": "retry",
-    "SyncClient": "sync",
+    "SyncClient": "clients.sync_client",
     "TaskCancelled": "tasks.errors",
     "TaskError": "tasks.errors",
     "TaskExpired": "tasks.errors",
@@ -102,10 +102,10 @@ _HOMES = {
     "TaskHandle": "tasks.handle",
     "TaskStatus": "tasks.handle",
     "TaskTimedOut": "tasks.errors",
-    "WithStartWorkflowOperation": "starting",
+    "WithStartWorkflowOperation": "clients.starts",
     "Worker": "worker",
-    "WorkflowExecutionStatus": "descriptions",
-    "WorkflowHandle": "handles",
+    "WorkflowExecutionStatus": "clients.descriptions",
+    "WorkflowHandle": "clients.handles",
     "WorkflowIDConflictPolicy": "id_policies",
     "WorkflowIDReusePolicy": "id_policies",
 }

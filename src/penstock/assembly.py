@@ -17,31 +17,32 @@ from typing import Any
 import structlog
 import uvicorn
 
-from penstock.collecting import settled
-from penstock.coordination.in_database import DatabaseCoordination
+from penstock.coordination.database import DatabaseCoordination
 from penstock.core.permissions import AuthPolicy
-from penstock.engine import admission, namespaces
-from penstock.engine.beats import until_beat_s
-from penstock.engine.dispatcher import Dispatcher
-from penstock.engine.house import House
-from penstock.engine.sweepers.due_tasks import due_tasks
-from penstock.engine.sweepers.due_timers import due_timers
-from penstock.engine.sweepers.expired_leases import expired_leases
-from penstock.engine.sweepers.expired_runs import expired_runs
-from penstock.engine.sweepers.expired_streams import expired_streams
-from penstock.engine.sweepers.idle_keys import idle_keys
-from penstock.engine.sweepers.idle_lanes import idle_lanes
-from penstock.engine.sweepers.lapsed_queries import lapsed_queries
-from penstock.engine.sweepers.old_records import old_records
-from penstock.engine.sweepers.overdue_activities import overdue_activities
-from penstock.engine.sweepers.overdue_runs import overdue_runs
-from penstock.engine.sweepers.scope_counts import scope_counts
-from penstock.engine.sweepers.silent_workers import silent_workers
-from penstock.engine.sweepers.sweeper import Sweeper
-from penstock.engine.sweepers.unindexed_runs import unindexed_runs
-from penstock.engine.sweepers.waiting_letters import waiting_letters
-from penstock.engine.sweepers.watch import Watch
+from penstock.engine.context import EngineContext
+from penstock.engine.limits import admission
+from penstock.engine.maintenance.scheduler import SweeperScheduler
+from penstock.engine.maintenance.sweeper import Sweeper
+from penstock.engine.maintenance.sweepers.due_tasks import due_tasks
+from penstock.engine.maintenance.sweepers.due_timers import due_timers
+from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
+from penstock.engine.maintenance.sweepers.expired_queries import expired_queries
+from penstock.engine.maintenance.sweepers.expired_runs import expired_runs
+from penstock.engine.maintenance.sweepers.expired_streams import expired_streams
+from penstock.engine.maintenance.sweepers.idle_keys import idle_keys
+from penstock.engine.maintenance.sweepers.idle_lanes import idle_lanes
+from penstock.engine.maintenance.sweepers.inactive_workers import inactive_workers
+from penstock.engine.maintenance.sweepers.old_records import old_records
+from penstock.engine.maintenance.sweepers.overdue_activities import overdue_activities
+from penstock.engine.maintenance.sweepers.overdue_runs import overdue_runs
+from penstock.engine.maintenance.sweepers.pending_outbox import pending_outbox
+from penstock.engine.maintenance.sweepers.scope_counts import scope_counts
+from penstock.engine.maintenance.sweepers.unindexed_runs import unindexed_runs
+from penstock.engine.matching.dispatcher import Dispatcher
+from penstock.engine.operations import namespaces
+from penstock.engine.runtime.ticks import until_tick_s
 from penstock.errors import ConfigurationError, PenstockError, Reason
+from penstock.gc_tuning import frozen_startup_heap
 from penstock.ports.archive import Archive
 from penstock.ports.clock import Clock
 from penstock.ports.coordination import Coordination, InProcess
@@ -49,18 +50,22 @@ from penstock.ports.store import Store, Tx
 from penstock.ports.wakeups import Wakeups
 from penstock.server.app import Application
 from penstock.server.auth import Authenticator
-from penstock.server.handler import Edge
+from penstock.server.handler import ServerContext
 from penstock.server.metrics import Metrics
 from penstock.server.namespace_check import NamespaceCheck
 from penstock.server.protocol import BoundedProtocol
 from penstock.settings import CoordinationKind, LogFormat, LogPolicy, Settings, StoreKind
-from penstock.stores import archive, migrating, postgres, postgres_talk, sqlite
-from penstock.stores.driving import OnMoment, undisturbed
+from penstock.stores import archive
+from penstock.stores.group_commit import CommitHook, no_hook
 from penstock.stores.memory import MemoryStore
+from penstock.stores.migrations import registry
+from penstock.stores.postgres import batched_queries
+from penstock.stores.postgres import store as postgres
 from penstock.stores.sql.catalogue import Dialect
+from penstock.stores.sqlite import store as sqlite
+from penstock.system_clock import SystemClock, SystemEntropy
 from penstock.wakeups.local import LocalWakeups
 from penstock.wakeups.postgres import PostgresListener
-from penstock.world import SystemClock, SystemEntropy
 
 KEEP_ALIVE_S = 75
 log = structlog.get_logger("penstock")
@@ -71,7 +76,7 @@ class Server:
     """A whole server without its socket: the application, and what runs behind it."""
 
     application: Application
-    house: House
+    ctx: EngineContext
     dispatcher: Dispatcher
 
 
@@ -79,9 +84,9 @@ class Server:
 async def assembled(
     settings: Settings,
     *,
-    on_moment: OnMoment = undisturbed,
+    on_commit: CommitHook = no_hook,
     clock: Clock | None = None,
-    duties: Callable[[House], Sequence[Sweeper[Any]]] | None = None,
+    duties: Callable[[EngineContext], Sequence[Sweeper[Any]]] | None = None,
 ) -> AsyncIterator[Server]:
     """A server that works as long as the block lasts; leaving it finishes what is being committed.
 
@@ -91,33 +96,35 @@ async def assembled(
     node = SystemEntropy().token()
     async with contextlib.AsyncExitStack() as stack:
         wakeups, coordination = await _between_servers(settings, local, node, stack)
-        store = await _open_store(settings, clock, wakeups, node, on_moment)
+        store = await _open_store(settings, clock, wakeups, node, on_commit)
         stack.push_async_callback(store.close)
         if _is_notified(settings):
-            listener = PostgresListener(_postgres_url(settings), postgres_talk.CHANNEL, node, local)
+            listener = PostgresListener(_postgres_url(settings), batched_queries.CHANNEL, node, local)
             listener.start()
             stack.push_async_callback(listener.close)
-        house = House(
+        ctx = EngineContext(
             store, wakeups, SystemEntropy(), settings, coordination=coordination, archive=_archive(settings)
         )
-        await namespaces.ensure(house, settings.default_namespace)
-        _log_declaration(await admission.declare(house, settings.admission, settings.server_id), settings)
-        dispatcher = Dispatcher(house)
+        await namespaces.ensure(ctx, settings.default_namespace)
+        _log_declaration(await admission.declare(ctx, settings.admission, settings.server_id), settings)
+        dispatcher = Dispatcher(ctx)
         dispatcher.start()
         stack.push_async_callback(dispatcher.close)
         stack.push_async_callback(
             _stop,
-            asyncio.create_task(Watch(house, (duties or _sweepers)(house)).run(), name="penstock-watch"),
+            asyncio.create_task(
+                SweeperScheduler(ctx, (duties or _sweepers)(ctx)).run(), name="penstock-watch"
+            ),
         )
-        edge = Edge(
-            house=house,
+        server = ServerContext(
+            ctx=ctx,
             dispatcher=dispatcher,
-            authenticator=Authenticator(_auth_policy(settings), register_nonce=_nonces(house)),
-            namespaces=NamespaceCheck(house, clock),
+            authenticator=Authenticator(_auth_policy(settings), register_nonce=_nonces(ctx)),
+            namespaces=NamespaceCheck(ctx, clock),
             clock=clock,
             metrics=Metrics(),
         )
-        yield Server(Application(edge), house, dispatcher)
+        yield Server(Application(server), ctx, dispatcher)
 
 
 async def _between_servers(
@@ -129,7 +136,7 @@ async def _between_servers(
         shared = policy.kind is CoordinationKind.DATABASE
         return local, DatabaseCoordination() if shared else InProcess()
     try:
-        from penstock.coordination.in_redis import RedisCoordination, connect
+        from penstock.coordination.redis_locks import RedisCoordination, connect
         from penstock.wakeups.redis import RedisWakeups
     except ImportError as error:
         raise ConfigurationError(
@@ -146,7 +153,7 @@ async def _between_servers(
     return wakeups, coordination
 
 
-def _log_declaration(declaring: admission.Declaring | None, settings: Settings) -> None:
+def _log_declaration(declaring: admission.DeclarationResult | None, settings: Settings) -> None:
     """Log what this server's configuration changed of the declared limits, or why it changed nothing."""
     if declaring is None or not declaring.differences:
         return
@@ -179,7 +186,7 @@ def _is_notified(settings: Settings) -> bool:
 
 
 async def _open_store(
-    settings: Settings, clock: Clock, wakeups: Wakeups, node: str, on_moment: OnMoment
+    settings: Settings, clock: Clock, wakeups: Wakeups, node: str, on_commit: CommitHook
 ) -> Store:
     policy = settings.store
     match policy.kind:
@@ -194,7 +201,7 @@ async def _open_store(
                 pool_size=policy.pool_size,
                 statement_timeout_ms=policy.statement_timeout_ms,
                 hold_ms=policy.transaction_timeout_ms,
-                on_moment=on_moment,
+                on_commit=on_commit,
                 journals=settings.journal,
             )
         case StoreKind.SQLITE:
@@ -204,7 +211,7 @@ async def _open_store(
                 clock,
                 wakeups,
                 synchronous=policy.synchronous.value,
-                on_moment=on_moment,
+                on_commit=on_commit,
                 journals=settings.journal,
             )
 
@@ -228,16 +235,16 @@ def _postgres_url(settings: Settings) -> str:
     return settings.store.url.reveal()
 
 
-def _sweepers(house: House) -> list[Sweeper[Any]]:
-    makers: tuple[Callable[[House], Sweeper[Any]], ...] = (
+def _sweepers(ctx: EngineContext) -> list[Sweeper[Any]]:
+    makers: tuple[Callable[[EngineContext], Sweeper[Any]], ...] = (
         expired_leases,
         due_timers,
         due_tasks,
         overdue_activities,
         overdue_runs,
-        lapsed_queries,
-        waiting_letters,
-        silent_workers,
+        expired_queries,
+        pending_outbox,
+        inactive_workers,
         idle_keys,
         idle_lanes,
         scope_counts,
@@ -246,7 +253,7 @@ def _sweepers(house: House) -> list[Sweeper[Any]]:
         expired_streams,
         unindexed_runs,
     )
-    return [make(house) for make in makers]
+    return [make(ctx) for make in makers]
 
 
 async def _stop(task: asyncio.Task[None]) -> None:
@@ -269,12 +276,12 @@ def _auth_policy(settings: Settings) -> AuthPolicy:
     )
 
 
-def _nonces(house: House) -> Callable[[str, str, int], Any]:
+def _nonces(ctx: EngineContext) -> Callable[[str, str, int], Any]:
     async def register(key: str, nonce: str, expires_at_ms: int) -> bool:
         async def operation(tx: Tx) -> bool:
             return await tx.nonces.register(key, nonce, expires_at_ms)
 
-        return await house.store.transact(operation, key=f"nonce:{key}:{nonce}")
+        return await ctx.store.transact(operation, key=f"nonce:{key}:{nonce}")
 
     return register
 
@@ -282,7 +289,7 @@ def _nonces(house: House) -> Callable[[str, str, int], Any]:
 def serve(
     settings: Settings,
     *,
-    on_moment: OnMoment = undisturbed,
+    on_commit: CommitHook = no_hook,
     on_listening: Callable[[str], None] | None = None,
 ) -> None:
     """Run a server in the foreground until SIGTERM or SIGINT.
@@ -296,7 +303,7 @@ def serve(
     for warning in settings.warnings:
         log.warning(warning)
     _check_sqlite(settings)
-    _runner()(_serve(settings, on_moment, on_listening))
+    _runner()(_serve(settings, on_commit, on_listening))
 
 
 def _runner() -> Callable[[Any], Any]:
@@ -307,11 +314,13 @@ def _runner() -> Callable[[Any], Any]:
     return uvloop.run
 
 
-async def _serve(settings: Settings, on_moment: OnMoment, on_listening: Callable[[str], None] | None) -> None:
+async def _serve(
+    settings: Settings, on_commit: CommitHook, on_listening: Callable[[str], None] | None
+) -> None:
     listen = settings.listen
     bound = _bind(listen.host, listen.port)
     url = f"http://{_shown(listen.host)}:{bound.getsockname()[1]}"
-    async with assembled(settings, on_moment=on_moment) as server:
+    async with assembled(settings, on_commit=on_commit) as server:
         http = _Http(
             uvicorn.Config(
                 server.application,
@@ -342,7 +351,7 @@ async def _serve(settings: Settings, on_moment: OnMoment, on_listening: Callable
                 on_listening(url)
 
         http.on_listening = listening
-        with settled():
+        with frozen_startup_heap():
             await http.serve(sockets=[bound])
     log.info("stopped")
 
@@ -375,7 +384,7 @@ class _Http(uvicorn.Server):
     async def main_loop(self) -> None:
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), until_beat_s(1.0))
+                await asyncio.wait_for(self._stopping.wait(), until_tick_s(1.0))
 
 
 def _on_signal(server: Server, http: _Http) -> None:
@@ -491,14 +500,14 @@ def schema_status(settings: Settings) -> SchemaStatus:
     if kind is StoreKind.POSTGRES:
         missing = asyncio.run(postgres.missing_migrations(_postgres_url(settings)))
     elif settings.store.path is not None and settings.store.path.exists():
-        missing = migrating.pending(known, sqlite.applied_migrations(settings.store.path))
+        missing = registry.pending(known, sqlite.applied_migrations(settings.store.path))
     return SchemaStatus(kind.value, len(known) - len(missing), len(known), not missing)
 
 
-def _known(kind: StoreKind) -> Sequence[migrating.Migration]:
+def _known(kind: StoreKind) -> Sequence[registry.Migration]:
     if kind is StoreKind.MEMORY:
         return []
-    return migrating.migrations(Dialect.POSTGRES if kind is StoreKind.POSTGRES else Dialect.SQLITE)
+    return registry.migrations(Dialect.POSTGRES if kind is StoreKind.POSTGRES else Dialect.SQLITE)
 
 
 def backup(settings: Settings, path: Path) -> BackedUp:

@@ -1,21 +1,21 @@
 """Clients: start workflows and activities, find them, talk to them. `from penstock.client import Client`."""
 
-from penstock.sdk.batches import BatchPreview, BatchResult
-from penstock.sdk.client import Client
-from penstock.sdk.connecting import ConnectOptions
-from penstock.sdk.descriptions import (
+from penstock.sdk.clients.batch_operations import BatchPreview, BatchResult
+from penstock.sdk.clients.client import Client
+from penstock.sdk.clients.descriptions import (
     ActivityExecutionDescription,
     WorkflowExecution,
     WorkflowExecutionCount,
     WorkflowExecutionStatus,
 )
-from penstock.sdk.handles import ActivityHandle, WorkflowHandle, WorkflowUpdateHandle
+from penstock.sdk.clients.handles import ActivityHandle, WorkflowHandle, WorkflowUpdateHandle
+from penstock.sdk.clients.interceptors import ClientInterceptor, OutboundInterceptor
+from penstock.sdk.clients.starts import ActivityStart, WithStartWorkflowOperation
+from penstock.sdk.clients.sync_client import SyncClient
+from penstock.sdk.connection.connect_options import ConnectOptions
 from penstock.sdk.id_policies import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from penstock.sdk.outbound import ClientInterceptor, OutboundInterceptor
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
-from penstock.sdk.starting import ActivityStart, WithStartWorkflowOperation
-from penstock.sdk.sync import SyncClient
 
 __all__ = [
     "ActivityExecutionDescription",

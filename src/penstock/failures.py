@@ -10,8 +10,7 @@ from penstock.errors import (
     MultipleValidationErrors,
 )
 from penstock.sdk.activities.routing import RoutingKeyError
-from penstock.sdk.connecting import ProfileError
-from penstock.sdk.definitions import DefinitionError
+from penstock.sdk.connection.connect_options import ProfileError
 from penstock.sdk.failures import (
     ActivityError,
     ActivityFailureError,
@@ -54,7 +53,7 @@ from penstock.sdk.failures import (
     is_cancelled_exception,
     refusal,
 )
-from penstock.sdk.replay.problems import (
+from penstock.sdk.replay.errors import (
     DeterminismViolationError,
     NonDeterminismError,
     NotInWorkflowError,
@@ -71,6 +70,7 @@ from penstock.sdk.tasks.errors import (
 )
 from penstock.sdk.tasks.queues import UnknownQueueError
 from penstock.sdk.worker.registry import UnknownWorkflowTypeError
+from penstock.sdk.workflows.definitions import DefinitionError
 
 __all__ = [
     "ActivityError",

@@ -2,6 +2,6 @@
 
 from penstock.sdk.replay.replayer import Replayer
 from penstock.sdk.worker import Worker, WorkerMetrics, run_until_signalled, run_worker
-from penstock.sdk.worker.claiming import Claiming
+from penstock.sdk.worker.claim_options import Claiming
 
 __all__ = ["Claiming", "Replayer", "Worker", "WorkerMetrics", "run_until_signalled", "run_worker"]

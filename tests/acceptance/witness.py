@@ -10,12 +10,26 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from penstock.core.verifying.check import check
-from penstock.core.verifying.clock import READING, Reading
-from penstock.core.verifying.findings import Book
-from penstock.core.verifying.journal import Ended, Granted, LeaseId, Line, Renewed, Started
-from penstock.core.verifying.sightings import LimitsSet, Polled, Reported, SeenLease, Sighting, Verdict
-from penstock.wire.journal import read_journal
+from penstock.core.verify.check import check
+from penstock.core.verify.findings import Findings
+from penstock.core.verify.journal import (
+    JournalLine,
+    LeaseEnded,
+    LeaseGranted,
+    LeaseId,
+    LeaseRenewed,
+    LeaseStarted,
+)
+from penstock.core.verify.journal_clock import DEFAULT_CLOCK_OPTIONS, ClockOptions
+from penstock.core.verify.observations import (
+    CallVerdict,
+    LimitsSet,
+    Observation,
+    Polled,
+    PolledLease,
+    Reported,
+)
+from penstock.wire.operations.journal import read_journal
 from tests.acceptance.cluster import Cluster, Hand, Json, Reply
 
 PAGE = 10_000
@@ -30,7 +44,7 @@ def now_ms() -> float:
 class Log:
     """What the clients of a test saw."""
 
-    sightings: list[Sighting] = field(default_factory=list)
+    sightings: list[Observation] = field(default_factory=list)
 
     def poll(
         self, hand: Hand, kind: str, sent_at: float, reply: Reply | None, groups: tuple[str, ...]
@@ -68,8 +82,8 @@ def _expires_in_ms(task: Json, sent_at: float) -> float:
     )
 
 
-def _seen(hand: Hand, kind: str, task: Json, groups: tuple[str, ...], expires_in_ms: float) -> SeenLease:
-    return SeenLease(
+def _seen(hand: Hand, kind: str, task: Json, groups: tuple[str, ...], expires_in_ms: float) -> PolledLease:
+    return PolledLease(
         task["task_id"],
         _token(task),
         hand.cluster.namespace or "default",
@@ -86,7 +100,7 @@ def _token(task: Json) -> str:
     return str(task.get("activity_attempt_id") or task["lease_token"])
 
 
-def _verdict(action: str, reply: Reply | None) -> Verdict:
+def _verdict(action: str, reply: Reply | None) -> CallVerdict:
     if reply is None or reply.status >= 500:
         return "unknown"
     if reply.status >= 400 or (action == "start" and not reply["started"]):
@@ -189,11 +203,11 @@ class Witness:
             self.log.change(scope, sent_at, reply, **told)
         reply.expect(200)
 
-    async def journal(self) -> list[Line]:
+    async def journal(self) -> list[JournalLine]:
         """All that the servers wrote down, of every namespace."""
         return await read_all(self.cluster)
 
-    async def verified(self) -> list[Line]:
+    async def verified(self) -> list[JournalLine]:
         """The journal, after every law was held against it and against what the workers saw."""
         lines = await self.journal()
         assert findings(lines, self.log.sightings) == []
@@ -205,7 +219,7 @@ class Witness:
         return peak(await self.verified(), where)
 
 
-async def read_all(cluster: Cluster) -> list[Line]:
+async def read_all(cluster: Cluster) -> list[JournalLine]:
     found: list[Json] = []
     after: int | None = 0
     while after is not None:
@@ -216,47 +230,51 @@ async def read_all(cluster: Cluster) -> list[Line]:
     return list(read_journal((json.dumps(line).encode() for line in found), "the journal"))
 
 
-def findings(lines: Iterable[Line], sightings: Iterable[Sighting], reading: Reading = READING) -> list[str]:
+def findings(
+    lines: Iterable[JournalLine],
+    sightings: Iterable[Observation],
+    reading: ClockOptions = DEFAULT_CLOCK_OPTIONS,
+) -> list[str]:
     """What a check finds, each in words."""
     return in_words(check(lines, sightings, reading)[0])
 
 
-def in_words(book: Book) -> list[str]:
+def in_words(book: Findings) -> list[str]:
     return [
         f"{finding.law}: {finding.said} ({finding.scope}, number {finding.seq})" for finding in book.findings
     ]
 
 
-def live(lines: Iterable[Line]) -> set[LeaseId]:
+def live(lines: Iterable[JournalLine]) -> set[LeaseId]:
     """The leases that have not ended."""
     found: set[LeaseId] = set()
     for line in lines:
-        if isinstance(line, Granted):
+        if isinstance(line, LeaseGranted):
             found.add(line.lease_id)
-        elif isinstance(line, Ended):
+        elif isinstance(line, LeaseEnded):
             found.discard(line.lease_id)
     return found
 
 
-def running(lines: Iterable[Line], where: set[tuple[str, str]]) -> Iterable[int]:
+def running(lines: Iterable[JournalLine], where: set[tuple[str, str]]) -> Iterable[int]:
     """How many activities run in some queues after each line that is about them."""
     claimed: set[LeaseId] = set()
     runs: set[LeaseId] = set()
     for line in lines:
         match line:
-            case Granted(kind="activity") if (line.namespace, line.task_queue) in where:
+            case LeaseGranted(kind="activity") if (line.namespace, line.task_queue) in where:
                 (runs if line.phase == "running" else claimed).add(line.lease_id)
-            case Started() if line.lease_id in claimed:
+            case LeaseStarted() if line.lease_id in claimed:
                 runs.add(line.lease_id)
-            case Ended() if line.lease_id in runs | claimed:
+            case LeaseEnded() if line.lease_id in runs | claimed:
                 runs.discard(line.lease_id)
                 claimed.discard(line.lease_id)
-            case Renewed():
+            case LeaseRenewed():
                 continue
         yield len(runs)
 
 
-def peak(lines: Iterable[Line], where: set[tuple[str, str]]) -> int:
+def peak(lines: Iterable[JournalLine], where: set[tuple[str, str]]) -> int:
     return max(running(lines, where), default=0)
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from benchmarks.limited_lines import LimitedLines, Limits, declaration, limited_lines
 from benchmarks.stands import StoreName
-from penstock.core.admission import Admission
+from penstock.core.limits.admission import Admission
+from penstock.core.limits.policies import Policy
+from penstock.core.limits.windows import Window
 from penstock.core.model import TaskState
-from penstock.core.policies import Policy
 from penstock.core.scheduling.gates import ScopeState
-from penstock.core.windows import Window
 from penstock.ports.store import Tx
-from tests.benchmarks.running import quick_run
+from tests.benchmarks.runs import quick_run
 
 STORES = {"sqlite", "postgres"}
 SPREAD = {"median", "min", "max"}
@@ -40,7 +40,7 @@ async def counted(lines: LimitedLines) -> dict[str, ScopeState]:
     async def operation(tx: Tx) -> dict[str, ScopeState]:
         return {state.name: state for state in await tx.scopes.find(SCOPES)}
 
-    return await lines.house.store.read(operation)
+    return await lines.ctx.store.read(operation)
 
 
 def test_every_limit_is_on_in_every_scope_of_a_queue():

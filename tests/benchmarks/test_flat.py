@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.running import quick_run
+from tests.benchmarks.runs import quick_run
 
 SPREAD = {"median", "min", "max"}
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(600)]

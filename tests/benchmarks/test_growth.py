@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.crew import Crew
+from benchmarks.client_processes import Crew
 from benchmarks.growth import slope_per_hour
 from benchmarks.several_servers import Section, _row
 from benchmarks.soak import Sample, Soak

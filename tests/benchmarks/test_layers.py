@@ -9,8 +9,8 @@ from benchmarks.sampler import read, reason
 
 LOOP = "Runner.run (asyncio/runners.py:86);run_forever (loop.c:33192);Handle__run (loop.c:70959)"
 ANSWER = f"{LOOP};Endpoint._answer (penstock/server/handler.py:107)"
-WRITER = "Thread.run (threading.py:971);SqliteStore._write (penstock/stores/sqlite.py:153)"
-RUN = f"{WRITER};SqliteStore._run (penstock/stores/sqlite.py:202)"
+WRITER = "Thread.run (threading.py:971);SqliteStore._write (penstock/stores/sqlite/store.py:153)"
+RUN = f"{WRITER};SqliteStore._run (penstock/stores/sqlite/store.py:202)"
 
 
 def frames(stack: str) -> list[tuple[str, str]]:
@@ -59,7 +59,7 @@ def test_the_innermost_frame_that_says_whose_work_it_is_decides(stack: str, laye
     [
         (f"{LOOP};uv__io_poll (linux.c:1452);epoll_pwait (libc.so.6)", Wait.IDLE),
         (f"{WRITER};PyThread_acquire_lock_timed (libpython3.11.so.1.0);0x7f2c (libc.so.6)", Wait.IDLE),
-        (f"{WRITER};SqliteStore._next_group (penstock/stores/sqlite.py:164)", Wait.IDLE),
+        (f"{WRITER};SqliteStore._next_group (penstock/stores/sqlite/store.py:164)", Wait.IDLE),
         ("Thread.run (threading.py:971);_worker (concurrent/futures/thread.py:69)", Wait.IDLE),
         ("_WorkItem.run (concurrent/futures/thread.py:53);read (libc.so.6)", Wait.IDLE),
         (f"{RUN};pysqlite_step (util.c:36);pthread_cond_timedwait (libc.so.6);0x7f2c (libc.so.6)", Wait.LOCK),
@@ -100,9 +100,9 @@ def test_a_function_is_named_with_what_was_done_for_it_elsewhere():
     }
     names = [each["function"] for each in profile(stacks, 10)["functions"]]
     assert names == [
-        "SqliteStore._run (stores/sqlite.py) > SQLite's own code",
+        "SqliteStore._run (stores/sqlite/store.py) > SQLite's own code",
         "_hints (sdk/activities/definition.py): ForwardRef.__init__",
-        "SqliteStore._run (stores/sqlite.py)",
+        "SqliteStore._run (stores/sqlite/store.py)",
     ]
 
 

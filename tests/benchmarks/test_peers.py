@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import peer_measures as measures
-from benchmarks.crew import Crew
+from benchmarks.client_processes import Crew
 from benchmarks.peer_measures import Workload
 from benchmarks.peer_readings import Reading, Spent
 from benchmarks.peer_systems import PEERS, Counts, ours

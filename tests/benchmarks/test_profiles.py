@@ -14,10 +14,10 @@ from benchmarks.bindings import NO_PROFILE, NO_WORKLOAD, PROFILED, binds, grows
 from benchmarks.charts import draw, kept, titles
 from benchmarks.counted_server import told
 from benchmarks.counters import Counted, Statement, requests_in
+from benchmarks.group_commit import merged
 from benchmarks.layer_charts import COLOURS
 from benchmarks.layers import Layer
 from benchmarks.markdown import page
-from benchmarks.merging import merged
 from benchmarks.peer_measures import Workload
 from benchmarks.profiled_work import jobs
 from benchmarks.profiles import COUNTS

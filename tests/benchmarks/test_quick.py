@@ -10,7 +10,7 @@ from benchmarks.__main__ import NAMES
 from benchmarks.bindings import PROFILED
 from benchmarks.peer_systems import PEERS
 from benchmarks.stands import StoreName
-from tests.benchmarks.running import quick_run
+from tests.benchmarks.runs import quick_run
 
 STORES = {"sqlite"}
 SPREAD = {"median", "min", "max"}

@@ -13,7 +13,7 @@ from benchmarks.peers.exchange import Questions, Ticks
 from benchmarks.sdk import figures, ratios
 from benchmarks.sdk_readings import LESS, MORE, Measure, Reading
 from benchmarks.sizes import FULL, QUICK
-from tests.benchmarks.running import quick_run
+from tests.benchmarks.runs import quick_run
 
 SPREAD = {"median", "min", "max"}
 RATE, DELAY = Measure("rate", "per s", MORE), Measure("delay", "ms", LESS)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.crew import crew
+from benchmarks.client_processes import crew
 from benchmarks.sizes import QUICK
 from benchmarks.stands import Ground, Stand, StoreName, new_store, serving
 from benchmarks.workflows_client import talk
@@ -18,7 +18,7 @@ from benchmarks.workflows_fan_out import group
 from benchmarks.workflows_histories import prepare
 from benchmarks.workflows_lists import QUERIES, close_one
 from benchmarks.workflows_meter import Took, row
-from tests.benchmarks.running import quick_run
+from tests.benchmarks.runs import quick_run
 from tests.support import live
 
 STORES = {"sqlite", "postgres"}

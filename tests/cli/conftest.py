@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner, Result
 
-from penstock.cli import connection
 from penstock.cli.program import program
+from penstock.cli.transport import connection
 from tests.cli.recorded_server import TOKEN, RecordedServer, Run, recorded_server
 from tests.support import unknown_fields
 from tests.support.live import LiveServer, running

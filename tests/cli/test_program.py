@@ -13,9 +13,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from penstock.cli.grammar import Noun, Verb
+from penstock.cli.grammar import NounGroup, VerbCommand
 from penstock.cli.program import program
-from penstock.cli.session import ConnectionOption
+from penstock.cli.transport.session import ConnectionOption
 from tests.cli.recorded_server import RecordedServer, Run
 from tests.support.patience import PATIENCE_S
 
@@ -23,19 +23,19 @@ QUEUES = {"namespace": "default", "task_queues": []}
 
 
 def commands(
-    group: Noun = program, path: tuple[str, ...] = ()
+    group: NounGroup = program, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     ctx = click.Context(group)
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)
         assert command is not None
         yield (*path, name), command
-        if isinstance(command, Noun):
+        if isinstance(command, NounGroup):
             yield from commands(command, (*path, name))
 
 
 ALL = list(commands())
-VERBS = [(path, command) for path, command in ALL if isinstance(command, Verb)]
+VERBS = [(path, command) for path, command in ALL if isinstance(command, VerbCommand)]
 
 
 @pytest.mark.parametrize("name", ["penstock", "dw"])
@@ -84,7 +84,7 @@ def test_the_version_is_that_of_the_package(run: Run) -> None:
 def test_every_command_has_one_line_of_help_and_an_example(
     run: Run, path: tuple[str, ...], command: click.Command
 ) -> None:
-    assert isinstance(command, Noun | Verb)
+    assert isinstance(command, NounGroup | VerbCommand)
     assert command.help is not None
     assert "\n" not in command.help
     assert command.help.endswith(".")
@@ -96,7 +96,7 @@ def test_every_command_has_one_line_of_help_and_an_example(
 
 
 @pytest.mark.parametrize(("path", "command"), VERBS, ids=[" ".join(path) for path, _ in VERBS])
-def test_every_example_is_a_command_line_that_parses(path: tuple[str, ...], command: Verb) -> None:
+def test_every_example_is_a_command_line_that_parses(path: tuple[str, ...], command: VerbCommand) -> None:
     import shlex
 
     if not command.example.startswith("penstock "):
@@ -108,7 +108,7 @@ def test_every_example_is_a_command_line_that_parses(path: tuple[str, ...], comm
 
 
 @pytest.mark.parametrize(("path", "command"), VERBS, ids=[" ".join(path) for path, _ in VERBS])
-def test_every_command_with_data_takes_json(path: tuple[str, ...], command: Verb) -> None:
+def test_every_command_with_data_takes_json(path: tuple[str, ...], command: VerbCommand) -> None:
     if path[0] in ("completion", "docs"):
         return
     assert "json" in [param.name for param in command.params if isinstance(param, ConnectionOption)]
@@ -161,7 +161,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_lines_of_both_streams_are_in_order_where_they_go_to_one_pipe() -> None:
-    code = "from penstock.cli.exits import say; print('data'); say('talk'); print('more')"
+    code = "from penstock.cli.output.exits import echo_err; print('data'); echo_err('talk'); print('more')"
     around = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from penstock.cli.advice import ADVICE
+from penstock.cli.output.advice import ADVICE
 from penstock.errors import Reason
 from tests.cli.recorded_server import TOKEN, RecordedServer, Run
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from penstock.coordination.in_redis import RedisCoordination, connect
-from penstock.world import SystemEntropy
+from penstock.coordination.redis_locks import RedisCoordination, connect
+from penstock.system_clock import SystemEntropy
 
 _nodes = itertools.count(1)
 Join = Callable[[str], Awaitable[RedisCoordination]]

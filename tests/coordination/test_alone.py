@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.coordination.in_database import DatabaseCoordination
+from penstock.coordination.database import DatabaseCoordination
 from penstock.ports.coordination import Coordination, InProcess
 
 

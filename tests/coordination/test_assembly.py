@@ -21,7 +21,7 @@ REDIS = {
 async def test_redis_without_its_client_is_refused_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
     for module in ("redis", "redis.asyncio"):
         monkeypatch.setitem(sys.modules, module, None)
-    for room in ("penstock.coordination.in_redis", "penstock.wakeups.redis"):
+    for room in ("penstock.coordination.redis_locks", "penstock.wakeups.redis"):
         monkeypatch.delitem(sys.modules, room, raising=False)
     with pytest.raises(ConfigurationError, match=r"pip install 'penstock\[redis\]'"):
         async with assembled(load(REDIS)):
@@ -37,5 +37,5 @@ async def test_a_server_coordinates_as_its_settings_say(changes: dict[str, str],
     if kind != "redis":
         del environ["DW_REDIS_URL"]
     async with assembled(load(environ)) as server:
-        assert server.house.coordination.kind == kind
-        assert server.house.coordination.is_supported() == (kind != "redis"), "nobody listens at port 1"
+        assert server.ctx.coordination.kind == kind
+        assert server.ctx.coordination.is_supported() == (kind != "redis"), "nobody listens at port 1"

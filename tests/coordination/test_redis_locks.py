@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from penstock.coordination.in_redis import PREFIX, RedisCoordination
+from penstock.coordination.redis_locks import PREFIX, RedisCoordination
 from penstock.errors import Reason, Unavailable
 from penstock.ports.coordination import LOCK_TTL_S
 from tests.coordination.conftest import Join
-from tests.faults.waiting import until
+from tests.faults.deadlines import until
 from tests.support.servers import crashable_redis
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.id_policies import CONTRACT, IdConflictPolicy, IdPolicy, IdReusePolicy, Verdict, verdict
+from penstock.core.id_policies import (
+    CONTRACT,
+    IdConflictPolicy,
+    IdPolicy,
+    IdReusePolicy,
+    StartDecision,
+    decide_start,
+)
 from penstock.core.model import RunStatus
 from tests.support.builders import a_run
 
@@ -16,26 +23,27 @@ CLOSED = [each for each in RunStatus if each.is_terminal]
 @pytest.mark.parametrize("reuse", IdReusePolicy)
 def test_an_open_run_is_a_matter_of_the_conflict_policy_alone(status: RunStatus, reuse: IdReusePolicy):
     found = {
-        conflict: verdict(a_run(status=status), IdPolicy(reuse, conflict)) for conflict in IdConflictPolicy
+        conflict: decide_start(a_run(status=status), IdPolicy(reuse, conflict))
+        for conflict in IdConflictPolicy
     }
     assert found == {
-        IdConflictPolicy.FAIL: Verdict.REFUSE,
-        IdConflictPolicy.USE_EXISTING: Verdict.USE_EXISTING,
-        IdConflictPolicy.TERMINATE_EXISTING: Verdict.TERMINATE_AND_START,
+        IdConflictPolicy.FAIL: StartDecision.REFUSE,
+        IdConflictPolicy.USE_EXISTING: StartDecision.USE_EXISTING,
+        IdConflictPolicy.TERMINATE_EXISTING: StartDecision.TERMINATE_AND_START,
     }
 
 
 @pytest.mark.parametrize("status", CLOSED)
 @pytest.mark.parametrize("conflict", IdConflictPolicy)
 def test_a_closed_run_is_a_matter_of_the_reuse_policy_alone(status: RunStatus, conflict: IdConflictPolicy):
-    found = {reuse: verdict(a_run(status=status), IdPolicy(reuse, conflict)) for reuse in IdReusePolicy}
-    failed = Verdict.REFUSE if status is RunStatus.COMPLETED else Verdict.START
+    found = {reuse: decide_start(a_run(status=status), IdPolicy(reuse, conflict)) for reuse in IdReusePolicy}
+    failed = StartDecision.REFUSE if status is RunStatus.COMPLETED else StartDecision.START
     assert found == {
-        IdReusePolicy.ALLOW_DUPLICATE: Verdict.START,
+        IdReusePolicy.ALLOW_DUPLICATE: StartDecision.START,
         IdReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY: failed,
-        IdReusePolicy.REJECT_DUPLICATE: Verdict.REFUSE,
+        IdReusePolicy.REJECT_DUPLICATE: StartDecision.REFUSE,
     }
 
 
 def test_the_contract_never_reuses_an_id():
-    assert {verdict(a_run(status=each), CONTRACT) for each in RunStatus} == {Verdict.REFUSE}
+    assert {decide_start(a_run(status=each), CONTRACT) for each in RunStatus} == {StartDecision.REFUSE}

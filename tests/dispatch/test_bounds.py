@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.dispatch import DispatchConfigError, dispatch_from
-from penstock.dispatch.effective import rows
+from penstock.dispatch.inspection.effective import rows
 from tests.dispatch.tables import tree
 
 _BUILT_IN = {

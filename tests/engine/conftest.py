@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.scene import Scene, a_scene
+from tests.engine.support.scene import Scene, a_scene
 
 
 @pytest.fixture

@@ -42,12 +42,12 @@ from typing import Any
 import aiohttp
 import asyncpg
 
-from penstock.core.verifying.check import check
-from penstock.core.verifying.findings import Law
+from penstock.core.verify.check import check
+from penstock.core.verify.findings import Law
 from tests.acceptance.cluster import Cluster
 from tests.acceptance.witness import in_words, read_all
-from tests.faults import campaign_worker
-from tests.faults.campaign_worker import ATTEMPTS
+from tests.faults.programs import campaign_worker
+from tests.faults.programs.campaign_worker import ATTEMPTS
 from tests.support.lag import Lag
 from tests.support.live import LiveServer, headers, migrate, running, server
 from tests.support.patience import PATIENCE_S
@@ -559,11 +559,11 @@ def _hear_the_probes(probes: Sequence[Probe], over: float, lag: Lag, findings: F
     longest: dict[str, float] = defaultdict(float)
     for probe in probes:
         kind = "shared" if probe.queue == "shared" else "unrelated"
-        standstill, began = probe.longest_standstill(over, lag)
-        longest[kind] = max(longest[kind], standstill)
-        if standstill > STANDSTILL_MAX_S:
+        stall_detector, began = probe.longest_standstill(over, lag)
+        longest[kind] = max(longest[kind], stall_detector)
+        if stall_detector > STANDSTILL_MAX_S:
             findings.standstills.append(
-                f"{probe.at.name} let nothing through in {probe.queue} for {standstill:.1f} s at {began:.1f}"
+                f"{probe.at.name} let nothing through in {probe.queue} for {stall_detector:.1f} s at {began:.1f}"
             )
     findings.figures |= {f"longest standstill, {kind} queue": round(s, 2) for kind, s in longest.items()}
     findings.figures["probes"] = sum(len(each.done) for each in probes)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.faults.record import Found, Kind, Lease, Record, Report, Verdict
+from tests.faults.observations import Found, Kind, Lease, Record, Report, Verdict
 
 STEP_BEGINS = ("ActivityScheduled", "TimerScheduled")
 STEP_ENDS = (

@@ -10,40 +10,45 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.model import RetryPolicy, TaskKind, Wish
-from penstock.core.policies import Knob
+from penstock.core.limits.policies import LimitSetting
+from penstock.core.model import PriorityOverride, RetrySchedule, TaskKind
 from penstock.core.scheduling.leases import Report
-from penstock.core.verifying.check import check
-from penstock.core.verifying.clock import Gaps, Reading
-from penstock.core.verifying.findings import Book
-from penstock.core.verifying.journal import Line
-from penstock.core.verifying.sightings import (
+from penstock.core.verify.check import check
+from penstock.core.verify.findings import Findings
+from penstock.core.verify.journal import JournalLine
+from penstock.core.verify.journal_clock import ClockOptions, Gaps
+from penstock.core.verify.observations import (
     LimitsSet,
+    Observation,
     ObservedFinal,
     Polled,
+    PolledLease,
     Quiescent,
     Reported,
-    SeenLease,
-    Sighting,
     StartSent,
 )
-from penstock.engine import activity_reports, admission, namespaces, permits, policies, starts, workers
-from penstock.engine.activity_reports import Failure
-from penstock.engine.admission import ScopeAsk
-from penstock.engine.dispatcher import Dispatcher
-from penstock.engine.house import House
-from penstock.engine.policies import Ask, KeyAsk, PolicyAsk
-from penstock.engine.polls import Leased, Poll
-from penstock.engine.starts import STANDALONE_TYPE
-from penstock.engine.sweepers.due_tasks import due_tasks
-from penstock.engine.workers import Registration
+from penstock.engine.activities import activity_reports
+from penstock.engine.activities.activity_reports import AttemptFailure
+from penstock.engine.context import EngineContext
+from penstock.engine.limits import admission, policies
+from penstock.engine.limits.admission import ScopeUpdate
+from penstock.engine.limits.policies import KeySettingsChange, PolicyUpdate, SettingChange
+from penstock.engine.maintenance.sweepers.due_tasks import due_tasks
+from penstock.engine.matching import permits
+from penstock.engine.matching.claim import Leased, Poll
+from penstock.engine.matching.dispatcher import Dispatcher
+from penstock.engine.operations import namespaces
+from penstock.engine.workers import worker_registry
+from penstock.engine.workers.worker_registry import Registration
+from penstock.engine.workflows import starts
+from penstock.engine.workflows.starts import STANDALONE_TYPE
 from penstock.errors import PenstockError
 from penstock.ports.store import Tx
 from penstock.settings import load
 from penstock.stores.memory import MemoryStore
 from penstock.wakeups.local import LocalWakeups
-from penstock.wire.journal import read_journal
-from tests.engine.scene import NOTHING, a_start, charge, of
+from penstock.wire.operations.journal import read_journal
+from tests.engine.support.scene import NOTHING, a_start, charge, of
 from tests.support.builders import NOW_MS
 from tests.support.clock import ManualClock
 from tests.support.entropy import CountingEntropy
@@ -61,8 +66,8 @@ class Player:
 
     dice: random.Random
     clock: ManualClock
-    house: House
-    seen: list[Sighting] = field(default_factory=list)
+    ctx: EngineContext
+    seen: list[Observation] = field(default_factory=list)
     held: list[tuple[str, Leased]] = field(default_factory=list)
     started: int = 0
 
@@ -70,18 +75,18 @@ class Player:
     async def at(cls, seed: int) -> Player:
         clock, wakeups = ManualClock(NOW_MS), LocalWakeups()
         settings = load({"DW_AUTH_DRIVER": "none", "DW_ACTIVITY_TASK_TIMEOUT": str(LEASE_MS // 1000)})
-        house = House(MemoryStore(clock, wakeups, journals=True), wakeups, CountingEntropy(), settings)
-        player = cls(random.Random(seed), clock, house)
+        ctx = EngineContext(MemoryStore(clock, wakeups, journals=True), wakeups, CountingEntropy(), settings)
+        player = cls(random.Random(seed), clock, ctx)
         for name in ("default", "other"):
-            await namespaces.ensure(house, name)
+            await namespaces.ensure(ctx, name)
             for queue in QUEUES:
-                await workers.register(house, Registration(name, f"w-{name}-{queue}", queue, "python"))
+                await worker_registry.register(ctx, Registration(name, f"w-{name}-{queue}", queue, "python"))
         for queue in ("a", "b"):
-            await player.limit_queue(queue, {Knob.GROUP: "g"})
-        await player.limit_queue("a", {Knob.DISPATCHES: RATE, Knob.WINDOW: "sliding"})
+            await player.limit_queue(queue, {LimitSetting.GROUP: "g"})
+        await player.limit_queue("a", {LimitSetting.DISPATCHES: RATE, LimitSetting.WINDOW: "sliding"})
         for scope, cap in CAPS.items():
             await player.cap(scope, cap)
-        await player.limit_scope(GROUP, {Knob.COST: COST, Knob.WINDOW: "sliding"})
+        await player.limit_scope(GROUP, {LimitSetting.COST: COST, LimitSetting.WINDOW: "sliding"})
         return player
 
     def now(self) -> float:
@@ -94,18 +99,18 @@ class Player:
     async def cap(self, scope: str, cap: int) -> None:
         sent_at = self.now()
         if scope.startswith("queue:"):
-            await self.limit_queue(scope.split("/")[1], {Knob.RUNNING: cap})
+            await self.limit_queue(scope.split("/")[1], {LimitSetting.LEASE_CAP: cap})
         else:
-            await self.limit_scope(scope, {Knob.RUNNING: cap})
+            await self.limit_scope(scope, {LimitSetting.LEASE_CAP: cap})
         self.seen.append(LimitsSet(sent_at, scope, {"max_active_leases": cap}, self.now(), "accepted"))
 
-    async def limit_queue(self, queue: str, settings: dict[Knob, int | str]) -> None:
-        asked = PolicyAsk({knob: Ask(value) for knob, value in settings.items()})
-        await policies.configure(self.house, "default", queue, ACTIVITY, asked, "operator")
+    async def limit_queue(self, queue: str, settings: dict[LimitSetting, int | str]) -> None:
+        asked = PolicyUpdate({setting_name: SettingChange(value) for setting_name, value in settings.items()})
+        await policies.configure(self.ctx, "default", queue, ACTIVITY, asked, "operator")
 
-    async def limit_scope(self, scope: str, settings: dict[Knob, int | str]) -> None:
-        asked = ScopeAsk({knob: Ask(value) for knob, value in settings.items()})
-        await admission.configure(self.house, scope, asked, "operator")
+    async def limit_scope(self, scope: str, settings: dict[LimitSetting, int | str]) -> None:
+        asked = ScopeUpdate({setting_name: SettingChange(value) for setting_name, value in settings.items()})
+        await admission.configure(self.ctx, scope, asked, "operator")
 
     # ── Clients and workers ─────────────────────────────────────────────────────────────────────────────
 
@@ -114,8 +119,10 @@ class Player:
         queue, sent_at = queue or self.dice.choice(QUEUES), self.now()
         cost = self.dice.choice((0, 5, 20))
         request = a_start(f"task-{self.started}", workflow_type=STANDALONE_TYPE, task_queue=queue)
-        command = replace(charge(RetryPolicy(3, True, (0, 0), ()), queue), wish=Wish(cost=cost))
-        run = (await starts.start_activity(self.house, request, command)).run
+        command = replace(
+            charge(RetrySchedule(3, True, (0, 0), ()), queue), priority=PriorityOverride(cost=cost)
+        )
+        run = (await starts.start_activity(self.ctx, request, command)).run
         self.seen.append(
             StartSent(
                 sent_at, self.now(), "accepted", f"{run.run_id}-1", task_queue=queue, key="", level=run.level
@@ -129,7 +136,7 @@ class Player:
         poll = Poll(
             namespace, worker, queue, ACTIVITY, tasks_max=self.dice.choice((1, 2, 5)), claim_lease_ms=ahead
         )
-        sent_at, dispatcher = self.now(), Dispatcher(self.house)
+        sent_at, dispatcher = self.now(), Dispatcher(self.ctx)
         answer = await dispatcher.poll(poll, 0)
         if answer.leased and self.dice.random() < 0.15:
             self.seen.append(Polled(sent_at, self.now(), worker))
@@ -161,7 +168,7 @@ class Player:
     async def begin(self, namespace: str, leased: Leased, number: int) -> Leased:
         sent_at, verdict, after = self.now(), "refused", leased
         try:
-            permit = await permits.start(self.house, namespace, leased.task.task_id, of(leased))
+            permit = await permits.start(self.ctx, namespace, leased.task.task_id, of(leased))
             if permit.hold is None:
                 verdict = "accepted"
                 after = Leased(replace(leased.task, claimed=0), leased.run, leased.activity)
@@ -178,11 +185,11 @@ class Player:
         try:
             match action:
                 case "complete":
-                    await activity_reports.complete(self.house, namespace, task_id, told, NOTHING)
+                    await activity_reports.complete(self.ctx, namespace, task_id, told, NOTHING)
                 case "fail":
-                    await activity_reports.fail(self.house, namespace, task_id, told, Failure("no"))
+                    await activity_reports.fail(self.ctx, namespace, task_id, told, AttemptFailure("no"))
                 case _:
-                    beat = await activity_reports.heartbeat(self.house, namespace, task_id, told, None)
+                    beat = await activity_reports.heartbeat(self.ctx, namespace, task_id, told, None)
                     verdict = "accepted" if beat.recorded else "refused"
         except PenstockError:
             verdict = "refused"
@@ -198,13 +205,13 @@ class Player:
         """What a key gets beside another that weighs a quarter, if it was re-weighted while both waited."""
         for number in range(20):
             request = a_start(f"share-{number}", workflow_type=STANDALONE_TYPE, task_queue="c")
-            wish = Wish(key=("heavy", "light")[number % 2])
-            await starts.start_activity(self.house, request, replace(charge(queue="c"), wish=wish))
-        asked = PolicyAsk(keys={"heavy": KeyAsk(weight_milli=4_000)})
-        await policies.configure(self.house, "default", "c", ACTIVITY, asked, "operator")
+            wish = PriorityOverride(key=("heavy", "light")[number % 2])
+            await starts.start_activity(self.ctx, request, replace(charge(queue="c"), priority=wish))
+        asked = PolicyUpdate(keys={"heavy": KeySettingsChange(weight_milli=4_000)})
+        await policies.configure(self.ctx, "default", "c", ACTIVITY, asked, "operator")
         given: list[str] = []
         while len(given) < 10:
-            answer = await Dispatcher(self.house).poll(Poll("default", "w-default-c", "c", ACTIVITY), 0)
+            answer = await Dispatcher(self.ctx).poll(Poll("default", "w-default-c", "c", ACTIVITY), 0)
             (leased,) = answer.leased
             given.append(leased.task.key)
             await self.say("default", leased, "complete")
@@ -214,14 +221,14 @@ class Player:
 
     async def wait(self, by_ms: int) -> None:
         self.clock.advance(by_ms)
-        await due_tasks(self.house).sweep()
+        await due_tasks(self.ctx).sweep()
         if self.dice.random() < 0.7:
             await self.sweep()
 
     async def sweep(self) -> None:
         """What nobody reported waits again; the sweeper of a server does it a beat later."""
-        for task_id in await self.house.store.read(_expired):
-            await activity_reports.reclaim(self.house, task_id)
+        for task_id in await self.ctx.store.read(_expired):
+            await activity_reports.reclaim(self.ctx, task_id)
 
     # ── A whole run ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -245,13 +252,13 @@ class Player:
                     await self.cap(scope, self.dice.choice((0, 1, CAPS[scope], CAPS[scope] + 1)))
         return self
 
-    async def journal(self) -> Iterator[Line]:
-        lines = await self.house.store.read(lambda tx: tx.journal.page(0, 1_000_000))
+    async def journal(self) -> Iterator[JournalLine]:
+        lines = await self.ctx.store.read(lambda tx: tx.journal.page(0, 1_000_000))
         told = [msgspec.json.encode({"seq": seq} | msgspec.json.decode(line)) for seq, line in lines]
         return read_journal(told, "the journal")
 
-    async def verdict(self) -> Book:
-        book, _ = check(await self.journal(), self.seen, Reading(gaps=Gaps.FOUND))
+    async def verdict(self) -> Findings:
+        book, _ = check(await self.journal(), self.seen, ClockOptions(gaps=Gaps.FOUND))
         return book
 
     def rest(self, *finals: ObservedFinal) -> None:
@@ -263,10 +270,10 @@ async def _expired(tx: Tx) -> Any:
     return await tx.tasks.expired(tx.now_ms, 1_000)
 
 
-def _lease(namespace: str, queue: str, leased: Leased) -> SeenLease:
+def _lease(namespace: str, queue: str, leased: Leased) -> PolledLease:
     task = leased.task
     claimed = bool(task.claimed)
-    return SeenLease(
+    return PolledLease(
         task.task_id,
         task.lease_token or "",
         namespace,

@@ -17,8 +17,8 @@ from typing import Any
 
 import aiohttp
 
-from tests.faults.record import Found, FoundEvent, FoundRun, Kind, Lease, Record, Report, Start, Verdict
-from tests.faults.waiting import until
+from tests.faults.deadlines import until
+from tests.faults.observations import Found, FoundEvent, FoundRun, Kind, Lease, Record, Report, Start, Verdict
 from tests.support.live import headers
 from tests.support.patience import PATIENCE_S
 
@@ -283,7 +283,7 @@ class Load:
     async def finished(self, within_s: float = PATIENCE_S) -> Found:
         """Wait until no run is open, then read everything."""
 
-        async def nothing_open() -> bool:
+        async def with_nothing_open() -> bool:
             self.raise_if_a_worker_gave_up()
             for noun in ("workflows", "activities"):
                 _, body = await self.client.insist(
@@ -293,7 +293,7 @@ class Load:
                     return False
             return True
 
-        await until("every run ends", nothing_open, within_s=within_s)
+        await until("every run ends", with_nothing_open, within_s=within_s)
         found = Found()
         for kind, noun in ((Kind.WORKFLOW, "workflows"), (Kind.ACTIVITY, "activities")):
             async for item in self._list(noun):

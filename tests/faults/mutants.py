@@ -13,19 +13,21 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from penstock.core import policies, windows
+from penstock.core.limits import policies, windows
+from penstock.core.limits.policies import LimitSetting, Policy
+from penstock.core.limits.windows import SECOND_MS, Window
 from penstock.core.model import Queue, QueueId, Task, TaskKind, TaskState
-from penstock.core.policies import Knob, Policy
 from penstock.core.scheduling import fairness, gates
 from penstock.core.scheduling.gates import ScopeState
-from penstock.core.verifying.findings import Law
-from penstock.core.windows import SECOND_MS, Window
-from penstock.engine import activity_reports, dispatcher, permits, polls
-from penstock.ports.store import Line, Operation, Tx
-from penstock.stores.memory import MemoryStore, counting
-from penstock.stores.memory.nonces import MemoryNonces
-from penstock.stores.memory.queues import MemoryQueues
+from penstock.core.verify.findings import Law
+from penstock.engine.activities import activity_reports
+from penstock.engine.matching import claim, dispatcher, permits
+from penstock.ports.store import Operation, TransactionClass, Tx
+from penstock.stores.memory import MemoryStore
+from penstock.stores.memory.matching.queues import MemoryQueues
+from penstock.stores.memory.operations.nonces import MemoryNonces
 from penstock.stores.memory.store import _run_to_end
+from penstock.stores.memory.tasks import lease_counts
 from penstock.wakeups.local import LocalWakeups
 
 T = TypeVar("T")
@@ -55,14 +57,14 @@ def mutant(*laws: Law) -> Callable[[Callable[[Patch], None]], Callable[[Patch], 
 @mutant(Law.CAP, Law.CLIENT_CAP)
 def double_release(patch: Patch) -> None:
     """Every end of a lease frees two permits."""
-    honest = counting.end
+    honest = lease_counts.end
 
     def end_twice(*where: Any) -> None:
         honest(*where)
         honest(*where)
 
-    patch.setattr(counting, "_insist", lambda *_: None)
-    patch.setattr(counting, "end", end_twice)
+    patch.setattr(lease_counts, "_insist", lambda *_: None)
+    patch.setattr(lease_counts, "end", end_twice)
 
 
 @mutant(Law.CAP, Law.CLIENT_CAP)
@@ -99,12 +101,12 @@ def window_too_short(patch: Patch) -> None:
 @mutant(Law.DELIVERED)
 def handed_back_without_refund(patch: Patch) -> None:
     """What was not delivered waits again, and what it was charged stays spent."""
-    honest = polls._undelivered
+    honest = claim._undelivered
 
     def unrefunded(task: Task, now_ms: int) -> Task:
         return replace(honest(task, now_ms), ended_refunded=False)
 
-    patch.setattr(polls, "_undelivered", unrefunded)
+    patch.setattr(claim, "_undelivered", unrefunded)
 
 
 @mutant(Law.RATE, Law.COST)
@@ -121,7 +123,7 @@ def refunded_twice(patch: Patch) -> None:
 @mutant(Law.CAP, Law.CLIENT_CAP)
 def lock_scope_mismatch(patch: Patch) -> None:
     """One queue of a group takes another lock, so it decides by what it read before."""
-    honest, before = polls.counting, dict[str, ScopeState]()
+    honest, before = claim.counting, dict[str, ScopeState]()
 
     async def unlocked(tx: Tx, queue: Queue) -> tuple[dict[str, ScopeState], Sequence[ScopeState]]:
         states, settled = await honest(tx, queue)
@@ -134,14 +136,14 @@ def lock_scope_mismatch(patch: Patch) -> None:
         before.update(states)
         return stale, settled
 
-    patch.setattr(counting, "_insist", lambda *_: None)
-    patch.setattr(polls, "counting", unlocked)
+    patch.setattr(lease_counts, "_insist", lambda *_: None)
+    patch.setattr(claim, "counting", unlocked)
 
 
 @mutant(Law.LOST)
 def lost_wakeup(patch: Patch) -> None:
     """Bells do not ring, and nobody looks again by himself."""
-    patch.setattr(LocalWakeups, "ring", lambda *_: None)
+    patch.setattr(LocalWakeups, "notify", lambda *_: None)
     patch.setattr(dispatcher, "LOOK_AGAIN_S", 3600.0)
 
 
@@ -150,10 +152,16 @@ def ack_before_commit(patch: Patch) -> None:
     """Now and then a report is acknowledged, and its transaction never happens."""
     honest, completions = MemoryStore.transact, itertools.count(1)
 
-    async def forgetful(self: MemoryStore, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
+    async def forgetful(
+        self: MemoryStore,
+        operation: Operation[T],
+        *,
+        key: str,
+        tx_class: TransactionClass = TransactionClass.WORK,
+    ) -> T:
         told = operation.__qualname__.startswith("completion.")
         if not told or next(completions) % 7:
-            return await honest(self, operation, key=key, line=line)
+            return await honest(self, operation, key=key, tx_class=tx_class)
         tx = self._tx(writable=True)
         try:
             return _run_to_end(operation(tx))
@@ -200,8 +208,8 @@ def namespace_from_body(patch: Patch) -> None:
 def zero_is_unlimited(patch: Patch) -> None:
     """A cap of zero opens the gate instead of closing it."""
 
-    def number(self: Policy, knob: Knob) -> int | None:
-        setting = self.settings.get(knob)
+    def number(self: Policy, setting_name: LimitSetting) -> int | None:
+        setting = self.settings.get(setting_name)
         return (setting.value or None) if setting is not None and isinstance(setting.value, int) else None
 
     patch.setattr(policies.Policy, "number", number)
@@ -224,10 +232,10 @@ def cap_of_yesterday(patch: Patch) -> None:
     """Leases of the queue are counted before those that go now, one too few."""
 
     async def too_few(tx: Tx, queue: Queue) -> int:
-        limit = queue.rules.running_limit
+        limit = queue.rules.lease_cap
         return 0 if limit is None else max(0, await tx.queues.running(QueueId(queue.queue_id), limit) - 1)
 
-    patch.setattr(polls, "running_on", too_few)
+    patch.setattr(claim, "running_on", too_few)
 
 
 def weight_at_enqueue(patch: Patch) -> None:

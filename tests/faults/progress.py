@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import aiohttp
 
 from tests.acceptance.cluster import Cluster, Hand
-from tests.faults.waiting import until
+from tests.faults.deadlines import until
 from tests.support.lag import Lag
 from tests.support.patience import PATIENCE_S
 

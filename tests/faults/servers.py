@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from signal import Signals
 
-from penstock.stores.driving import Moment
-from tests.faults.waiting import until
+from penstock.stores.group_commit import CommitPoint
+from tests.faults.deadlines import until
 from tests.support.live import LiveServer, server
 from tests.support.patience import PATIENCE_S
 
 LEASE_S = 2
-LAUNCHER = Path(__file__).with_name("crashing_server.py")
+LAUNCHER = Path(__file__).parent / "programs/crashing_server.py"
 
 
 class Doomed:
@@ -48,15 +48,15 @@ class Doomed:
         self.order.unlink(missing_ok=True)
         await asyncio.to_thread(self.live.start)
 
-    def die_at(self, moment: Moment, number: int = 1) -> None:
+    def die_at(self, moment: CommitPoint, number: int = 1) -> None:
         """Die at the n-th such moment from now on."""
         self._order(moment, number, signal.SIGKILL)
 
-    def freeze_at(self, moment: Moment, number: int = 1) -> None:
+    def freeze_at(self, moment: CommitPoint, number: int = 1) -> None:
         """Stand still at the n-th such moment from now on, until SIGCONT."""
         self._order(moment, number, signal.SIGSTOP)
 
-    def _order(self, moment: Moment, number: int, what: Signals) -> None:
+    def _order(self, moment: CommitPoint, number: int, what: Signals) -> None:
         written = self.order.with_suffix(".written")
         written.write_text(f"{moment} {number} {what.name}")
         written.replace(self.order)

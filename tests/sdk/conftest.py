@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from penstock.sdk.client import Client
-from penstock.sdk.transport import HttpTransport
+from penstock.sdk.clients.client import Client
+from penstock.sdk.connection.transport import HttpTransport
 from tests.acceptance.cluster import Cluster
-from tests.sdk.serving import connected, new_namespace, serving
+from tests.sdk.server_fixtures import connected, new_namespace, serving
 from tests.support import unknown_fields
 
 

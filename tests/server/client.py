@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from penstock.server.openapi import document
+from penstock.server.reference.openapi import document
 from tests.support import asgi, live
 
 Header = tuple[str, str | bytes]

@@ -21,7 +21,7 @@ from penstock.errors import (
     Unauthenticated,
     Unavailable,
 )
-from penstock.server.auth import Authenticator, Evidence, FailureThrottle, fold_headers
+from penstock.server.auth import Authenticator, AuthRequest, FailureThrottle, fold_headers
 from penstock.wire import signatures as signing
 
 NOW_MS = 1_767_225_600_250
@@ -51,15 +51,15 @@ class Hidden:
         return self._text
 
 
-def evidence(headers: dict[str, str] | None = None, **changes: Any) -> Evidence:
-    start = Evidence(
+def auth_request(headers: dict[str, str] | None = None, **changes: Any) -> AuthRequest:
+    start = AuthRequest(
         "POST", "/api/workflows", "", {"host": "127.0.0.1:8080", **(headers or {})}, b"{}", NOW_MS
     )
     return dataclasses.replace(start, **changes)
 
 
-def bearer(token: str) -> Evidence:
-    return evidence({"authorization": f"Bearer {token}"})
+def bearer(token: str) -> AuthRequest:
+    return auth_request({"authorization": f"Bearer {token}"})
 
 
 def policy(driver: AuthDriver = AuthDriver.TOKEN, **fields: Any) -> AuthPolicy:
@@ -70,11 +70,11 @@ def authenticator(chosen: AuthPolicy, nonces: Any = None) -> Authenticator:
     return Authenticator(chosen, register_nonce=nonces or Nonces())
 
 
-async def ask(chosen: AuthPolicy, request: Evidence) -> Principal:
+async def ask(chosen: AuthPolicy, request: AuthRequest) -> Principal:
     return await authenticator(chosen).authenticate(request, "127.0.0.1")
 
 
-async def refusal(chosen: AuthPolicy, request: Evidence, nonces: Any = None) -> PenstockError:
+async def refusal(chosen: AuthPolicy, request: AuthRequest, nonces: Any = None) -> PenstockError:
     with pytest.raises(PenstockError) as refused:
         await authenticator(chosen, nonces).authenticate(request, "127.0.0.1")
     return refused.value
@@ -89,11 +89,11 @@ ROLE_SECRETS: dict[str, Any] = {
 
 class TestNone:
     async def test_without_authentication_everybody_is_an_admin_who_acts_in_every_role(self) -> None:
-        principal = await ask(policy(AuthDriver.NONE), evidence())
+        principal = await ask(policy(AuthDriver.NONE), auth_request())
         assert (principal.role, principal.acts_as) == (Role.ADMIN, frozenset(Role))
 
     async def test_even_then_a_token_in_the_url_is_refused(self) -> None:
-        error = await refusal(policy(AuthDriver.NONE), evidence(raw_query="token=x"))
+        error = await refusal(policy(AuthDriver.NONE), auth_request(raw_query="token=x"))
         assert error.reason is Reason.TOKEN_IN_URL
 
 
@@ -133,7 +133,7 @@ class TestTokens:
     async def test_a_driver_without_a_usable_secret_is_the_servers_fault(
         self, fields: dict[str, Any]
     ) -> None:
-        for request in (evidence(), bearer(""), bearer("shared-secret")):
+        for request in (auth_request(), bearer(""), bearer("shared-secret")):
             assert (await refusal(policy(**fields), request)).reason is Reason.SERVER_ERROR
 
     @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ class TestTokens:
     )
     async def test_anything_but_a_known_token_is_refused(self, header: str | None) -> None:
         headers = {} if header is None else {"authorization": header}
-        error = await refusal(policy(**ROLE_SECRETS), evidence(headers))
+        error = await refusal(policy(**ROLE_SECRETS), auth_request(headers))
         assert isinstance(error, Unauthenticated)
         assert error.reason is Reason.UNAUTHORIZED
 
@@ -163,7 +163,7 @@ class TestTokens:
         assert (await refusal(chosen, bearer(""))).reason is Reason.UNAUTHORIZED
 
     async def test_the_scheme_is_read_in_any_case(self) -> None:
-        principal = await ask(policy(**ROLE_SECRETS), evidence({"authorization": "bEARER worker-secret"}))
+        principal = await ask(policy(**ROLE_SECRETS), auth_request({"authorization": "bEARER worker-secret"}))
         assert principal.role is Role.WORKER
 
     async def test_a_token_beyond_ascii_is_compared_by_its_bytes(self) -> None:
@@ -257,14 +257,14 @@ class TestBodySignatures:
     @pytest.mark.parametrize("role", list(Role))
     @pytest.mark.parametrize("body", [b"", b'{"a": 1}', b"\xff\x00"])
     async def test_each_roles_key_signs_for_that_role(self, role: Role, body: bytes) -> None:
-        request = evidence({"x-signature": body_signature(KEYS[role], body)}, body=body)
+        request = auth_request({"x-signature": body_signature(KEYS[role], body)}, body=body)
         assert (await ask(BY_BODY, request)).role is role
 
     async def test_the_shared_key_follows_the_rules_of_the_shared_token(self) -> None:
         alone = policy(
             AuthDriver.SIGNATURE, shared_secret="shared-key", signature_profile=SignatureProfile.BODY
         )
-        request = evidence({"x-signature": body_signature("shared-key", b"{}")})
+        request = auth_request({"x-signature": body_signature("shared-key", b"{}")})
         assert (await ask(alone, request)).acts_as == frozenset(Role)
         beside = dataclasses.replace(BY_BODY, shared_secret="shared-key")
         assert (await ask(beside, request)).acts_as == frozenset({Role.ADMIN})
@@ -275,27 +275,27 @@ class TestBodySignatures:
         "spoil", [str.upper, lambda text: text[:-1], lambda text: f"sha256={text}", lambda _: ""]
     )
     async def test_only_lower_case_hex_of_the_full_length_is_read(self, spoil: Any) -> None:
-        request = evidence({"x-signature": spoil(body_signature(KEYS["worker"], b"{}"))})
+        request = auth_request({"x-signature": spoil(body_signature(KEYS["worker"], b"{}"))})
         assert (await refusal(BY_BODY, request)).reason is Reason.UNAUTHORIZED
 
     async def test_a_signature_of_another_body_or_key_is_refused(self) -> None:
         for signature in (body_signature(KEYS["worker"], b"{} "), body_signature("other-key", b"{}")):
-            error = await refusal(BY_BODY, evidence({"x-signature": signature}))
+            error = await refusal(BY_BODY, auth_request({"x-signature": signature}))
             assert error.reason is Reason.UNAUTHORIZED
 
     async def test_a_body_signature_does_not_pass_where_the_full_profile_is_asked_for(self) -> None:
-        request = evidence({"x-signature": body_signature(KEYS["worker"], b"{}")})
+        request = auth_request({"x-signature": body_signature(KEYS["worker"], b"{}")})
         assert (await refusal(SIGNED, request)).reason is Reason.UNAUTHORIZED
 
 
 def signed(
-    request: Evidence,
+    request: AuthRequest,
     *,
     key_id: str = "operator",
     secret: str | None = None,
     created: int = NOW_S,
     nonce: str = NONCE,
-) -> Evidence:
+) -> AuthRequest:
     """The request with a signature over exactly what it holds."""
     headers = request.headers
     covered = signing.SignedRequest(
@@ -312,7 +312,7 @@ def signed(
     return dataclasses.replace(request, headers={**headers, signing.HEADER: value})
 
 
-ORIGINAL = evidence(
+ORIGINAL = auth_request(
     {"x-namespace": "orders", "content-type": "application/json"},
     method="POST",
     raw_path="/api/workflows/w-1/signal/go",
@@ -321,7 +321,7 @@ ORIGINAL = evidence(
 )
 
 
-def with_header(request: Evidence, name: str, value: str) -> Evidence:
+def with_header(request: AuthRequest, name: str, value: str) -> AuthRequest:
     return dataclasses.replace(request, headers={**request.headers, name: value})
 
 
@@ -344,7 +344,7 @@ moves = st.one_of(
 )
 
 
-def covered_parts(request: Evidence) -> tuple[object, ...]:
+def covered_parts(request: AuthRequest) -> tuple[object, ...]:
     headers = request.headers
     return (
         request.method,
@@ -366,15 +366,15 @@ class TestRequestSignatures:
 
     async def test_the_shared_key_signs_under_its_own_name(self) -> None:
         chosen = policy(AuthDriver.SIGNATURE, shared_secret="shared-key")
-        principal = await ask(chosen, signed(evidence(), key_id="shared", secret="shared-key"))
+        principal = await ask(chosen, signed(auth_request(), key_id="shared", secret="shared-key"))
         assert principal.acts_as == frozenset(Role)
 
     async def test_a_bare_get_is_signed_with_empty_lines(self) -> None:
-        request = evidence(method="GET", body=b"")
+        request = auth_request(method="GET", body=b"")
         assert (await ask(SIGNED, signed(request))).role is Role.OPERATOR
 
     @given(moves)
-    async def test_a_signature_moved_to_another_request_is_refused(self, moved: Evidence) -> None:
+    async def test_a_signature_moved_to_another_request_is_refused(self, moved: AuthRequest) -> None:
         header = signed(ORIGINAL).headers[signing.HEADER]
         carried = with_header(moved, signing.HEADER, header)
         nonces = Nonces()
@@ -386,7 +386,7 @@ class TestRequestSignatures:
         assert nonces.seen == {}
 
     async def test_parts_cannot_flow_into_one_another(self) -> None:
-        request = evidence(raw_path="/api/a", raw_query="b")
+        request = auth_request(raw_path="/api/a", raw_query="b")
         header = signed(request).headers[signing.HEADER]
         for moved in (
             dataclasses.replace(request, raw_path="/api/ab", raw_query=""),

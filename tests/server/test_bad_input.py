@@ -11,7 +11,7 @@ import pytest
 
 from penstock.core.permissions import ACCESS
 from penstock.server.operation import Operation
-from penstock.server.operations import OPERATIONS
+from penstock.server.operations.table import OPERATIONS
 from tests.server.client import Client, Reply
 
 START = {"workflow_type": "greet", "task_queue": "orders"}

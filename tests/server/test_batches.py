@@ -155,16 +155,16 @@ async def test_when_the_store_takes_none_every_item_is_told_so_with_what_it_is_a
 async def test_an_item_that_the_server_fails_on_leaves_the_others_alone(
     penstock: Client, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.wire import rendering
+    from penstock.wire import responses
 
-    render = rendering.standalone_activity
+    render = responses.standalone_activity
 
     def break_down(run: Any, activity: Any) -> Any:
         if run.workflow_id.endswith("-1"):
             raise ZeroDivisionError
         return render(run, activity)
 
-    monkeypatch.setattr(rendering, "standalone_activity", break_down)
+    monkeypatch.setattr(responses, "standalone_activity", break_down)
     answers = await start(penstock, [item(name, 0), item(name, 1), item(name, 2)])
     assert told(answers) == [
         (201, "started_new", None),

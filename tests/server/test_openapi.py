@@ -12,9 +12,9 @@ import schemathesis
 
 from penstock.core.permissions import ACCESS, AuthDriver
 from penstock.errors import Reason
-from penstock.server.openapi import document
-from penstock.server.operations import OPERATIONS
+from penstock.server.operations.table import OPERATIONS
 from penstock.server.problems import STATUS
+from penstock.server.reference.openapi import document
 from tests.server.client import Client
 
 DOCUMENT = document()
@@ -117,7 +117,7 @@ def test_refusals_that_a_row_names_are_statuses_that_some_reason_has(row: Any) -
 
 
 def test_a_refusal_in_the_document_has_the_fields_that_refusals_have() -> None:
-    problem = DOCUMENT["components"]["schemas"]["Problem"]
+    problem = DOCUMENT["components"]["schemas"]["ProblemDetails"]
     assert {"message", "reason", "errors", "validation_errors"} <= problem["properties"].keys()
     assert {"message", "reason"} <= set(problem["required"])
     assert Reason.VALIDATION_FAILED in STATUS

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
 
-from penstock.server.openapi import document
+from penstock.server.reference.openapi import document
 from tests.support import live
 from tests.support.live import LiveServer
 from tests.support.patience import PATIENCE_S

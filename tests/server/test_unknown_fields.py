@@ -10,8 +10,8 @@ from typing import Any
 import durable_workflow
 import pytest
 
-from penstock.server.contract_operations import CONTRACT_OPERATIONS
-from penstock.server.operations import OPERATIONS
+from penstock.server.operations.contract import CONTRACT_OPERATIONS
+from penstock.server.operations.table import OPERATIONS
 from tests.server.client import Client
 
 NUMBERS = itertools.count()

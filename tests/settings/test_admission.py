@@ -11,17 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.admission import (
-    NOTHING_DECLARED,
-    Declaration,
-    Field,
-    ScopeDeclared,
-    declared,
-)
-from penstock.core.windows import Window
+from penstock.core.limits.admission import NOTHING_DECLARED, Declaration, DeclaredScope, LimitField, declared
+from penstock.core.limits.windows import Window
 from penstock.errors import ConfigurationError
 from penstock.settings import Settings, describe, limits_of_queue, load
-from penstock.settings.admission import OVERRIDES
+from penstock.settings.limits.admission import OVERRIDES
 from tests.support.seed_admission import seed_environment
 
 OPEN = {"DW_AUTH_DRIVER": "none"}
@@ -32,7 +26,7 @@ def declare(overrides: Any = None, **environ: str) -> Settings:
     return load(OPEN | environ | text)
 
 
-def value(settings: Settings, what: Field, line: str, kind: str) -> int | str | None:
+def value(settings: Settings, what: LimitField, line: str, kind: str) -> int | str | None:
     namespace, _, queue = line.partition(":")
     found = declared(settings.admission, what, namespace, queue, kind)
     return None if found is None else found.value
@@ -51,41 +45,41 @@ def test_the_block_of_the_documentation_loads_verbatim():
     assert settings.admission == Declaration(
         defaults={
             "workflow": {
-                Field.QUEUE_LEASES: 25,
-                Field.NAMESPACE_LEASES: 500,
-                Field.QUEUE_DISPATCHES: 600,
-                Field.NAMESPACE_DISPATCHES: 12_000,
+                LimitField.QUEUE_LEASES: 25,
+                LimitField.NAMESPACE_LEASES: 500,
+                LimitField.QUEUE_DISPATCHES: 600,
+                LimitField.NAMESPACE_DISPATCHES: 12_000,
             },
             "activity": {
-                Field.QUEUE_LEASES: 100,
-                Field.NAMESPACE_LEASES: 2_000,
-                Field.QUEUE_DISPATCHES: 1_200,
-                Field.NAMESPACE_DISPATCHES: 24_000,
+                LimitField.QUEUE_LEASES: 100,
+                LimitField.NAMESPACE_LEASES: 2_000,
+                LimitField.QUEUE_DISPATCHES: 1_200,
+                LimitField.NAMESPACE_DISPATCHES: 24_000,
             },
         },
         overrides={
             "production:payments": {
                 "workflow": {
-                    Field.QUEUE_LEASES: 8,
-                    Field.QUEUE_DISPATCHES: 120,
-                    Field.GROUP: "downstream-openai",
-                    Field.GROUP_DISPATCHES: 600,
+                    LimitField.QUEUE_LEASES: 8,
+                    LimitField.QUEUE_DISPATCHES: 120,
+                    LimitField.GROUP: "downstream-openai",
+                    LimitField.GROUP_DISPATCHES: 600,
                 },
-                "activity": {Field.QUEUE_LEASES: 12, Field.QUEUE_DISPATCHES: 240},
+                "activity": {LimitField.QUEUE_LEASES: 12, LimitField.QUEUE_DISPATCHES: 240},
             },
             "production:*": {
-                "workflow": {Field.NAMESPACE_LEASES: 300, Field.NAMESPACE_DISPATCHES: 6_000},
-                "activity": {Field.NAMESPACE_LEASES: 1_200, Field.NAMESPACE_DISPATCHES: 12_000},
+                "workflow": {LimitField.NAMESPACE_LEASES: 300, LimitField.NAMESPACE_DISPATCHES: 6_000},
+                "activity": {LimitField.NAMESPACE_LEASES: 1_200, LimitField.NAMESPACE_DISPATCHES: 12_000},
             },
             "email": {
                 "activity": {
-                    Field.QUEUE_LEASES: 4,
-                    Field.QUEUE_DISPATCHES: 60,
-                    Field.GROUP: "downstream-sendgrid",
-                    Field.GROUP_DISPATCHES: 300,
+                    LimitField.QUEUE_LEASES: 4,
+                    LimitField.QUEUE_DISPATCHES: 60,
+                    LimitField.GROUP: "downstream-sendgrid",
+                    LimitField.GROUP_DISPATCHES: 300,
                 }
             },
-            "*": {"workflow": {Field.QUEUE_LEASES: 50}},
+            "*": {"workflow": {LimitField.QUEUE_LEASES: 50}},
         },
         scopes={},
         window=Window.MINUTE,
@@ -107,9 +101,9 @@ def test_the_cluster_is_a_scope_for_each_kind_and_for_both():
         DW_JOURNAL_HOURS="720",
     )
     assert settings.admission.scopes == {
-        "cluster/workflow": ScopeDeclared(leases=1),
-        "cluster/activity": ScopeDeclared(leases=2),
-        "cluster": ScopeDeclared(leases=3),
+        "cluster/workflow": DeclaredScope(leases=1),
+        "cluster/activity": DeclaredScope(leases=2),
+        "cluster": DeclaredScope(leases=3),
     }
     assert settings.admission.window is Window.SLIDING
     assert (settings.journal, settings.journal_hours) == (True, 720)
@@ -152,8 +146,8 @@ def test_a_null_goes_by_the_default_whatever_wider_keys_say():
         },
         DW_ACTIVITY_TASK_MAX_ACTIVE_LEASES_PER_QUEUE="100",
     )
-    assert value(settings, Field.QUEUE_LEASES, "default:email", "activity") == 100
-    assert value(settings, Field.QUEUE_LEASES, "default:other", "activity") == 7
+    assert value(settings, LimitField.QUEUE_LEASES, "default:email", "activity") == 100
+    assert value(settings, LimitField.QUEUE_LEASES, "default:other", "activity") == 7
 
 
 @pytest.mark.parametrize("nothing", [{"email": None}, {"email": {}}, {"email": {"activity_tasks": None}}, {}])
@@ -168,8 +162,8 @@ def test_a_namespace_in_a_key_is_lower_case_as_every_namespace_is():
 
 def test_what_follows_the_first_colon_is_the_queue_with_all_its_colons():
     settings = declare({"production:eu:mail": {"activity_tasks": {"max_active_leases": 3}}})
-    assert value(settings, Field.QUEUE_LEASES, "production:eu:mail", "activity") == 3
-    assert value(settings, Field.QUEUE_LEASES, "staging:production:eu:mail", "activity") is None
+    assert value(settings, LimitField.QUEUE_LEASES, "production:eu:mail", "activity") == 3
+    assert value(settings, LimitField.QUEUE_LEASES, "staging:production:eu:mail", "activity") is None
 
 
 def test_zero_is_a_limit_and_is_pointed_out():
@@ -177,8 +171,8 @@ def test_zero_is_a_limit_and_is_pointed_out():
         {"email": {"activity_tasks": {"max_active_leases": 0}}},
         DW_WORKFLOW_TASK_MAX_DISPATCHES_PER_MINUTE="0",
     )
-    assert value(settings, Field.QUEUE_LEASES, "default:email", "activity") == 0
-    assert value(settings, Field.QUEUE_DISPATCHES, "default:email", "workflow") == 0
+    assert value(settings, LimitField.QUEUE_LEASES, "default:email", "activity") == 0
+    assert value(settings, LimitField.QUEUE_DISPATCHES, "default:email", "workflow") == 0
     assert [warning.partition(": is 0, which closes")[0] for warning in settings.warnings] == [
         "environment: DW_WORKFLOW_TASK_MAX_DISPATCHES_PER_MINUTE",
         f"environment: {OVERRIDES}.email.activity_tasks.max_active_leases",
@@ -213,7 +207,7 @@ class TestShown:
 
     def test_a_queue_is_shown_with_every_limit_that_holds_for_it_and_where_it_was_said(self):
         found = [
-            (each.kind, each.scope, each.limit, each.value, each.said and each.said.path)
+            (each.kind, each.scope, each.limit, each.value, each.entry and each.entry.path)
             for each in limits_of_queue(load(OPEN | seed_environment()), "production", "payments")
             if each.kind == "workflow"
         ]
@@ -258,7 +252,7 @@ class TestShown:
 
     def test_a_queue_without_an_override_is_shown_with_the_defaults(self):
         found = limits_of_queue(load(OPEN | seed_environment()), "staging", "refunds")
-        assert {each.said.path for each in found if each.said is not None} >= {
+        assert {each.entry.path for each in found if each.entry is not None} >= {
             "DW_ACTIVITY_TASK_MAX_ACTIVE_LEASES_PER_QUEUE",
             "DW_WORKFLOW_TASK_MAX_DISPATCHES_PER_MINUTE_PER_NAMESPACE",
         }
@@ -285,7 +279,7 @@ def test_what_is_shown_of_a_queue_is_what_the_core_goes_by(
 ):
     environ = {} if default is None else {"DW_ACTIVITY_TASK_MAX_ACTIVE_LEASES_PER_QUEUE": str(default)}
     settings = declare(overrides, **environ)
-    for what in (Field.QUEUE_LEASES, Field.QUEUE_DISPATCHES):
+    for what in (LimitField.QUEUE_LEASES, LimitField.QUEUE_DISPATCHES):
         core = declared(settings.admission, what, namespace, queue, "activity")
         said = settings.declared.of_line(what, namespace, queue, "activity")
         assert (said and said.value) == (core and core.value)
@@ -296,7 +290,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-likely_names = st.sampled_from([*Field, "max_active_leases", "budget_group", "oops"])
+likely_names = st.sampled_from([*LimitField, "max_active_leases", "budget_group", "oops"])
 likely = st.dictionaries(
     keys | st.text(max_size=5),
     st.dictionaries(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.admission import Field, ScopeDeclared
-from penstock.core.windows import Window
+from penstock.core.limits.admission import DeclaredScope, LimitField
+from penstock.core.limits.windows import Window
 from penstock.errors import ConfigurationError
 from penstock.settings import Settings, describe, limits_of_queue, load
 from penstock.settings.reference import reference_markdown
@@ -55,14 +55,16 @@ def problems_of(config: Path, text: str, **environ: str) -> list[str]:
 def test_tables_say_what_settings_say(config: Path):
     admission = read(config, TABLES).admission
     assert admission.window is Window.SLIDING
-    assert admission.defaults == {"activity": {Field.QUEUE_LEASES: 100}}
+    assert admission.defaults == {"activity": {LimitField.QUEUE_LEASES: 100}}
     assert admission.overrides == {
-        "production:payments": {"workflow": {Field.QUEUE_LEASES: 8, Field.GROUP: "downstream-openai"}}
+        "production:payments": {
+            "workflow": {LimitField.QUEUE_LEASES: 8, LimitField.GROUP: "downstream-openai"}
+        }
     }
     assert admission.scopes == {
-        "cluster": ScopeDeclared(leases=500),
-        "cluster/activity": ScopeDeclared(leases=400),
-        "group:*/downstream-openai": ScopeDeclared(50, 600, 90_000, Window.MINUTE),
+        "cluster": DeclaredScope(leases=500),
+        "cluster/activity": DeclaredScope(leases=400),
+        "group:*/downstream-openai": DeclaredScope(50, 600, 90_000, Window.MINUTE),
     }
 
 
@@ -215,7 +217,7 @@ def test_a_queue_is_shown_with_the_limits_of_its_group_and_of_the_cluster(config
         ("group:*/downstream-openai", "max_dispatches_per_minute", 600, Window.MINUTE),
         ("group:*/downstream-openai", "max_cost_per_minute", 90_000, Window.MINUTE),
     ]
-    assert all(each.said is not None for each in shown)
+    assert all(each.entry is not None for each in shown)
 
 
 def test_the_tables_of_the_reference_page_load(config: Path):

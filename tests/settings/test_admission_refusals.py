@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import ConfigurationError
 from penstock.settings import load
-from penstock.settings.admission import OVERRIDES
+from penstock.settings.limits.admission import OVERRIDES
 
 OPEN = {"DW_AUTH_DRIVER": "none"}
 GROUP_LIMIT = "max_dispatches_per_minute_per_budget_group"

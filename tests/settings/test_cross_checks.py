@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import ConfigurationError
 from penstock.settings import load
-from penstock.settings.addresses import is_loopback
 from penstock.settings.checks import SAMPLE_SECRETS
+from penstock.settings.types.addresses import is_loopback
 
 STRONG = "Xq3vN8tB1kLw6zRy5mHc2pDf9sGj4aUe"
 OTHER = "9sGj4aUeXq3vN8tB1kLw6zRy5mHc2pDf"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import ConfigurationError
 from penstock.settings import StoreKind, describe, load
-from penstock.settings.database_url import parse_database_url
-from penstock.settings.unfit import Unfit
+from penstock.settings.types.database_url import parse_database_url
+from penstock.settings.types.invalid_value import InvalidValue
 
 
 def shown(url: str) -> str | None:
@@ -23,7 +23,7 @@ def told(url: str) -> str:
     """All that an operator is told of the URL, whether it is taken or refused."""
     try:
         return parse_database_url(url).shown
-    except Unfit as unfit:
+    except InvalidValue as unfit:
         return unfit.message
 
 

@@ -11,15 +11,19 @@ from pathlib import Path
 from penstock.core.history.commands import Command, CompleteWorkflow, ScheduleActivity
 from penstock.core.model import Blob, Queue, QueueId, Task, TaskKind
 from penstock.core.scheduling.leases import Report
-from penstock.engine import activity_reports, namespaces, polls, starts, workers, workflow_reports
-from penstock.engine.house import House
-from penstock.engine.polls import Poll
+from penstock.engine.activities import activity_reports
+from penstock.engine.context import EngineContext
+from penstock.engine.matching import claim
+from penstock.engine.matching.claim import Poll
+from penstock.engine.operations import namespaces
+from penstock.engine.workers import worker_registry
+from penstock.engine.workflows import starts, workflow_reports
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
-from penstock.stores.postgres import PostgresStore, migrate
-from penstock.stores.sqlite import SqliteStore
+from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.sqlite.store import SqliteStore
+from penstock.system_clock import SystemClock, SystemEntropy
 from penstock.wakeups.local import LocalWakeups
-from penstock.world import SystemClock, SystemEntropy
 
 NAMESPACE, QUEUE, WORKER, TYPE = "default", "speed", "speed-worker", "Nothing"
 NOTHING = Blob("")
@@ -31,14 +35,14 @@ SETTINGS = {"DW_AUTH_DRIVER": "none"}
 class EngineWork:
     """One queue of activities and workflows, and one worker that takes and ends them."""
 
-    def __init__(self, house: House, queues: dict[TaskKind, QueueId]) -> None:
-        self.house = house
+    def __init__(self, ctx: EngineContext, queues: dict[TaskKind, QueueId]) -> None:
+        self.ctx = ctx
         self._queues = queues
         self._numbers = itertools.count(1)
 
     async def start_task(self) -> None:
         request = self._start(starts.STANDALONE_TYPE)
-        await starts.start_activity(self.house, request, ScheduleActivity(TYPE, None, NOTHING))
+        await starts.start_activity(self.ctx, request, ScheduleActivity(TYPE, None, NOTHING))
 
     async def start_tasks(self, count: int) -> None:
         """Some hundred at once, as clients do."""
@@ -47,7 +51,7 @@ class EngineWork:
             await asyncio.gather(*(self.start_task() for _ in range(together)))
 
     async def start_workflow(self) -> None:
-        await starts.start_workflow(self.house, self._start(TYPE))
+        await starts.start_workflow(self.ctx, self._start(TYPE))
 
     async def claim(self, most: int, kind: TaskKind = TaskKind.ACTIVITY) -> list[Task]:
         """What one claim gets, which must be something."""
@@ -57,17 +61,17 @@ class EngineWork:
 
     async def _taken(self, most: int, kind: TaskKind) -> list[Task]:
         poll = Poll(NAMESPACE, WORKER, QUEUE, kind, tasks_max=most)
-        [verdict] = await polls.claim(self.house, self._queues[kind], [poll], None)
+        [verdict] = await claim.claim(self.ctx, self._queues[kind], [poll], None)
         return [each.task for each in verdict.leased]
 
     async def complete(self, task: Task) -> None:
-        await activity_reports.complete(self.house, NAMESPACE, task.task_id, _report(task), NOTHING)
+        await activity_reports.complete(self.ctx, NAMESPACE, task.task_id, _report(task), NOTHING)
 
     async def complete_all(self, tasks: Sequence[Task]) -> None:
         await asyncio.gather(*(self.complete(task) for task in tasks))
 
     async def decide(self, task: Task, command: Command) -> None:
-        await workflow_reports.complete(self.house, NAMESPACE, task.task_id, _report(task), [command])
+        await workflow_reports.complete(self.ctx, NAMESPACE, task.task_id, _report(task), [command])
 
     async def empty(self) -> None:
         """End every standalone task that waits."""
@@ -113,19 +117,17 @@ async def engine_work(address: Path | str) -> AsyncIterator[EngineWork]:
         await migrate(address)
         store = await PostgresStore.open(address, wakeups)
     try:
-        house = House(store, wakeups, SystemEntropy(), load(SETTINGS))
-        await namespaces.ensure(house, NAMESPACE)
-        await _register(house)
-        queues = {
-            kind: (await _queue(house, kind)).queue_id for kind in (TaskKind.ACTIVITY, TaskKind.WORKFLOW)
-        }
-        yield EngineWork(house, queues)
+        ctx = EngineContext(store, wakeups, SystemEntropy(), load(SETTINGS))
+        await namespaces.ensure(ctx, NAMESPACE)
+        await _register(ctx)
+        queues = {kind: (await _queue(ctx, kind)).queue_id for kind in (TaskKind.ACTIVITY, TaskKind.WORKFLOW)}
+        yield EngineWork(ctx, queues)
     finally:
         await store.close()
 
 
-async def _register(house: House) -> None:
-    registration = workers.Registration(
+async def _register(ctx: EngineContext) -> None:
+    registration = worker_registry.Registration(
         NAMESPACE,
         WORKER,
         QUEUE,
@@ -135,11 +137,11 @@ async def _register(house: House) -> None:
         activity_slots=SLOTS,
         workflow_slots=SLOTS,
     )
-    await workers.register(house, registration)
+    await worker_registry.register(ctx, registration)
 
 
-async def _queue(house: House, kind: TaskKind) -> Queue:
+async def _queue(ctx: EngineContext, kind: TaskKind) -> Queue:
     async def operation(tx: Tx) -> Queue:
         return await tx.queues.ensure(NAMESPACE, QUEUE, kind)
 
-    return await house.store.transact(operation, key="speed")
+    return await ctx.store.transact(operation, key="speed")

@@ -15,11 +15,11 @@ import pytest
 
 from penstock.core.history.commands import CompleteWorkflow, ScheduleActivity
 from penstock.core.model import Task, TaskKind
-from penstock.stores.postgres_moments import NOW_MS
-from penstock.stores.postgres_transactions import BEGIN, COMMIT, END, LOOK
+from penstock.stores.postgres.database_clock import NOW_MS
+from penstock.stores.postgres.transactions import BEGIN, BEGIN_SNAPSHOT, COMMIT, END
 from penstock.stores.sql.catalogue import Dialect, catalogue, reading_catalogue
-from tests.speed.counting import Heard, Seen, hear_postgres, hear_sqlite, told, transactions
 from tests.speed.engine_work import NOTHING, TYPE, EngineWork, engine_work
+from tests.speed.statement_log import Seen, StatementLog, described, log_postgres, log_sqlite, transactions
 
 TIMES = 3
 POSTGRES = Dialect.POSTGRES
@@ -67,30 +67,30 @@ class Counted:
 
     store: str
     work: EngineWork
-    heard: Heard
+    log: StatementLog
 
     async def fewest(self, step: Callable[[], Awaitable[object]]) -> Seen:
-        return await self.heard.fewest(TIMES, step)
+        return await self.log.fewest(TIMES, step)
 
     def check(self, step: str, statements: Seen) -> None:
         ceiling = allowed(self.store, step)
         assert len(statements) <= ceiling, (
             f"{self.store}: to {step} takes {len(statements)} statements, and at most {ceiling} are allowed:\n"
-            f"{told(statements)}"
+            f"{described(statements)}"
         )
 
 
 @pytest.fixture(scope="module")
 async def counted(address: Path | str) -> AsyncIterator[Counted]:
     """After some tasks and workflows, so that what is learned once is known."""
-    heard, on_sqlite = Heard(), isinstance(address, Path)
+    log, on_sqlite = StatementLog(), isinstance(address, Path)
     with pytest.MonkeyPatch.context() as patch:
-        (hear_sqlite if on_sqlite else hear_postgres)(heard, patch)
+        (log_sqlite if on_sqlite else log_postgres)(log, patch)
         async with engine_work(address) as work:
             await work.tasks(10, 2)
             for _ in range(2):
                 await work.workflow()
-            yield Counted("sqlite" if on_sqlite else "postgres", work, heard)
+            yield Counted("sqlite" if on_sqlite else "postgres", work, log)
 
 
 async def test_a_task_is_started_claimed_and_completed_with_few_statements(counted: Counted):
@@ -153,7 +153,9 @@ async def test_a_claim_takes_as_many_statements_however_many_tasks_wait(counted:
     if counted.store == "sqlite":
         await check_instructions(counted)
     await work.empty()
-    assert len(many) <= len(few) + 2, f"beside {CROWD} tasks:\n{told(many)}\nbeside none:\n{told(few)}"
+    assert len(many) <= len(few) + 2, (
+        f"beside {CROWD} tasks:\n{described(many)}\nbeside none:\n{described(few)}"
+    )
 
 
 async def test_what_is_asked_for_at_once_shares_transactions(counted: Counted):
@@ -167,29 +169,29 @@ async def test_what_is_asked_for_at_once_shares_transactions(counted: Counted):
 
 async def check_instructions(counted: Counted) -> None:
     """Nor do the statements walk past those that wait: SQLite counts its steps, and one task takes few of them."""
-    work, heard = counted.work, counted.heard
+    work, log = counted.work, counted.log
 
     async def one() -> None:
         await work.complete_all(await work.claim(1))
 
-    beside = await heard.fewest_instructions(TIMES, one)
+    beside = await log.fewest_instructions(TIMES, one)
     await work.empty()
     await work.start_tasks(TIMES)
-    alone = await heard.fewest_instructions(TIMES, one)
+    alone = await log.fewest_instructions(TIMES, one)
     assert beside <= 1.5 * alone, f"{beside} instructions of SQLite beside {CROWD} tasks, {alone} beside none"
 
 
 @pytest.mark.parametrize("address", ["postgres"], indirect=True)
 async def test_nothing_is_sent_on_the_way_that_the_planner_was_not_asked_about(counted: Counted):
-    """`tests/stores/test_plans.py` has every statement of the catalogue planned."""
-    async with counted.heard.during() as sent:
+    """`tests/stores/test_query_plans.py` has every statement of the catalogue planned."""
+    async with counted.log.during() as sent:
         await counted.work.tasks(3, 2)
         await counted.work.workflow()
     known = {
         unnumbered(each.sql)
         for each in (*catalogue(POSTGRES).values(), *reading_catalogue(POSTGRES).values())
     }
-    others = {left_of(sql, known) for sql in sent if sql not in (BEGIN, COMMIT, LOOK, END, NOW_MS)}
+    others = {left_of(sql, known) for sql in sent if sql not in (BEGIN, COMMIT, BEGIN_SNAPSHOT, END, NOW_MS)}
     assert {sql for sql in others if sql and not sql.startswith("SELECT pg_notify(")} == set()
 
 

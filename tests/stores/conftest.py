@@ -10,9 +10,9 @@ import pytest
 
 from penstock.ports.store import Store
 from penstock.stores.memory import MemoryStore
-from penstock.stores.sql import merging
+from penstock.stores.sql import statement_merger
 from penstock.wakeups.local import LocalWakeups
-from tests.stores.lending import Lent
+from tests.stores.shared_database import SharedDatabase
 from tests.support.builders import NOW_MS
 from tests.support.clock import ManualClock
 from tests.support.servers import Server, drop_database
@@ -27,7 +27,7 @@ def clock() -> ManualClock:
 @pytest.fixture(autouse=True)
 def _merge_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes travel together from the first time on, so that every test has them do so."""
-    monkeypatch.setattr(merging, "OFTEN", 0)
+    monkeypatch.setattr(statement_merger, "HOT_AFTER", 0)
 
 
 @pytest.fixture
@@ -44,17 +44,17 @@ async def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-async def lent(postgres: Server) -> AsyncIterator[Lent]:
-    lent = await Lent.made_on(postgres)
-    yield lent
-    await drop_database(postgres, lent.url)
+async def shared_database(postgres: Server) -> AsyncIterator[SharedDatabase]:
+    shared_database = await SharedDatabase.made_on(postgres)
+    yield shared_database
+    await drop_database(postgres, shared_database.url)
 
 
 @pytest.fixture
-async def lent_url(lent: Lent) -> AsyncIterator[str]:
+async def shared_database_url(shared_database: SharedDatabase) -> AsyncIterator[str]:
     """A database with today's schema and nothing else in it, which others had before and will have after."""
-    yield lent.url
-    await lent.empty()
+    yield shared_database.url
+    await shared_database.empty()
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -64,7 +64,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Path)
         case "sqlite":
             return Path(shutil.copy(migrated_file, tmp_path))
         case "postgres":
-            url: str = request.getfixturevalue("lent_url")
+            url: str = request.getfixturevalue("shared_database_url")
             return url
         case _:
             return None
@@ -105,7 +105,7 @@ async def open_store(
 
             return await CheckedStore.open(address, clock, wakeups, journals=journals)
         case str():
-            from penstock.stores.postgres import PostgresStore, migrate
+            from penstock.stores.postgres.store import PostgresStore, migrate
 
             await migrate(address)
             return await PostgresStore.open(address, wakeups, journals=journals)

@@ -14,18 +14,18 @@ import pytest
 from penstock.core.model import (
     Activity,
     ActivityTimeouts,
-    RetryPolicy,
+    RetrySchedule,
     Run,
     RunId,
     Task,
     Timer,
 )
 from penstock.ports.store import Store, Tx
-from penstock.stores.migrating import Migration, migrations
+from penstock.stores.migrations.registry import Migration, migrations
 from penstock.stores.sql.catalogue import Dialect
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.conftest import open_store
-from tests.stores.working import look, record
+from tests.stores.store_operations import look, record
 from tests.support.builders import NOW_MS, a_child, a_letter, a_request, an_event, an_update
 from tests.support.clock import ManualClock
 
@@ -218,7 +218,7 @@ async def test_the_tasks_activities_and_timers_of_an_earlier_database_wait_on(mi
     activity = Activity(
         **{
             **OLD_ACTIVITY,
-            "retry": RetryPolicy(3, True, (1, 5), ("CardDeclined",)),
+            "retry": RetrySchedule(3, True, (1, 5), ("CardDeclined",)),
             "timeouts": ActivityTimeouts(start_to_close_ms=30_000),
         }
     )
@@ -260,13 +260,13 @@ async def test_an_old_run_goes_on_with_everything_that_is_new(migrated: Store, s
         tx.children.insert(a_child("idle"))
         tx.updates.insert(an_update("u1", "idle"))
         tx.requests.insert(a_request(run_id="idle"))
-        tx.letters.insert(a_letter(run_id="idle"))
+        tx.outbox.insert(a_letter(run_id="idle"))
         tx.histories.append([an_event("idle", 1, "WorkflowContinuedAsNew")])
 
     await record(migrated, write)
     assert await look(migrated, lambda tx: tx.children.open_of(RunId("idle"))) == [a_child("idle")]
     assert await look(migrated, lambda tx: tx.updates.next_accepted(RunId("idle"))) == an_update("u1", "idle")
-    assert await look(migrated, lambda tx: tx.letters.waiting(9)) == ["letter-1"]
+    assert await look(migrated, lambda tx: tx.outbox.waiting(9)) == ["letter-1"]
 
 
 @every_schema

@@ -11,31 +11,31 @@ from penstock.core.model import (
     ActivityId,
     ActivityTimeouts,
     Blob,
-    Child,
+    ChildRun,
     ClosePolicy,
     Cohort,
-    Event,
-    Host,
     Instance,
-    Letter,
-    LetterKind,
     Namespace,
+    NewEvent,
+    OutboxKind,
+    OutboxMessage,
     Queue,
     RecordedEvent,
     RetainedRequest,
-    RetryPolicy,
+    RetrySchedule,
     Run,
+    RunHost,
     RunId,
-    Standing,
     Task,
     TaskId,
     TaskKind,
+    TaskPriority,
     TaskState,
     Timer,
     TimerId,
     Update,
     UpdateStatus,
-    Worker,
+    WorkerRecord,
     WorkerStatus,
 )
 
@@ -58,7 +58,7 @@ def a_run(run_id: str = "r1", **changes: Any) -> Run:
         namespace="default",
         workflow_id="order-1",
         run_number=1,
-        host=Host.WORKFLOW,
+        host=RunHost.WORKFLOW,
         workflow_type="Order",
         task_queue="orders",
         business_key=None,
@@ -84,8 +84,8 @@ def an_event(run_id: str, sequence: int, type: str = "ActivityScheduled", **chan
     return replace(plain, **changes)
 
 
-def an_event_in_waiting(type: str = "SignalReceived", **payload: Any) -> Event:  # noqa: A002
-    return Event(type, payload)
+def an_event_in_waiting(type: str = "SignalReceived", **payload: Any) -> NewEvent:  # noqa: A002
+    return NewEvent(type, payload)
 
 
 def a_task(queue: Queue, task_id: str = "r1-1", **changes: Any) -> Task:
@@ -109,8 +109,8 @@ def a_task(queue: Queue, task_id: str = "r1-1", **changes: Any) -> Task:
     return replace(plain, **changes)
 
 
-def standing_of(task: Task, weight_milli: int = 1000) -> Standing:
-    return Standing(task.level, task.key, weight_milli)
+def standing_of(task: Task, weight_milli: int = 1000) -> TaskPriority:
+    return TaskPriority(task.level, task.key, weight_milli)
 
 
 def leased(task: Task, token: str = "token-1", **changes: Any) -> Task:
@@ -151,7 +151,7 @@ def an_activity(activity_id: str = "r1-a1", run_id: str = "r1", **changes: Any) 
         activity_type="Charge",
         task_queue="orders",
         arguments=Blob(""),
-        retry=RetryPolicy(3, True, (1, 5), ("CardDeclined",)),
+        retry=RetrySchedule(3, True, (1, 5), ("CardDeclined",)),
         timeouts=ActivityTimeouts(start_to_close_ms=30_000),
         extra="{}",
         scheduled_at_ms=NOW_MS,
@@ -166,8 +166,8 @@ def a_timer(timer_id: str = "r1-t1", run_id: str = "r1", **changes: Any) -> Time
     return replace(plain, **changes)
 
 
-def a_child(parent_run_id: str = "r1", step: int = 1, **changes: Any) -> Child:
-    plain = Child(
+def a_child(parent_run_id: str = "r1", step: int = 1, **changes: Any) -> ChildRun:
+    plain = ChildRun(
         parent_run_id=RunId(parent_run_id),
         step=step,
         namespace="default",
@@ -180,8 +180,10 @@ def a_child(parent_run_id: str = "r1", step: int = 1, **changes: Any) -> Child:
     return replace(plain, **changes)
 
 
-def a_letter(letter_id: str = "letter-1", **changes: Any) -> Letter:
-    plain = Letter(letter_id, "default", "order-1", "r1", LetterKind.CHILD_ENDED, "{}", created_at_ms=NOW_MS)
+def a_letter(message_id: str = "letter-1", **changes: Any) -> OutboxMessage:
+    plain = OutboxMessage(
+        message_id, "default", "order-1", "r1", OutboxKind.CHILD_ENDED, "{}", created_at_ms=NOW_MS
+    )
     return replace(plain, **changes)
 
 
@@ -219,8 +221,8 @@ def a_request(request_id: str = "request-1", **changes: Any) -> RetainedRequest:
     return replace(plain, **changes)
 
 
-def a_worker(worker_id: str = "worker-1", **changes: Any) -> Worker:
-    plain = Worker(
+def a_worker(worker_id: str = "worker-1", **changes: Any) -> WorkerRecord:
+    plain = WorkerRecord(
         namespace="default",
         worker_id=worker_id,
         task_queue="orders",

@@ -6,21 +6,21 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.stores.driving import Job
-from penstock.stores.sql.activities import ACTIVITIES
+from penstock.stores.group_commit import QueuedOperation
 from penstock.stores.sql.catalogue import Statement
-from penstock.stores.sql.kept import Table
-from penstock.stores.sql.runs import RUNS
-from penstock.stores.sql.tasks import TASKS
-from penstock.stores.sql.unwritten import Unwritten
-from penstock.stores.sqlite import TABLES, SqliteStore
+from penstock.stores.sql.row_cache import CachedTable
+from penstock.stores.sql.tasks.activities import ACTIVITIES
+from penstock.stores.sql.tasks.tasks import TASKS
+from penstock.stores.sql.workflows.runs import RUNS
+from penstock.stores.sql.write_buffer import WriteBuffer
+from penstock.stores.sqlite.store import TABLES, SqliteStore
 
-_READ_BY: dict[Table[Any], str] = {RUNS: "get_run", TASKS: "get_task", ACTIVITIES: "get_activity"}
+_READ_BY: dict[CachedTable[Any], str] = {RUNS: "get_run", TASKS: "get_task", ACTIVITIES: "get_activity"}
 COMPARED_MAX = 50
 """The newest of each table: those that the group has touched."""
 
 
-class CheckedUnwritten(Unwritten):
+class CheckedUnwritten(WriteBuffer):
     """Finds out operations that save a row more than once: which of its values stays, no store would promise."""
 
     def add(self, writes: Mapping[Statement, list[tuple[Any, ...]]]) -> None:
@@ -39,23 +39,23 @@ class CheckedUnwritten(Unwritten):
 class CheckedStore(SqliteStore):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._unwritten = CheckedUnwritten(self._statements.values(), TABLES)
+        self._write_buffer = CheckedUnwritten(self._statements.values(), TABLES)
         self.rows_compared = self.owners_compared = 0
 
-    async def _commit_group(self, jobs: list[Job]) -> None:
+    async def _commit_group(self, jobs: list[QueuedOperation]) -> None:
         await super()._commit_group(jobs)
         for table, statement in _READ_BY.items():
-            at_hand = self._kept.shelf(table).rows()
-            assert self._writing is not None or not at_hand, "nothing is at hand after a failure"
-            for key in list(at_hand)[-COMPARED_MAX:]:
-                self._compare(table, statement, key, at_hand[key])
-        for owner, key in list(self._kept.shelf(TASKS).only().items())[-COMPARED_MAX:]:
+            cached = self._row_cache.table_cache(table).rows()
+            assert self._writing is not None or not cached, "nothing is at hand after a failure"
+            for key in list(cached)[-COMPARED_MAX:]:
+                self._compare(table, statement, key, cached[key])
+        for owner, key in list(self._row_cache.table_cache(TASKS).only().items())[-COMPARED_MAX:]:
             self._compare_only(owner, key)
 
-    def _compare(self, table: Table[Any], statement: str, key: str, at_hand: object) -> None:
+    def _compare(self, table: CachedTable[Any], statement: str, key: str, cached: object) -> None:
         assert self._writing is not None
         [row] = self._writing.execute(self._statements[statement].sql, (key,)).fetchall()
-        assert table.make(row) == at_hand, f"{key} is at hand as it is not in the database"
+        assert table.make(row) == cached, f"{key} is at hand as it is not in the database"
         self.rows_compared += 1
 
     def _compare_only(self, owner: str, key: str) -> None:

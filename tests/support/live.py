@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.cradle import Forked, can_fork, cradle
+from tests.support.fork_server import ForkedProcess, can_fork, fork_server
 from tests.support.patience import PATIENCE_S
 
 TOKENS = {
@@ -41,7 +41,7 @@ class LiveServer:
     environment: Mapping[str, str]
     port: int
     log: Path
-    process: subprocess.Popen[bytes] | Forked | None = field(default=None)
+    process: subprocess.Popen[bytes] | ForkedProcess | None = field(default=None)
 
     @property
     def url(self) -> str:
@@ -54,7 +54,7 @@ class LiveServer:
 
     def start(self, *, wait: bool = True) -> LiveServer:
         if can_fork(self.command, self.environment):
-            self.process = cradle().bear(self.command, self.environment, self.log.parent, self.log)
+            self.process = fork_server().fork(self.command, self.environment, self.log.parent, self.log)
         else:
             with self.log.open("ab") as log:
                 self.process = subprocess.Popen(

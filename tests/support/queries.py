@@ -6,8 +6,8 @@ import json
 from random import Random
 from typing import Any
 
-from penstock.core.model import Host, Run, RunStatus
-from penstock.core.visibility.syntax import And, Comparison, Negated, Operator, Or, Query, Said
+from penstock.core.model import Run, RunHost, RunStatus
+from penstock.core.visibility.syntax import And, Comparison, LiteralAt, Negated, Operator, Or, Query
 from tests.support.builders import NOW_MS, a_run
 
 TYPES = ("Order", "Refund", "Örder", "O'rder")
@@ -78,7 +78,7 @@ def draw_run(dice: Random, run_id: str) -> Run:
     return a_run(
         run_id,
         namespace=dice.choice(("default", "default", "default", "elsewhere")),
-        host=dice.choice((Host.WORKFLOW, Host.WORKFLOW, Host.WORKFLOW, Host.ACTIVITY)),
+        host=dice.choice((RunHost.WORKFLOW, RunHost.WORKFLOW, RunHost.WORKFLOW, RunHost.ACTIVITY)),
         workflow_id=f"order-{dice.randrange(6)}",
         workflow_type=dice.choice(TYPES),
         task_queue=dice.choice(QUEUES),
@@ -189,7 +189,7 @@ def _against(
         case _:
             drawn = [dice.choice(values)]
     unregistered = name in ("Free", "Nobody")
-    return Comparison(name, operator, tuple(Said(value) for value in drawn), quoted=unregistered)
+    return Comparison(name, operator, tuple(LiteralAt(value) for value in drawn), quoted=unregistered)
 
 
 def _of_one_kind(dice: Random, values: list[Any]) -> list[Any]:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.sdk import activity
+from penstock.sdk.connection.transport import Transport
 from penstock.sdk.failures import Unreachable
-from penstock.sdk.transport import Transport
 
 Json = dict[str, Any]
 

@@ -32,8 +32,8 @@ import redis
 
 from tests.support.accounts import Account
 from tests.support.binaries import Binaries, NoServerFound, find_postgres, find_redis
-from tests.support.guardians import Guardian
 from tests.support.patience import PATIENCE_S
+from tests.support.process_guard import ProcessGuard
 
 PG_URL_VARIABLE = "PENSTOCK_TEST_PG_URL"
 REDIS_URL_VARIABLE = "PENSTOCK_TEST_REDIS_URL"
@@ -262,7 +262,7 @@ class _Process:
         self._account = account
         self._log = log
         self._popen: subprocess.Popen[bytes] | None = None
-        self._guardian: Guardian | None = None
+        self._guardian: ProcessGuard | None = None
 
     @property
     def pid(self) -> int:
@@ -316,11 +316,11 @@ class _Process:
         with self._log.open("wb") as log:
             self._popen = self._account.spawn(self._command, log)
         self._dismiss_guardian()
-        self._guardian = Guardian(self._popen.pid, self._log.parent)
+        self._guardian = ProcessGuard(self._popen.pid, self._log.parent)
 
     def _dismiss_guardian(self) -> None:
         if self._guardian is not None:
-            self._guardian.dismiss()
+            self._guardian.release()
             self._guardian = None
 
     def _running(self) -> bool:

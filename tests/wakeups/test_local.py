@@ -12,7 +12,7 @@ def test_everyone_who_listens_to_a_bell_is_called_once_a_ring():
     wakeups.listen("queue:1", lambda: heard.append("first"))
     wakeups.listen("queue:1", lambda: heard.append("second"))
     wakeups.listen("queue:2", lambda: heard.append("other"))
-    wakeups.ring(["queue:1", "queue:1", "queue:3"])
+    wakeups.notify(["queue:1", "queue:1", "queue:3"])
     assert heard == ["first", "second"]
 
 
@@ -22,7 +22,7 @@ def test_whoever_stops_listening_is_not_called_again():
     wakeups.listen("queue:1", lambda: heard.append("two"))
     stop()
     stop()
-    wakeups.ring(["queue:1"])
+    wakeups.notify(["queue:1"])
     assert heard == ["two"]
 
 
@@ -35,7 +35,7 @@ def test_one_callback_may_listen_twice_and_stop_once():
     stop = wakeups.listen("queue:1", callback)
     wakeups.listen("queue:1", callback)
     stop()
-    wakeups.ring(["queue:1"])
+    wakeups.notify(["queue:1"])
     assert heard == ["x"]
 
 
@@ -44,9 +44,9 @@ def test_a_listener_that_fails_is_logged_and_the_next_one_is_called():
     wakeups.listen("queue:1", lambda: heard.remove("nothing"))
     wakeups.listen("queue:1", lambda: heard.append("called"))
     with capture_logs() as logs:
-        wakeups.ring(["queue:1"])
+        wakeups.notify(["queue:1"])
     assert heard == ["called"]
-    assert [(line["event"], line["bell"]) for line in logs] == [("wakeup_listener_failed", "queue:1")]
+    assert [(line["event"], line["topic"]) for line in logs] == [("wakeup_listener_failed", "queue:1")]
 
 
 def test_a_listener_may_stop_itself_and_others_while_the_bell_rings():
@@ -60,12 +60,12 @@ def test_a_listener_may_stop_itself_and_others_while_the_bell_rings():
     stop_first = wakeups.listen("queue:1", first)
     stop_second = wakeups.listen("queue:1", lambda: heard.append("second"))
     wakeups.listen("queue:1", lambda: heard.append("third"))
-    wakeups.ring(["queue:1"])
+    wakeups.notify(["queue:1"])
     assert heard == ["first", "third"]
 
 
 def test_a_bell_that_nobody_hears_is_no_error():
-    LocalWakeups().ring(["queue:1"])
+    LocalWakeups().notify(["queue:1"])
 
 
 def test_everybody_is_called_when_all_bells_ring():
@@ -74,30 +74,30 @@ def test_everybody_is_called_when_all_bells_ring():
     wakeups.listen("queue:2", lambda: heard.append("two"))
     stop = wakeups.listen("queue:3", lambda: heard.append("gone"))
     stop()
-    wakeups.ring_all()
+    wakeups.notify_all()
     assert heard == ["one", "two"]
 
 
 def test_what_is_foretold_is_told_once_and_only_to_those_who_ask_for_it():
     wakeups, heard = LocalWakeups(), list[str]()
-    wakeups.listen("queue:1", lambda: heard.append("early"), beforehand=True)
+    wakeups.listen("queue:1", lambda: heard.append("early"), before_commit=True)
     wakeups.listen("queue:1", lambda: heard.append("late"))
-    foretold = wakeups.foretell(["queue:1", "queue:2"])
-    assert (heard, list(foretold)) == (["early"], ["queue:1"])
-    wakeups.ring(["queue:1", "queue:2"], foretold)
+    announced = wakeups.notify_before_commit(["queue:1", "queue:2"])
+    assert (heard, list(announced)) == (["early"], ["queue:1"])
+    wakeups.notify(["queue:1", "queue:2"], announced)
     assert heard == ["early", "late"]
 
 
 def test_a_bell_that_was_not_foretold_is_heard_by_everybody():
     wakeups, heard = LocalWakeups(), list[str]()
-    wakeups.listen("queue:1", lambda: heard.append("early"), beforehand=True)
-    wakeups.ring(["queue:1"], ["queue:2"])
+    wakeups.listen("queue:1", lambda: heard.append("early"), before_commit=True)
+    wakeups.notify(["queue:1"], ["queue:2"])
     assert heard == ["early"]
 
 
 def test_whoever_stops_listening_is_not_told_beforehand_either():
     wakeups, heard = LocalWakeups(), list[str]()
-    stop = wakeups.listen("queue:1", lambda: heard.append("early"), beforehand=True)
+    stop = wakeups.listen("queue:1", lambda: heard.append("early"), before_commit=True)
     stop()
-    assert not wakeups.foretell(["queue:1"])
+    assert not wakeups.notify_before_commit(["queue:1"])
     assert heard == []

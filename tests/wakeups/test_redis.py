@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 from redis.asyncio import Redis
 
-from penstock.coordination.in_redis import connect
+from penstock.coordination.redis_locks import connect
 from penstock.wakeups.local import LocalWakeups
 from penstock.wakeups.redis import WAITING_MAX, RedisWakeups
 from tests.support.patience import PATIENCE_S
@@ -27,20 +27,20 @@ class Node:
         self.wakeups = wakeups
         self.heard: list[str] = []
         self._changed = asyncio.Event()
-        for bell in BELLS:
-            wakeups.listen(bell, self._hears(bell))
+        for topic in BELLS:
+            wakeups.listen(topic, self._hears(topic))
 
-    def _hears(self, bell: str) -> Callable[[], None]:
+    def _hears(self, topic: str) -> Callable[[], None]:
         def hear() -> None:
-            self.heard.append(bell)
+            self.heard.append(topic)
             self._changed.set()
 
         return hear
 
-    async def hears(self, bell: str) -> None:
+    async def hears(self, topic: str) -> None:
         """Wait until the bell has rung here, since it was last forgotten."""
         async with asyncio.timeout(PATIENCE_S):
-            while bell not in self.heard:
+            while topic not in self.heard:
                 self._changed.clear()
                 await self._changed.wait()
 
@@ -77,7 +77,7 @@ async def quiet(*nodes: Node) -> None:
 async def test_a_bell_rings_here_at_once_and_at_the_others_soon(redis_url: str, node: Nodes):
     here, there = node(redis_url), node(redis_url)
     await quiet(here, there)
-    here.wakeups.ring(["queue:1", "queue:1"])
+    here.wakeups.notify(["queue:1", "queue:1"])
     assert here.heard == ["queue:1"]
     await there.hears("queue:1")
     assert there.heard == ["queue:1"]
@@ -86,9 +86,9 @@ async def test_a_bell_rings_here_at_once_and_at_the_others_soon(redis_url: str, 
 async def test_a_server_does_not_hear_its_own_bells_twice(redis_url: str, node: Nodes):
     here, there = node(redis_url), node(redis_url)
     await quiet(here, there)
-    here.wakeups.ring(["queue:1"])
+    here.wakeups.notify(["queue:1"])
     await there.hears("queue:1")
-    there.wakeups.ring(["the end"])
+    there.wakeups.notify(["the end"])
     await here.hears("the end")
     assert here.heard == ["queue:1", "the end"]
 
@@ -96,7 +96,7 @@ async def test_a_server_does_not_hear_its_own_bells_twice(redis_url: str, node: 
 async def test_thousands_of_bells_arrive(redis_url: str, node: Nodes):
     here, there = node(redis_url), node(redis_url)
     await quiet(here, there)
-    here.wakeups.ring([*(f"run:{number}" for number in range(3_000)), "queue:2"])
+    here.wakeups.notify([*(f"run:{number}" for number in range(3_000)), "queue:2"])
     await there.hears("queue:2")
 
 
@@ -120,7 +120,7 @@ async def test_bells_rung_while_redis_is_dead_arrive_when_it_is_back(
     here, there = node(url), node(url)
     await quiet(here, there)
     redis_of_its_own.kill()
-    here.wakeups.ring(["queue:1"])
+    here.wakeups.notify(["queue:1"])
     assert here.heard == ["queue:1"]
     redis_of_its_own.start()
     await there.hears("queue:1")
@@ -143,7 +143,7 @@ async def test_a_server_that_alone_was_cut_off_still_tells_the_others(redis_url:
     await quiet(here, there)
     async with Redis.from_url(redis_url, decode_responses=True) as outsider:
         await outsider.client_kill_filter(_type="normal", skipme=True)
-    here.wakeups.ring(["queue:1"])
+    here.wakeups.notify(["queue:1"])
     await there.hears("queue:1")
 
 
@@ -155,8 +155,8 @@ async def test_bells_beyond_counting_become_one_that_means_all(redis_of_its_own:
     redis_of_its_own.pause()
     try:
         for start in range(0, 2 * WAITING_MAX, 1_000):
-            here.wakeups.ring([f"run:{number}" for number in range(start, start + 1_000)])
-        here.wakeups.ring(["queue:2"])
+            here.wakeups.notify([f"run:{number}" for number in range(start, start + 1_000)])
+        here.wakeups.notify(["queue:2"])
     finally:
         redis_of_its_own.resume()
     await there.hears("queue:2")
@@ -168,6 +168,6 @@ async def test_wakeups_end_at_once_also_when_redis_is_dead(node: Nodes):
         here = node(redis.server.url)
         await quiet(here)
         redis.kill()
-        here.wakeups.ring(["queue:1"])
+        here.wakeups.notify(["queue:1"])
         async with asyncio.timeout(PATIENCE_S):
             await here.wakeups.close()

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from penstock.cli.exits import UnknownCommand
-from penstock.cli.session import ConnectionOption, connection_options, json_option
+from penstock.cli.output.exits import UnknownCommand
+from penstock.cli.transport.session import ConnectionOption, connection_options, json_option
 
 
-class Reach(enum.Enum):
+class CommandReach(enum.Enum):
     """How far a command reaches, which decides the flags it takes."""
 
     SERVER = "asks a running server"
@@ -20,10 +20,12 @@ class Reach(enum.Enum):
     TEXT = "prints a text for another program, which has no JSON form"
 
 
-class Verb(click.Command):
+class VerbCommand(click.Command):
     """One command: an imperative line of help, its options, and an example."""
 
-    def __init__(self, *args: Any, example: str, reach: Reach = Reach.SERVER, **attributes: Any) -> None:
+    def __init__(
+        self, *args: Any, example: str, reach: CommandReach = CommandReach.SERVER, **attributes: Any
+    ) -> None:
         super().__init__(*args, **attributes)
         self.example = example
         self.params.extend(_shared_options(reach))
@@ -35,7 +37,7 @@ class Verb(click.Command):
         _write_example(self.example, formatter)
 
 
-class Noun(click.Group):
+class NounGroup(click.Group):
     """A thing, and what can be done with it; an unknown verb is answered with the nearest one."""
 
     def __init__(self, *args: Any, example: str, **attributes: Any) -> None:
@@ -43,7 +45,7 @@ class Noun(click.Group):
         self.example = example
 
     def verb(
-        self, name: str, *, example: str, reach: Reach = Reach.SERVER
+        self, name: str, *, example: str, reach: CommandReach = CommandReach.SERVER
     ) -> Callable[[Callable[..., Any]], click.Command]:
         """Register a function as the command `name` of this noun."""
 
@@ -73,25 +75,25 @@ class Noun(click.Group):
         _write_example(self.example, formatter)
 
 
-def noun(name: str, *, example: str, hidden: bool = False) -> Callable[[Callable[..., Any]], Noun]:
+def noun(name: str, *, example: str, hidden: bool = False) -> Callable[[Callable[..., Any]], NounGroup]:
     """Turn a function, whose docstring is the help, into a noun."""
-    return click.group(name, cls=Noun, example=example, hidden=hidden)
+    return click.group(name, cls=NounGroup, example=example, hidden=hidden)
 
 
 def verb(
-    name: str, *, example: str, reach: Reach = Reach.SERVER
+    name: str, *, example: str, reach: CommandReach = CommandReach.SERVER
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Turn a function, whose docstring is the help, into a command that a noun can take in."""
-    return click.command(name, cls=Verb, example=example, reach=reach)
+    return click.command(name, cls=VerbCommand, example=example, reach=reach)
 
 
-def _shared_options(reach: Reach) -> list[click.Parameter]:
+def _shared_options(reach: CommandReach) -> list[click.Parameter]:
     match reach:
-        case Reach.SERVER:
+        case CommandReach.SERVER:
             return connection_options()
-        case Reach.HERE:
+        case CommandReach.HERE:
             return [json_option()]
-        case Reach.TEXT:
+        case CommandReach.TEXT:
             return []
 
 

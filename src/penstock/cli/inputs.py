@@ -15,7 +15,7 @@ Pair = tuple[str, Any]
 _UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
-class Json(click.ParamType[Any]):
+class JsonParam(click.ParamType[Any]):
     """A JSON value."""
 
     name = "json"
@@ -29,7 +29,7 @@ class Json(click.ParamType[Any]):
             self.fail(f"this is not JSON. For a text, quote it twice: '{json.dumps(value)}'.", param, ctx)
 
 
-class JsonObject(Json):
+class JsonObjectParam(JsonParam):
     """A JSON object."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -39,7 +39,7 @@ class JsonObject(Json):
         return read
 
 
-class Seconds(click.ParamType[int]):
+class SecondsParam(click.ParamType[int]):
     """A length of time in whole seconds, plain or with a unit: 90, 90s, 15m, 2h, 7d."""
 
     name = "duration"
@@ -59,7 +59,7 @@ class Seconds(click.ParamType[int]):
         return seconds
 
 
-class KeyValue(click.ParamType[Pair]):
+class KeyValueParam(click.ParamType[Pair]):
     """A `key=value` pair, whose value is JSON where it reads as JSON and text elsewhere."""
 
     name = "key=value"
@@ -76,7 +76,7 @@ class KeyValue(click.ParamType[Pair]):
             return key, text
 
 
-class Measure(click.ParamType[Any]):
+class MeasureParam(click.ParamType[Any]):
     """A number within bounds, or where there is one to go back to, the word `default`."""
 
     name = "number"
@@ -102,7 +102,7 @@ class Measure(click.ParamType[Any]):
         return f"{wanted} or the word default" if self._unset else wanted
 
 
-class Weight(Measure):
+class WeightParam(MeasureParam):
     """A weight from 0.001 to 1000."""
 
     name = "weight"
@@ -111,33 +111,33 @@ class Weight(Measure):
         super().__init__(0.001, 1000, unset=unset)
 
 
-class Limit(Measure):
+class LimitParam(MeasureParam):
     """Dispatches per second."""
 
     def __init__(self, least: float = 0) -> None:
         super().__init__(least, 1_000_000)
 
 
-class WholeLimit(Measure):
+class WholeLimitParam(MeasureParam):
     """A count."""
 
     def __init__(self, least: int = 0, most: int = 1_000_000) -> None:
         super().__init__(least, most, whole=True)
 
 
-class Span(Measure):
+class SpanParam(MeasureParam):
     """A number of seconds, also a part of one."""
 
     def __init__(self, most: int) -> None:
         super().__init__(0, most)
 
 
-class KeyedBy(click.ParamType[Pair]):
+class KeyParam(click.ParamType[Pair]):
     """A measure for one fairness key; the key ends at the last `=`, since it may hold others."""
 
     name = "key=value"
 
-    def __init__(self, measure: Measure, example: str) -> None:
+    def __init__(self, measure: MeasureParam, example: str) -> None:
         self._measure = measure
         self._example = example
 

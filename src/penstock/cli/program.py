@@ -10,35 +10,35 @@ from typing import NoReturn
 
 import click
 
-from penstock.cli.exits import UnknownCommand
-from penstock.cli.grammar import Noun
-from penstock.cli.session import Session, connection_options
+from penstock.cli.grammar import NounGroup
+from penstock.cli.output.exits import UnknownCommand
+from penstock.cli.transport.session import CliSession, connection_options
 
 COMMANDS = {
-    "dev": "penstock.cli.dev:dev",
-    "demo": "penstock.cli.demo:demo",
-    "workflow": "penstock.cli.workflow:workflow",
-    "activity": "penstock.cli.activity:activity",
-    "search-attribute": "penstock.cli.search_attribute:search_attribute",
-    "task-queue": "penstock.cli.task_queue:task_queue",
-    "budget-group": "penstock.cli.budget_group:budget_group",
-    "why": "penstock.cli.why:why",
-    "worker": "penstock.cli.worker:worker",
-    "dispatch": "penstock.cli.dispatch:dispatch",
-    "namespace": "penstock.cli.namespace:namespace",
-    "cluster": "penstock.cli.cluster:cluster",
-    "system": "penstock.cli.system:system",
-    "server": "penstock.cli.server:server",
-    "db": "penstock.cli.db:db",
-    "config": "penstock.cli.config:config",
-    "journal": "penstock.cli.journal:journal",
-    "verify": "penstock.cli.verify:verify",
-    "completion": "penstock.cli.completion:completion",
-    "docs": "penstock.cli.reference:docs",
+    "dev": "penstock.cli.server.dev:dev",
+    "demo": "penstock.cli.demo.command:demo",
+    "workflow": "penstock.cli.workflows.commands:workflow",
+    "activity": "penstock.cli.activities.activity:activity",
+    "search-attribute": "penstock.cli.visibility.search_attribute:search_attribute",
+    "task-queue": "penstock.cli.matching.task_queue:task_queue",
+    "budget-group": "penstock.cli.limits.budget_group:budget_group",
+    "why": "penstock.cli.visibility.why:why",
+    "worker": "penstock.cli.workers.commands:worker",
+    "dispatch": "penstock.cli.dispatch.commands:dispatch",
+    "namespace": "penstock.cli.operations.namespace:namespace",
+    "cluster": "penstock.cli.limits.cluster:cluster",
+    "system": "penstock.cli.operations.system:system",
+    "server": "penstock.cli.server.commands:server",
+    "db": "penstock.cli.server.db:db",
+    "config": "penstock.cli.server.config:config",
+    "journal": "penstock.cli.operations.journal:journal",
+    "verify": "penstock.cli.operations.verify:verify",
+    "completion": "penstock.cli.reference.completion:completion",
+    "docs": "penstock.cli.reference.commands:docs",
 }
 
 
-class Program(Noun):
+class Program(NounGroup):
     """Finds a command by its noun and verb, written `noun verb` or `noun:verb`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -98,7 +98,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, wanted: bool) ->
 @click.pass_context
 def program(ctx: click.Context) -> None:
     """Run durable workflows and task queues, and look at them."""
-    ctx.ensure_object(Session)
+    ctx.ensure_object(CliSession)
 
 
 def run(name: str) -> NoReturn:

@@ -11,7 +11,7 @@ cases, each with a policy of its own:
 Both names and their meaning are Temporal's. The contract's `duplicate_policy` has no word for reuse: a start that sends
 neither of these fields behaves as `reject_duplicate` (`CONTRACT`).
 
-These functions map values to a `Verdict`; `engine.workflow_ids` takes the locks under which a verdict holds.
+These functions map values to a `StartDecision`; `engine.workflow_ids` takes the locks under which a verdict holds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class IdConflictPolicy(StrEnum):
     TERMINATE_EXISTING = "terminate_existing"
 
 
-class Verdict(StrEnum):
+class StartDecision(StrEnum):
     """What becomes of a start under an id that is known already."""
 
     START = "start"
@@ -60,17 +60,17 @@ CONTRACT = IdPolicy(IdReusePolicy.REJECT_DUPLICATE, IdConflictPolicy.FAIL)
 """The policy of a start that sends no field of ours."""
 
 _OPEN = {
-    IdConflictPolicy.FAIL: Verdict.REFUSE,
-    IdConflictPolicy.USE_EXISTING: Verdict.USE_EXISTING,
-    IdConflictPolicy.TERMINATE_EXISTING: Verdict.TERMINATE_AND_START,
+    IdConflictPolicy.FAIL: StartDecision.REFUSE,
+    IdConflictPolicy.USE_EXISTING: StartDecision.USE_EXISTING,
+    IdConflictPolicy.TERMINATE_EXISTING: StartDecision.TERMINATE_AND_START,
 }
 
 
-def verdict(newest: Run, policy: IdPolicy) -> Verdict:
+def decide_start(newest: Run, policy: IdPolicy) -> StartDecision:
     """Decide for the newest run of an id. At most one run of the id is open afterwards: `one-open-run`."""
     if newest.is_open:
         return _OPEN[policy.conflict]
-    return Verdict.START if may_reuse(newest.status, policy.reuse) else Verdict.REFUSE
+    return StartDecision.START if may_reuse(newest.status, policy.reuse) else StartDecision.REFUSE
 
 
 def may_reuse(closed_as: RunStatus, reuse: IdReusePolicy) -> bool:

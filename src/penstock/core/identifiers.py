@@ -13,8 +13,9 @@ Within these rules workflow ids, activity ids, task queues, types, builds and wo
 streams have a smaller alphabet, which the contract defines; names of budget groups leave out the two characters that
 separate the parts of a scope's name.
 
-A `Rule` is one pattern, used by the server for its requests and by the SDK before it sends anything, and the function
-that finds the first character against it. The message names that character: "'/' is not allowed; use letters, …".
+An `IdentifierRule` is one pattern, used by the server for its requests and by the SDK before it sends anything, and
+the function that finds the first character against it. The message names that character:
+"'/' is not allowed; use letters, …".
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _DIRECTION: Final = r"\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
 """Characters that take no room or turn the direction of text: two ids that differ by them look alike."""
 
 
-class Rule(Struct, frozen=True):
+class IdentifierRule(Struct, frozen=True):
     """The characters that a kind of name is made of."""
 
     allowed: str
@@ -84,11 +85,11 @@ def shown(character: str) -> str:
 
 
 _VISIBLE: Final = "visible characters: no control characters or line breaks"
-NAME: Final = Rule(f"^{_HIDDEN}", _VISIBLE, NAME_MAX)
+NAME: Final = IdentifierRule(f"^{_HIDDEN}", _VISIBLE, NAME_MAX)
 """Of a type, task queue, worker, build, signal."""
-WORKFLOW_ID: Final = Rule(f"^{_HIDDEN}{_DIRECTION}", _VISIBLE, WORKFLOW_ID_MAX)
+WORKFLOW_ID: Final = IdentifierRule(f"^{_HIDDEN}{_DIRECTION}", _VISIBLE, WORKFLOW_ID_MAX)
 """Of a workflow or a standalone activity."""
-NAMESPACE: Final = Rule("A-Za-z0-9._-", "letters, digits, '.', '_' and '-'", 128)
-STREAM: Final = Rule("A-Za-z0-9._:-", "letters, digits, '.', '_', ':' and '-'", 128)
-GROUP: Final = Rule(f"^/:{_HIDDEN}", "visible characters without '/' and ':'", 128)
+NAMESPACE: Final = IdentifierRule("A-Za-z0-9._-", "letters, digits, '.', '_' and '-'", 128)
+STREAM: Final = IdentifierRule("A-Za-z0-9._:-", "letters, digits, '.', '_', ':' and '-'", 128)
+GROUP: Final = IdentifierRule(f"^/:{_HIDDEN}", "visible characters without '/' and ':'", 128)
 RULES: Final = {rule.pattern: rule for rule in (WORKFLOW_ID, NAMESPACE, STREAM, GROUP, NAME)}

@@ -9,10 +9,10 @@ from typing import Any, NewType
 
 from msgspec import Struct
 
-from penstock.core.admission import NO_LIMITS, LineLimits
-from penstock.core.conveying import WorkerRate
-from penstock.core.policies import NO_POLICY, Policy, Rules, rules
-from penstock.core.windows import NOTHING, Counts
+from penstock.core.limits.admission import NO_LIMITS, QueueLimits
+from penstock.core.limits.policies import NO_POLICY, Policy, Rules, rules
+from penstock.core.limits.rate_reports import WorkerRate
+from penstock.core.limits.windows import NOTHING, Counts
 
 RunId = NewType("RunId", str)
 TaskId = NewType("TaskId", str)
@@ -68,7 +68,7 @@ class RunStatus(StrEnum):
 _TERMINAL = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.TERMINATED})
 
 
-class Host(StrEnum):
+class RunHost(StrEnum):
     """What a run carries: workflow code, or one activity standing alone."""
 
     WORKFLOW = "workflow"
@@ -104,7 +104,7 @@ def run_of(identifier: str) -> RunId:
     return RunId(identifier.rpartition("-")[0])
 
 
-class Event(Struct, frozen=True):
+class NewEvent(Struct, frozen=True):
     """What happened, before it has a place in a history."""
 
     type: str
@@ -138,7 +138,7 @@ class Namespace(Struct, frozen=True):
     """Whether its task queues share by fairness key, unless a queue says otherwise."""
 
 
-class Standing(Struct, frozen=True):
+class TaskPriority(Struct, frozen=True):
     """Where a task stands in its queue: its priority level, and whose work it is."""
 
     level: int = LEVEL_DEFAULT
@@ -148,7 +148,7 @@ class Standing(Struct, frozen=True):
     """What it is estimated to cost a budget that counts more than dispatches."""
 
 
-class Wish(Struct, frozen=True):
+class PriorityOverride(Struct, frozen=True):
     """What a command says of the standing of its task; what it leaves out is inherited, field by field.
 
     Except the cost, which is each task's own.
@@ -159,8 +159,8 @@ class Wish(Struct, frozen=True):
     weight_milli: int | None = None
     cost: int | None = None
 
-    def over(self, inherited: Standing) -> Standing:
-        return Standing(
+    def over(self, inherited: TaskPriority) -> TaskPriority:
+        return TaskPriority(
             level=inherited.level if self.level is None else self.level,
             key=inherited.key if self.key is None else self.key,
             weight_milli=inherited.weight_milli if self.weight_milli is None else self.weight_milli,
@@ -175,7 +175,7 @@ class Run(Struct, frozen=True):
     namespace: str
     workflow_id: str
     run_number: int
-    host: Host
+    host: RunHost
     workflow_type: str
     task_queue: str
     business_key: str | None
@@ -229,8 +229,8 @@ class Run(Struct, frozen=True):
         return self.status not in _TERMINAL
 
     @property
-    def standing(self) -> Standing:
-        return Standing(self.level, self.key, self.weight_milli)
+    def priority(self) -> TaskPriority:
+        return TaskPriority(self.level, self.key, self.weight_milli)
 
 
 class Instance(Struct, frozen=True):
@@ -261,7 +261,7 @@ class Queue(Struct, frozen=True, dict=True):
     """What the namespace says of fairness."""
     window: Counts = NOTHING
     """What went in the last minute; kept only where that is limited."""
-    limits: LineLimits = NO_LIMITS
+    limits: QueueLimits = NO_LIMITS
     """What is declared for it and for the scopes that it belongs to, and what operators set there."""
     at_ms: int = 0
     """When it was read: settings that had ended by then do not hold."""
@@ -272,13 +272,13 @@ class Queue(Struct, frozen=True, dict=True):
         return rules(
             self.policy.at(self.at_ms),
             fair_by_default=bool(self.fair_by_default),
-            worker_rate=self.conveyed,
-            running_limit=self.limits.leases,
+            worker_rate=self.reported_rate,
+            lease_cap=self.limits.leases,
             rate_max_micro=self.limits.rate_max_micro,
         )
 
     @property
-    def conveyed(self) -> WorkerRate | None:
+    def reported_rate(self) -> WorkerRate | None:
         """What workers conveyed, while it holds."""
         rate = self.worker_rate
         return rate if rate is not None and rate.holds_at(self.at_ms) else None
@@ -287,7 +287,7 @@ class Queue(Struct, frozen=True, dict=True):
     def is_limited(self) -> bool:
         """Whether a limit is held for it that servers must agree on."""
         limits = self.limits
-        return bool(limits.scopes) or self.rules.running_limit is not None or limits.dispatches is not None
+        return bool(limits.scopes) or self.rules.lease_cap is not None or limits.dispatches is not None
 
 
 class Task(Struct, frozen=True):
@@ -333,9 +333,9 @@ class Task(Struct, frozen=True):
     """The update that this workflow task is to apply; None: it takes the code as far as it goes."""
     retry_due_at_ms: int | None = None
     """When its next attempt was due, where the retry budget of its line gave it a later place; else None."""
-    reserved_for: str | None = None
+    sticky_worker_id: str | None = None
     """The worker that keeps its run in memory, and has it to itself until a moment; None: it is for anybody."""
-    reserved_until_ms: int | None = None
+    sticky_until_ms: int | None = None
     seq: int = 0
     """The place in line, given by the store on first insert: first come, first served inside a key."""
     ended_lease: str | None = None
@@ -349,12 +349,12 @@ class Task(Struct, frozen=True):
     def is_live(self) -> bool:
         return self.state in (TaskState.READY, TaskState.DELAYED, TaskState.LEASED)
 
-    def is_reserved(self, now_ms: int) -> bool:
+    def is_sticky(self, now_ms: int) -> bool:
         """Whether it is for one worker alone still."""
-        return self.reserved_until_ms is not None and self.reserved_until_ms > now_ms
+        return self.sticky_until_ms is not None and self.sticky_until_ms > now_ms
 
 
-class RetryPolicy(Struct, frozen=True):
+class RetrySchedule(Struct, frozen=True):
     """How often and how soon an activity is tried again."""
 
     max_attempts: int = 1
@@ -390,7 +390,7 @@ class Activity(Struct, frozen=True):
     activity_type: str
     task_queue: str
     arguments: Blob
-    retry: RetryPolicy
+    retry: RetrySchedule
     timeouts: ActivityTimeouts
     extra: str
     """JSON text of what the command carried besides (parallel group, cancellation policy): copied into events."""
@@ -424,7 +424,7 @@ class ChildState(StrEnum):
     """Given up by a selection: how it ends is of no concern any more."""
 
 
-class Child(Struct, frozen=True):
+class ChildRun(Struct, frozen=True):
     """A workflow that a run started and waits for."""
 
     parent_run_id: RunId
@@ -440,7 +440,7 @@ class Child(Struct, frozen=True):
     state: ChildState = ChildState.OPEN
 
 
-class LetterKind(StrEnum):
+class OutboxKind(StrEnum):
     CHILD_ENDED = "child_ended"
     CHILD_STARTED = "child_started"
     """It is tried once more, or goes on in another run."""
@@ -452,15 +452,15 @@ class LetterKind(StrEnum):
     """What became of a signal or a cancel request that a run sent to another."""
 
 
-class Letter(Struct, frozen=True):
+class OutboxMessage(Struct, frozen=True):
     """What one run tells another: recorded with its cause, delivered once."""
 
-    letter_id: str
+    message_id: str
     namespace: str
     workflow_id: str
     run_id: str
     """Empty: whichever run of the workflow id is current."""
-    kind: LetterKind
+    kind: OutboxKind
     payload: str
     created_at_ms: int
 
@@ -521,11 +521,11 @@ class Timer(Struct, frozen=True):
     state: TimerState = TimerState.OPEN
 
 
-CLAIM_BUFFER = "max_claimed_activity_tasks"
+PREFETCH_BUFFER = "max_claimed_activity_tasks"
 """What a worker advertises that claims more tasks ahead of time than it has slots to run them."""
 
 
-class Worker(Struct, frozen=True):
+class WorkerRecord(Struct, frozen=True):
     """A registered process: what it can run, how much at once, and when it was last heard."""
 
     namespace: str
@@ -559,7 +559,7 @@ class Worker(Struct, frozen=True):
 
     def claims(self, kind: TaskKind) -> int:
         """How many tasks it may hold that are claimed ahead and not started: its slots, or its buffer if larger."""
-        buffer = self.advertised.get(CLAIM_BUFFER) if kind is TaskKind.ACTIVITY else None
+        buffer = self.advertised.get(PREFETCH_BUFFER) if kind is TaskKind.ACTIVITY else None
         slots = self.slots(kind)
         return max(slots, buffer) if slots and isinstance(buffer, int) else slots
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.dispatch.config import DispatchConfig
 from penstock.dispatch.durations import parse_duration
-from penstock.dispatch.models import HandleOptions, Profile, QueueOptions, RetryPolicyConfig, Route
 from penstock.dispatch.options import DispatchOptions, Layer, RetryOverlay, RetryPolicyConfigOverlay
 from penstock.dispatch.problems import (
     DispatchConfigError,
@@ -21,11 +20,12 @@ from penstock.dispatch.problems import (
     WorkerTaskQueueUnknownError,
 )
 from penstock.dispatch.retry import RetryPolicy
-from penstock.dispatch.scopes import Member, Plan, Scope, Selection, plan
-from penstock.dispatch.worker_config import WorkerConfig
+from penstock.dispatch.routing.models import HandleOptions, Profile, QueueOptions, RetryPolicyConfig, Route
+from penstock.dispatch.routing.scopes import Member, Plan, Scope, Selection, plan
+from penstock.dispatch.routing.worker_config import WorkerConfig
 
 if TYPE_CHECKING:
-    from penstock.dispatch.loading import dispatch_from, load_dispatch
+    from penstock.dispatch.file.loader import dispatch_from, load_dispatch
 
 __all__ = [
     "DispatchConfig",
@@ -60,7 +60,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in ("dispatch_from", "load_dispatch"):
-        from penstock.dispatch import loading
+        from penstock.dispatch.file import loader
 
-        return getattr(loading, name)
+        return getattr(loader, name)
     raise AttributeError(f"module 'penstock.dispatch' has no attribute {name!r}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.dispatch.models import Profile, QueueOptions
 from penstock.dispatch.options import DispatchOptions, Layer
 from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.problems import (
@@ -16,10 +15,11 @@ from penstock.dispatch.problems import (
     hint_towards,
     unknown,
 )
-from penstock.dispatch.scopes import BUILT_IN, Scope, by_tag
-from penstock.dispatch.suggesting import Suggestions
-from penstock.dispatch.tracing import emit
-from penstock.dispatch.worker_config import WorkerConfig
+from penstock.dispatch.routing.models import Profile, QueueOptions
+from penstock.dispatch.routing.scopes import BUILT_IN, Scope, by_tag
+from penstock.dispatch.routing.trace_log import emit
+from penstock.dispatch.routing.worker_config import WorkerConfig
+from penstock.dispatch.suggestions import Suggestions
 
 _REMEMBERED_MAX = 8192
 

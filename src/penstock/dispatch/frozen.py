@@ -8,7 +8,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Frozen(dict[Key, Value]):
+class FrozenDict(dict[Key, Value]):
     """A mapping whose content is given once. It is a dict to whoever reads, compares, copies or pickles it."""
 
     __slots__ = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from penstock.dispatch.suggesting import nearest
+from penstock.dispatch.suggestions import nearest
 from penstock.errors import ConfigurationError
 
 Suggest = Callable[[str, Iterable[str]], list[str]]
@@ -23,8 +23,8 @@ class Problem:
 
     def __str__(self) -> str:
         where = f"{self.path} ({self.origin})" if self.path and self.origin else self.path or self.origin
-        said = f"{where}: {self.message}" if where else self.message
-        return f"{said}; {self.hint}" if self.hint else said
+        text = f"{where}: {self.message}" if where else self.message
+        return f"{text}; {self.hint}" if self.hint else text
 
 
 class DispatchConfigError(ConfigurationError, ValueError):

@@ -17,7 +17,7 @@ PAUSE_MAX = timedelta(days=365)
 """No pause on the wire is longer."""
 
 
-class _Marked:
+class _TracedPolicy:
     """Room for a mark that is no part of the value: copies, comparisons and other programs do not see it."""
 
     __slots__ = ("resolution",)
@@ -25,7 +25,7 @@ class _Marked:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryPolicy(_Marked):
+class RetryPolicy(_TracedPolicy):
     """Pauses grow from `initial_interval` by `backoff_coefficient` up to `maximum_interval` (100 times the first)."""
 
     initial_interval: timedelta = timedelta(seconds=1)

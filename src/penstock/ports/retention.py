@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from penstock.core.model import Run, RunId
-from penstock.core.upkeep import Cleared
+from penstock.core.operations.run_counts import PurgedRows
 
 
 class Retention(Protocol):
@@ -18,7 +18,7 @@ class Retention(Protocol):
         """Whether its workflow id has any other run."""
         ...
 
-    async def untie(self, run_id: RunId, most: int) -> bool:
+    async def unlink(self, run_id: RunId, most: int) -> bool:
         """Delete what is known by the workflow id and not by the run: requests and messages, up to so many.
 
         Returns whether there may be more. It goes first: once the run is gone, its workflow id may be taken again.
@@ -33,7 +33,7 @@ class Retention(Protocol):
         """Runs that are gone and have rows left."""
         ...
 
-    async def clear(self, run_id: RunId, most: int) -> Cleared:
+    async def clear(self, run_id: RunId, most: int) -> PurgedRows:
         """Delete up to so many rows, of each kind, of a run that is gone."""
         ...
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from penstock.core.limits.rates import Rate
 from penstock.core.model import QueueId
-from penstock.core.rates import Rate
-from penstock.core.scheduling.retries import RetryPlace
+from penstock.core.scheduling.retries import RetrySlot
 
 
 class RetryBudgets(Protocol):
-    async def take_place(self, queue_id: QueueId) -> RetryPlace | None:
+    async def take_place(self, queue_id: QueueId) -> RetrySlot | None:
         """The next free place among the retries of a line, which nobody else gets; None: it has no budget."""
         ...
 

@@ -23,18 +23,19 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from penstock.core.admission import Admission, Declaration
-from penstock.core.conveying import WorkerRate
-from penstock.core.explaining.position import LevelSight
+from penstock.core.limits.admission import Admission, Declaration
+from penstock.core.limits.policies import KeySettings, KeyState, Policy, PolicyChange
+from penstock.core.limits.rate_reports import WorkerRate
+from penstock.core.limits.windows import Counts
 from penstock.core.model import (
     Activity,
     ActivityId,
-    Child,
+    ChildRun,
     Cohort,
-    Event,
     Instance,
-    Letter,
     Namespace,
+    NewEvent,
+    OutboxMessage,
     QueryKind,
     QueryTask,
     Queue,
@@ -44,37 +45,36 @@ from penstock.core.model import (
     RetainedRequest,
     Run,
     RunId,
-    Standing,
     Task,
     TaskId,
     TaskKind,
+    TaskPriority,
     TaskState,
     Timer,
     Update,
-    Worker,
+    WorkerRecord,
     WorkerStatus,
 )
-from penstock.core.policies import KeySettings, KeyState, Policy, PolicyChange
 from penstock.core.scheduling.backlog import Backlog, LaneBacklog
-from penstock.core.scheduling.dispatch import Blocked, Fit
-from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Clockwork, Lane, Place, Starving
+from penstock.core.scheduling.dispatch import BlockedLanes, WorkerFilter
+from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Lane, LaneState, Starving, VirtualClock
 from penstock.core.scheduling.gates import ScopeState
-from penstock.core.scheduling.slots import Held
-from penstock.core.windows import Counts
+from penstock.core.scheduling.slots import SlotUsage
+from penstock.core.why.position import LevelCounts
 from penstock.errors import Reason
-from penstock.ports.outlook import Outlook
+from penstock.ports.namespace_stats import NamespaceStats
+from penstock.ports.next_due import NextDue
 from penstock.ports.retention import Retention
 from penstock.ports.retry_budgets import RetryBudgets
 from penstock.ports.streams import Messages, Streams
-from penstock.ports.survey import Survey
 from penstock.ports.visibility import PageStart as PageStart
 from penstock.ports.visibility import Visibility
-from penstock.ports.wakeups import Bell
+from penstock.ports.wakeups import Topic
 
 T = TypeVar("T")
 
 
-class Line(StrEnum):
+class TransactionClass(StrEnum):
     """Which stream of operations a transaction joins; claims must not wait behind bulk starts."""
 
     WORK = "work"
@@ -85,7 +85,7 @@ class Line(StrEnum):
     """For changes that count what others do: never in one transaction with those."""
 
 
-class Condition(Struct, frozen=True):
+class StoreHealth(Struct, frozen=True):
     """How the writes of a store fare."""
 
     stalled_ms: int = 0
@@ -184,12 +184,12 @@ class Histories(Protocol):
         ...
 
     async def last_of_type(self, run_id: RunId, types: Sequence[str]) -> RecordedEvent | None: ...
-    async def buffered(self, run_id: RunId) -> Sequence[Event]:
+    async def buffered(self, run_id: RunId) -> Sequence[NewEvent]:
         """Events that wait for the leased workflow task to end, in order of arrival."""
         ...
 
     def append(self, events: Sequence[RecordedEvent]) -> None: ...
-    def buffer(self, run_id: RunId, number: int, event: Event) -> None: ...
+    def buffer(self, run_id: RunId, number: int, event: NewEvent) -> None: ...
     def clear_buffer(self, run_id: RunId) -> None: ...
 
 
@@ -203,16 +203,16 @@ class Activities(Protocol):
 
 
 class Children(Protocol):
-    async def get(self, parent_run_id: RunId, step: int) -> Child | None: ...
-    async def open_of(self, parent_run_id: RunId) -> Sequence[Child]: ...
-    async def all_of(self, parent_run_id: RunId) -> Sequence[Child]: ...
-    def insert(self, child: Child) -> None: ...
-    def save(self, child: Child) -> None: ...
+    async def get(self, parent_run_id: RunId, step: int) -> ChildRun | None: ...
+    async def open_of(self, parent_run_id: RunId) -> Sequence[ChildRun]: ...
+    async def all_of(self, parent_run_id: RunId) -> Sequence[ChildRun]: ...
+    def insert(self, child: ChildRun) -> None: ...
+    def save(self, child: ChildRun) -> None: ...
 
 
-class Letters(Protocol):
-    async def get(self, letter_id: str) -> Letter | None: ...
-    async def lock(self, letter_id: str) -> Letter | None:
+class Outbox(Protocol):
+    async def get(self, message_id: str) -> OutboxMessage | None: ...
+    async def lock(self, message_id: str) -> OutboxMessage | None:
         """The letter, for one whose receiver may not be there to be locked instead."""
         ...
 
@@ -220,8 +220,8 @@ class Letters(Protocol):
         """Letters that were not delivered yet, the oldest first."""
         ...
 
-    def insert(self, letter: Letter) -> None: ...
-    def delete(self, letter_id: str) -> None: ...
+    def insert(self, letter: OutboxMessage) -> None: ...
+    def delete(self, message_id: str) -> None: ...
 
 
 class Updates(Protocol):
@@ -273,11 +273,11 @@ class Tasks(Protocol):
     async def leased_by(self, namespace: str, worker_id: str) -> Sequence[TaskId]: ...
     async def held(
         self, namespace: str, kind: TaskKind, sessions: Sequence[tuple[str, int]]
-    ) -> Sequence[Held]:
+    ) -> Sequence[SlotUsage]:
         """What each worker holds of what was granted to it since a moment: (worker id, since when)."""
         ...
 
-    async def ring_at_ends(self, namespace: str, kind: TaskKind, worker_ids: Sequence[str]) -> None:
+    async def notify_at_ends(self, namespace: str, kind: TaskKind, worker_ids: Sequence[str]) -> None:
         """From now on the queue's bell rings when a lease of these workers ends.
 
         Except for leases that somebody reports on in this moment: `held` tells which are not told of.
@@ -291,20 +291,20 @@ class Tasks(Protocol):
         """When the next delayed task becomes ready."""
         ...
 
-    async def any_ready(self, queue_id: QueueId, fit: Fit) -> bool: ...
+    async def any_ready(self, queue_id: QueueId, worker_filter: WorkerFilter) -> bool: ...
     async def ready_on(self, queue_ids: Sequence[QueueId]) -> Sequence[QueueId]:
         """Those of the queues on which something is ready, for whomever."""
         ...
 
-    async def ready_part(self, queue_id: QueueId, fit: Fit) -> Fit | None:
+    async def matchable(self, queue_id: QueueId, worker_filter: WorkerFilter) -> WorkerFilter | None:
         """The fit narrowed to types of which something is ready; None when nothing is."""
         ...
 
-    async def reserved(self, queue_id: QueueId) -> Mapping[str, int]:
+    async def sticky(self, queue_id: QueueId) -> Mapping[str, int]:
         """The workers for which ready tasks of a line are reserved now, and when the first of each is for anybody."""
         ...
 
-    def insert(self, task: Task, standing: Standing) -> None:
+    def insert(self, task: Task, priority: TaskPriority) -> None:
         """Put a new task in line: its row, and its lane's count when it is ready."""
         ...
 
@@ -330,25 +330,32 @@ class Queues(Protocol):
     async def list(self, namespace: str) -> Sequence[Queue]: ...
     async def lock(self, queue_id: QueueId) -> Queue | None: ...
     async def lanes(
-        self, queue_id: QueueId, fit: Fit, room: int, levels: tuple[int, int] = ALL_LEVELS
+        self, queue_id: QueueId, worker_filter: WorkerFilter, room: int, levels: tuple[int, int] = ALL_LEVELS
     ) -> Sequence[Lane]:
         """The `room` least ready lanes that fit, of the levels from the first to the second named."""
         ...
 
-    async def lanes_to_place(self, queue_id: QueueId, fit: Fit, place: Place) -> Sequence[Lane]:
+    async def lanes_to_tag(
+        self, queue_id: QueueId, worker_filter: WorkerFilter, lane_state: LaneState
+    ) -> Sequence[Lane]:
         """The lanes that are fresh, or those that are stale (a bounded number), marked with whether they fit."""
         ...
 
-    async def lanes_due(self, queue_id: QueueId, fit: Fit, now_ms: int) -> Sequence[Lane]:
+    async def lanes_due(self, queue_id: QueueId, worker_filter: WorkerFilter, now_ms: int) -> Sequence[Lane]:
         """The lanes that waited for tokens until now (a bounded number), marked with whether they fit."""
         ...
 
-    async def rouse_due(self, queue_id: QueueId, now_ms: int) -> None:
+    async def wake_due_lanes(self, queue_id: QueueId, now_ms: int) -> None:
         """Make stale, at once, every lane that waited for tokens until now."""
         ...
 
     async def arrivals(
-        self, queue_id: QueueId, fit: Fit, room: int, now_ms: int, levels: tuple[int, int] = ALL_LEVELS
+        self,
+        queue_id: QueueId,
+        worker_filter: WorkerFilter,
+        room: int,
+        now_ms: int,
+        levels: tuple[int, int] = ALL_LEVELS,
     ) -> Sequence[tuple[Arrival, Lane]]:
         """The first ready tasks that fit in order of level and arrival, each with its lane.
 
@@ -356,7 +363,7 @@ class Queues(Protocol):
         """
         ...
 
-    async def blocked(self, queue_id: QueueId) -> Blocked: ...
+    async def blocked(self, queue_id: QueueId) -> BlockedLanes: ...
     async def starving(self, queue_id: QueueId, since_ms: int, most: int) -> Sequence[Starving]:
         """For each level: how many of its `most` oldest ready tasks came before a moment; levels with none left out."""
         ...
@@ -365,13 +372,13 @@ class Queues(Protocol):
         """How many tasks are leased; not counted beyond `most`."""
         ...
 
-    async def clocks(self, queue_id: QueueId) -> Sequence[Clockwork]: ...
-    async def rebase(self, queue_id: QueueId, clock: Clockwork) -> None:
+    async def clocks(self, queue_id: QueueId) -> Sequence[VirtualClock]: ...
+    async def rebase(self, queue_id: QueueId, clock: VirtualClock) -> None:
         """Subtract a level's virtual time from itself and from all its tags, at once."""
         ...
 
     async def take(
-        self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], fit: Fit
+        self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], worker_filter: WorkerFilter
     ) -> Sequence[Sequence[Task]]:
         """For each (level, key, count): the first ready tasks of that lane that fit, locked, oldest first."""
         ...
@@ -399,7 +406,7 @@ class Queues(Protocol):
         """How many `lanes_before` there are; not counted beyond `most`."""
         ...
 
-    async def fresh_lanes(self, queue_id: QueueId, level: int, most: int) -> Sequence[Lane]:
+    async def new_lanes(self, queue_id: QueueId, level: int, most: int) -> Sequence[Lane]:
         """The first lanes of a level that are to be placed, by key."""
         ...
 
@@ -422,7 +429,9 @@ class Queues(Protocol):
         """How many ready tasks have this type and need this build, counted up to `most`."""
         ...
 
-    async def sight(self, queue_id: QueueId, to_level: int, now_ms: int, most: int) -> Sequence[LevelSight]:
+    async def level_counts(
+        self, queue_id: QueueId, to_level: int, now_ms: int, most: int
+    ) -> Sequence[LevelCounts]:
         """What may go at each level down to one, and what went of late; of at most so many lanes a level."""
         ...
 
@@ -446,7 +455,7 @@ class Queues(Protocol):
         """
         ...
 
-    def save_clock(self, queue_id: QueueId, clock: Clockwork) -> None: ...
+    def save_clock(self, queue_id: QueueId, clock: VirtualClock) -> None: ...
     def count_dispatches(self, queue_id: QueueId, minute: int, count: int) -> None: ...
     async def idle_lanes(self, limit: int) -> Sequence[tuple[QueueId, int, str]]:
         """Keyed lanes without tasks whose tag virtual time has passed: their rows tell nothing any more."""
@@ -506,7 +515,7 @@ class Policies(Protocol):
         """Record what the queue as a whole has paid, whose turn it is, and what went in the last minute."""
         ...
 
-    def touch_key(self, queue_id: QueueId, key: str, place: Place) -> None:
+    def touch_key(self, queue_id: QueueId, key: str, lane_state: LaneState) -> None:
         """Have the next claim look at a key's busy lanes, unless they are fresh already."""
         ...
 
@@ -514,7 +523,7 @@ class Policies(Protocol):
         """The key was given something at this level: its ready lanes at other levels are stale."""
         ...
 
-    def stir(self, queue_id: QueueId, place: Place) -> None:
+    def reset_lanes(self, queue_id: QueueId, lane_state: LaneState) -> None:
         """Have the next claim look at every lane that stands aside (stale), or let them all go (ready)."""
         ...
 
@@ -531,7 +540,7 @@ class Scopes(Protocol):
         ...
 
     async def lock_admission(self) -> Admission: ...
-    async def lock_lines(self, namespace: str | None) -> Sequence[Queue]:
+    async def lock_queues(self, namespace: str | None) -> Sequence[Queue]:
         """Every line of a namespace, or of all, locked: none of them grants anything meanwhile."""
         ...
 
@@ -609,7 +618,7 @@ class Journal(Protocol):
     def forget(self, before_ms: int) -> None: ...
 
 
-QueryLine = tuple[QueryKind, str, str]
+QueryQueue = tuple[QueryKind, str, str]
 """Where questions wait: their kind, the namespace and the task queue."""
 
 
@@ -620,12 +629,17 @@ class Queries(Protocol):
         self, namespace: str, task_queue: str, now_ms: int, kind: QueryKind = QueryKind.QUERY
     ) -> int: ...
     async def lock_next(
-        self, namespace: str, task_queue: str, fit: Fit, now_ms: int, kind: QueryKind = QueryKind.QUERY
+        self,
+        namespace: str,
+        task_queue: str,
+        worker_filter: WorkerFilter,
+        now_ms: int,
+        kind: QueryKind = QueryKind.QUERY,
     ) -> QueryTask | None:
         """The oldest pending query of a kind that fits and whose caller still waits, locked."""
         ...
 
-    async def pending_on(self, lines: Sequence[QueryLine], now_ms: int) -> Sequence[QueryLine]:
+    async def pending_on(self, lines: Sequence[QueryQueue], now_ms: int) -> Sequence[QueryQueue]:
         """Those of the lines in which a question waits."""
         ...
 
@@ -639,14 +653,14 @@ class Queries(Protocol):
 
 
 class Workers(Protocol):
-    async def get(self, namespace: str, worker_id: str) -> Worker | None: ...
-    async def get_many(self, namespace: str, worker_ids: Sequence[str]) -> Sequence[Worker | None]: ...
-    async def list(self, namespace: str, task_queue: str | None) -> Sequence[Worker]: ...
+    async def get(self, namespace: str, worker_id: str) -> WorkerRecord | None: ...
+    async def get_many(self, namespace: str, worker_ids: Sequence[str]) -> Sequence[WorkerRecord | None]: ...
+    async def list(self, namespace: str, task_queue: str | None) -> Sequence[WorkerRecord]: ...
     async def silent(self, since_ms: int, limit: int) -> Sequence[tuple[str, str]]:
         """Workers (namespace, id) that were last heard before a moment, the longest silent first."""
         ...
 
-    def save(self, worker: Worker) -> None:
+    def save(self, worker: WorkerRecord) -> None:
         """Record a registration, whole."""
         ...
 
@@ -654,7 +668,7 @@ class Workers(Protocol):
         """Record only what the operator wants of a worker, if it is still there."""
         ...
 
-    def beat(self, worker: Worker) -> None:
+    def heartbeat(self, worker: WorkerRecord) -> None:
         """Record only that a worker was heard, and what it said of its state, if it is still there."""
         ...
 
@@ -699,7 +713,7 @@ class Tx(Protocol):
     @property
     def children(self) -> Children: ...
     @property
-    def letters(self) -> Letters: ...
+    def outbox(self) -> Outbox: ...
     @property
     def updates(self) -> Updates: ...
     @property
@@ -733,11 +747,11 @@ class Tx(Protocol):
     @property
     def retention(self) -> Retention: ...
     @property
-    def survey(self) -> Survey: ...
+    def namespace_stats(self) -> NamespaceStats: ...
     @property
-    def outlook(self) -> Outlook: ...
+    def next_due(self) -> NextDue: ...
 
-    def wake(self, bell: Bell) -> None:
+    def wake(self, topic: Topic) -> None:
         """Ring after the commit, on every node that shares the store."""
         ...
 
@@ -745,7 +759,7 @@ class Tx(Protocol):
 Operation = Callable[[Tx], Awaitable[T]]
 
 
-class Keyed(Struct, Generic[T], frozen=True):
+class Transaction(Struct, Generic[T], frozen=True):
     """An operation, and the key under which it runs."""
 
     operation: Operation[T]
@@ -758,11 +772,13 @@ class Store(Protocol):
         """Whether the ends of leases are told in the journal, so that their beginnings should be, too."""
         ...
 
-    async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
+    async def transact(
+        self, operation: Operation[T], *, key: str, tx_class: TransactionClass = TransactionClass.WORK
+    ) -> T:
         """Run the operation and answer after its commit."""
         ...
 
-    async def transact_each(self, asked: Sequence[Keyed[T]]) -> Sequence[T | Exception]:
+    async def transact_all(self, asked: Sequence[Transaction[T]]) -> Sequence[T | Exception]:
         """Run several operations of one caller, and answer once after the commit of the last of them.
 
         Each has an outcome of its own, in the order in which they were handed in: its answer, or what it raised.
@@ -781,15 +797,15 @@ class Store(Protocol):
         """Raise `Unavailable` when the database does not answer."""
         ...
 
-    def condition(self) -> Condition:
+    def health(self) -> StoreHealth:
         """How writes fare, as far as it is known here. Asks nobody, and never waits."""
         ...
 
     async def close(self) -> None: ...
 
 
-async def one_by_one(store: Store, asked: Sequence[Keyed[T]]) -> Sequence[T | Exception]:
-    """`transact_each` for stores to which operations that come together are no less work."""
+async def one_by_one(store: Store, asked: Sequence[Transaction[T]]) -> Sequence[T | Exception]:
+    """`transact_all` for stores to which operations that come together are no less work."""
     outcomes: list[T | Exception] = []
     for each in asked:
         try:

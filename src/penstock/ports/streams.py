@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from penstock.core.messages import Message, MessageStream
+from penstock.core.messaging.messages import Message, MessageStream
+from penstock.core.messaging.streams import StreamItem, WorkflowStream
 from penstock.core.model import RunId
-from penstock.core.streams import StreamItem, WorkflowStream
 
 
 class Messages(Protocol):
@@ -18,7 +18,7 @@ class Messages(Protocol):
     async def find(
         self, namespace: str, workflow_id: str, stream: str, message_id: str
     ) -> Message | None: ...
-    async def untold(self, stream: MessageStream) -> Sequence[Message]:
+    async def undelivered(self, stream: MessageStream) -> Sequence[Message]:
         """What was sent and the code was not told of, by position."""
         ...
 
@@ -31,7 +31,7 @@ class Messages(Protocol):
         """Forget the inputs of what was read beyond a position, and whatever was read too long ago."""
         ...
 
-    def hand_on(self, stream: MessageStream) -> None:
+    def hand_over(self, stream: MessageStream) -> None:
         """Let what is unread belong to the run that has the stream now."""
         ...
 

@@ -18,14 +18,14 @@ class PageStart(Struct, frozen=True):
     run_id: str
 
 
-class Search(Struct, frozen=True):
+class RunSearch(Struct, frozen=True):
     """Which workflow runs of a namespace are looked for."""
 
     namespace: str
     wanted: Filter
 
 
-class Found(Struct, frozen=True):
+class RunPage(Struct, frozen=True):
     """The runs of a page, and where the next one begins; None when there are no more.
 
     A page may be short, even empty, before the end: so much was looked at and no more.
@@ -35,7 +35,7 @@ class Found(Struct, frozen=True):
     after: PageStart | None
 
 
-class Tally(Struct, frozen=True):
+class RunTally(Struct, frozen=True):
     """How many runs of each status a portion held, and where the next portion begins."""
 
     by_status: Mapping[str, int]
@@ -43,11 +43,11 @@ class Tally(Struct, frozen=True):
 
 
 class Visibility(Protocol):
-    async def page(self, search: Search, after: PageStart | None, limit: int, most: int) -> Found:
+    async def page(self, search: RunSearch, after: PageStart | None, limit: int, most: int) -> RunPage:
         """The newest runs below a point that are looked for; about `most` runs are looked at, and no more."""
         ...
 
-    async def tally(self, search: Search, after: PageStart | None, most: int) -> Tally:
+    async def tally(self, search: RunSearch, after: PageStart | None, most: int) -> RunTally:
         """Count what the next `most` runs hold; each is counted under why it closed, or under its status."""
         ...
 

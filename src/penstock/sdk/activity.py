@@ -9,10 +9,10 @@ from datetime import timedelta
 from typing import Any, NoReturn, TypeVar, overload
 
 from penstock.sdk.activities.context import CURRENT, current
-from penstock.sdk.activities.defaults import Defaults
-from penstock.sdk.activities.definition import ActivityDefinition, Mark, RunsIn, checked_tags, mark
+from penstock.sdk.activities.defaults import ActivityDefaults
+from penstock.sdk.activities.definition import ActivityDefinition, ActivityMark, RunsIn, checked_tags, mark
 from penstock.sdk.activities.info import ActivityInfo
-from penstock.sdk.activities.raw import RawValue
+from penstock.sdk.activities.raw_value import RawValue
 from penstock.sdk.activities.routing import RoutingKey, RoutingKeyError, arg
 from penstock.sdk.failures import ActivityThrottled
 from penstock.sdk.retry import RetryPolicy
@@ -94,7 +94,7 @@ def defn(
     `arg("model")`, or a pure function of them. `tags` and `pack` are what scopes of workers select by. Timeouts and the
     retry policy hold where neither the dispatch configuration nor the call says otherwise.
     """
-    defaults = Defaults(
+    defaults = ActivityDefaults(
         start_to_close_timeout=start_to_close_timeout,
         schedule_to_close_timeout=schedule_to_close_timeout,
         schedule_to_start_timeout=schedule_to_start_timeout,
@@ -104,7 +104,9 @@ def defn(
 
     def decorate(function: F) -> F:
         told = checked_tags(tags, "@activity.defn")
-        mark(function, Mark(name, dynamic, runs_in, auto_heartbeat, routing_key, told, pack, defaults))
+        mark(
+            function, ActivityMark(name, dynamic, runs_in, auto_heartbeat, routing_key, told, pack, defaults)
+        )
         return function
 
     return decorate if fn is None else decorate(fn)

@@ -10,22 +10,28 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeVar, overload
 
-from penstock.core.models.app import AppConfig
-from penstock.core.models.checking import is_a
-from penstock.sdk.activities.definition import ActivityDefinition, Mark, RunsIn, checked_tags
+from penstock.sdk.activities.definition import ActivityDefinition, ActivityMark, RunsIn, checked_tags
 from penstock.sdk.activities.routing import RoutingKey
-from penstock.sdk.client import Client
-from penstock.sdk.connecting import ConnectOptions
-from penstock.sdk.converting import DEFAULT, DataConverter
-from penstock.sdk.definitions import WorkflowDefinition
-from penstock.sdk.outbound import ClientInterceptor, OnLostLease
+from penstock.sdk.app_config.app import AppConfig
+from penstock.sdk.app_config.checks import is_a
+from penstock.sdk.clients.client import Client
+from penstock.sdk.clients.interceptors import ClientInterceptor, OnLostLease
+from penstock.sdk.connection.connect_options import ConnectOptions
+from penstock.sdk.converters import DEFAULT, DataConverter
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
-from penstock.sdk.tasks.clients import Clients
-from penstock.sdk.tasks.configured import check_task_queue, checked_config, home_queue, queues_of, server_url
+from penstock.sdk.tasks.app_queues_config import (
+    check_task_queue,
+    checked_config,
+    home_queue,
+    queues_of,
+    server_url,
+)
+from penstock.sdk.tasks.client_pool import ClientPool
 from penstock.sdk.tasks.handle import TaskHandle
 from penstock.sdk.tasks.options import TaskOptions, queue_named
 from penstock.sdk.tasks.task import Task
+from penstock.sdk.workflows.definitions import WorkflowDefinition
 
 if TYPE_CHECKING:
     from penstock.sdk.worker.worker import Worker
@@ -106,7 +112,7 @@ class Penstock:
         self.workflows: list[type] = []
         self.activities: list[Callable[..., Any]] = []
         self._named: dict[tuple[str, str | None], Any] = {}
-        self.clients = Clients(
+        self.clients = ClientPool(
             data_converter,
             url=server_url(config, url),
             namespace=namespace,
@@ -193,12 +199,12 @@ class Penstock:
             }
         )
         marks = checked_tags(tags, "@app.task")
-        told = Mark(name, False, runs_in, auto_heartbeat, routing_key, marks, pack)
+        told = ActivityMark(name, False, runs_in, auto_heartbeat, routing_key, marks, pack)
         decorator = _Decorator(lambda function: self._add_task(function, told, options, queue))
         return decorator if fn is None else decorator(fn)
 
     def _add_task(
-        self, fn: Callable[..., Any], told: Mark, options: TaskOptions, said_queue: str | None
+        self, fn: Callable[..., Any], told: ActivityMark, options: TaskOptions, said_queue: str | None
     ) -> Task[..., Any, Any]:
         if self.config is not None:
             check_task_queue(self.config, self.name, fn, told.name, said_queue)

@@ -1,7 +1,9 @@
 """The errors of the SDK, and how they travel."""
 
-from penstock.sdk.converting import ConversionError, PayloadTooLarge
-from penstock.sdk.failing.kinds import (
+from penstock.sdk.converters import ConversionError, PayloadTooLarge
+from penstock.sdk.errors.error_mapping import refusal
+from penstock.sdk.errors.failure_codec import error_from, failure_fields, failure_of
+from penstock.sdk.errors.failure_types import (
     ActivityError,
     ActivityFailureError,
     ActivityThrottled,
@@ -17,8 +19,7 @@ from penstock.sdk.failing.kinds import (
     WorkflowFailureError,
     is_cancelled_exception,
 )
-from penstock.sdk.failing.refusals import refusal
-from penstock.sdk.failing.refused import (
+from penstock.sdk.errors.server_errors import (
     ActivityNotFoundError,
     Busy,
     InvalidRequest,
@@ -40,7 +41,6 @@ from penstock.sdk.failing.refused import (
     WorkflowClosedError,
     WorkflowNotFoundError,
 )
-from penstock.sdk.failing.travelling import error_from, failure_fields, failure_of
 
 __all__ = [
     "ActivityError",

@@ -86,7 +86,7 @@ class Lease:
             raise LeaseEnded
 
 
-class Sending:
+class SendTime:
     """When a request was sent; of one that was sent several times, the last time: that one was answered."""
 
     __slots__ = ("at",)

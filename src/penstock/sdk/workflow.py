@@ -21,28 +21,28 @@ from typing import Any, Generic, NoReturn, ParamSpec, Protocol, TypedDict, TypeV
 import msgspec
 
 from penstock.dispatch import DispatchConfig
-from penstock.sdk import definitions
-from penstock.sdk.converting import DEFAULT as PLAIN
-from penstock.sdk.converting import Envelope
-from penstock.sdk.definitions import Handler
-from penstock.sdk.dispatching import Dispatch, in_force, resolved
+from penstock.sdk.call_targets import UNSET, CallTarget, activity_target, signal_target, workflow_target
+from penstock.sdk.clients.interceptors import OnLostLease
+from penstock.sdk.converters import DEFAULT as PLAIN
+from penstock.sdk.converters import Envelope
+from penstock.sdk.dispatch_options import Dispatch, config_getter, resolve_options
 from penstock.sdk.id_policies import WorkflowIDReusePolicy
-from penstock.sdk.naming import UNSET, Called, activity_named, signal_named, workflow_named
-from penstock.sdk.outbound import OnLostLease
 from penstock.sdk.priority import Priority, priority_fields
-from penstock.sdk.replay.continuing import ContinueAsNewError
-from penstock.sdk.replay.events import DEPRECATED, PATCHED
-from penstock.sdk.replay.guard import aside, unguarded
-from penstock.sdk.replay.info import Info, ParentInfo
-from penstock.sdk.replay.problems import (
+from penstock.sdk.replay.commands import CommandKind, StepFuture
+from penstock.sdk.replay.continue_as_new import ContinueAsNewError
+from penstock.sdk.replay.determinism_guard import aside, unguarded
+from penstock.sdk.replay.errors import (
     DeterminismViolationError,
     NonDeterminismError,
     NotInWorkflowError,
     ReadOnlyError,
 )
+from penstock.sdk.replay.events import DEPRECATED, PATCHED
+from penstock.sdk.replay.info import Info, ParentInfo
 from penstock.sdk.replay.runtime import Runtime, current, maybe_current
-from penstock.sdk.replay.steps import Kind, StepFuture
 from penstock.sdk.retry import RetryPolicy
+from penstock.sdk.workflows import definitions
+from penstock.sdk.workflows.definitions import Handler
 
 __all__ = [
     "ActivityCancellationType",
@@ -307,7 +307,7 @@ def upsert_memo(updates: Mapping[str, Any]) -> None:
     """Add to the memo or replace what it has; None deletes."""
     runtime = current()
     entries = dict(updates)
-    runtime.ask(Kind.MEMO, {"entries": PLAIN.encode(entries, "memo")})
+    runtime.ask(CommandKind.MEMO, {"entries": PLAIN.encode(entries, "memo")})
     _merge(runtime.memo, entries)
 
 
@@ -315,7 +315,7 @@ def upsert_search_attributes(attributes: Mapping[str, Any]) -> None:
     """Change the attributes by which this run is found; None deletes."""
     runtime = current()
     said = {name: _attribute(value) for name, value in attributes.items()}
-    runtime.ask(Kind.SEARCH_ATTRIBUTES, {"attributes": said})
+    runtime.ask(CommandKind.SEARCH_ATTRIBUTES, {"attributes": said})
     _merge(runtime.search_attributes, said)
 
 
@@ -385,9 +385,9 @@ def continue_as_new(
             " retried"
         )
     if workflow is None:
-        called = Called("workflow", runtime.info.workflow_type)
+        called = CallTarget("workflow", runtime.info.workflow_type)
     else:
-        called = workflow_named(workflow)
+        called = workflow_target(workflow)
     arguments = called.arguments(arg, args)
     body: dict[str, Any] = {
         "arguments": runtime.converter.encode_arguments(arguments, f'workflow "{called.name}"'),
@@ -561,7 +561,7 @@ def start_activity(
     """
     _check_options("start_activity", options, ActivityOptions)
     runtime = current()
-    called = activity_named(activity)
+    called = activity_target(activity)
     arguments = called.arguments(arg, options.get("args", ()))
     routing_key = called.routing_key(arguments, options)
     config = _configuration(runtime, options)
@@ -572,14 +572,14 @@ def start_activity(
 @aside
 def _scheduled(
     runtime: Runtime,
-    called: Called,
+    called: CallTarget,
     options: ActivityOptions,
     arguments: Envelope,
     routing_key: str | None,
     config: DispatchConfig | None,
 ) -> ActivityHandle[Any]:
     """Ask for an activity of which the code has said everything."""
-    how_sent = resolved(called.name, routing_key, options, called.defaults, config)
+    how_sent = resolve_options(called.name, routing_key, options, called.defaults, config)
     body: dict[str, Any] = {
         "activity_type": called.name,
         "arguments": arguments,
@@ -597,7 +597,7 @@ def _scheduled(
     body |= {name: value for name, value in said.items() if value is not None}
     how = ActivityCancellationType(options.get("cancellation_type", ActivityCancellationType.TRY_CANCEL))
     handle: ActivityHandle[Any] = runtime.step(
-        Kind.ACTIVITY,
+        CommandKind.ACTIVITY,
         body,
         name=called.name,
         facts={"activity_type": called.name},
@@ -666,7 +666,7 @@ def _configuration(runtime: Runtime, options: ActivityOptions) -> DispatchConfig
     """What the call names, else that of the worker; none in replay, where the history has what was chosen."""
     if "dispatch" not in options:
         return runtime.dispatch()
-    named = in_force(options["dispatch"])()
+    named = config_getter(options["dispatch"])()
     return None if runtime.is_replaying else named
 
 
@@ -718,7 +718,7 @@ def start_local_activity(
     is not sent. It may take a minute with all attempts, unless `schedule_to_close_timeout` says otherwise.
     """
     runtime = current()
-    called = activity_named(activity)
+    called = activity_target(activity)
     arguments = called.arguments(arg, args)
     envelope = runtime.converter.encode_arguments(arguments, f'activity "{called.name}"')
     defaults = called.defaults
@@ -825,7 +825,7 @@ async def start_child_workflow(
     """
     _check_options("start_child_workflow", options, ChildWorkflowOptions)
     runtime = current()
-    called = workflow_named(workflow)
+    called = workflow_target(workflow)
     arguments = called.arguments(arg, options.get("args", ()))
     child_id = options.get("id") or str(runtime.uuid4())
     retry_policy = options.get("retry_policy")
@@ -859,7 +859,7 @@ async def start_child_workflow(
         options.get("cancellation_type", ChildWorkflowCancellationType.TRY_CANCEL)
     )
     handle: ChildWorkflowHandle[Any] = runtime.step(
-        Kind.CHILD,
+        CommandKind.CHILD,
         body,
         name=called.name,
         facts={"child_workflow_type": called.name},
@@ -890,7 +890,7 @@ def _cancelling_child(
         if not future.command.given_up:
             future.command.given_up = True
             body = {"workflow_id": child_id, "child_workflow_only": True}
-            request = runtime.step(Kind.CANCEL_EXTERNAL, body, name=child_id)
+            request = runtime.step(CommandKind.CANCEL_EXTERNAL, body, name=child_id)
             request.add_done_callback(partial(_cancel_requested, future if goes_on_when_requested else None))
         return False
 
@@ -944,7 +944,7 @@ class ExternalWorkflowHandle(Generic[T]):
     async def signal(self, signal: Any, arg: Any = UNSET, *, args: Sequence[Any] = ()) -> None:
         """Tell it something. Returns when it was recorded there; raises if it is not there or has ended."""
         runtime = current()
-        called = signal_named(signal)
+        called = signal_target(signal)
         arguments = called.arguments(arg, args)
         body = {
             **self._address(),
@@ -952,12 +952,12 @@ class ExternalWorkflowHandle(Generic[T]):
             "arguments": runtime.converter.encode_arguments(arguments, f'signal "{called.name}"'),
         }
         facts = {"workflow_id": self.id, "signal_name": called.name}
-        await runtime.step(Kind.SIGNAL_EXTERNAL, body, name=called.name, facts=facts)
+        await runtime.step(CommandKind.SIGNAL_EXTERNAL, body, name=called.name, facts=facts)
 
     async def cancel(self, reason: str | None = None) -> None:
         """Ask it to end. Returns when the request was recorded there."""
         body = self._address() | ({} if reason is None else {"reason": reason})
-        await current().step(Kind.CANCEL_EXTERNAL, body, name=self.id, facts={"workflow_id": self.id})
+        await current().step(CommandKind.CANCEL_EXTERNAL, body, name=self.id, facts={"workflow_id": self.id})
 
     def _address(self) -> dict[str, Any]:
         named = {"workflow_id": self.id} | ({} if self.run_id is None else {"run_id": self.run_id})
@@ -974,7 +974,7 @@ def get_external_workflow_handle(
 def get_external_workflow_handle_for(
     workflow: Any, workflow_id: str, *, run_id: str | None = None
 ) -> ExternalWorkflowHandle[Any]:
-    workflow_named(workflow)
+    workflow_target(workflow)
     return get_external_workflow_handle(workflow_id, run_id=run_id)
 
 

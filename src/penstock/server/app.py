@@ -10,10 +10,19 @@ import msgspec
 
 from penstock.errors import NotFound, PenstockError, Reason
 from penstock.server.auth import fold_headers
-from penstock.server.handler import COMMON_HEADERS, Edge, Endpoint, Receive, Scope, Send, check_host, respond
-from penstock.server.openapi import document
-from penstock.server.operations import OPERATIONS
+from penstock.server.handler import (
+    COMMON_HEADERS,
+    Endpoint,
+    Receive,
+    Scope,
+    Send,
+    ServerContext,
+    check_host,
+    respond,
+)
+from penstock.server.operations.table import OPERATIONS
 from penstock.server.problems import body_of, status_of
+from penstock.server.reference.openapi import document
 from penstock.server.routing import Routes
 
 _PAGE_HEADERS = {
@@ -31,13 +40,13 @@ _PAGE_HEADERS = {
 class Application:
     """Answers every request; what no route takes is refused in the same shape."""
 
-    def __init__(self, edge: Edge) -> None:
-        self._edge = edge
+    def __init__(self, server: ServerContext) -> None:
+        self._server = server
         by_path: dict[str, dict[str, Endpoint]] = {}
         for operation in OPERATIONS:
-            by_path.setdefault(operation.path, {})[operation.method] = Endpoint(edge, operation)
+            by_path.setdefault(operation.path, {})[operation.method] = Endpoint(server, operation)
         self._routes = Routes({path: _Methods(methods) for path, methods in by_path.items()})
-        self._pages = _pages(edge)
+        self._pages = _pages(server)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -56,7 +65,7 @@ class Application:
 
     async def _show(self, page: Any, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            check_host(self._edge, fold_headers(scope["headers"]))
+            check_host(self._server, fold_headers(scope["headers"]))
         except PenstockError as refusal:
             await _refuse(refusal, send, {})
             return
@@ -106,18 +115,18 @@ class _Page:
 class _MetricsPage:
     """Rendered in a thread: with many series it takes long."""
 
-    def __init__(self, edge: Edge) -> None:
-        self._edge = edge
+    def __init__(self, server: ServerContext) -> None:
+        self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._edge.metrics.open_polls.set(self._edge.dispatcher.open_polls)
-        self._edge.metrics.keep_house(self._edge.house.upkeep)
-        raw = await asyncio.to_thread(self._edge.metrics.render)
+        self._server.metrics.open_polls.set(self._server.dispatcher.open_polls)
+        self._server.metrics.expose_maintenance(self._server.ctx.upkeep)
+        raw = await asyncio.to_thread(self._server.metrics.render)
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8", "Cache-Control": "no-store"}
         await respond(send, 200, headers, raw)
 
 
-def _pages(edge: Edge) -> dict[str, Any]:
+def _pages(server: ServerContext) -> dict[str, Any]:
     folder = files("penstock.server") / "pages"
     html = _Page("text/html; charset=utf-8", (folder / "docs.html").read_bytes())
     return {
@@ -127,7 +136,7 @@ def _pages(edge: Edge) -> dict[str, Any]:
         "/docs/page.css": _Page("text/css; charset=utf-8", (folder / "docs.css").read_bytes()),
         "/favicon.ico": _Page("image/svg+xml", (folder / "icon.svg").read_bytes()),
         "/openapi.json": _Page(
-            "application/json", msgspec.json.encode(document(edge.house.settings.auth.driver))
+            "application/json", msgspec.json.encode(document(server.ctx.settings.auth.driver))
         ),
-        "/metrics": _MetricsPage(edge),
+        "/metrics": _MetricsPage(server),
     }

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from penstock.core.permissions import Plane
 from penstock.server.versions import HEADERS, VERSIONS, WORKER_VERSION
-from penstock.wire.commands import SUPPORTED
+from penstock.wire.workflows.commands import SUPPORTED
 
 Body = dict[str, Any]
 

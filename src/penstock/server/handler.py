@@ -18,24 +18,24 @@ import structlog
 
 from penstock.core.permissions import ACCESS, Plane, Principal, authorize
 from penstock.core.scheduling.dispatch import PollStatus
-from penstock.engine.deadlines import SLACK_S, Deadline
-from penstock.engine.dispatcher import Dispatcher
-from penstock.engine.house import House
+from penstock.engine.context import EngineContext
+from penstock.engine.matching.dispatcher import Dispatcher
+from penstock.engine.runtime.deadlines import SLACK_S, Deadline
 from penstock.errors import InvalidInput, PenstockError, Reason, ValidationFailed
 from penstock.ports.clock import Clock
-from penstock.server.auth import Authenticator, Evidence, fold_headers
+from penstock.server.auth import Authenticator, AuthRequest, fold_headers
 from penstock.server.compression import compressed, compressing
-from penstock.server.contract_operations import CONTRACT_OPERATIONS
 from penstock.server.envelopes import control_body, plane_headers, worker_body
 from penstock.server.metrics import Metrics
-from penstock.server.namespace_check import NamespaceCheck, could_be_name
-from penstock.server.operation import Answer, Call, Operation
+from penstock.server.namespace_check import NamespaceCheck, is_namespace_name
+from penstock.server.operation import Operation, OperationCall, Response
+from penstock.server.operations.contract import CONTRACT_OPERATIONS
 from penstock.server.problems import body_of, status_of
 from penstock.server.versions import check_version
 from penstock.wire import strict_json
-from penstock.wire.parsing import lenient, parse
-from penstock.wire.requests import Nothing, Request
-from penstock.wire.unknown_fields import UnknownField, parse_known, unknown_fields, with_warnings
+from penstock.wire.request_parser import parse, parse_parameters
+from penstock.wire.requests import EmptyRequest, RequestModel
+from penstock.wire.unknown_fields import UnknownField, parse_strict, unknown_fields, with_warnings
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -48,20 +48,20 @@ COMMON_HEADERS = {
 }
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _QUERY_PARAMETERS_MAX = 100
-_ON_EVERY_QUERY = frozenset({"namespace"})
+_COMMON_QUERY_PARAMETERS = frozenset({"namespace"})
 _ENCODER = msgspec.json.Encoder()
 log = structlog.get_logger("penstock.server")
 
 
-class HungUp(Exception):
+class ClientDisconnected(Exception):
     """The caller closed the connection."""
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class ServerContext:
     """What every endpoint shares."""
 
-    house: House
+    ctx: EngineContext
     dispatcher: Dispatcher
     authenticator: Authenticator
     namespaces: NamespaceCheck
@@ -80,10 +80,10 @@ class _Incoming:
     """Collects the fields that a contract route does not know: they are named in `warnings`."""
 
 
-def check_host(edge: Edge, headers: dict[str, str]) -> None:
+def check_host(server: ServerContext, headers: dict[str, str]) -> None:
     """A page of a stranger must not reach a server on loopback through a name of its own."""
     host = re.sub(r":\d+$", "", headers.get("host", "")).strip("[]")
-    if not edge.house.settings.listen.allows_host(host):
+    if not server.ctx.settings.listen.allows_host(host):
         raise InvalidInput(
             Reason.MISDIRECTED_HOST,
             f"This server does not answer for the host {host[:100]!r}. "
@@ -91,7 +91,7 @@ def check_host(edge: Edge, headers: dict[str, str]) -> None:
         )
 
 
-def _warned(body: dict[str, Any], ignored: list[UnknownField]) -> dict[str, Any]:
+def _with_warnings(body: dict[str, Any], ignored: list[UnknownField]) -> dict[str, Any]:
     """The answer with a warning for each ignored field; one for which the request is refused was not ignored."""
     errors = body.get("errors") or {}
     told = [each for each in ignored if each.path not in errors]
@@ -101,17 +101,17 @@ def _warned(body: dict[str, Any], ignored: list[UnknownField]) -> dict[str, Any]
 class Endpoint:
     """One row of the operations table, served."""
 
-    def __init__(self, edge: Edge, operation: Operation) -> None:
-        self._edge = edge
+    def __init__(self, server: ServerContext, operation: Operation) -> None:
+        self._server = server
         self._operation = operation
         self._access = ACCESS[operation.family]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ignored: list[UnknownField] = []
-        with self._edge.metrics.request(self._operation.name) as outcome:
+        with self._server.metrics.request(self._operation.name) as outcome:
             try:
                 answer = await self._answer(scope, receive, ignored)
-            except HungUp:
+            except ClientDisconnected:
                 outcome.status = 499
                 return
             except PenstockError as refusal:
@@ -126,12 +126,12 @@ class Endpoint:
                 )
             outcome.status = answer.status
             if ignored and isinstance(answer.body, dict):
-                answer = replace(answer, body=_warned(answer.body, ignored))
+                answer = replace(answer, body=_with_warnings(answer.body, ignored))
             await self._send(answer, scope, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, ignored: list[UnknownField]) -> Answer:
+    async def _answer(self, scope: Scope, receive: Receive, ignored: list[UnknownField]) -> Response:
         headers = fold_headers(scope["headers"])
-        check_host(self._edge, headers)
+        check_host(self._server, headers)
         raw = await self._read(headers, receive)
         document = self._document(headers, raw, str(scope["method"]))
         incoming = _Incoming(headers, raw, document, ignored)
@@ -142,13 +142,13 @@ class Endpoint:
 
     def _wait_ms(self, document: object) -> int:
         """How long a poll may wait as far as its body tells; whether it tells that well is checked later."""
-        polls = self._edge.house.settings.polls
+        polls = self._server.ctx.settings.polls
         asked = document.get("timeout_seconds") if isinstance(document, dict) else None
         if not isinstance(asked, int | float):
             return polls.poll_timeout_ms
         return int(max(0, min(asked * 1000, polls.poll_timeout_ms_max)))
 
-    async def _call(self, scope: Scope, receive: Receive, incoming: _Incoming) -> Answer:
+    async def _call(self, scope: Scope, receive: Receive, incoming: _Incoming) -> Response:
         headers, raw = incoming.headers, incoming.raw
         principal = await self._principal(scope, headers, raw)
         if self._access.plane is not None:
@@ -156,10 +156,10 @@ class Endpoint:
         parameters = _parameters(scope)
         namespace = await self._namespace(headers, parameters)
         query, body = self._parsed(parameters, incoming.document, incoming.ignored)
-        call = Call(
-            house=self._edge.house,
-            dispatcher=self._edge.dispatcher,
-            metrics=self._edge.metrics,
+        call = OperationCall(
+            ctx=self._server.ctx,
+            dispatcher=self._server.dispatcher,
+            metrics=self._server.metrics,
             principal=principal,
             namespace=namespace,
             path=scope.get("path_params", {}),
@@ -169,40 +169,42 @@ class Endpoint:
             headers=headers,
         )
         if self._operation.waits:
-            return await _unless_gone(self._operation.handle(call), receive)
+            return await _cancel_on_disconnect(self._operation.handle(call), receive)
         return await self._operation.handle(call)
 
     def _parsed(
         self, parameters: dict[str, str], document: object, ignored: list[UnknownField]
-    ) -> tuple[Request, Request]:
+    ) -> tuple[RequestModel, RequestModel]:
         """Read query parameters and body. Unknown fields are refused, or collected where the contract ignores them."""
         operation = self._operation
         shape = operation.body
-        strange = unknown_fields(parameters, operation.query, _ON_EVERY_QUERY) if parameters else []
+        unknown = unknown_fields(parameters, operation.query, _COMMON_QUERY_PARAMETERS) if parameters else []
         if operation.name in CONTRACT_OPERATIONS:
-            ignored += strange
+            ignored += unknown
             if shape is not None:
                 ignored += unknown_fields(document, shape)
-                return lenient(parameters, operation.query), parse(document, shape)
-        elif strange:
-            raise ValidationFailed({each.path: [each.problem] for each in strange})
-        return lenient(parameters, operation.query), parse_known(document, shape) if shape else Nothing()
+                return parse_parameters(parameters, operation.query), parse(document, shape)
+        elif unknown:
+            raise ValidationFailed({each.path: [each.problem] for each in unknown})
+        return parse_parameters(parameters, operation.query), parse_strict(
+            document, shape
+        ) if shape else EmptyRequest()
 
     async def _read(self, headers: dict[str, str], receive: Receive) -> bytes:
-        most = self._edge.house.settings.limits.payload_bytes_max
+        max_bytes = self._server.ctx.settings.limits.payload_bytes_max
         declared = headers.get("content-length", "")
-        if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > most):
-            raise _too_large(most)
+        if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > max_bytes):
+            raise _too_large(max_bytes)
         chunks: list[bytes] = []
         size = 0
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise HungUp
+                raise ClientDisconnected
             chunk = message.get("body", b"")
             size += len(chunk)
-            if size > most:
-                raise _too_large(most)
+            if size > max_bytes:
+                raise _too_large(max_bytes)
             chunks.append(chunk)
             if not message.get("more_body"):
                 return b"".join(chunks)
@@ -229,36 +231,36 @@ class Endpoint:
     async def _principal(self, scope: Scope, headers: dict[str, str], raw: bytes) -> Principal | None:
         if self._access.roles is None:
             return None
-        evidence = Evidence(
+        auth_request = AuthRequest(
             method=str(scope["method"]),
             raw_path=scope.get("raw_path", b"").decode("latin-1"),
             raw_query=scope.get("query_string", b"").decode("latin-1"),
             headers=headers,
             body=raw,
-            now_ms=self._edge.clock.now_ms(),
+            now_ms=self._server.clock.now_ms(),
         )
-        principal = await self._edge.authenticator.authenticate(evidence, self._address(scope, headers))
+        principal = await self._server.authenticator.authenticate(auth_request, self._address(scope, headers))
         authorize(principal, self._operation.family)
         return principal
 
     def _address(self, scope: Scope, headers: dict[str, str]) -> str:
         client = scope.get("client")
         peer = client[0] if client else "unknown"
-        if self._edge.house.settings.listen.trusts_proxy(peer):
+        if self._server.ctx.settings.listen.trusts_proxy(peer):
             forwarded = headers.get("x-forwarded-for", "").split(",")[-1].strip()
             return forwarded or peer
         return str(peer)
 
     async def _namespace(self, headers: dict[str, str], parameters: dict[str, str]) -> str:
         asked = headers.get("x-namespace") or parameters.get("namespace")
-        name = (asked or self._edge.house.settings.default_namespace).strip().lower()
+        name = (asked or self._server.ctx.settings.default_namespace).strip().lower()
         if self._access.namespaced:
-            await self._edge.namespaces.require(name)
-        elif not could_be_name(name):
+            await self._server.namespaces.require(name)
+        elif not is_namespace_name(name):
             raise InvalidInput(Reason.MALFORMED_REQUEST, "No namespace can have the name that is asked for.")
         return name
 
-    def _refusal(self, refusal: PenstockError, scope: Scope) -> Answer:
+    def _refusal(self, refusal: PenstockError, scope: Scope) -> Response:
         body = body_of(refusal)
         retry = refusal.details.get("retry_after_seconds")
         headers = {"Retry-After": str(retry)} if retry is not None else {}
@@ -271,9 +273,9 @@ class Endpoint:
         status = status_of(refusal)
         if self._operation.polls and status >= 500:
             body = {"task": None, "poll_status": PollStatus.UNAVAILABLE.value} | body
-        return Answer(body, status, headers)
+        return Response(body, status, headers)
 
-    async def _send(self, answer: Answer, scope: Scope, send: Send) -> None:
+    async def _send(self, answer: Response, scope: Scope, send: Send) -> None:
         body = answer.body
         if isinstance(body, dict):
             if self._access.plane is Plane.WORKER:
@@ -285,20 +287,20 @@ class Endpoint:
             await self._stream(body, answer.status, headers, scope, send)
             return
         raw = body if isinstance(body, bytes) else _ENCODER.encode(body)
-        if self._edge.house.settings.listen.compression_enabled:
+        if self._server.ctx.settings.listen.compression_enabled:
             raw, headers = compressed(raw, headers, scope)
         try:
             await respond(send, answer.status, headers, raw)
         except BaseException:
-            if answer.undelivered is not None:
-                answer.undelivered()
+            if answer.on_undelivered is not None:
+                answer.on_undelivered()
             raise
 
     async def _stream(
         self, parts: AsyncIterator[bytes], status: int, headers: dict[str, str], scope: Scope, send: Send
     ) -> None:
         """A body that is made while it is sent. What fails halfway breaks the connection: half is not all."""
-        if self._edge.house.settings.listen.compression_enabled:
+        if self._server.ctx.settings.listen.compression_enabled:
             parts, headers = compressing(parts, headers, scope)
         await send({"type": "http.response.start", "status": status, "headers": _lines(headers)})
         async for part in parts:
@@ -317,45 +319,45 @@ def _lines(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
 
 
-async def _unless_gone(work: Awaitable[Answer], receive: Receive) -> Answer:
+async def _cancel_on_disconnect(work: Awaitable[Response], receive: Receive) -> Response:
     """Wait for the answer, but stop working as soon as the caller has hung up."""
-    gone = asyncio.ensure_future(_disconnected(receive))
-    with _Interruption() as interruption:
-        gone.add_done_callback(interruption.strike)
+    disconnected = asyncio.ensure_future(_disconnected(receive))
+    with _DisconnectCancellation() as cancellation:
+        disconnected.add_done_callback(cancellation.cancel_task)
         try:
             answer = await work
         except (asyncio.CancelledError, PenstockError):
-            if interruption.struck:
-                raise HungUp from None
+            if cancellation.cancelled:
+                raise ClientDisconnected from None
             raise
         finally:
-            gone.remove_done_callback(interruption.strike)
-            gone.cancel()
-    if interruption.struck or (gone.done() and answer.undelivered is not None):
-        if answer.undelivered is not None:
-            answer.undelivered()
-        raise HungUp
+            disconnected.remove_done_callback(cancellation.cancel_task)
+            disconnected.cancel()
+    if cancellation.cancelled or (disconnected.done() and answer.on_undelivered is not None):
+        if answer.on_undelivered is not None:
+            answer.on_undelivered()
+        raise ClientDisconnected
     return answer
 
 
-class _Interruption:
+class _DisconnectCancellation:
     """Cancels what the task that made it does inside the block; what it does afterwards is left alone."""
 
     def __init__(self) -> None:
-        self.struck = False
+        self.cancelled = False
         self._task: asyncio.Task[Any] | None = asyncio.current_task()
 
-    def __enter__(self) -> _Interruption:
+    def __enter__(self) -> _DisconnectCancellation:
         return self
 
-    def strike(self, _: object) -> None:
+    def cancel_task(self, _: object) -> None:
         if self._task is not None:
-            self.struck = True
+            self.cancelled = True
             self._task.cancel()
 
     def __exit__(self, *_: object) -> None:
         task, self._task = self._task, None
-        if self.struck and task is not None:
+        if self.cancelled and task is not None:
             task.uncancel()
 
 
@@ -387,5 +389,5 @@ def _parameters(scope: Scope) -> dict[str, str]:
     return found
 
 
-def _too_large(most: int) -> InvalidInput:
-    return InvalidInput(Reason.PAYLOAD_TOO_LARGE, f"The body exceeds {most} bytes.", limit=most)
+def _too_large(max_bytes: int) -> InvalidInput:
+    return InvalidInput(Reason.PAYLOAD_TOO_LARGE, f"The body exceeds {max_bytes} bytes.", limit=max_bytes)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from penstock.core.model import TaskKind
-from penstock.engine.upkeep import Upkeep
+from penstock.engine.runtime.upkeep import Upkeep
 
 
 @dataclass(slots=True)
-class Outcome:
+class RequestOutcome:
     status: int = 500
 
 
@@ -62,14 +62,14 @@ class Metrics:
             "penstock_archive_failures", "Histories that could not be archived.", registry=self.registry
         )
 
-    def keep_house(self, upkeep: Upkeep) -> None:
+    def expose_maintenance(self, upkeep: Upkeep) -> None:
         self.runs_pruned.set(upkeep.runs_pruned)
         self.runs_archived.set(upkeep.runs_archived)
         self.archive_failures.set(upkeep.archive_failures)
 
     @contextlib.contextmanager
-    def request(self, operation: str) -> Iterator[Outcome]:
-        outcome = Outcome()
+    def request(self, operation: str) -> Iterator[RequestOutcome]:
+        outcome = RequestOutcome()
         started = time.perf_counter()
         try:
             yield outcome
@@ -77,7 +77,7 @@ class Metrics:
             self._requests.labels(operation, str(outcome.status)).inc()
             self._seconds.labels(operation).observe(time.perf_counter() - started)
 
-    def polled(self, kind: TaskKind, outcome: str, levels: Iterable[int]) -> None:
+    def record_poll(self, kind: TaskKind, outcome: str, levels: Iterable[int]) -> None:
         """A poll was answered with tasks of these levels, or with none."""
         self._polls.labels(kind.value, outcome).inc()
         for level in levels:

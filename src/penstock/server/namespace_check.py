@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.engine import namespaces
-from penstock.engine.house import House
+from penstock.engine.context import EngineContext
+from penstock.engine.operations import namespaces
 from penstock.errors import Unavailable
 from penstock.ports.clock import Clock
 
@@ -15,14 +15,14 @@ with what only its own operation knows: the task of a report, the status of a po
 _NAME_MAX = 128
 
 
-def could_be_name(text: str) -> bool:
+def is_namespace_name(text: str) -> bool:
     """Whether it may be looked up at all: no database has to hear of what cannot be a name."""
     return len(text) <= _NAME_MAX and text.isprintable()
 
 
 class NamespaceCheck:
-    def __init__(self, house: House, clock: Clock) -> None:
-        self._house = house
+    def __init__(self, ctx: EngineContext, clock: Clock) -> None:
+        self._ctx = ctx
         self._clock = clock
         self._seen: dict[str, int] = {}
 
@@ -31,7 +31,7 @@ class NamespaceCheck:
         if self._seen.get(name, 0) > now_ms:
             return
         try:
-            exists = could_be_name(name) and await namespaces.find(self._house, name) is not None
+            exists = is_namespace_name(name) and await namespaces.find(self._ctx, name) is not None
         except Unavailable:
             if name in self._seen and self._seen[name] + BELIEVE_MS > now_ms:
                 return

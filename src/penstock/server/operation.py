@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.permissions import Principal, RouteFamily
-from penstock.engine.dispatcher import Dispatcher
-from penstock.engine.house import House
+from penstock.engine.context import EngineContext
+from penstock.engine.matching.dispatcher import Dispatcher
 from penstock.server.metrics import Metrics
-from penstock.wire.parsing import refuse
-from penstock.wire.requests import Nothing, Request
+from penstock.wire.request_parser import field_error
+from penstock.wire.requests import EmptyRequest, RequestModel
 
 Body = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OperationCall:
     """One authenticated, versioned, parsed request."""
 
-    house: House
+    ctx: EngineContext
     dispatcher: Dispatcher
     metrics: Metrics
     principal: Principal | None
@@ -48,15 +48,15 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     body: Any
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-    undelivered: Callable[[], None] | None = None
+    on_undelivered: Callable[[], None] | None = None
     """Called when the caller was gone before the answer could be sent."""
 
 
-Handle = Callable[[Call], Awaitable[Answer]]
+Handle = Callable[[OperationCall], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class Operation:
     summary: str
     family: RouteFamily
     handle: Handle
-    body: type[Request] | None = None
-    query: type[Request] = Nothing
+    body: type[RequestModel] | None = None
+    query: type[RequestModel] = EmptyRequest
     status: int = 200
     control: str | None = None
     """The operation's name in the `control_plane` envelope of workflow routes."""
@@ -78,7 +78,7 @@ class Operation:
     """Whether it is a worker's poll: every answer carries `task` and `poll_status`, and comes in the poll's time."""
     refusals: tuple[int, ...] = ()
     """Statuses beyond the common ones that it may answer with."""
-    in_parts: bool = False
+    may_fail_partially: bool = False
     """Whether some of what it does may fail while the rest is done (207)."""
     needs_version: bool = True
     """Whether the version header of its plane must be sent; one that is sent is checked in any case."""
@@ -86,9 +86,9 @@ class Operation:
     """What its answers are, when it is not refused."""
 
 
-def text_path(call: Call, name: str, most: int = 255) -> str:
+def text_path(call: OperationCall, name: str, most: int = 255) -> str:
     """A path segment that names something; one that cannot be a name is refused before it is looked up."""
     value = call.path[name]
     if not value or len(value) > most or any(ord(char) < 32 or 127 <= ord(char) < 160 for char in value):
-        raise refuse(name, f"must be 1 to {most} visible characters")
+        raise field_error(name, f"must be 1 to {most} visible characters")
     return value

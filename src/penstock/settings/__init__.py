@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from penstock.core.permissions import AuthDriver, SignatureProfile
-from penstock.settings.database_url import StoreKind
-from penstock.settings.line_limits import LineLimit, limits_of_queue
+from penstock.settings.limits.queue_limits import QueueLimit, limits_of_queue
 from penstock.settings.policies import (
-    AuthPolicy,
+    AuthSettings,
     CoordinationKind,
     CoordinationPolicy,
     LeasePolicy,
@@ -22,27 +21,28 @@ from penstock.settings.policies import (
     StorePolicy,
 )
 from penstock.settings.reader import load
-from penstock.settings.redis_url import RedisLocation
-from penstock.settings.reference import Row, describe, reference_markdown
-from penstock.settings.secret import Secret
+from penstock.settings.reference import SettingRow, describe, reference_markdown
+from penstock.settings.types.database_url import StoreKind
+from penstock.settings.types.redis_url import RedisLocation
+from penstock.settings.types.secret import Secret
 
 __all__ = [
     "AuthDriver",
-    "AuthPolicy",
+    "AuthSettings",
     "CoordinationKind",
     "CoordinationPolicy",
     "LeasePolicy",
     "LimitPolicy",
-    "LineLimit",
     "ListenPolicy",
     "LogFormat",
     "LogLevel",
     "LogPolicy",
     "PollPolicy",
+    "QueueLimit",
     "RedisLocation",
     "RoleSecrets",
-    "Row",
     "Secret",
+    "SettingRow",
     "Settings",
     "SignatureProfile",
     "SqliteSynchronous",

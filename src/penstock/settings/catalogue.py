@@ -5,28 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from penstock.core.admission import LEASES_MAX
+from penstock.core.limits.admission import LEASES_MAX
+from penstock.core.limits.windows import PER_MINUTE_MAX, Window
 from penstock.core.permissions import AuthDriver, SignatureProfile
-from penstock.core.windows import PER_MINUTE_MAX, Window
-from penstock.settings.kinds import (
-    Choice,
-    DatabaseUrl,
-    Directory,
-    FilePath,
-    Flag,
-    Host,
-    Hosts,
-    JsonObject,
-    Kind,
-    NamespaceName,
-    Networks,
-    RedisUrl,
-    SigningKey,
-    Token,
-    Whole,
-    Word,
-)
 from penstock.settings.policies import CoordinationKind, LogFormat, LogLevel, SqliteSynchronous
+from penstock.settings.types.kinds import (
+    AuthTokenKind,
+    ChoiceKind,
+    DatabaseUrlKind,
+    DirectoryKind,
+    FilePathKind,
+    FlagKind,
+    HostKind,
+    HostListKind,
+    IntegerKind,
+    JsonObjectKind,
+    NamespaceKind,
+    NetworkListKind,
+    RedisUrlKind,
+    SettingKind,
+    SigningKeyKind,
+    WordKind,
+)
 
 PREFIX = "DW_"
 FILE_SUFFIX = "_FILE"
@@ -58,7 +58,7 @@ class Setting:
     """
 
     name: str
-    kind: Kind
+    kind: SettingKind
     default: str | None
     description: str
     group: Group
@@ -73,23 +73,23 @@ class Setting:
     @property
     def file_variant(self) -> str | None:
         """The setting that names a file holding this one, for secrets; None for all others."""
-        return self.name + FILE_SUFFIX if isinstance(self.kind, Token | SigningKey) else None
+        return self.name + FILE_SUFFIX if isinstance(self.kind, AuthTokenKind | SigningKeyKind) else None
 
 
-def _seconds(minimum: int, maximum: int) -> Whole:
-    return Whole(minimum, maximum, "seconds")
+def _seconds(minimum: int, maximum: int) -> IntegerKind:
+    return IntegerKind(minimum, maximum, "seconds")
 
 
 _MIB = 1024 * 1024
-_LEASES = Whole(0, LEASES_MAX, "leases")
-_DISPATCHES = Whole(0, PER_MINUTE_MAX, "dispatches")
+_LEASES = IntegerKind(0, LEASES_MAX, "leases")
+_DISPATCHES = IntegerKind(0, PER_MINUTE_MAX, "dispatches")
 _NO_LIMIT = "no limit"
 
 CATALOGUE: tuple[Setting, ...] = (
     # The server
     Setting(
         "DW_CONFIG",
-        FilePath(),
+        FilePathKind(),
         None,
         "TOML file with these same settings; `--config` wins over it.",
         Group.SERVER,
@@ -97,7 +97,7 @@ CATALOGUE: tuple[Setting, ...] = (
     ),
     Setting(
         "DW_SERVER_ID",
-        Word(128),
+        WordKind(128),
         None,
         "Name of this server process in discovery, logs and leases; unique in a cluster.",
         Group.SERVER,
@@ -105,21 +105,21 @@ CATALOGUE: tuple[Setting, ...] = (
     ),
     Setting(
         "DW_DEFAULT_NAMESPACE",
-        NamespaceName(),
+        NamespaceKind(),
         "default",
         "Namespace of a request that names none; it is made at the first start.",
         Group.SERVER,
     ),
     Setting(
         "DW_HISTORY_RETENTION_DAYS",
-        Whole(1, 365, "days"),
+        IntegerKind(1, 365, "days"),
         "30",
         "How long closed runs are kept in a namespace that does not say otherwise.",
         Group.SERVER,
     ),
     Setting(
         "DW_ARCHIVE_DIR",
-        Directory(),
+        DirectoryKind(),
         None,
         "Where the histories of runs are written before they are deleted; without it they are deleted only.",
         Group.SERVER,
@@ -127,7 +127,7 @@ CATALOGUE: tuple[Setting, ...] = (
     ),
     Setting(
         "DW_EXPORT_SIGNATURE_KEY",
-        SigningKey(),
+        SigningKeyKind(),
         None,
         "HMAC key that exported histories are signed with; without it they carry a checksum only.",
         Group.SERVER,
@@ -135,15 +135,17 @@ CATALOGUE: tuple[Setting, ...] = (
     # Where it listens
     Setting(
         "DW_HOST",
-        Host(),
+        HostKind(),
         "127.0.0.1",
         "Address to listen on; other machines reach the server only if it is not a loopback one.",
         Group.LISTEN,
     ),
-    Setting("DW_PORT", Whole(0, 65535), "8080", "Port to listen on; 0 takes any free one.", Group.LISTEN),
+    Setting(
+        "DW_PORT", IntegerKind(0, 65535), "8080", "Port to listen on; 0 takes any free one.", Group.LISTEN
+    ),
     Setting(
         "DW_ALLOWED_HOSTS",
-        Hosts(),
+        HostListKind(),
         "",
         "Host headers that are answered; others get 421. A loopback bind always allows its own names.",
         Group.LISTEN,
@@ -151,7 +153,7 @@ CATALOGUE: tuple[Setting, ...] = (
     ),
     Setting(
         "DW_TRUSTED_PROXIES",
-        Networks(),
+        NetworkListKind(),
         "",
         "TLS-ending proxies in front of the server, whose forwarding headers are believed.",
         Group.LISTEN,
@@ -159,14 +161,14 @@ CATALOGUE: tuple[Setting, ...] = (
     ),
     Setting(
         "DW_INSECURE_HTTP",
-        Flag(),
+        FlagKind(),
         "false",
         "Allow token authentication on a non-loopback bind without TLS; tokens then travel in the clear.",
         Group.LISTEN,
     ),
     Setting(
         "DW_COMPRESSION_ENABLED",
-        Flag(),
+        FlagKind(),
         "true",
         "Compress large JSON responses for callers that accept it.",
         Group.LISTEN,
@@ -174,46 +176,48 @@ CATALOGUE: tuple[Setting, ...] = (
     # Who may ask
     Setting(
         "DW_AUTH_DRIVER",
-        Choice(AuthDriver),
+        ChoiceKind(AuthDriver),
         "token",
         "How callers prove who they are; `none` is for development on loopback.",
         Group.AUTH,
     ),
-    Setting("DW_WORKER_TOKEN", Token(), None, "Token of workers: register, poll, complete.", Group.AUTH),
+    Setting(
+        "DW_WORKER_TOKEN", AuthTokenKind(), None, "Token of workers: register, poll, complete.", Group.AUTH
+    ),
     Setting(
         "DW_OPERATOR_TOKEN",
-        Token(),
+        AuthTokenKind(),
         None,
         "Token of operators: workflows, task queues and what can be seen of workers.",
         Group.AUTH,
     ),
     Setting(
         "DW_ADMIN_TOKEN",
-        Token(),
+        AuthTokenKind(),
         None,
         "Token of administrators: namespaces and maintenance too.",
         Group.AUTH,
     ),
     Setting(
         "DW_AUTH_TOKEN",
-        Token(),
+        AuthTokenKind(),
         None,
         "Shared token: opens every route while no role token is set, and is a plain admin otherwise.",
         Group.AUTH,
     ),
-    Setting("DW_WORKER_SIGNATURE_KEY", SigningKey(), None, "HMAC key of workers.", Group.AUTH),
-    Setting("DW_OPERATOR_SIGNATURE_KEY", SigningKey(), None, "HMAC key of operators.", Group.AUTH),
-    Setting("DW_ADMIN_SIGNATURE_KEY", SigningKey(), None, "HMAC key of administrators.", Group.AUTH),
+    Setting("DW_WORKER_SIGNATURE_KEY", SigningKeyKind(), None, "HMAC key of workers.", Group.AUTH),
+    Setting("DW_OPERATOR_SIGNATURE_KEY", SigningKeyKind(), None, "HMAC key of operators.", Group.AUTH),
+    Setting("DW_ADMIN_SIGNATURE_KEY", SigningKeyKind(), None, "HMAC key of administrators.", Group.AUTH),
     Setting(
         "DW_SIGNATURE_KEY",
-        SigningKey(),
+        SigningKeyKind(),
         None,
         "Shared HMAC key, with the same rule as the shared token.",
         Group.AUTH,
     ),
     Setting(
         "DW_SIGNATURE_PROFILE",
-        Choice(SignatureProfile),
+        ChoiceKind(SignatureProfile),
         "penstock",
         "What a signature covers: the whole request, or (`body`) its body alone, for older clients.",
         Group.AUTH,
@@ -227,7 +231,7 @@ CATALOGUE: tuple[Setting, ...] = (
     ),
     Setting(
         "DW_AUTH_BACKWARD_COMPATIBLE",
-        Flag(),
+        FlagKind(),
         "true",
         "Accept the shared token or key; `false` leaves only the secrets of roles.",
         Group.AUTH,
@@ -235,21 +239,21 @@ CATALOGUE: tuple[Setting, ...] = (
     # Where the truth is kept
     Setting(
         "DW_DATABASE_URL",
-        DatabaseUrl(),
+        DatabaseUrlKind(),
         "sqlite:///penstock.db",
         "The store: an SQLite file, PostgreSQL, or memory that is gone when the server stops.",
         Group.STORE,
     ),
     Setting(
         "DW_SQLITE_SYNCHRONOUS",
-        Choice(SqliteSynchronous),
+        ChoiceKind(SqliteSynchronous),
         "full",
         "When SQLite calls fsync; `normal` may lose the last commits in a power cut.",
         Group.STORE,
     ),
     Setting(
         "DW_POSTGRES_POOL_SIZE",
-        Whole(2, 1000, "connections"),
+        IntegerKind(2, 1000, "connections"),
         "8",
         "Connections for reading that one server process holds, two of which are kept for short reads; it holds five "
         "more for writing and one to listen, and up to four for moments in which rows are locked by other sessions.",
@@ -257,7 +261,7 @@ CATALOGUE: tuple[Setting, ...] = (
     ),
     Setting(
         "DW_STATEMENT_TIMEOUT_MS",
-        Whole(100, 3_600_000, "milliseconds"),
+        IntegerKind(100, 3_600_000, "milliseconds"),
         "10000",
         "Longest time PostgreSQL works on one statement: a read, a change of settings, retention, or an operation that "
         "was too slow for `DW_TRANSACTION_TIMEOUT_MS`.",
@@ -265,7 +269,7 @@ CATALOGUE: tuple[Setting, ...] = (
     ),
     Setting(
         "DW_TRANSACTION_TIMEOUT_MS",
-        Whole(200, 60_000, "milliseconds"),
+        IntegerKind(200, 60_000, "milliseconds"),
         "2000",
         "Longest time a transaction on PostgreSQL may hold row locks, also when its server is frozen or cut off in it. "
         "The database ends the session; the other servers wait no longer than this.",
@@ -282,14 +286,14 @@ CATALOGUE: tuple[Setting, ...] = (
     # How servers keep out of each other's way
     Setting(
         "DW_COORDINATION",
-        Choice(CoordinationKind),
+        ChoiceKind(CoordinationKind),
         "auto",
         "Who lends locks and carries wake-ups between servers; `auto` is database on PostgreSQL and memory elsewhere.",
         Group.COORDINATION,
     ),
     Setting(
         "DW_REDIS_URL",
-        RedisUrl(),
+        RedisUrlKind(),
         None,
         "The Redis of DW_COORDINATION=redis; it holds nothing that must not be lost.",
         Group.COORDINATION,
@@ -297,101 +301,105 @@ CATALOGUE: tuple[Setting, ...] = (
     # Limits
     Setting(
         "DW_MAX_PAYLOAD_BYTES",
-        Whole(256, 64 * _MIB, "bytes"),
+        IntegerKind(256, 64 * _MIB, "bytes"),
         str(2 * _MIB),
         "Largest request body.",
         Group.LIMITS,
     ),
     Setting(
-        "DW_MAX_MEMO_BYTES", Whole(0, 64 * _MIB, "bytes"), "262144", "Largest memo, as JSON.", Group.LIMITS
+        "DW_MAX_MEMO_BYTES",
+        IntegerKind(0, 64 * _MIB, "bytes"),
+        "262144",
+        "Largest memo, as JSON.",
+        Group.LIMITS,
     ),
     Setting(
         "DW_MAX_SEARCH_ATTRIBUTES",
-        Whole(0, 10_000),
+        IntegerKind(0, 10_000),
         "100",
         "Search attributes that one run may carry.",
         Group.LIMITS,
     ),
     Setting(
         "DW_MAX_SEARCH_ATTRIBUTE_KEY_LENGTH",
-        Whole(1, 1024, "characters"),
+        IntegerKind(1, 1024, "characters"),
         "128",
         "Longest name of a search attribute.",
         Group.LIMITS,
     ),
     Setting(
         "DW_MAX_SEARCH_ATTRIBUTE_VALUE_BYTES",
-        Whole(1, _MIB, "bytes"),
+        IntegerKind(1, _MIB, "bytes"),
         "2048",
         "Longest text in a search attribute.",
         Group.LIMITS,
     ),
     Setting(
         "DW_MAX_OPERATION_NAME_LENGTH",
-        Whole(1, 4096, "bytes"),
+        IntegerKind(1, 4096, "bytes"),
         "256",
         "Longest name of a signal, query or update.",
         Group.LIMITS,
     ),
     Setting(
         "DW_MAX_PENDING_ACTIVITIES",
-        Whole(0, 1_000_000),
+        IntegerKind(0, 1_000_000),
         "2000",
         "Activities that one run may have open; 0 allows none.",
         Group.LIMITS,
     ),
     Setting(
         "DW_MAX_PENDING_TIMERS",
-        Whole(0, 1_000_000),
+        IntegerKind(0, 1_000_000),
         "2000",
         "Timers that one run may have open; 0 allows none.",
         Group.LIMITS,
     ),
     Setting(
         "DW_MAX_PENDING_CHILDREN",
-        Whole(0, 1_000_000),
+        IntegerKind(0, 1_000_000),
         "2000",
         "Children that one run may wait for; 0 allows none.",
         Group.LIMITS,
     ),
     Setting(
         "DW_MAX_PENDING_SIGNALS",
-        Whole(1, 1_000_000),
+        IntegerKind(1, 1_000_000),
         "5000",
         "Signals that a run's code has not seen yet; more are refused.",
         Group.LIMITS,
     ),
     Setting(
         "DW_MAX_PENDING_UPDATES",
-        Whole(1, 1_000_000),
+        IntegerKind(1, 1_000_000),
         "500",
         "Updates that a run has accepted and not applied yet; more are refused.",
         Group.LIMITS,
     ),
     Setting(
         "DW_QUARANTINE_AFTER",
-        Whole(0, 1_000, "worker deaths"),
+        IntegerKind(0, 1_000, "worker deaths"),
         "3",
         "Workers that may die running one activity before it is ended, whatever its retry policy says; 0: any number.",
         Group.LIMITS,
     ),
     Setting(
         "DW_MAX_HISTORY_EVENTS",
-        Whole(10, 10_000_000, "events"),
+        IntegerKind(10, 10_000_000, "events"),
         "50000",
         "Events that one run may have before it must continue as new.",
         Group.LIMITS,
     ),
     Setting(
         "DW_QUERY_TASK_MAX_PENDING_PER_QUEUE",
-        Whole(1, 10_000),
+        IntegerKind(1, 10_000),
         "1024",
         "Query tasks that may wait in one task queue; more are refused with 429.",
         Group.LIMITS,
     ),
     Setting(
         "DW_MAX_LONG_POLLS",
-        Whole(1, 1_000_000),
+        IntegerKind(1, 1_000_000),
         "10000",
         "Polls that one server process keeps open at once.",
         Group.LIMITS,
@@ -487,14 +495,14 @@ CATALOGUE: tuple[Setting, ...] = (
     ),
     Setting(
         "DW_DISPATCH_WINDOW",
-        Choice(Window),
+        ChoiceKind(Window),
         "minute",
         "What a minute is: one of the calendar, or (`sliding`) any sixty seconds, which no burst can pass.",
         Group.ADMISSION,
     ),
     Setting(
         "DW_QUEUE_RATE_MAX",
-        Whole(1, 1_000_000, "activities a second"),
+        IntegerKind(1, 1_000_000, "activities a second"),
         None,
         "Activity tasks that any one queue gives out in a second at most, whatever operators and workers say.",
         Group.ADMISSION,
@@ -502,7 +510,7 @@ CATALOGUE: tuple[Setting, ...] = (
     ),
     Setting(
         "DW_TASK_QUEUE_ADMISSION_OVERRIDES",
-        JsonObject("limits by queue"),
+        JsonObjectKind("limits by queue"),
         None,
         "Limits of single queues and namespaces, and budget groups that queues share.",
         Group.ADMISSION,
@@ -510,21 +518,21 @@ CATALOGUE: tuple[Setting, ...] = (
     ),
     Setting(
         "DW_ADMISSION_VERSION",
-        Whole(0, 2**31 - 1),
+        IntegerKind(0, 2**31 - 1),
         "0",
         "Version of the limits declared here; a server that starts with a lower one than the stored changes none.",
         Group.ADMISSION,
     ),
     Setting(
         "DW_JOURNAL",
-        Flag(),
+        FlagKind(),
         "false",
         "Write every lease into the journal, for `penstock verify`.",
         Group.ADMISSION,
     ),
     Setting(
         "DW_JOURNAL_HOURS",
-        Whole(1, 720, "hours"),
+        IntegerKind(1, 720, "hours"),
         "24",
         "How long lines of the journal are kept.",
         Group.ADMISSION,
@@ -583,10 +591,12 @@ CATALOGUE: tuple[Setting, ...] = (
         Group.TIMES,
     ),
     # Logs
-    Setting("DW_LOG_LEVEL", Choice(LogLevel), "info", "Least important line that is written.", Group.LOGS),
+    Setting(
+        "DW_LOG_LEVEL", ChoiceKind(LogLevel), "info", "Least important line that is written.", Group.LOGS
+    ),
     Setting(
         "DW_LOG_FORMAT",
-        Choice(LogFormat),
+        ChoiceKind(LogFormat),
         "auto",
         "Shape of a line; `auto` is console on a terminal and JSON elsewhere.",
         Group.LOGS,

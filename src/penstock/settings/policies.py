@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from penstock.core.admission import NOTHING_DECLARED, Declaration
-from penstock.core.conveying import HOLDS_DEFAULT_MS
+from penstock.core.limits.admission import NOTHING_DECLARED, Declaration
+from penstock.core.limits.rate_reports import REPORT_TTL_DEFAULT_MS
 from penstock.core.permissions import AuthDriver, SignatureProfile
-from penstock.settings.addresses import Network, is_loopback
-from penstock.settings.database_url import StoreKind
-from penstock.settings.declared import NOTHING_SAID, DeclaredLimits
-from penstock.settings.redis_url import RedisLocation
-from penstock.settings.secret import Secret
+from penstock.settings.declared_limits import NO_LIMITS, DeclaredLimits
+from penstock.settings.types.addresses import Network, is_loopback
+from penstock.settings.types.database_url import StoreKind
+from penstock.settings.types.redis_url import RedisLocation
+from penstock.settings.types.secret import Secret
 
 
 class SqliteSynchronous(StrEnum):
@@ -103,7 +103,7 @@ class RoleSecrets:
 
 
 @dataclass(frozen=True, slots=True)
-class AuthPolicy:
+class AuthSettings:
     """Who may ask. `tokens` and `signature_keys` hold only what the settings allow to be used.
 
     The shared secret is absent where `backward_compatible` is false.
@@ -171,7 +171,7 @@ class PollPolicy:
     query_timeout_ms: int
     worker_stale_after_ms: int
     long_polls_max: int
-    queue_rate_ttl_ms: int = HOLDS_DEFAULT_MS
+    queue_rate_ttl_ms: int = REPORT_TTL_DEFAULT_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class LogPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ShownSetting:
     """One setting as it was read, fit for an operator's eyes; `shown` is None where it is not set."""
 
     name: str
@@ -219,7 +219,7 @@ class Settings:
     """All policies of one server, and the warnings an operator should see when it starts."""
 
     listen: ListenPolicy
-    auth: AuthPolicy
+    auth: AuthSettings
     limits: LimitPolicy
     leases: LeasePolicy
     polls: PollPolicy
@@ -235,6 +235,6 @@ class Settings:
     archive_dir: Path | None = None
     export_key: Secret | None = None
     warnings: tuple[str, ...] = ()
-    readings: tuple[Reading, ...] = field(default=(), repr=False)
-    declared: DeclaredLimits = field(default=NOTHING_SAID, repr=False)
+    readings: tuple[ShownSetting, ...] = field(default=(), repr=False)
+    declared: DeclaredLimits = field(default=NO_LIMITS, repr=False)
     """Where each limit of `admission` was said."""

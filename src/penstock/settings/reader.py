@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from penstock.core.limits.windows import Window
 from penstock.core.permissions import AuthDriver, SignatureProfile
-from penstock.core.windows import Window
 from penstock.errors import ConfigurationError
-from penstock.settings import admission, checks
-from penstock.settings.addresses import LOOPBACK_NAMES, is_loopback
+from penstock.settings import checks
 from penstock.settings.catalogue import CATALOGUE, POLL_TIMEOUT_SECONDS_MAX, Setting
-from penstock.settings.database_url import StoreKind, StoreLocation
-from penstock.settings.declared import DeclaredLimits
+from penstock.settings.declared_limits import DeclaredLimits
+from penstock.settings.diagnostics import Diagnostics
+from penstock.settings.limits import admission
 from penstock.settings.policies import (
-    AuthPolicy,
+    AuthSettings,
     CoordinationKind,
     CoordinationPolicy,
     LeasePolicy,
@@ -24,19 +24,20 @@ from penstock.settings.policies import (
     LogLevel,
     LogPolicy,
     PollPolicy,
-    Reading,
     RoleSecrets,
     Settings,
+    ShownSetting,
     SqliteSynchronous,
     StorePolicy,
 )
-from penstock.settings.redis_url import RedisLocation
-from penstock.settings.secret import HIDDEN, Secret
-from penstock.settings.secret_files import read_secret_file
-from penstock.settings.sources import Gathered, Given, gather
-from penstock.settings.told import Told
-from penstock.settings.unfit import Unfit
-from penstock.settings.values import DEFAULT, Values
+from penstock.settings.sources import RawSetting, RawSettings, gather_raw_settings
+from penstock.settings.types.addresses import LOOPBACK_NAMES, is_loopback
+from penstock.settings.types.database_url import StoreKind, StoreLocation
+from penstock.settings.types.invalid_value import InvalidValue
+from penstock.settings.types.redis_url import RedisLocation
+from penstock.settings.types.secret import HIDDEN, Secret
+from penstock.settings.types.secret_files import read_secret_file
+from penstock.settings.values import DEFAULT, SettingValues
 
 
 def load(
@@ -51,37 +52,37 @@ def load(
     Raises `ConfigurationError` with every problem, one a line, each with where it came from; the same lines
     are in its details as `problems`. No secret is ever part of one.
     """
-    gathered = gather(environ, flags or {}, config_path)
-    values, problems = _read_all(gathered, server_id_default)
-    told = Told()
-    limits = admission.read_limits(values, gathered.queues, gathered.groups, told)
+    raw = gather_raw_settings(environ, flags or {}, config_path)
+    values, problems = _read_all(raw, server_id_default)
+    diagnostics = Diagnostics()
+    limits = admission.read_limits(values, raw.queues, raw.groups, diagnostics)
     findings = list(checks.check(values))
-    problems += told.problems
-    problems += [_line(values, found) for found in findings if isinstance(found, checks.Refusal)]
+    problems += diagnostics.problems
+    problems += [_line(values, found) for found in findings if isinstance(found, checks.CheckError)]
     if problems:
         raise ConfigurationError("\n".join(["The configuration is not valid:", *problems]), problems=problems)
-    warnings = [_line(values, found) for found in findings if isinstance(found, checks.Caution)]
-    return _settings(values, limits, (*warnings, *told.cautions))
+    warnings = [_line(values, found) for found in findings if isinstance(found, checks.CheckWarning)]
+    return _settings(values, limits, (*warnings, *diagnostics.cautions))
 
 
-def _line(values: Values, found: checks.Finding) -> str:
+def _line(values: SettingValues, found: checks.CheckResult) -> str:
     return f"{values.source(found.name)}: {found.text}"
 
 
-def _read_all(gathered: Gathered, server_id_default: str) -> tuple[Values, list[str]]:
-    values, problems = Values(), list(gathered.problems)
+def _read_all(raw: RawSettings, server_id_default: str) -> tuple[SettingValues, list[str]]:
+    values, problems = SettingValues(), list(raw.problems)
     for setting in CATALOGUE:
-        if setting.name in gathered.spoilt:
+        if setting.name in raw.invalid_names:
             continue
-        given = gathered.given.get(setting.name)
+        given = raw.given.get(setting.name)
         if given is None:
             values.put(setting.name, _default(setting), DEFAULT)
             continue
         try:
             values.put(setting.name, _value(setting, given), _source(setting, given))
-        except Unfit as unfit:
+        except InvalidValue as unfit:
             problems.append(f"{given.origin}: {given.name} {unfit.message}")
-    if (queues := gathered.queues) is not None:
+    if (queues := raw.queues) is not None:
         values.put(admission.OVERRIDES, queues.value, f"{queues.place.source} ({queues.place.path})")
     _work_out_defaults(values, server_id_default)
     return values, problems
@@ -91,16 +92,16 @@ def _default(setting: Setting) -> object:
     return None if setting.default is None else setting.kind.parse(setting.default)
 
 
-def _value(setting: Setting, given: Given) -> object:
+def _value(setting: Setting, given: RawSetting) -> object:
     if given.name == setting.file_variant:
         if not given.text:
-            raise Unfit("is empty: it must be the path of a file")
+            raise InvalidValue("is empty: it must be the path of a file")
         return setting.kind.parse(read_secret_file(Path(given.text)))
     if not given.text.strip() and not setting.kind.may_be_empty:
-        raise Unfit(f"is empty: it must be {setting.kind.expects}")
+        raise InvalidValue(f"is empty: it must be {setting.kind.expects}")
     value = setting.kind.parse(given.text)
     if given.file_is_open_to_others and _is_sensitive(value):
-        raise Unfit("is a secret in a file that others than its owner may use: chmod 600 the file")
+        raise InvalidValue("is a secret in a file that others than its owner may use: chmod 600 the file")
     return value
 
 
@@ -117,11 +118,11 @@ def _is_sensitive(value: object) -> bool:
             return False
 
 
-def _source(setting: Setting, given: Given) -> str:
+def _source(setting: Setting, given: RawSetting) -> str:
     return f"{given.origin} ({given.name})" if given.name != setting.name else given.origin
 
 
-def _work_out_defaults(values: Values, server_id_default: str) -> None:
+def _work_out_defaults(values: SettingValues, server_id_default: str) -> None:
     """The defaults that follow from another setting. One that cannot be read leaves its follower unread."""
     _follow(values, "DW_QUERY_TASK_TIMEOUT", "DW_WORKER_POLL_TIMEOUT", factor=1, minimum=1)
     _follow(values, "DW_QUERY_TASK_LEASE_TIMEOUT", "DW_WORKFLOW_TASK_TIMEOUT", factor=1, minimum=1)
@@ -130,7 +131,7 @@ def _work_out_defaults(values: Values, server_id_default: str) -> None:
         values.put("DW_SERVER_ID", server_id_default, DEFAULT)
 
 
-def _follow(values: Values, name: str, leader: str, *, factor: int, minimum: int) -> None:
+def _follow(values: SettingValues, name: str, leader: str, *, factor: int, minimum: int) -> None:
     if not values.has(name) or values.is_set(name):
         return
     if values.has(leader):
@@ -139,7 +140,7 @@ def _follow(values: Values, name: str, leader: str, *, factor: int, minimum: int
         values.forget(name)
 
 
-def _settings(values: Values, limits: DeclaredLimits, warnings: tuple[str, ...]) -> Settings:
+def _settings(values: SettingValues, limits: DeclaredLimits, warnings: tuple[str, ...]) -> Settings:
     return Settings(
         listen=_listen(values),
         auth=_auth(values),
@@ -181,11 +182,11 @@ def _settings(values: Values, limits: DeclaredLimits, warnings: tuple[str, ...])
     )
 
 
-def _ms(values: Values, name: str) -> int:
+def _ms(values: SettingValues, name: str) -> int:
     return values.of(name, int) * 1000
 
 
-def _listen(values: Values) -> ListenPolicy:
+def _listen(values: SettingValues) -> ListenPolicy:
     host = values.of("DW_HOST", str)
     return ListenPolicy(
         host=host,
@@ -204,9 +205,9 @@ def _allowed_hosts(host: str, named: tuple[str, ...]) -> frozenset[str] | None:
     return frozenset(named) or None
 
 
-def _auth(values: Values) -> AuthPolicy:
+def _auth(values: SettingValues) -> AuthSettings:
     compatible = values.of("DW_AUTH_BACKWARD_COMPATIBLE", bool)
-    return AuthPolicy(
+    return AuthSettings(
         driver=values.of("DW_AUTH_DRIVER", AuthDriver),
         tokens=_role_secrets(values, checks.TOKENS, compatible),
         signature_keys=_role_secrets(values, checks.SIGNATURE_KEYS, compatible),
@@ -216,12 +217,12 @@ def _auth(values: Values) -> AuthPolicy:
     )
 
 
-def _role_secrets(values: Values, names: tuple[str, str, str, str], compatible: bool) -> RoleSecrets:
+def _role_secrets(values: SettingValues, names: tuple[str, str, str, str], compatible: bool) -> RoleSecrets:
     worker, operator, admin, shared = (values.maybe(name, Secret) for name in names)
     return RoleSecrets(worker, operator, admin, shared if compatible else None)
 
 
-def _limits(values: Values) -> LimitPolicy:
+def _limits(values: SettingValues) -> LimitPolicy:
     return LimitPolicy(
         payload_bytes_max=values.of("DW_MAX_PAYLOAD_BYTES", int),
         memo_bytes_max=values.of("DW_MAX_MEMO_BYTES", int),
@@ -239,7 +240,7 @@ def _limits(values: Values) -> LimitPolicy:
     )
 
 
-def _store(values: Values) -> StorePolicy:
+def _store(values: SettingValues) -> StorePolicy:
     location = values.of("DW_DATABASE_URL", StoreLocation)
     return StorePolicy(
         kind=location.kind,
@@ -253,7 +254,7 @@ def _store(values: Values) -> StorePolicy:
     )
 
 
-def _coordination(values: Values) -> CoordinationPolicy:
+def _coordination(values: SettingValues) -> CoordinationPolicy:
     kind = values.of("DW_COORDINATION", CoordinationKind)
     if kind is CoordinationKind.AUTO:
         is_shared = values.of("DW_DATABASE_URL", StoreLocation).kind is StoreKind.POSTGRES
@@ -261,6 +262,6 @@ def _coordination(values: Values) -> CoordinationPolicy:
     return CoordinationPolicy(kind, values.maybe("DW_REDIS_URL", RedisLocation))
 
 
-def _reading(values: Values, setting: Setting) -> Reading:
+def _reading(values: SettingValues, setting: Setting) -> ShownSetting:
     shown = setting.kind.show(values.raw(setting.name)) if values.is_set(setting.name) else None
-    return Reading(setting.name, shown or None, values.source(setting.name))
+    return ShownSetting(setting.name, shown or None, values.source(setting.name))

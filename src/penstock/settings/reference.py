@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.settings.admission import OVERRIDES
 from penstock.settings.catalogue import CATALOGUE, CLIENT_VARIABLES, SETTINGS, Group, Setting
+from penstock.settings.limits.admission import OVERRIDES
 from penstock.settings.policies import Settings
 
 _INTRODUCTION = """\
@@ -83,7 +83,7 @@ _NOTES = {Group.ADMISSION: _ADMISSION}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SettingRow:
     """One setting in force; `value` is None where it is not set, and `***` for a secret that is."""
 
     name: str
@@ -93,14 +93,14 @@ class Row:
     description: str
 
 
-def describe(settings: Settings) -> list[Row]:
+def describe(settings: Settings) -> list[SettingRow]:
     """One row for every setting, in the order of the catalogue, then for each limit that is said inside of one.
 
     Secrets are shown as `***`.
     """
     readings = {reading.name: reading for reading in settings.readings}
     rows = [
-        Row(
+        SettingRow(
             name=setting.name,
             value=readings[setting.name].shown,
             source=readings[setting.name].source,
@@ -112,13 +112,13 @@ def describe(settings: Settings) -> list[Row]:
     return [*rows, *_declared_rows(settings)]
 
 
-def _declared_rows(settings: Settings) -> list[Row]:
+def _declared_rows(settings: Settings) -> list[SettingRow]:
     """What is said below the level of a setting."""
     note = f"Part of {OVERRIDES} or of a table of the file."
-    said = {each.path: each for each in settings.declared.all() if each.path not in SETTINGS}
+    entry = {each.path: each for each in settings.declared.all() if each.path not in SETTINGS}
     return [
-        Row(path, "null" if each.value is None else str(each.value), each.source, "not set", note)
-        for path, each in said.items()
+        SettingRow(path, "null" if each.value is None else str(each.value), each.source, "not set", note)
+        for path, each in entry.items()
     ]
 
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.settings import admission_table
-from penstock.settings.admission import OVERRIDES, Nested
 from penstock.settings.catalogue import (
     CATALOGUE,
     CLIENT_VARIABLES,
@@ -17,11 +15,13 @@ from penstock.settings.catalogue import (
     SETTINGS,
     Setting,
 )
-from penstock.settings.kinds import FilePath, Kind
+from penstock.settings.diagnostics import ConfigPath, Diagnostics
+from penstock.settings.limits import admission_table
+from penstock.settings.limits.admission import OVERRIDES, UnreadTable
 from penstock.settings.nearest import nearest
-from penstock.settings.told import Place, Told
 from penstock.settings.toml_file import TomlFile, read_toml_file, shown_path
-from penstock.settings.unfit import Unfit, quoted
+from penstock.settings.types.invalid_value import InvalidValue, quoted
+from penstock.settings.types.kinds import FilePathKind, SettingKind
 
 ENVIRONMENT = "environment"
 COMMAND_LINE = "command line"
@@ -38,7 +38,7 @@ _TOML_WORDS: tuple[tuple[type, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Given:
+class RawSetting:
     """A text as somebody wrote it; without a `repr`, for it may be a secret."""
 
     name: str
@@ -48,45 +48,47 @@ class Given:
 
 
 @dataclass(slots=True, repr=False)
-class Gathered:
+class RawSettings:
     """What was given for each setting, what was wrong with the rest, and the names that are spoilt."""
 
-    given: dict[str, Given] = field(default_factory=dict)
+    given: dict[str, RawSetting] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    spoilt: set[str] = field(default_factory=set)
-    queues: Nested | None = None
+    invalid_names: set[str] = field(default_factory=set)
+    queues: UnreadTable | None = None
     """Limits by queue, as a table of the file instead of a text."""
-    groups: Nested | None = None
+    groups: UnreadTable | None = None
     """Limits by budget group, which only a file can say."""
 
 
-def gather(environ: Mapping[str, str], flags: Mapping[str, str], config_path: Path | None) -> Gathered:
+def gather_raw_settings(
+    environ: Mapping[str, str], flags: Mapping[str, str], config_path: Path | None
+) -> RawSettings:
     """The winning text of every setting, under the setting's name. Nothing is parsed yet.
 
     A setting and its `*_FILE` twin count as one: whichever the stronger source gives wins, and both from one
     source are refused.
     """
-    gathered = Gathered()
-    from_flags = _from_variables(flags, COMMAND_LINE, gathered)
-    from_environment = _from_variables(environ, ENVIRONMENT, gathered)
-    path = _find_config(from_flags, from_environment, config_path, gathered)
-    from_file = _from_file(path, gathered) if path is not None else {}
-    _refuse_two_sets_of_overrides(gathered, (from_flags, from_environment, from_file))
+    raw = RawSettings()
+    from_flags = _from_variables(flags, COMMAND_LINE, raw)
+    from_environment = _from_variables(environ, ENVIRONMENT, raw)
+    path = _find_config(from_flags, from_environment, config_path, raw)
+    from_file = _from_file(path, raw) if path is not None else {}
+    _refuse_two_sets_of_overrides(raw, (from_flags, from_environment, from_file))
     for setting in CATALOGUE:
-        if setting.name not in gathered.given:
-            _choose(setting, (from_flags, from_environment, from_file), gathered)
-    return gathered
+        if setting.name not in raw.given:
+            _choose(setting, (from_flags, from_environment, from_file), raw)
+    return raw
 
 
-def _from_variables(variables: Mapping[str, str], origin: str, gathered: Gathered) -> dict[str, Given]:
-    given: dict[str, Given] = {}
+def _from_variables(variables: Mapping[str, str], origin: str, raw: RawSettings) -> dict[str, RawSetting]:
+    given: dict[str, RawSetting] = {}
     for name, text in sorted(variables.items()):
         if not name.startswith(PREFIX) or name in CLIENT_VARIABLES:
             continue
         if name in SETTINGS or name in FILE_VARIANTS:
-            given[name] = Given(name, text, origin)
+            given[name] = RawSetting(name, text, origin)
         else:
-            gathered.problems.append(f"{origin}: {_unknown(name, NAMES)}")
+            raw.problems.append(f"{origin}: {_unknown(name, NAMES)}")
     return given
 
 
@@ -97,13 +99,13 @@ def _unknown(name: str, candidates: Iterable[str]) -> str:
 
 
 def _find_config(
-    from_flags: dict[str, Given],
-    from_environment: dict[str, Given],
+    from_flags: dict[str, RawSetting],
+    from_environment: dict[str, RawSetting],
     config_path: Path | None,
-    gathered: Gathered,
+    raw: RawSettings,
 ) -> Path | None:
     if config_path is not None:
-        gathered.given["DW_CONFIG"] = Given("DW_CONFIG", str(config_path), COMMAND_LINE)
+        raw.given["DW_CONFIG"] = RawSetting("DW_CONFIG", str(config_path), COMMAND_LINE)
         return config_path
     given = from_flags.get("DW_CONFIG") or from_environment.get("DW_CONFIG")
     if given is None or not given.text.isprintable() or not given.text:
@@ -111,23 +113,23 @@ def _find_config(
     return Path(given.text)
 
 
-def _from_file(path: Path, gathered: Gathered) -> dict[str, Given]:
+def _from_file(path: Path, raw: RawSettings) -> dict[str, RawSetting]:
     try:
         file = read_toml_file(path)
-    except Unfit as unfit:
-        gathered.problems.append(f"{shown_path(path)}: the configuration file {unfit.message}")
+    except InvalidValue as unfit:
+        raw.problems.append(f"{shown_path(path)}: the configuration file {unfit.message}")
         return {}
-    given: dict[str, Given] = {}
-    for entry in _entries(file, gathered):
+    given: dict[str, RawSetting] = {}
+    for entry in _entries(file, raw):
         if (name := entry.name) is None:
-            gathered.problems.append(f"{entry.origin}: {_misplaced(entry.key)}")
+            raw.problems.append(f"{entry.origin}: {_misplaced(entry.key)}")
         elif name in given:
-            gathered.problems.append(
+            raw.problems.append(
                 f"{entry.origin}: {name} is given twice, as {given[name].name} and as {entry.key}"
             )
-            gathered.spoilt.add(name)
+            raw.invalid_names.add(name)
         else:
-            _take(name, entry, file, gathered, given)
+            _take(name, entry, file, raw, given)
     return {name: _renamed(each, name) for name, each in given.items()}
 
 
@@ -141,34 +143,36 @@ class _Entry:
     origin: str
 
 
-def _entries(file: TomlFile, gathered: Gathered) -> Iterator[_Entry]:
+def _entries(file: TomlFile, raw: RawSettings) -> Iterator[_Entry]:
     for key, value in file.items():
         if key == admission_table.NAME:
-            yield from _admission_entries(value, file, gathered)
+            yield from _admission_entries(value, file, raw)
         else:
             yield _Entry(key, _name_of(key), value, file.origin(key))
 
 
-def _admission_entries(value: object, file: TomlFile, gathered: Gathered) -> Iterator[_Entry]:
-    told = Told()
-    table = admission_table.read_admission_table(value, Place((admission_table.NAME,), file.origin_of), told)
-    gathered.problems += told.problems
-    gathered.queues, gathered.groups = table.queues, table.groups
+def _admission_entries(value: object, file: TomlFile, raw: RawSettings) -> Iterator[_Entry]:
+    diagnostics = Diagnostics()
+    table = admission_table.read_admission_table(
+        value, ConfigPath((admission_table.NAME,), file.origin_of), diagnostics
+    )
+    raw.problems += diagnostics.problems
+    raw.queues, raw.groups = table.queues, table.groups
     for name, inner, place in table.settings:
         yield _Entry(place.path, name, inner, f"{place.source} ({place.path})")
 
 
-def _refuse_two_sets_of_overrides(gathered: Gathered, sources: Iterable[dict[str, Given]]) -> None:
+def _refuse_two_sets_of_overrides(raw: RawSettings, sources: Iterable[dict[str, RawSetting]]) -> None:
     """Neither would win limit by limit, so that half of one would silently be lost."""
     texts = [source[OVERRIDES] for source in sources if OVERRIDES in source]
-    if gathered.queues is not None and texts:
-        place = gathered.queues.place
-        gathered.problems.append(
+    if raw.queues is not None and texts:
+        place = raw.queues.place
+        raw.problems.append(
             f"{place.source}: [{place.path}] and {OVERRIDES} ({texts[0].origin}) both give limits by queue,"
             " and which holds is unclear: remove one of them"
         )
-        gathered.spoilt.add(OVERRIDES)
-        gathered.queues = None
+        raw.invalid_names.add(OVERRIDES)
+        raw.queues = None
 
 
 def _name_of(key: str) -> str | None:
@@ -189,35 +193,35 @@ def _misplaced(key: str) -> str:
     return _unknown(key, (*NAMES, *(name.removeprefix(PREFIX).lower() for name in NAMES)))
 
 
-def _take(name: str, entry: _Entry, file: TomlFile, gathered: Gathered, given: dict[str, Given]) -> None:
-    kind: Kind = SETTINGS[name].kind if name in SETTINGS else FilePath()
+def _take(name: str, entry: _Entry, file: TomlFile, raw: RawSettings, given: dict[str, RawSetting]) -> None:
+    kind: SettingKind = SETTINGS[name].kind if name in SETTINGS else FilePathKind()
     try:
         text = _as_text(kind, entry.value)
-    except Unfit as unfit:
-        gathered.problems.append(f"{entry.origin}: {name} {unfit.message}")
-        gathered.spoilt.add(name if name in SETTINGS else FILE_VARIANTS[name].name)
+    except InvalidValue as unfit:
+        raw.problems.append(f"{entry.origin}: {name} {unfit.message}")
+        raw.invalid_names.add(name if name in SETTINGS else FILE_VARIANTS[name].name)
         return
-    given[name] = Given(entry.key, text, entry.origin, file.is_open_to_others)
+    given[name] = RawSetting(entry.key, text, entry.origin, file.is_open_to_others)
 
 
-def _renamed(given: Given, name: str) -> Given:
-    return Given(name, given.text, given.origin, given.file_is_open_to_others)
+def _renamed(given: RawSetting, name: str) -> RawSetting:
+    return RawSetting(name, given.text, given.origin, given.file_is_open_to_others)
 
 
-def _as_text(kind: Kind, value: object) -> str:
+def _as_text(kind: SettingKind, value: object) -> str:
     """The text that would mean the same in the environment. Types that could be mistaken are refused."""
     allowed = kind.toml_types
     if type(value) not in allowed:
-        raise Unfit(f"must be {kind.expects}, not {_toml_word(value)}")
+        raise InvalidValue(f"must be {kind.expects}, not {_toml_word(value)}")
     match value:
         case bool():
             return "true" if value else "false"
         case int() if abs(value) < _TOML_INTEGER_MAX:
             return str(value)
         case int():
-            raise Unfit(f"must be {kind.expects}, not a number beyond 64 bits")
+            raise InvalidValue(f"must be {kind.expects}, not a number beyond 64 bits")
         case list() if not all(isinstance(item, str) and item and "," not in item for item in value):
-            raise Unfit(f"must be {kind.expects}, not an array with other things in it")
+            raise InvalidValue(f"must be {kind.expects}, not an array with other things in it")
         case list():
             return ",".join(value)
         case _:
@@ -228,16 +232,16 @@ def _toml_word(value: object) -> str:
     return next((word for kind, word in _TOML_WORDS if isinstance(value, kind)), "a date or time")
 
 
-def _choose(setting: Setting, sources: Iterable[dict[str, Given]], gathered: Gathered) -> None:
+def _choose(setting: Setting, sources: Iterable[dict[str, RawSetting]], raw: RawSettings) -> None:
     family = [name for name in (setting.name, setting.file_variant) if name is not None]
     for source in sources:
         found = [source[name] for name in family if name in source]
         if len(found) > 1:
-            gathered.problems.append(
+            raw.problems.append(
                 f"{found[0].origin}: {family[0]} and {family[1]} are both given: keep one of them"
             )
-            gathered.spoilt.add(setting.name)
+            raw.invalid_names.add(setting.name)
         elif found:
-            gathered.given[setting.name] = found[0]
+            raw.given[setting.name] = found[0]
         if found:
             return

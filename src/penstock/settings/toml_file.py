@@ -9,8 +9,8 @@ from pathlib import Path
 
 import tomli
 
-from penstock.settings.secret_files import is_open_to_others
-from penstock.settings.unfit import Unfit, quoted
+from penstock.settings.types.invalid_value import InvalidValue, quoted
+from penstock.settings.types.secret_files import is_open_to_others
 
 _BYTES_MAX = 1_048_576
 
@@ -49,7 +49,7 @@ class TomlFile:
 
 
 def read_toml_file(path: Path) -> TomlFile:
-    """The file's keys, or `Unfit` with line and column where it is not TOML."""
+    """The file's keys, or `InvalidValue` with line and column where it is not TOML."""
     text, status = _read(path)
     entries: dict[str, object] = {}
     problem = None
@@ -60,7 +60,7 @@ def read_toml_file(path: Path) -> TomlFile:
     except (ValueError, RecursionError):
         problem = "a number is too long or a value is nested too deep"
     if problem is not None:
-        raise Unfit(f"is not valid TOML: {problem}")
+        raise InvalidValue(f"is not valid TOML: {problem}")
     nested = _line_of_each_nested(text) if any(isinstance(each, dict) for each in entries.values()) else {}
     return TomlFile(path, is_open_to_others(status), entries, _line_of_each(entries, text), nested)
 
@@ -78,14 +78,14 @@ def _read(path: Path) -> tuple[str, os.stat_result]:
             content = file.read(_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
         cause = error.strerror if isinstance(error, OSError) else None
-        raise Unfit(f"cannot be read: {cause or 'not a path'}") from None
+        raise InvalidValue(f"cannot be read: {cause or 'not a path'}") from None
     if len(content) > _BYTES_MAX:
-        raise Unfit(f"is larger than {_BYTES_MAX} bytes")
+        raise InvalidValue(f"is larger than {_BYTES_MAX} bytes")
     try:
         return content.decode("utf-8-sig"), status
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-    raise Unfit(f"is not valid TOML: line {line}: not UTF-8 text")
+    raise InvalidValue(f"is not valid TOML: line {line}: not UTF-8 text")
 
 
 def _plain(message: str) -> str:

@@ -11,7 +11,7 @@ DEFAULT = "default"
 
 
 @dataclass(slots=True)
-class Values:
+class SettingValues:
     """Values by setting name, each with its source. A setting that could not be read has neither."""
 
     _values: dict[str, object] = field(default_factory=dict)

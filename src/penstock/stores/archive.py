@@ -13,10 +13,10 @@ from typing import Final
 
 from penstock.core.history.bundle import Bundle
 from penstock.core.model import RecordedEvent, Run
-from penstock.core.timers import iso
+from penstock.core.timestamps import iso
 from penstock.errors import Reason, Unavailable
 from penstock.stores import private_files
-from penstock.wire.exports import BundleWriter
+from penstock.wire.operations.history_export import BundleWriter
 
 AT_ONCE: Final = 4
 """Exports that are written at one moment."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.sdk.activities.environment import ActivityEnvironment
     from penstock.testing.environment import WorkflowEnvironment
+    from penstock.testing.errors import NothingWillHappenError, TooManySkipsError
     from penstock.testing.mocks import MockedActivity, mocked
-    from penstock.testing.problems import NothingWillHappenError, TooManySkipsError
 
 __all__ = [
     "ActivityEnvironment",
@@ -25,8 +25,8 @@ __all__ = [
 _HOMES = {
     "ActivityEnvironment": "penstock.sdk.activities.environment",
     "MockedActivity": "penstock.testing.mocks",
-    "NothingWillHappenError": "penstock.testing.problems",
-    "TooManySkipsError": "penstock.testing.problems",
+    "NothingWillHappenError": "penstock.testing.errors",
+    "TooManySkipsError": "penstock.testing.errors",
     "WorkflowEnvironment": "penstock.testing.environment",
     "mocked": "penstock.testing.mocks",
 }

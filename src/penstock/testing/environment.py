@@ -12,25 +12,25 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 from penstock import assembly
-from penstock.engine.house import House
-from penstock.engine.sweepers.lapsed_queries import lapsed_queries
-from penstock.engine.sweepers.sweeper import Sweeper
-from penstock.engine.sweepers.unindexed_runs import unindexed_runs
-from penstock.engine.sweepers.waiting_letters import waiting_letters
+from penstock.engine.context import EngineContext
+from penstock.engine.maintenance.sweeper import Sweeper
+from penstock.engine.maintenance.sweepers.expired_queries import expired_queries
+from penstock.engine.maintenance.sweepers.pending_outbox import pending_outbox
+from penstock.engine.maintenance.sweepers.unindexed_runs import unindexed_runs
 from penstock.sdk.activities.context import CURRENT
-from penstock.sdk.client import Client
-from penstock.sdk.converting import DEFAULT, DataConverter
-from penstock.sdk.dispatching import Dispatch
+from penstock.sdk.clients.client import Client
+from penstock.sdk.clients.interceptors import ClientInterceptor
+from penstock.sdk.connection.transport import Transport
+from penstock.sdk.converters import DEFAULT, DataConverter
+from penstock.sdk.dispatch_options import Dispatch
 from penstock.sdk.failures import ServerRefused
-from penstock.sdk.outbound import ClientInterceptor
-from penstock.sdk.transport import Transport
 from penstock.settings import load
-from penstock.testing.agenda import Agenda, Attempt
-from penstock.testing.clock import VirtualClock
+from penstock.testing.due_events import ActivityAttempt, DueEvents
+from penstock.testing.errors import NothingWillHappenError, TooManySkipsError
 from penstock.testing.local_server import LocalServer
-from penstock.testing.problems import NothingWillHappenError, TooManySkipsError
-from penstock.testing.skipping import Skipper
-from penstock.testing.traffic import Traffic, Wait
+from penstock.testing.request_tracker import RequestTracker, ResultWait
+from penstock.testing.skippable_clock import SkippableClock
+from penstock.testing.time_skipper import TimeSkipper
 from penstock.testing.transport import InProcessTransport
 
 SETTINGS = {"DW_AUTH_DRIVER": "none", "DW_DATABASE_URL": "memory://", "DW_HISTORY_RETENTION_DAYS": "365"}
@@ -158,7 +158,7 @@ class _Local(WorkflowEnvironment):
 class _TimeSkipping(WorkflowEnvironment):
     """The server, and who moves its clock."""
 
-    def __init__(self, client: Client, clock: VirtualClock, skipper: Skipper) -> None:
+    def __init__(self, client: Client, clock: SkippableClock, skipper: TimeSkipper) -> None:
         super().__init__(client)
         self._clock, self._skipper = clock, skipper
         self._ending = contextlib.AsyncExitStack()
@@ -174,7 +174,7 @@ class _TimeSkipping(WorkflowEnvironment):
         patience: timedelta,
         skips_max: int,
     ) -> Self:
-        clock = VirtualClock(_beginning(start_time))
+        clock = SkippableClock(_beginning(start_time))
         async with contextlib.AsyncExitStack() as stack:
             server = await stack.enter_async_context(
                 assembly.assembled(
@@ -183,10 +183,12 @@ class _TimeSkipping(WorkflowEnvironment):
                     duties=_duties,
                 )
             )
-            traffic = Traffic()
-            skipper = Skipper(clock, Agenda(server.house), traffic, patience=patience, skips_max=skips_max)
+            traffic = RequestTracker()
+            skipper = TimeSkipper(
+                clock, DueEvents(server.ctx), traffic, patience=patience, skips_max=skips_max
+            )
             transport = InProcessTransport(server.application, traffic, clock, namespace=namespace)
-            silent = InProcessTransport(server.application, Traffic(), clock, namespace=namespace)
+            silent = InProcessTransport(server.application, RequestTracker(), clock, namespace=namespace)
             env = cls(Client(transport, namespace=namespace, **client_options), clock, skipper)
             stack.push_async_callback(transport.close)
             skipping = asyncio.create_task(
@@ -214,7 +216,7 @@ class _TimeSkipping(WorkflowEnvironment):
                 "A local activity cannot sleep by the clock of the test: its workflow task holds it. "
                 "Make it an ordinary activity in this test."
             )
-        await self._skipper.sleep_in(Attempt(context.info.task_id, context.info.task_token), span)
+        await self._skipper.sleep_in(ActivityAttempt(context.info.task_id, context.info.task_token), span)
 
     @contextlib.contextmanager
     def auto_time_skipping_disabled(self) -> Iterator[None]:
@@ -225,12 +227,12 @@ class _TimeSkipping(WorkflowEnvironment):
         await self._ending.aclose()
 
 
-def _duties(house: House) -> list[Sweeper[Any]]:
+def _duties(ctx: EngineContext) -> list[Sweeper[Any]]:
     """What a server does by itself, whatever the time."""
-    return [waiting_letters(house), lapsed_queries(house), unindexed_runs(house)]
+    return [pending_outbox(ctx), expired_queries(ctx), unindexed_runs(ctx)]
 
 
-async def _in_vain(transport: Transport, clock: VirtualClock, wait: Wait, skips: int) -> Exception:
+async def _in_vain(transport: Transport, clock: SkippableClock, wait: ResultWait, skips: int) -> Exception:
     """The error of a wait whose result will never come, with what the server says of it."""
     noun, name = wait.path.split("/")[1:3]
     try:

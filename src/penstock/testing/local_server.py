@@ -13,12 +13,12 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from penstock.sdk.connection.transport import HttpTransport, RequestRetries
 from penstock.sdk.failures import Unreachable
-from penstock.sdk.transport import HttpTransport, Patience
 
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
-LOOK_AGAIN_SECONDS = 0.05
+RECHECK_SECONDS = 0.05
 
 
 class LocalServer:
@@ -66,7 +66,7 @@ class LocalServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _answers(self) -> None:
-        transport = HttpTransport(self.url, token=self.token, patience=Patience(seconds=0))
+        transport = HttpTransport(self.url, token=self.token, patience=RequestRetries(seconds=0))
         ends_at = asyncio.get_running_loop().time() + START_SECONDS
         try:
             while True:
@@ -78,7 +78,7 @@ class LocalServer:
                 if asyncio.get_running_loop().time() > ends_at:
                     raise RuntimeError(f"The test's server does not answer. Its log says:\n{self._log()}")
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._process.wait(), LOOK_AGAIN_SECONDS)
+                    await asyncio.wait_for(self._process.wait(), RECHECK_SECONDS)
         finally:
             await transport.close()
 

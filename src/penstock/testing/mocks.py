@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
-from penstock.sdk.activities.definition import MARK, ActivityDefinition, Mark
+from penstock.sdk.activities.definition import MARK, ActivityDefinition, ActivityMark
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -65,7 +65,7 @@ def mocked(activity: Any, *, returns: Any = _UNSET, side_effect: Any = _UNSET) -
     mock.__doc__ = inspect.getdoc(definition.fn)
     mock.__signature__ = shape
     mock.__annotations__ = _annotations(definition)
-    told = Mark(
+    told = ActivityMark(
         definition.name,
         definition.dynamic,
         None,

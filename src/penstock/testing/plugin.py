@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from penstock.sdk.client import Client
+    from penstock.sdk.clients.client import Client
     from penstock.testing.environment import WorkflowEnvironment
 
 _fixture: Callable[..., Any]

@@ -10,11 +10,11 @@ from urllib.parse import unquote, urlencode
 
 import msgspec
 
+from penstock.sdk.connection.transport import CONTROL_PLANE, WORKER_PLANE, Json
 from penstock.sdk.failures import refusal
-from penstock.sdk.transport import CONTROL_PLANE, WORKER_PLANE, Json
 from penstock.server.app import Application
-from penstock.testing.clock import VirtualClock
-from penstock.testing.traffic import Traffic
+from penstock.testing.request_tracker import RequestTracker
+from penstock.testing.skippable_clock import SkippableClock
 
 Message = MutableMapping[str, Any]
 
@@ -23,9 +23,9 @@ class InProcessTransport:
     """Calls an application. It tells the traffic of each call whether it polls, waits for a result, or neither."""
 
     def __init__(
-        self, application: Application, traffic: Traffic, clock: VirtualClock, *, namespace: str
+        self, application: Application, traffic: RequestTracker, clock: SkippableClock, *, namespace: str
     ) -> None:
-        self._application, self._traffic, self._namespace = application, traffic, namespace
+        self._application, self._tracker, self._namespace = application, traffic, namespace
         self.clock = clock
         """By which workers time activities."""
         self._loop = asyncio.get_running_loop()
@@ -50,7 +50,7 @@ class InProcessTransport:
             headers["Idempotency-Key"] = idempotency_key
         given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
         if not _awaits_result(body, query):
-            with self._traffic.call():
+            with self._tracker.call():
                 return await self._ask(method, path, headers, body, given)
         return await self._wait(method, path, headers, body, given)
 
@@ -68,7 +68,7 @@ class InProcessTransport:
         sent = None if method in ("GET", "DELETE") else body
         if on_send is not None:
             on_send()
-        around = self._traffic.poll() if path.endswith("/poll") else self._traffic.call()
+        around = self._tracker.poll() if path.endswith("/poll") else self._tracker.call()
         with around:
             return await self._ask(method, path, dict([WORKER_PLANE]), sent, {})
 
@@ -78,7 +78,7 @@ class InProcessTransport:
     async def _wait(
         self, method: str, path: str, headers: dict[str, str], body: Json | None, query: Mapping[str, str]
     ) -> Json:
-        with self._traffic.wait(path) as wait:
+        with self._tracker.wait(path) as wait:
             asking = asyncio.ensure_future(self._ask(method, path, headers, body, query))
             try:
                 either: set[asyncio.Future[Any]] = {asking, wait.given_up}

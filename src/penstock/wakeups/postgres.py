@@ -64,7 +64,7 @@ class PostgresListener:
         connection.add_termination_listener(lambda _: ended.set())
         try:
             await connection.add_listener(self._channel, self._heard)
-            self._wakeups.ring_all()
+            self._wakeups.notify_all()
             while not ended.is_set():
                 await self._check_alive(connection, ended)
         finally:
@@ -79,6 +79,6 @@ class PostgresListener:
             await connection.execute("SELECT 1", timeout=PROBE_S_MAX)
 
     def _heard(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
-        node, *bells = str(payload).split(",")
+        node, *topics = str(payload).split(",")
         if node != self._node:
-            self._wakeups.ring(bells)
+            self._wakeups.notify(topics)

@@ -11,16 +11,16 @@ import structlog
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
-from penstock.ports.wakeups import Bell
+from penstock.ports.wakeups import Topic
 from penstock.wakeups.local import LocalWakeups
 
 RECONNECT_S = (0.1, 2.0)
 SILENCE_S = 5.0
 """After this long without a word the connection is asked whether it is still there."""
 STEADY_S = 30.0
-BELLS_PER_MESSAGE = 500
+TOPICS_PER_MESSAGE = 500
 WAITING_MAX = 10_000
-EVERY_BELL = "*"
+EVERY_TOPIC = "*"
 log = structlog.get_logger("penstock.wakeups")
 
 
@@ -37,25 +37,25 @@ class RedisWakeups:
         self._channel = channel
         self._node = node
         self._local = local
-        self._waiting: dict[Bell, None] = {}
+        self._waiting: dict[Topic, None] = {}
         self._arrived = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
-    def ring(self, bells: Iterable[Bell], foretold: Collection[Bell] = ()) -> None:
-        rung = dict.fromkeys(bells)
-        self._local.ring(rung, foretold)
+    def notify(self, topics: Iterable[Topic], announced: Collection[Topic] = ()) -> None:
+        rung = dict.fromkeys(topics)
+        self._local.notify(rung, announced)
         self._waiting |= rung
         if len(self._waiting) > WAITING_MAX:
-            self._waiting = {EVERY_BELL: None}
+            self._waiting = {EVERY_TOPIC: None}
         self._arrived.set()
 
-    def foretell(self, bells: Iterable[Bell]) -> Collection[Bell]:
-        return self._local.foretell(bells)
+    def notify_before_commit(self, topics: Iterable[Topic]) -> Collection[Topic]:
+        return self._local.notify_before_commit(topics)
 
     def listen(
-        self, bell: Bell, callback: Callable[[], None], *, beforehand: bool = False
+        self, topic: Topic, callback: Callable[[], None], *, before_commit: bool = False
     ) -> Callable[[], None]:
-        return self._local.listen(bell, callback, beforehand=beforehand)
+        return self._local.listen(topic, callback, before_commit=before_commit)
 
     def start(self) -> None:
         self._tasks = [
@@ -73,8 +73,8 @@ class RedisWakeups:
         """Publish what waits, then wait for more. What was not sent waits on."""
         while True:
             while self._waiting:
-                some = list(self._waiting)[:BELLS_PER_MESSAGE]
-                self._waiting = {bell: None for bell in self._waiting if bell not in some}
+                some = list(self._waiting)[:TOPICS_PER_MESSAGE]
+                self._waiting = {topic: None for topic in self._waiting if topic not in some}
                 try:
                     await self._client.publish(self._channel, ",".join((self._node, *some)))
                 except BaseException:
@@ -89,18 +89,18 @@ class RedisWakeups:
             await radio.subscribe(self._channel)
             async for message in _messages(radio):
                 if message["type"] == "subscribe":
-                    self._local.ring_all()
+                    self._local.notify_all()
                 elif message["type"] == "message":
                     self._heard(str(message["data"]))
 
     def _heard(self, text: str) -> None:
-        node, *bells = text.split(",")
+        node, *topics = text.split(",")
         if node == self._node:
             return
-        if EVERY_BELL in bells:
-            self._local.ring_all()
+        if EVERY_TOPIC in topics:
+            self._local.notify_all()
         else:
-            self._local.ring(bells)
+            self._local.notify(topics)
 
 
 async def _messages(radio: PubSub) -> AsyncIterator[dict[str, Any]]:

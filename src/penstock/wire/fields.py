@@ -7,20 +7,20 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from penstock.core import identifiers
-from penstock.core.admission import GROUP_NAME_MAX
 from penstock.core.identifiers import NAME_MAX
 from penstock.core.identifiers import WORKFLOW_ID_MAX as WORKFLOW_ID_MAX
-from penstock.core.policies import (
+from penstock.core.limits.admission import GROUP_NAME_MAX
+from penstock.core.limits.policies import (
     AGING_EVERY_MAX,
     AGING_EVERY_MIN,
     AGING_WAIT_MAX_MS,
     KEYS_PER_CHANGE_MAX,
+    LEASE_CAP_MAX,
     REASON_MAX,
     RETRY_RATE_MIN_MICRO,
-    RUNNING_LIMIT_MAX,
 )
-from penstock.core.rates import BURST_MAX_MS, RATE_MAX_MICRO
-from penstock.core.windows import PER_MINUTE_MAX
+from penstock.core.limits.rates import BURST_MAX_MS, RATE_MAX_MICRO
+from penstock.core.limits.windows import PER_MINUTE_MAX
 from penstock.wire.numbers import MICRO, MILLI
 
 INT_MAX = 2**53 - 1
@@ -79,10 +79,10 @@ Rate = Annotated[float, Meta(ge=0, le=RATE_MAX_MICRO // MICRO)]
 """Dispatches per second. 0 closes; what is more must not be less than a millionth."""
 
 RetryRate = Annotated[float, Meta(ge=RETRY_RATE_MIN_MICRO / MICRO, le=RATE_MAX_MICRO // MICRO)]
-ConveyedRate = Annotated[float, Meta(ge=RATE_MIN, le=RATE_MAX_MICRO // MICRO)]
+ReportedRate = Annotated[float, Meta(ge=RATE_MIN, le=RATE_MAX_MICRO // MICRO)]
 LeaseMs = Annotated[int, Meta(ge=1000, le=86_400_000)]
 BurstSeconds = Annotated[float, Meta(ge=0, le=BURST_MAX_MS // MILLI)]
-RunningLimit = Annotated[int, Meta(ge=0, le=RUNNING_LIMIT_MAX)]
+LeaseCap = Annotated[int, Meta(ge=0, le=LEASE_CAP_MAX)]
 PerMinute = Annotated[int, Meta(ge=0, le=PER_MINUTE_MAX)]
 """Dispatches, or units of cost, in a minute. 0 closes."""
 

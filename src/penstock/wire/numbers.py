@@ -13,12 +13,12 @@ MILLI = 1_000
 MICRO = 1_000_000
 
 
-def thousandths(value: float) -> int:
+def to_milli(value: float) -> int:
     """Of weights, and of seconds as milliseconds."""
     return _parts(value, MILLI)
 
 
-def millionths(value: float) -> int:
+def to_micro(value: float) -> int:
     """Of rates per second."""
     return _parts(value, MICRO)
 

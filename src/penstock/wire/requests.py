@@ -18,7 +18,6 @@ from penstock.wire.fields import (
     AgingWait,
     Attempt,
     BurstSeconds,
-    ConveyedRate,
     Cost,
     Delay,
     DelayMs,
@@ -26,6 +25,7 @@ from penstock.wire.fields import (
     FairnessWeight,
     GroupName,
     HistoryPage,
+    LeaseCap,
     LeaseMs,
     Message,
     Milliseconds,
@@ -42,10 +42,10 @@ from penstock.wire.fields import (
     PriorityKey,
     Rate,
     ReasonText,
+    ReportedRate,
     RequestId,
     RetentionDays,
     RetryRate,
-    RunningLimit,
     Seconds,
     Slots,
     TaskSlots,
@@ -58,31 +58,31 @@ from penstock.wire.fields import (
 Anything = Any
 
 
-class Request(Struct):
+class RequestModel(Struct):
     """Base of all request bodies."""
 
-    UNREAD: ClassVar[frozenset[str]] = frozenset()
+    IGNORED_FIELDS: ClassVar[frozenset[str]] = frozenset()
     """Fields that the public contract defines and that have no effect here: known, so that they cause no warning."""
 
 
-class Nothing(Request):
+class EmptyRequest(RequestModel):
     """A request without a body of its own."""
 
 
-class CreateNamespace(Request):
+class CreateNamespace(RequestModel):
     name: NamespaceName
     description: Text1000 | None = None
     retention_days: RetentionDays | None = None
     fairness: Literal["on", "off"] | None = None
 
 
-class UpdateNamespace(Request):
+class UpdateNamespace(RequestModel):
     description: Text1000 | None = None
     retention_days: RetentionDays | None = None
     fairness: Literal["on", "off"] | None = None
 
 
-class StorageConfig(Request):
+class StorageConfig(RequestModel):
     uri: Text1000 | None = None
     bucket: Text1000 | None = None
     disk: Text1000 | None = None
@@ -92,14 +92,14 @@ class StorageConfig(Request):
     auth_profile: Text1000 | None = None
 
 
-class SetExternalStorage(Request):
+class SetExternalStorage(RequestModel):
     driver: Literal["local", "s3", "gcs", "azure"]
     enabled: bool | None = True
     threshold_bytes: Annotated[int, Meta(ge=1, le=INT_MAX)] | None = None
     config: StorageConfig | None = None
 
 
-class NestedPriority(Request):
+class NestedPriority(RequestModel):
     """Standing as other systems write it: all three under one name."""
 
     priority_key: PriorityKey | None = None
@@ -107,7 +107,7 @@ class NestedPriority(Request):
     fairness_weight: FairnessWeight | None = None
 
 
-class WithStanding(Request):
+class WithPriority(RequestModel):
     """Level, key and weight, said flat or under `priority`; whatever is said twice must agree."""
 
     priority: Priority | NestedPriority | None = None
@@ -120,7 +120,7 @@ IdReuse = Literal["allow_duplicate", "allow_duplicate_failed_only", "reject_dupl
 IdConflict = Literal["fail", "use_existing", "terminate_existing"]
 
 
-class WithIdPolicies(WithStanding, kw_only=True):
+class WithIdPolicies(WithPriority, kw_only=True):
     """What a start does when its id is known already. With neither of the two policies the contract's rules hold."""
 
     duplicate_policy: Literal["fail", "use-existing"] | None = None
@@ -132,7 +132,7 @@ class WithIdPolicies(WithStanding, kw_only=True):
 
 
 class StartWorkflow(WithIdPolicies, kw_only=True):
-    UNREAD = frozenset({"payload_codec", "observability_context"})
+    IGNORED_FIELDS = frozenset({"payload_codec", "observability_context"})
 
     workflow_type: Name
     workflow_id: WorkflowId | None = None
@@ -155,7 +155,7 @@ class StartWorkflow(WithIdPolicies, kw_only=True):
     """
 
 
-class RetryPolicy(Request):
+class RetryPolicy(RequestModel):
     max_attempts: Annotated[int, Meta(ge=1, le=2_147_483_647)] | None = None
     backoff_seconds: (
         Annotated[list[Annotated[int, Meta(ge=0, le=31_536_000)]], Meta(max_length=1000)] | None
@@ -167,7 +167,7 @@ class RetryPolicy(Request):
     """The pauses in milliseconds; they go before `backoff_seconds`."""
 
 
-class Dispatch(Request, kw_only=True):
+class Dispatch(RequestModel, kw_only=True):
     """By which configuration the options of an activity were resolved, and which layer each comes from."""
 
     fingerprint: Annotated[str, Meta(max_length=255, pattern=NO_NUL)] | None = None
@@ -207,24 +207,24 @@ class StartActivity(WithIdPolicies, kw_only=True):
     dispatch: Dispatch | None = None
 
 
-class EndRun(Request):
+class EndRun(RequestModel):
     reason: Text1000 | None = None
     request_id: RequestId | None = None
 
 
-class AskQuery(Request):
+class AskQuery(RequestModel):
     input: Anything = None
 
 
-class SendSignal(Request):
-    UNREAD = frozenset({"observability_context"})
+class SendSignal(RequestModel):
+    IGNORED_FIELDS = frozenset({"observability_context"})
 
     input: Anything = None
     request_id: RequestId | None = None
 
 
-class AskUpdate(Request):
-    UNREAD = frozenset({"observability_context"})
+class AskUpdate(RequestModel):
+    IGNORED_FIELDS = frozenset({"observability_context"})
 
     input: Anything = None
     request_id: RequestId | None = None
@@ -241,7 +241,7 @@ class SignalWithStart(StartWorkflow, kw_only=True):
     signal_request_id: RequestId | None = None
 
 
-class InChain(Request):
+class InChain(RequestModel):
     """Which of the runs of a workflow id is meant, where the path names none."""
 
     first_execution_run_id: Name | None = None
@@ -252,11 +252,11 @@ class ReadResult(InChain):
     wait_seconds: Annotated[int, Meta(ge=0, le=60)] = 0
 
 
-class ReadRunResult(Request):
+class ReadRunResult(RequestModel):
     wait_seconds: Annotated[int, Meta(ge=0, le=60)] = 0
 
 
-class OfActivityRun(Request):
+class OfActivityRun(RequestModel):
     """Which run of a standalone activity is meant."""
 
     run_id: Name | None = None
@@ -267,7 +267,7 @@ class ReadActivityResult(OfActivityRun):
     wait_seconds: Annotated[int, Meta(ge=0, le=60)] = 0
 
 
-class QueryLease(Request):
+class QueryLease(RequestModel):
     lease_owner: Name
     query_task_attempt: Attempt
 
@@ -277,7 +277,7 @@ class AnswerQueryTask(QueryLease):
     result_envelope: Anything = None
 
 
-class QueryFailure(Request):
+class QueryFailure(RequestModel):
     message: Message
     reason: Annotated[str, Meta(max_length=255)] | None = None
     type: Annotated[str, Meta(max_length=1000)] | None = None
@@ -288,31 +288,31 @@ class FailQueryTask(QueryLease):
     failure: QueryFailure
 
 
-class BatchOf(Request):
+class BatchOf(RequestModel):
     """Up to 100 items, each with an outcome of its own."""
 
     items: Annotated[list[Object], Meta(min_length=1, max_length=100)]
 
 
-class ListRuns(Request):
+class ListRuns(RequestModel):
     page_size: Annotated[int, Meta(ge=1, le=1000)] = 200
     next_page_token: Annotated[str, Meta(max_length=1000)] | None = None
 
 
-class ListActivities(Request):
+class ListActivities(RequestModel):
     status: Literal["running", "completed", "failed"] | None = None
     page_size: Annotated[int, Meta(ge=1, le=200)] = 50
     next_page_token: Annotated[str, Meta(max_length=1000)] | None = None
 
 
-class ReadHistory(Request):
+class ReadHistory(RequestModel):
     page_size: Annotated[int, Meta(ge=1, le=1000)] = 100
     next_page_token: Annotated[str, Meta(max_length=1000)] | None = None
     wait_new_event: bool = False
     order: Literal["asc", "desc"] = "asc"
 
 
-class ListWorkers(Request):
+class ListWorkers(RequestModel):
     task_queue: Name | None = None
     status: Literal["active", "draining", "stale"] | None = None
 
@@ -322,7 +322,7 @@ Default = Literal["default"] | None
 """Back to what holds where nobody has set anything."""
 
 
-class ReadConfig(Request):
+class ReadConfig(RequestModel):
     task_queue_type: QueueKind = "activity"
 
 
@@ -330,15 +330,15 @@ class ReadConfigHistory(ReadConfig):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 50
 
 
-class ConfigureKey(Request, forbid_unknown_fields=True):
+class ConfigureKey(RequestModel, forbid_unknown_fields=True):
     """What changes for one fairness key."""
 
     rps_limit: Rate | Default | UnsetType = UNSET
-    max_running: RunningLimit | Default | UnsetType = UNSET
+    max_running: LeaseCap | Default | UnsetType = UNSET
     paused: bool | UnsetType | None = UNSET
 
 
-class ConfigureQueue(Request, forbid_unknown_fields=True):
+class ConfigureQueue(RequestModel, forbid_unknown_fields=True):
     """What changes in the settings of a queue's tasks of one kind; what is left out stays as it is.
 
     A field that is not known is refused: a limit that is misspelt would not be there when it is needed.
@@ -360,8 +360,8 @@ class ConfigureQueue(Request, forbid_unknown_fields=True):
     fairness_counts: Literal["dispatches", "running", "default"] | UnsetType | None = UNSET
     retry_rps_limit: RetryRate | Default | UnsetType = UNSET
     """The retry budget: attempts after the first that may become ready in a second."""
-    max_running: RunningLimit | Default | UnsetType = UNSET
-    fairness_key_max_running_default: RunningLimit | Default | UnsetType = UNSET
+    max_running: LeaseCap | Default | UnsetType = UNSET
+    fairness_key_max_running_default: LeaseCap | Default | UnsetType = UNSET
     aging_wait_seconds: AgingWait | Default | UnsetType = UNSET
     aging_every: AgingEvery | Default | UnsetType = UNSET
     max_dispatches_per_minute: PerMinute | Default | UnsetType = UNSET
@@ -375,12 +375,12 @@ class ConfigureQueue(Request, forbid_unknown_fields=True):
     if_version: Annotated[int, Meta(ge=0, le=INT_MAX)] | None = None
 
 
-class ChangeCohort(Request):
+class ChangeCohort(RequestModel):
     build_id: NameOrBlank | None
     """The key must be present; null or blank is the cohort of workers that name no build."""
 
 
-class RegisterWorker(Request):
+class RegisterWorker(RequestModel):
     task_queue: Name
     runtime: Literal["php", "python", "typescript", "go", "java", "rust", "external"]
     worker_id: Name | None = None
@@ -400,15 +400,15 @@ class RegisterWorker(Request):
     task_slots: Object | None = None
     process_metrics: Object | None = None
     heartbeat_interval_seconds: Annotated[float, Meta(gt=0, le=86_400)] | None = None
-    max_task_queue_activities_per_second: ConveyedRate | None = None
+    max_task_queue_activities_per_second: ReportedRate | None = None
     """How fast its whole queue may go, if it has an opinion."""
     queue_rate_burst_seconds: BurstSeconds | None = None
     """For how long what the queue did not hand out is saved up; said with a rate."""
-    max_activities_per_second: ConveyedRate | None = None
+    max_activities_per_second: ReportedRate | None = None
     """How many this worker takes by itself: kept by the worker, shown here."""
 
 
-class HeartbeatWorker(Request):
+class HeartbeatWorker(RequestModel):
     worker_id: Name
     max_concurrent_workflow_tasks: TaskSlots | None = None
     max_concurrent_activity_tasks: TaskSlots | None = None
@@ -416,12 +416,12 @@ class HeartbeatWorker(Request):
     task_slots: Object | None = None
     process_metrics: Object | None = None
     heartbeat_interval_seconds: Annotated[float, Meta(gt=0, le=86_400)] | None = None
-    max_task_queue_activities_per_second: ConveyedRate | None = None
+    max_task_queue_activities_per_second: ReportedRate | None = None
     queue_rate_burst_seconds: BurstSeconds | None = None
 
 
-class PollTasks(Request):
-    UNREAD = frozenset({"accept_history_encoding"})
+class PollTasks(RequestModel):
+    IGNORED_FIELDS = frozenset({"accept_history_encoding"})
 
     worker_id: Name
     task_queue: Name
@@ -432,7 +432,7 @@ class PollTasks(Request):
     task_kinds: Names | None = None
     max_tasks: TasksMax | None = None
     """With this, the answer has `tasks`, a list, beside `task`, its first."""
-    max_task_queue_activities_per_second: ConveyedRate | None = None
+    max_task_queue_activities_per_second: ReportedRate | None = None
     """Heard on polls for activity tasks."""
     queue_rate_burst_seconds: BurstSeconds | None = None
     claim_lease_ms: Annotated[int, Meta(ge=100, le=600_000)] | None = None
@@ -441,7 +441,7 @@ class PollTasks(Request):
     """Activity tasks are leased no longer than this: for workers that renew in time, and are missed soon."""
 
 
-class TaskLease(Request):
+class TaskLease(RequestModel):
     lease_owner: Name
     workflow_task_attempt: Attempt
 
@@ -451,13 +451,13 @@ class ReadTaskHistory(TaskLease):
     history_page_size: HistoryPage | None = None
 
 
-class StreamCursor(Request):
+class StreamCursor(RequestModel):
     stream_name: Name
     through_position: Annotated[int, Meta(ge=0, le=INT_MAX)]
 
 
 class CompleteWorkflowTask(TaskLease):
-    UNREAD = frozenset({"message_stream_waits", "sticky_cache"})
+    IGNORED_FIELDS = frozenset({"message_stream_waits", "sticky_cache"})
 
     commands: Annotated[list[Object], Meta(max_length=10_000)]
     """One at least, unless the run is concurrent."""
@@ -471,7 +471,7 @@ class CompleteWorkflowTask(TaskLease):
     """With `cached`: for so long the run's next task waits for this worker before anybody may have it."""
 
 
-class WorkflowTaskFailure(Request):
+class WorkflowTaskFailure(RequestModel):
     message: Message
     type: Name | None = None
     reason: Annotated[str, Meta(max_length=1000)] | None = None
@@ -482,7 +482,7 @@ class FailWorkflowTask(TaskLease):
     failure: WorkflowTaskFailure
 
 
-class ActivityLease(Request):
+class ActivityLease(RequestModel):
     activity_attempt_id: Name
     lease_owner: Name
 
@@ -493,7 +493,7 @@ class CompleteActivityTask(ActivityLease):
     """What it did cost, where that differs from its estimate."""
 
 
-class ActivityFailure(Request):
+class ActivityFailure(RequestModel):
     message: Message
     type: Annotated[str, Meta(max_length=1000)] | None = None
     cls: Annotated[str, Meta(max_length=1000)] | None = msgspec.field(name="class", default=None)

@@ -26,19 +26,19 @@ import msgspec
 from msgspec import Struct
 
 from penstock.errors import ValidationFailed
-from penstock.wire import command_shapes as shapes
-from penstock.wire.parsing import parse
-from penstock.wire.requests import CompleteWorkflowTask, Request
+from penstock.wire.request_parser import parse
+from penstock.wire.requests import CompleteWorkflowTask, RequestModel
+from penstock.wire.workflows import command_shapes as shapes
 
 S = TypeVar("S", bound=Struct)
 NAMED_MAX: Final = 10
 """Most unknown fields that one answer names."""
 _NAME_SHOWN_MAX: Final = 64
-_ON_EVERY_COMMAND: Final = frozenset(
+_COMMON_COMMAND_FIELDS: Final = frozenset(
     {"type", "namespace", "summary", "cancellation_policy", "parallel_group_path", "observability_context"}
 ).union(field.encode_name for field in msgspec.structs.fields(shapes.SelectEntry))
 """Fields that commands of several types carry; the group of a step is repeated flat beside its path."""
-_COMMANDS: Final[Mapping[str, type[Request]]] = {
+_COMMANDS: Final[Mapping[str, type[RequestModel]]] = {
     "schedule_activity": shapes.ScheduleActivityCommand,
     "record_local_activity": shapes.LocalActivityCommand,
     "start_timer": shapes.StartTimerCommand,
@@ -113,7 +113,7 @@ def with_warnings(body: dict[str, Any], unknown: Iterable[UnknownField]) -> dict
     return body | {"warnings": [*body.get("warnings", ()), *(each.warning for each in unknown)]}
 
 
-def parse_known(body: object, shape: type[S]) -> S:
+def parse_strict(body: object, shape: type[S]) -> S:
     """Read a request body in which every field must be known."""
     unknown = unknown_fields(body, shape)
     if not unknown:
@@ -130,7 +130,7 @@ class _Plan(NamedTuple):
     """What there is to check in objects of one shape."""
 
     known: frozenset[str]
-    spelt: tuple[str, ...]
+    suggestable: tuple[str, ...]
     """The fields that are suggested: those with an effect."""
     nested: tuple[_Nested, ...]
 
@@ -150,7 +150,7 @@ def _in_object(
     if not document.keys() <= plan.known:
         for name in document:
             if name not in plan.known:
-                yield UnknownField(f"{path}{name[:_NAME_SHOWN_MAX]}", _nearest(name, plan.spelt))
+                yield UnknownField(f"{path}{name[:_NAME_SHOWN_MAX]}", _nearest(name, plan.suggestable))
     for nested in plan.nested:
         value = document.get(nested.name)
         if value is not None:
@@ -175,11 +175,11 @@ def _in_value(value: object, nested: _Nested, path: str) -> Iterator[UnknownFiel
 def _in_commands(commands: object) -> Iterator[UnknownField]:
     if not isinstance(commands, list):
         return
-    for place, command in enumerate(commands):
+    for index, command in enumerate(commands):
         kind = command.get("type") if isinstance(command, dict) else None
         shape = _COMMANDS.get(kind) if isinstance(kind, str) else None
         if shape is not None:
-            yield from _in_object(command, shape, f"commands.{place}.", _ON_EVERY_COMMAND)
+            yield from _in_object(command, shape, f"commands.{index}.", _COMMON_COMMAND_FIELDS)
 
 
 @cache
@@ -191,12 +191,12 @@ def _plan(shape: type[Struct], also: frozenset[str]) -> _Plan:
         for field in fields
         for inner, is_mapping in _shapes_in(field.type, is_mapping=False)
     ]
-    return _Plan(also.union(names, _unread(shape)), names, tuple(nested))
+    return _Plan(also.union(names, _ignored_fields(shape)), names, tuple(nested))
 
 
-def _unread(shape: type[Struct]) -> frozenset[str]:
+def _ignored_fields(shape: type[Struct]) -> frozenset[str]:
     """Fields of the contract that a shape accepts without reading them."""
-    return shape.UNREAD if issubclass(shape, Request) else frozenset()
+    return shape.IGNORED_FIELDS if issubclass(shape, RequestModel) else frozenset()
 
 
 def _shapes_in(kind: Any, *, is_mapping: bool) -> Iterator[tuple[type[Struct], bool]]:

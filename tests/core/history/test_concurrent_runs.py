@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.history import waits
-from penstock.core.history.applying import Advance
-from penstock.core.history.bounds import EXTERNAL_REQUESTS_MAX
+from penstock.core.history.command_effects import CommandEffects
 from penstock.core.history.commands import (
     CancelSelectionOperation,
     CancelStep,
@@ -22,24 +21,25 @@ from penstock.core.history.commands import (
 from penstock.core.history.decide import advance
 from penstock.core.history.events import WAKES_ALWAYS, EventType
 from penstock.core.history.payloads import retry_snapshot
-from penstock.core.history.recording import record
+from penstock.core.history.recorder import record
+from penstock.core.history.structural_limits import EXTERNAL_REQUESTS_MAX
 from penstock.core.history.waits import Waits
-from penstock.core.model import ActivityTimeouts, Blob, Event, RetryPolicy, Run, RunStatus, UpdateStatus
+from penstock.core.model import ActivityTimeouts, Blob, NewEvent, RetrySchedule, Run, RunStatus, UpdateStatus
 from penstock.errors import Conflict, InvalidInput, Reason
-from tests.core.life import ROOMY, SIGNAL, completed, entry
+from tests.core.history.run_driver import ROOMY, SIGNAL, completed, entry
 from tests.support.builders import NOW_MS, a_run, an_update
 
 CHARGE = ScheduleActivity("Charge", None, Blob(""))
 GO = SignalExternal("order-2", "go", Blob(""))
 
 
-def decide(run: Run, *commands: Command, **more: object) -> Advance:
+def decide(run: Run, *commands: Command, **more: object) -> CommandEffects:
     return advance(run, commands, ROOMY, NOW_MS, concurrent=True, **more)  # type: ignore[arg-type]
 
 
 def begun(*commands: Command) -> Run:
     """A run whose code has looked once."""
-    step = decide(a_run(waits=waits.FRESH, last_sequence=1), *commands)
+    step = decide(a_run(waits=waits.NEW_RUN, last_sequence=1), *commands)
     return record(step.run, step.events, NOW_MS).run
 
 
@@ -58,7 +58,7 @@ def test_the_marker_comes_first_and_says_what_was_seen():
 @pytest.mark.parametrize("kind", sorted(WAKES_ALWAYS))
 def test_what_comes_from_outside_wakes_always(kind: str):
     run = begun(GO)
-    recorded = record(run, [Event(kind, {"sequence": 1})], NOW_MS)
+    recorded = record(run, [NewEvent(kind, {"sequence": 1})], NOW_MS)
     assert recorded.wakes
     assert [line.type for line in recorded.lines] == [kind]
 
@@ -74,7 +74,7 @@ def test_the_end_of_each_step_wakes():
 
 
 def test_another_run_answers_once():
-    answer = Event(EventType.EXTERNAL_REQUEST_DELIVERED, {"sequence": 1})
+    answer = NewEvent(EventType.EXTERNAL_REQUEST_DELIVERED, {"sequence": 1})
     first = record(begun(GO), [answer], NOW_MS)
     second = record(first.run, [answer], NOW_MS)
     assert (len(first.lines), len(second.lines), second.wakes) == (1, 0, False)
@@ -156,11 +156,11 @@ def test_a_run_at_its_limit_of_events_may_still_be_cancelled_by_its_code():
 
 @pytest.mark.parametrize(("attempt", "pause_ms"), [(1, 20), (2, 40), (9, 40)])
 def test_pauses_in_milliseconds_go_before_those_in_seconds(attempt: int, pause_ms: int):
-    assert RetryPolicy(10, True, (1, 2), backoff_ms=(20, 40)).pause_ms(attempt) == pause_ms
+    assert RetrySchedule(10, True, (1, 2), backoff_ms=(20, 40)).pause_ms(attempt) == pause_ms
 
 
 def test_a_snapshot_says_finer_clocks_only_where_whole_seconds_do_not_tell():
-    plain = retry_snapshot(RetryPolicy(2, True, (1,)), ActivityTimeouts(start_to_close_ms=3_000))
+    plain = retry_snapshot(RetrySchedule(2, True, (1,)), ActivityTimeouts(start_to_close_ms=3_000))
     assert not [name for name in plain if name.endswith("_ms")]
-    fine = retry_snapshot(RetryPolicy(2, True, (1,), backoff_ms=(5,)), ActivityTimeouts(heartbeat_ms=1_500))
+    fine = retry_snapshot(RetrySchedule(2, True, (1,), backoff_ms=(5,)), ActivityTimeouts(heartbeat_ms=1_500))
     assert (fine["heartbeat_timeout"], fine["heartbeat_timeout_ms"], fine["backoff_ms"]) == (2, 1_500, [5])

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from penstock.core.history import lineage
-from penstock.core.history.bounds import SEARCH_ATTRIBUTE_BYTES_MAX, Bounds
 from penstock.core.history.commands import (
     Command,
     ContinueAsNew,
@@ -17,6 +16,7 @@ from penstock.core.history.commands import (
 )
 from penstock.core.history.decide import advance
 from penstock.core.history.routing_keys import KEY_CHARS_MAX, KEYS_MAX
+from penstock.core.history.structural_limits import SEARCH_ATTRIBUTE_BYTES_MAX, StructuralLimits
 from penstock.core.model import Blob, RunId
 from tests.support.builders import NOW_MS, a_run
 
@@ -26,7 +26,9 @@ def _called(key: str | None) -> Command:
 
 
 def _after(*commands: Command, attributes: str = "{}") -> Any:
-    return advance(a_run(search_attributes=attributes), commands, Bounds(1_000, 1_000, 1_000), NOW_MS)
+    return advance(
+        a_run(search_attributes=attributes), commands, StructuralLimits(1_000, 1_000, 1_000), NOW_MS
+    )
 
 
 def _attributes(step: Any) -> dict[str, Any]:

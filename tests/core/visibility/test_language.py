@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.visibility.binding import bind
-from penstock.core.visibility.filters import Seen, matches
+from penstock.core.visibility.binder import bind
+from penstock.core.visibility.filters import RunView, matches
 from penstock.core.visibility.parser import DEPTH_MAX, TESTS_MAX, VALUES_MAX, has_operator, parse
-from penstock.core.visibility.problems import QueryProblem
-from penstock.core.visibility.syntax import And, Comparison, Negated, Operator, Or, Query, Said, written
+from penstock.core.visibility.query_errors import QueryProblem
+from penstock.core.visibility.syntax import And, Comparison, LiteralAt, Negated, Operator, Or, Query, written
 from penstock.core.visibility.tokens import QUERY_MAX
 from tests.support.builders import NOW_MS, a_run
 from tests.support.queries import REGISTERED, draw_query, draw_run
 
 
 def said(name: str, operator: Operator, *values: str | float | bool, quoted: bool = False) -> Comparison:
-    return Comparison(name, operator, tuple(map(Said, values)), quoted)
+    return Comparison(name, operator, tuple(map(LiteralAt, values)), quoted)
 
 
 def problem(text: str) -> QueryProblem:
@@ -259,11 +259,11 @@ RUN = a_run(
     ],
 )
 def test_a_query_holds_or_does_not(text: str, holds: bool) -> None:
-    assert matches(bind(parse(text), REGISTERED, NOW_MS), Seen(RUN)) is holds
+    assert matches(bind(parse(text), REGISTERED, NOW_MS), RunView(RUN)) is holds
 
 
 @given(st.randoms(use_true_random=False))
 def test_not_is_the_other_half(dice) -> None:
-    query, seen = draw_query(dice), Seen(draw_run(dice, "r1"))
+    query, seen = draw_query(dice), RunView(draw_run(dice, "r1"))
     plain, negated = bind(query, REGISTERED, NOW_MS), bind(Negated(query), REGISTERED, NOW_MS)
     assert matches(plain, seen) is not matches(negated, seen)

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from penstock.sdk.client import Client
+from penstock.sdk.clients.client import Client
 from penstock.sdk.worker import Worker
 from tests.sdk.behaviours import (
     of_activities,
@@ -30,7 +30,7 @@ from tests.sdk.behaviours import (
 )
 from tests.sdk.behaviours.acts import ACTIVITIES
 from tests.sdk.behaviours.scene import workflows_of
-from tests.sdk.serving import OPERATOR, WORKER
+from tests.sdk.server_fixtures import OPERATOR, WORKER
 
 MODULES = (of_activities, of_waiting, of_messages, of_families, of_endings, of_records)
 WORKFLOWS = [each for module in MODULES for each in workflows_of(module)]

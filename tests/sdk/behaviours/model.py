@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from penstock.sdk.converting import DEFAULT
-from penstock.sdk.definitions import WorkflowDefinition
+from penstock.sdk.converters import DEFAULT
 from penstock.sdk.failures import ApplicationError, failure_fields
-from penstock.sdk.replay.info import Place
+from penstock.sdk.replay.info import PolledRun
 from penstock.sdk.replay.instance import Activation, WorkflowRun
-from penstock.sdk.replay.runtime import LocalRequest
+from penstock.sdk.replay.runtime import LocalActivityRequest
+from penstock.sdk.workflows.definitions import WorkflowDefinition
 from tests.sdk.behaviours.programs import Interpreter, Program, signals_in
 
 Json = dict[str, Any]
@@ -217,11 +217,11 @@ class Worker:
 
 
 def new_run(run_id: str) -> WorkflowRun:
-    place = Place("default", "model", f"of {run_id}", run_id, "Interpreter")
+    place = PolledRun("default", "model", f"of {run_id}", run_id, "Interpreter")
     return WorkflowRun(DEFINITION, place, DEFAULT, is_guarded=False, stuck_after_s=None)
 
 
-def local_outcome(request: LocalRequest) -> Json:
+def local_outcome(request: LocalActivityRequest) -> Json:
     value = DEFAULT.decode_arguments(request.arguments)[0]
     if request.activity_type == "give":
         return {"outcome": "completed", "result": DEFAULT.encode(value, "result")["blob"]}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock import workflow
+from penstock.sdk.clients.starts import WithStartWorkflowOperation
 from penstock.sdk.failures import (
     ApplicationError,
     QueryRejected,
@@ -14,7 +15,6 @@ from penstock.sdk.failures import (
     UpdateRejectedError,
     WorkflowClosedError,
 )
-from penstock.sdk.starting import WithStartWorkflowOperation
 from tests.sdk.behaviours import acts
 from tests.sdk.behaviours.scene import Scene, behaviour, refused
 

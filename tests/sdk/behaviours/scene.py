@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from penstock.sdk.client import Client
-from penstock.sdk.definitions import DEFINITION
+from penstock.sdk.clients.client import Client
+from penstock.sdk.clients.handles import WorkflowHandle
 from penstock.sdk.failures import ServerRefused, WorkflowFailureError
-from penstock.sdk.handles import WorkflowHandle
+from penstock.sdk.workflows.definitions import DEFINITION
 
 Script = Callable[["Scene"], Awaitable[None]]
 _numbers = itertools.count(1)

@@ -13,14 +13,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from penstock.sdk.client import Client
-from penstock.sdk.handles import WorkflowHandle
+from penstock.sdk.clients.client import Client
+from penstock.sdk.clients.handles import WorkflowHandle
 from penstock.sdk.replay.replayer import History
 from tests.acceptance.cluster import Cluster
 from tests.sdk.behaviours.every import WORKFLOWS, mortal_worker, worker
-from tests.sdk.behaviours.retracing import Retracer
+from tests.sdk.behaviours.history_replay import Retracer
 from tests.sdk.behaviours.scene import BEHAVIOURS, Behaviour, Scene
-from tests.sdk.serving import connected, new_namespace
+from tests.sdk.server_fixtures import connected, new_namespace
 from tests.support.live import migrate, running, server
 from tests.support.patience import PATIENCE_S
 from tests.support.servers import Server, create_database, drop_database

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.cli.timeline.drawing import Timeline
 from penstock.cli.timeline.footer import draw_footer
-from penstock.cli.timeline.payloads import Payloads
+from penstock.cli.timeline.payloads import PayloadDisplay
+from penstock.cli.timeline.renderer import Timeline
 
-__all__ = ["Payloads", "Timeline", "draw_footer"]
+__all__ = ["PayloadDisplay", "Timeline", "draw_footer"]

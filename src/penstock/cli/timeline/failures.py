@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock.cli.contents import opened
+from penstock.cli.output.payload_text import opened
 from penstock.cli.timeline.payloads import in_short
 
 _CAUSES_MAX = 20
@@ -28,8 +28,8 @@ def failure_lines(payload: Mapping[str, Any]) -> list[str]:
 def heading(failure: Mapping[str, Any]) -> str:
     """A failure as `Type: message`."""
     kind = next((failure[field] for field in _TYPE_FIELDS if failure.get(field)), None)
-    said = failure.get("message") or failure.get("failure_message") or failure.get("reason")
-    return ": ".join(str(part) for part in (kind, said) if part)
+    message = failure.get("message") or failure.get("failure_message") or failure.get("reason")
+    return ": ".join(str(part) for part in (kind, message) if part)
 
 
 def reason_alone(payload: Mapping[str, Any]) -> str | None:

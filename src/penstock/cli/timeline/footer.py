@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from penstock.cli.exits import say
-from penstock.cli.hints import to_type
-from penstock.cli.moments import length, parsed
-from penstock.cli.screen import Cell, Screen, plain, status
+from penstock.cli.output.exits import echo_err
+from penstock.cli.output.hints import command_hint
+from penstock.cli.output.screen import Screen, ScreenCell, plain, status
+from penstock.cli.output.times import length, parsed
+from penstock.cli.timeline.event_lines import kind_of
 from penstock.cli.timeline.progress import draw_open_activities
 from penstock.cli.timeline.steps import instant
-from penstock.cli.timeline.telling import kind_of
 
 _CLOSINGS = {
     "WorkflowCompleted": "completed",
@@ -65,7 +65,7 @@ def _draw_closed(
     described: Mapping[str, Any],
     closing: str,
     event: Mapping[str, Any],
-    took: Cell,
+    took: ScreenCell,
     count: int | None,
 ) -> None:
     successor = (event.get("payload") or {}).get("continued_to_run_id")
@@ -79,17 +79,17 @@ def _draw_closed(
     )
     if successor:
         workflow_id = str(described.get("workflow_id"))
-        say(f"Read on with {to_type('workflow', 'history', workflow_id, '--run', str(successor))}.")
+        echo_err(f"Read on with {command_hint('workflow', 'history', workflow_id, '--run', str(successor))}.")
 
 
-def _draw_open(screen: Screen, described: Mapping[str, Any], open_for: Cell, count: int | None) -> None:
+def _draw_open(screen: Screen, described: Mapping[str, Any], open_for: ScreenCell, count: int | None) -> None:
     over = bool(described.get("is_terminal"))
     screen.facts(
         [
             ("Status", status(described.get("closed_reason") or described.get("status"))),
             ("Took" if over else "For", open_for),
             ("Events", plain(count or described.get("history_length"))),
-            *([] if over else standing(described)),
+            *([] if over else run_status(described)),
         ]
     )
     if not over:
@@ -104,10 +104,10 @@ def draw_task_stack(screen: Screen, described: Mapping[str, Any]) -> None:
         return
     screen.heading("Where the workflow task failed")
     for line in str(stack).splitlines():
-        screen.below(Cell(line, "red"), _INDENT)
+        screen.below(ScreenCell(line, "red"), _INDENT)
 
 
-def standing(described: Mapping[str, Any]) -> list[tuple[str, Cell]]:
+def run_status(described: Mapping[str, Any]) -> list[tuple[str, ScreenCell]]:
     """What a run waits for, and what keeps it from going on."""
     pending = described.get("pending")
     work = ("Pending", plain(_pending(pending) if isinstance(pending, Mapping) else None))
@@ -125,34 +125,34 @@ def _pending(pending: Mapping[str, Any]) -> str:
     )
 
 
-def _blocked(blocked: Mapping[str, Any]) -> list[tuple[str, Cell]]:
+def _blocked(blocked: Mapping[str, Any]) -> list[tuple[str, ScreenCell]]:
     """Where the code and the history part, and what each of them says there."""
     step = blocked.get("sequence")
     where = "the code does not fit the history" + (f" at step {step}" if step is not None else "")
     if blocked.get("event_sequence") is not None:
         where = f"{where}, event {blocked['event_sequence']}"
     recorded, yielded = blocked.get("recorded"), blocked.get("yielded")
-    said = blocked.get("message") if recorded is None and yielded is None else None
+    message = blocked.get("message") if recorded is None and yielded is None else None
     return [
-        ("Blocked", Cell(where, "red")),
+        ("Blocked", ScreenCell(where, "red")),
         ("History has", plain(recorded)),
         ("Code asks for", plain(yielded)),
-        ("Said", plain(said)),
+        ("Said", plain(message)),
         ("Build", plain(blocked.get("build_id"))),
         ("Since", plain(blocked.get("since"))),
-        ("To do", Cell("start workers whose code fits; it then goes on by itself")),
+        ("To do", ScreenCell("start workers whose code fits; it then goes on by itself")),
     ]
 
 
-def _task_problem(described: Mapping[str, Any]) -> Cell:
+def _task_problem(described: Mapping[str, Any]) -> ScreenCell:
     failures = described.get("workflow_task_failures")
     if not failures:
         return plain(None)
     times = "once" if failures == 1 else f"{failures} times in a row"
-    return Cell(f"failed {times}: {described.get('last_workflow_task_error')}", "red")
+    return ScreenCell(f"failed {times}: {described.get('last_workflow_task_error')}", "red")
 
 
-def _between(first: datetime | None, last: datetime | None) -> Cell:
+def _between(first: datetime | None, last: datetime | None) -> ScreenCell:
     if first is None or last is None:
         return plain(None)
-    return Cell(length(max(0.0, (last - first).total_seconds())))
+    return ScreenCell(length(max(0.0, (last - first).total_seconds())))

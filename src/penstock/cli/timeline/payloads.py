@@ -7,14 +7,14 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock.cli.contents import opened
+from penstock.cli.output.payload_text import opened
 
 _FIELDS = ("arguments", "input", "input_envelope", "result", "output", "value", "entries", "attributes")
 _ONE_LINE_MAX = 80
 _STREAM_SIGNAL = "__durable_workflow_message_stream"
 
 
-class Payloads(enum.Enum):
+class PayloadDisplay(enum.Enum):
     """How much of a payload is shown."""
 
     SHORT = "short"
@@ -24,13 +24,13 @@ class Payloads(enum.Enum):
 
 def payloads_of(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """What an event carries, opened, each with the name of its field; a value that stands twice comes once."""
-    told: list[Any] = []
+    seen: list[Any] = []
     for field in _FIELDS:
         if payload.get(field) is None:
             continue
         value = opened(payload[field])
-        if value not in told:
-            told.append(value)
+        if value not in seen:
+            seen.append(value)
             yield field.removesuffix("_envelope"), value
 
 

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.cli.contents import opened
-from penstock.cli.screen import Screen, name, plain, status
+from penstock.cli.output.payload_text import opened
+from penstock.cli.output.screen import Screen, name, plain, status
 from penstock.cli.timeline.payloads import in_short
 
 
-def heartbeat_text(told: object) -> str | None:
+def heartbeat_text(heartbeat: object) -> str | None:
     """The last heartbeat on one line: `40 of 100 rows, copying, details [7]`."""
-    if not isinstance(told, Mapping):
+    if not isinstance(heartbeat, Mapping):
         return None
     parts: list[str] = []
-    if told.get("current") is not None:
-        of = "" if told.get("total") is None else f" of {told['total']}"
-        unit = f" {told['unit']}" if told.get("unit") else ""
-        parts.append(f"{told['current']}{of}{unit}")
-    if told.get("message"):
-        parts.append(str(told["message"]))
-    if told.get("details") is not None:
-        details = opened(told["details"])
+    if heartbeat.get("current") is not None:
+        of = "" if heartbeat.get("total") is None else f" of {heartbeat['total']}"
+        unit = f" {heartbeat['unit']}" if heartbeat.get("unit") else ""
+        parts.append(f"{heartbeat['current']}{of}{unit}")
+    if heartbeat.get("message"):
+        parts.append(str(heartbeat["message"]))
+    if heartbeat.get("details") is not None:
+        details = opened(heartbeat["details"])
         only = isinstance(details, list) and len(details) == 1
         parts.append(in_short(details[0] if only else details))
-    if told.get("left_out"):
-        parts.append(f"{told['left_out']}, too long to be shown here")
+    if heartbeat.get("left_out"):
+        parts.append(f"{heartbeat['left_out']}, too long to be shown here")
     return ", ".join(parts) or None
 
 

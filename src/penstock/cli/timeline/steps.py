@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from penstock.cli.moments import length, parsed
+from penstock.cli.output.times import length, parsed
 
 _OPENS = {
     "ActivityScheduled": "activity",
@@ -38,24 +38,24 @@ Key = tuple[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class _Opening:
+class _OpenStep:
     at: datetime | None
     attempts: int = 1
 
 
-class Steps:
+class StepDurations:
     """What is open of one history, as far as it was read."""
 
     def __init__(self) -> None:
-        self._open: dict[Key, _Opening] = {}
+        self._open: dict[Key, _OpenStep] = {}
 
-    def see(self, kind: str, event: Mapping[str, Any]) -> str:
+    def record(self, kind: str, event: Mapping[str, Any]) -> str:
         """Take in the next event, and return how long the step took that ends with it ("" if none does)."""
         payload = event.get("payload")
         if not isinstance(payload, Mapping):
             return ""
         if kind in _OPENS:
-            self._open[_key(_OPENS[kind], payload)] = _Opening(instant(event))
+            self._open[_key(_OPENS[kind], payload)] = _OpenStep(instant(event))
             return ""
         if kind == "ActivityRetryScheduled":
             self._count_attempt(_key("activity", payload))
@@ -68,16 +68,16 @@ class Steps:
     def _count_attempt(self, key: Key) -> None:
         known = self._open.get(key)
         if known is not None:
-            self._open[key] = _Opening(known.at, known.attempts + 1)
+            self._open[key] = _OpenStep(known.at, known.attempts + 1)
 
     def _ended(self, key: Key, phrase: str, event: Mapping[str, Any], payload: Mapping[str, Any]) -> str:
         opening, at = self._open.pop(key, None), instant(event)
         if opening is None or opening.at is None or at is None:
             return ""
-        told = f"{phrase} {length(max(0.0, (at - opening.at).total_seconds()))}"
+        text = f"{phrase} {length(max(0.0, (at - opening.at).total_seconds()))}"
         number = payload.get("attempt_number")
         attempts = max(opening.attempts, number if isinstance(number, int) else 1)
-        return f"{told}, {attempts} attempts" if attempts > 1 else told
+        return f"{text}, {attempts} attempts" if attempts > 1 else text
 
 
 def instant(event: Mapping[str, Any]) -> datetime | None:

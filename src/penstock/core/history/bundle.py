@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.core.model import RecordedEvent, Run, RunId
-from penstock.core.timers import iso
+from penstock.core.timestamps import iso
 
 MESSAGE_CHARS_MAX: Final = 1_000
 CAUSES_MAX: Final = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from penstock.core.id_policies import IdReusePolicy
-from penstock.core.model import ActivityTimeouts, Blob, ClosePolicy, Json, RetryPolicy, Wish
+from penstock.core.model import ActivityTimeouts, Blob, ClosePolicy, Json, PriorityOverride, RetrySchedule
 
 
 class ScheduleActivity(Struct, frozen=True):
@@ -13,11 +13,11 @@ class ScheduleActivity(Struct, frozen=True):
     task_queue: str | None
     """None: the queue of the run."""
     arguments: Blob
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    retry: RetrySchedule = field(default_factory=RetrySchedule)
     timeouts: ActivityTimeouts = field(default_factory=ActivityTimeouts)
     extra: Json = field(default_factory=dict)
     """What the events of this step must repeat."""
-    wish: Wish = field(default_factory=Wish)
+    priority: PriorityOverride = field(default_factory=PriorityOverride)
     """Priority level, fairness key and weight, where they differ from the run's."""
     routing_key: str | None = None
     """What of its arguments decided where it goes."""
@@ -63,11 +63,11 @@ class StartChild(Struct, frozen=True):
     workflow_id: str | None = None
     """None: one is made from the parent's run and step."""
     policy: ClosePolicy = ClosePolicy.ABANDON
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    retry: RetrySchedule = field(default_factory=RetrySchedule)
     execution_timeout_s: int | None = None
     run_timeout_s: int | None = None
     extra: Json = field(default_factory=dict)
-    wish: Wish = field(default_factory=Wish)
+    priority: PriorityOverride = field(default_factory=PriorityOverride)
     memo: Json = field(default_factory=dict)
     search_attributes: Json = field(default_factory=dict)
     business_key: str | None = None
@@ -181,11 +181,11 @@ class ContinueAsNew(Struct, frozen=True):
     workflow_type: str | None = None
     """None: the same as now."""
     task_queue: str | None = None
-    wish: Wish = field(default_factory=Wish)
+    priority: PriorityOverride = field(default_factory=PriorityOverride)
     """Priority level, fairness key and weight of the next run, where they differ from this one's."""
     run_timeout_s: int | None = None
     """None: the same as now; so for all that follow."""
-    retry: RetryPolicy | None = None
+    retry: RetrySchedule | None = None
     memo: Json | None = None
     search_attributes: Json | None = None
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from penstock.core.history import applying, groups, waits
-from penstock.core.history.applying import Advance, Stage, invalid
-from penstock.core.history.bounds import Bounds, check_commands
+from penstock.core.history import command_effects, parallel_groups, waits
+from penstock.core.history.command_effects import CommandContext, CommandEffects, invalid_command
 from penstock.core.history.commands import (
     CancelSelectionOperation,
     Command,
@@ -18,6 +17,7 @@ from penstock.core.history.commands import (
     OpenConditionWait,
     StepwiseOnly,
 )
+from penstock.core.history.structural_limits import StructuralLimits, check_commands
 from penstock.core.history.waits import Waits
 from penstock.core.model import Run, RunId, Update
 
@@ -25,14 +25,14 @@ from penstock.core.model import Run, RunId, Update
 def advance(
     run: Run,
     commands: Sequence[Command],
-    bounds: Bounds,
+    bounds: StructuralLimits,
     now_ms: int,
     *,
     ids: Sequence[RunId] = (),
     update: Update | None = None,
     concurrent: bool = False,
     accepted: Mapping[str, Update] | None = None,
-) -> Advance:
+) -> CommandEffects:
     """Apply the commands of a workflow task in order. Steps are numbered densely from 1, apart from events.
 
     `ids` are for runs that the commands start, one for each command; `update` is the one that the task was to apply.
@@ -40,7 +40,7 @@ def advance(
     that the commands speak of.
     """
     _check_manner(run, commands, concurrent=concurrent)
-    stage = Stage(run, now_ms, tuple(ids), update, concurrent, accepted or {})
+    stage = CommandContext(run, now_ms, tuple(ids), update, concurrent, accepted or {})
     if concurrent:
         check_commands(run, commands, bounds)
         for command in commands:
@@ -54,7 +54,7 @@ def advance(
     check_commands(run, placed, bounds)
     if _is_still_waiting(stage.waits, placed):
         return stage.done()
-    applying.satisfy(stage)
+    command_effects.satisfy(stage)
     for command in placed:
         stage.apply(command)
     return stage.done()
@@ -64,27 +64,35 @@ def _check_manner(run: Run, commands: Sequence[Command], *, concurrent: bool) ->
     """The code of a run is stepwise or concurrent from its first step to its last."""
     began = waits.is_concurrent(run.waits)
     if began and not concurrent:
-        raise invalid("The run is concurrent: only code that has many steps open at once can go on with it.")
+        raise invalid_command(
+            "The run is concurrent: only code that has many steps open at once can go on with it."
+        )
     if concurrent and not began and run.last_step:
-        raise invalid("The run began stepwise: code that has many steps open at once cannot go on with it.")
+        raise invalid_command(
+            "The run began stepwise: code that has many steps open at once cannot go on with it."
+        )
     for command in commands:
         if isinstance(command, StepwiseOnly if concurrent else ConcurrentOnly):
-            raise invalid(
+            raise invalid_command(
                 f"{type(command).__name__} is not for a {'concurrent' if concurrent else 'stepwise'} run."
             )
-        if concurrent and isinstance(command, Grouped) and groups.outermost(command.extra) is not None:
-            raise invalid("The steps of a concurrent run are in no groups.")
+        if (
+            concurrent
+            and isinstance(command, Grouped)
+            and parallel_groups.outermost(command.extra) is not None
+        ):
+            raise invalid_command("The steps of a concurrent run are in no groups.")
 
 
 def _check_kind(commands: Sequence[Command], update: Update | None) -> None:
     """An update's task applies that update and does nothing else; no other task applies one."""
     on_update = [each for each in commands if isinstance(each, OnUpdate)]
     if update is None and on_update:
-        raise invalid("This workflow task was not handed out to apply an update.")
+        raise invalid_command("This workflow task was not handed out to apply an update.")
     if update is not None and (
         len(commands) != 1 or not on_update or on_update[0].update_id != update.update_id
     ):
-        raise invalid(f"This workflow task applies update {update.update_id}, and does nothing else.")
+        raise invalid_command(f"This workflow task applies update {update.update_id}, and does nothing else.")
 
 
 def _is_still_waiting(waiting: Waits, commands: Sequence[Command]) -> bool:
@@ -99,13 +107,16 @@ def _is_still_waiting(waiting: Waits, commands: Sequence[Command]) -> bool:
     command = new[0]
     return (
         isinstance(command, OpenConditionWait)
-        and not command.extra.get(groups.PATH)
+        and not command.extra.get(parallel_groups.PATH)
         and open_wait.is_same(command.key, command.fingerprint)
     )
 
 
 def _is_given_up(waiting: Waits, command: Command) -> bool:
-    return isinstance(command, CancelSelectionOperation) and applying.to_give_up(waiting, command) is None
+    return (
+        isinstance(command, CancelSelectionOperation)
+        and command_effects.abandoned_member(waiting, command) is None
+    )
 
 
 def _placed(run: Run, waiting: Waits, commands: Sequence[Command]) -> list[Command]:
@@ -118,39 +129,39 @@ def _placed(run: Run, waiting: Waits, commands: Sequence[Command]) -> list[Comma
     step = run.last_step
     shifts: dict[str, int] = {}
     for command in commands:
-        if isinstance(command, Grouped) and (outer := groups.outermost(command.extra)) is not None:
+        if isinstance(command, Grouped) and (outer := parallel_groups.outermost(command.extra)) is not None:
             if _is_open(run, waiting, command):
                 continue
-            group_id = groups.group_id(outer)
+            group_id = parallel_groups.group_id(outer)
             if group_id not in shifts:
                 shifts[group_id] = _shift(waiting, command, step + 1)
             if shifts[group_id]:
-                command = replace(command, extra=groups.moved(command.extra, shifts[group_id]))
+                command = replace(command, extra=parallel_groups.moved(command.extra, shifts[group_id]))
             _check_step(command, step + 1)
         placed.append(command)
-        step += applying.is_step(command)
+        step += command_effects.is_step(command)
     return placed
 
 
 def _is_open(run: Run, waiting: Waits, command: Grouped) -> bool:
-    outer = groups.outermost(command.extra)
+    outer = parallel_groups.outermost(command.extra)
     assert outer is not None
     if waiting.old and not waiting.selected:
-        return (groups.step_of(command.extra) or 0) <= run.last_step
-    group_id = groups.group_id(outer)
+        return (parallel_groups.step_of(command.extra) or 0) <= run.last_step
+    group_id = parallel_groups.group_id(outer)
     return group_id in waiting.groups or waiting.selection(group_id) is not None
 
 
 def _shift(waiting: Waits, command: Grouped, step: int) -> int:
     """How far the worker's guess is off; only code that selected or cancelled something makes it guess wrong."""
-    named = groups.step_of(command.extra)
+    named = parallel_groups.step_of(command.extra)
     return step - named if waiting.selected and named is not None else 0
 
 
 def _check_step(command: Grouped, step: int) -> None:
-    named = groups.step_of(command.extra)
-    if named != step or not groups.is_consistent(command.extra):
-        raise invalid(
+    named = parallel_groups.step_of(command.extra)
+    if named != step or not parallel_groups.is_consistent(command.extra):
+        raise invalid_command(
             f"A member of a parallel group is numbered {named} where the run's next step is {step}.",
             expected_sequence=step,
         )

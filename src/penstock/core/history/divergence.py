@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.core.model import RecordedEvent, Run, Worker
-from penstock.core.timers import iso
+from penstock.core.model import RecordedEvent, Run, WorkerRecord
+from penstock.core.timestamps import iso
 
 _TYPES = frozenset({"NonDeterministicReplayError", "NonDeterminismError", "nondeterminism"})
 _SAID = re.compile(
@@ -53,7 +53,7 @@ def first(events: Sequence[RecordedEvent], parted: Divergence) -> RecordedEvent 
 
 
 def account(
-    parted: Divergence, event: RecordedEvent | None, run: Run, worker: Worker | None, now_ms: int
+    parted: Divergence, event: RecordedEvent | None, run: Run, worker: WorkerRecord | None, now_ms: int
 ) -> dict[str, Any]:
     """What is kept with the run while it is blocked. It is blocked since the first time that this was said."""
     before = json.loads(run.blocked) if run.blocked else {}
@@ -72,7 +72,7 @@ def account(
     }
 
 
-def may_fit(blocked: str, workflow_type: str, worker: Worker) -> bool:
+def may_fit(blocked: str, workflow_type: str, worker: WorkerRecord) -> bool:
     """Whether a worker has other code than the one that did not fit."""
     said = json.loads(blocked)
     other = (said.get("build_id"), said.get("fingerprint")) != (

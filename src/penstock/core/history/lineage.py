@@ -11,10 +11,10 @@ from penstock.core import json_text
 from penstock.core.history import waits
 from penstock.core.history.commands import ContinueAsNew
 from penstock.core.history.routing_keys import without_keys
-from penstock.core.model import ClosePolicy, RetryPolicy, Run, RunId, RunStatus
-from penstock.core.timers import earliest
+from penstock.core.model import ClosePolicy, RetrySchedule, Run, RunId, RunStatus
+from penstock.core.timestamps import earliest
 
-NO_RETRY = RetryPolicy()
+NO_RETRY = RetrySchedule()
 
 
 class Lineage(Struct, frozen=True):
@@ -25,7 +25,7 @@ class Lineage(Struct, frozen=True):
     continued_from: RunId | None = None
     retried_from: RunId | None = None
     attempt: int = 1
-    retry: RetryPolicy = NO_RETRY
+    retry: RetrySchedule = NO_RETRY
     """Of a child: how often it is tried before its parent hears of its failure."""
     first_run_id: RunId | None = None
     """The first run of the chain. None: this is the first one, or was recorded before chains had a name."""
@@ -93,8 +93,8 @@ def is_in_chain(run: Run, first: RunId) -> bool:
     return (origin.first_run_id or run.run_id) == first
 
 
-def _policy(said: dict[str, Any]) -> RetryPolicy:
-    return RetryPolicy(
+def _policy(said: dict[str, Any]) -> RetrySchedule:
+    return RetrySchedule(
         max_attempts=said["max_attempts"],
         given=True,
         backoff_s=tuple(said["backoff_s"]),
@@ -122,7 +122,7 @@ def continued(run: Run, run_id: RunId, command: ContinueAsNew, now_ms: int) -> S
     )
     if command.retry is not None:
         lineage = replace(lineage, retry=command.retry)
-    standing = command.wish.over(run.standing)
+    priority = command.priority.over(run.priority)
     return Successor(
         _next(
             replace(
@@ -132,9 +132,9 @@ def continued(run: Run, run_id: RunId, command: ContinueAsNew, now_ms: int) -> S
                 task_queue=queue,
                 compatibility=run.compatibility if queue == run.task_queue else None,
                 input=command.arguments,
-                level=standing.level,
-                key=standing.key,
-                weight_milli=standing.weight_milli,
+                level=priority.level,
+                key=priority.key,
+                weight_milli=priority.weight_milli,
                 run_timeout_s=run.run_timeout_s if command.run_timeout_s is None else command.run_timeout_s,
                 memo=run.memo if command.memo is None else json_text.written(command.memo),
                 search_attributes=run.search_attributes
@@ -202,5 +202,5 @@ def _next(run: Run, before: Run, lineage: Lineage, now_ms: int, at_ms: int) -> R
         last_progress_at_ms=now_ms,
         deadline_at_ms=earliest(run.execution_deadline_at_ms, deadline),
         lineage=text(lineage),
-        waits=waits.FRESH_DELIVERING if waits.delivers_cancel(before.waits) else waits.FRESH,
+        waits=waits.NEW_RUN_DELIVERING_CANCEL if waits.delivers_cancel(before.waits) else waits.NEW_RUN,
     )

@@ -15,14 +15,14 @@ from penstock.core.model import (
     WEIGHT_DEFAULT_MILLI,
     Activity,
     ActivityTimeouts,
-    Child,
-    Event,
-    RetryPolicy,
+    ChildRun,
+    NewEvent,
+    RetrySchedule,
     Run,
     Timer,
     Update,
 )
-from penstock.core.timers import iso, iso_or_none
+from penstock.core.timestamps import iso, iso_or_none
 
 CONDITION_TIMEOUT = "condition_timeout"
 FAIRNESS_WEIGHT = "fairness_weight"
@@ -31,7 +31,7 @@ NOTHING_ELSE = "{}"
 NO_CLOCKS = ActivityTimeouts()
 
 
-def started(run: Run) -> Event:
+def started(run: Run) -> NewEvent:
     """The first event of every history. What the run was given is added where it is read."""
     payload: dict[str, Any] = {
         "workflow_id": run.workflow_id,
@@ -58,7 +58,7 @@ def started(run: Run) -> Event:
         payload[FAIRNESS_WEIGHT] = run.weight_milli / 1000
     if run.lineage != "{}":
         payload |= _origin(lineage.of(run))
-    return Event(EventType.WORKFLOW_STARTED, payload)
+    return NewEvent(EventType.WORKFLOW_STARTED, payload)
 
 
 def _origin(origin: Lineage) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def timer_payload(timer: Timer) -> dict[str, Any]:
     } | extra(timer.extra)
 
 
-def child_payload(child: Child) -> dict[str, Any]:
+def child_payload(child: ChildRun) -> dict[str, Any]:
     """What every event of a child's step says. The child is named by its first run throughout."""
     return {
         "sequence": child.step,
@@ -145,12 +145,12 @@ def update_payload(update: Update) -> dict[str, Any]:
     }
 
 
-def update_accepted(update: Update) -> Event:
+def update_accepted(update: Update) -> NewEvent:
     payload = update_payload(update) | {"arguments": update.arguments, "payload_codec": CODEC}
-    return Event(EventType.UPDATE_ACCEPTED, payload)
+    return NewEvent(EventType.UPDATE_ACCEPTED, payload)
 
 
-def retry_snapshot(retry: RetryPolicy, timeouts: ActivityTimeouts) -> dict[str, Any]:
+def retry_snapshot(retry: RetrySchedule, timeouts: ActivityTimeouts) -> dict[str, Any]:
     """The policy as it is delivered with a task."""
     snapshot = {
         "snapshot_version": 1,
@@ -169,7 +169,7 @@ def retry_snapshot(retry: RetryPolicy, timeouts: ActivityTimeouts) -> dict[str, 
     return snapshot
 
 
-def pauses(retry: RetryPolicy) -> dict[str, Any]:
+def pauses(retry: RetrySchedule) -> dict[str, Any]:
     """The pauses to the millisecond, where the policy says them so."""
     return {"backoff_ms": list(retry.backoff_ms)} if retry.backoff_ms else {}
 

@@ -35,7 +35,7 @@ class ConditionWait(Struct, frozen=True):
         return (self.key or "", self.fingerprint or "") == (key or "", fingerprint or "")
 
 
-class Member(Struct, frozen=True):
+class SelectionMember(Struct, frozen=True):
     """One of the things of which the code awaits the first: a step, or a group of steps."""
 
     key: str | int
@@ -54,14 +54,14 @@ class Selection(Struct, frozen=True):
     id: str
     base: int
     size: int
-    members: Mapping[int, Member] = field(default_factory=dict)
+    members: Mapping[int, SelectionMember] = field(default_factory=dict)
     """By index."""
     resolved: bool = False
 
-    def member(self, index: int) -> Member | None:
+    def member(self, index: int) -> SelectionMember | None:
         return self.members.get(index)
 
-    def with_member(self, member: Member) -> Selection:
+    def with_member(self, member: SelectionMember) -> Selection:
         return replace(self, members={**self.members, member.index: member})
 
     @property
@@ -77,7 +77,7 @@ class Waits(Struct, frozen=True):
     selections: tuple[Selection, ...] = ()
     selected: bool = False
     """Whether there ever was a selection: workers may then guess numbers of steps wrong."""
-    hushed: bool = False
+    signals_deferred: bool = False
     """Whether signals wait until the code has looked: at the beginning, and after the timeout of a condition.
 
     Workers take a signal that stands there for one that the next condition heard, though it may have been meant,
@@ -94,7 +94,7 @@ class Waits(Struct, frozen=True):
 
     Until that task is completed it is not known whether the code is concurrent, and can handle a cancel request.
     """
-    turned_back: int = 0
+    unhandled_signals: int = 0
     """How often in a row the code would have ended the run, and was to hear a signal first."""
     external: tuple[int, ...] = ()
     """Steps that asked something of another run, which has not answered."""
@@ -117,11 +117,11 @@ class Waits(Struct, frozen=True):
         return replace(self, selections=tuple(sorted(kept, key=lambda each: each.base)), selected=True)
 
 
-_OF_MEMBER = attrgetter(*Member.__struct_fields__)
+_OF_MEMBER = attrgetter(*SelectionMember.__struct_fields__)
 NOTHING = Waits()
-FRESH = '{"hushed":true}'
+NEW_RUN = '{"hushed":true}'
 """Of a run whose code has not looked at anything yet."""
-FRESH_DELIVERING = '{"hushed":true,"delivers_cancel":true}'
+NEW_RUN_DELIVERING_CANCEL = '{"hushed":true,"delivers_cancel":true}'
 """The same, of a run whose code receives a cancel request with its first workflow task."""
 
 
@@ -131,9 +131,9 @@ _TURNED_BACK = '"turned_back":'
 _ENDING = '"ending":'
 
 
-def is_hushed(text: str) -> bool:
+def defers_signals(text: str) -> bool:
     """Whether signals wait; told without reading all of it, for that is asked often."""
-    return _HUSHED in text and parse(text).hushed
+    return _HUSHED in text and parse(text).signals_deferred
 
 
 @lru_cache(maxsize=256)
@@ -148,20 +148,20 @@ def parse(text: str) -> Waits:
         groups=said.get("groups", {}),
         selections=tuple(_selection(each) for each in said.get("selections", ())),
         selected=said.get("selected", False),
-        hushed=said.get("hushed", False),
+        signals_deferred=said.get("hushed", False),
         old=said.get("old", False),
         concurrent=said.get("concurrent", False),
         cancelling=said.get("cancelling", False),
         delivers_cancel=said.get("delivers_cancel", False),
-        turned_back=said.get("turned_back", 0),
+        unhandled_signals=said.get("turned_back", 0),
         external=tuple(said.get("external", ())),
         ending=tuple(said.get("ending", ())),
         cached=_cached(said.get("cached")),
     )
 
 
-def turned_back(text: str) -> int:
-    return parse(text).turned_back if _TURNED_BACK in text else 0
+def unhandled_signals(text: str) -> int:
+    return parse(text).unhandled_signals if _TURNED_BACK in text else 0
 
 
 def is_concurrent(text: str) -> bool:
@@ -179,7 +179,16 @@ def is_ending(text: str, step: int) -> bool:
     return _ENDING in text and step in parse(text).ending
 
 
-_FLAGS = ("selected", "hushed", "old", "concurrent", "cancelling", "delivers_cancel")
+_ENCODED = {
+    "selected": "selected",
+    "hushed": "signals_deferred",
+    "old": "old",
+    "concurrent": "concurrent",
+    "cancelling": "cancelling",
+    "delivers_cancel": "delivers_cancel",
+    "turned_back": "unhandled_signals",
+}
+"""Stored names of plain fields, in the order in which they are written; they are data, and do not change."""
 
 
 def text(waits: Waits) -> str:
@@ -195,8 +204,8 @@ def text(waits: Waits) -> str:
         said["groups"] = dict(waits.groups)
     if waits.selections:
         said["selections"] = [_listed(each) for each in waits.selections]
-    for name in (*_FLAGS, "turned_back"):
-        if value := getattr(waits, name):
+    for name, attribute in _ENCODED.items():
+        if value := getattr(waits, attribute):
             said[name] = value
     for name in ("external", "ending"):
         if steps := getattr(waits, name):
@@ -214,7 +223,7 @@ def _listed(selection: Selection) -> list[Any]:
 
 def _selection(said: list[Any]) -> Selection:
     identifier, base, size, resolved, members = said
-    made = [Member(*each) for each in members]
+    made = [SelectionMember(*each) for each in members]
     return Selection(identifier, base, size, {each.index: each for each in made}, resolved)
 
 

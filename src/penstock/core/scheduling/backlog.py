@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from penstock.core.scheduling.fairness import Lane
-from penstock.core.timers import MINUTE_MS
+from penstock.core.timestamps import MINUTE_MS
 
 
 class LevelBacklog(Struct, frozen=True):

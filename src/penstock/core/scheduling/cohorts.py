@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from penstock.core import json_text
-from penstock.core.model import Activity, Cohort, Worker, WorkerStatus
+from penstock.core.model import Activity, Cohort, WorkerRecord, WorkerStatus
 from penstock.errors import Conflict, NotFound, Reason
 
 BUILD_ID = "build_id"
@@ -22,12 +22,12 @@ def build_of(activity: Activity) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def is_known_dead(worker: Worker) -> bool:
+def is_known_dead(worker: WorkerRecord) -> bool:
     """Whether a sign of its death was recorded (`updated_at_ms`) and it was not heard since."""
     return worker.status is WorkerStatus.STALE and worker.heartbeat_at_ms < worker.updated_at_ms
 
 
-def is_stale(worker: Worker, now_ms: int, stale_after_ms: int) -> bool:
+def is_stale(worker: WorkerRecord, now_ms: int, stale_after_ms: int) -> bool:
     """Whether a worker was not heard for longer than the window, or is known to be dead.
 
     It keeps its leases until they end.
@@ -35,14 +35,14 @@ def is_stale(worker: Worker, now_ms: int, stale_after_ms: int) -> bool:
     return is_known_dead(worker) or now_ms - worker.heartbeat_at_ms > stale_after_ms
 
 
-def status_now(worker: Worker, now_ms: int, stale_after_ms: int) -> WorkerStatus:
+def status_now(worker: WorkerRecord, now_ms: int, stale_after_ms: int) -> WorkerStatus:
     """The status as of now; one that was taken for dead and heard again is active."""
     if is_stale(worker, now_ms, stale_after_ms):
         return WorkerStatus.STALE
     return WorkerStatus.ACTIVE if worker.status is WorkerStatus.STALE else worker.status
 
 
-def is_worth_waiting_for(worker: Worker, now_ms: int, stale_after_ms: int) -> bool:
+def is_worth_waiting_for(worker: WorkerRecord, now_ms: int, stale_after_ms: int) -> bool:
     """Whether tasks stay sticky to a worker: it is not stale, and has not missed two of its own heartbeats."""
     interval_s = worker.heartbeat_interval_s
     missed = interval_s is not None and now_ms - worker.heartbeat_at_ms > 2_000 * interval_s
@@ -50,12 +50,12 @@ def is_worth_waiting_for(worker: Worker, now_ms: int, stale_after_ms: int) -> bo
 
 
 def check_may_poll(
-    worker: Worker | None,
+    worker: WorkerRecord | None,
     worker_id: str,
     task_queue: str,
     build_id: str | None,
     intents: Mapping[str, Cohort],
-) -> Worker:
+) -> WorkerRecord:
     """The worker, if it may be given tasks of this queue; else the refusal that says what to do."""
     if worker is None:
         raise NotFound(
@@ -104,14 +104,14 @@ class CohortView(Struct, frozen=True):
     active: int
     draining: int
     stale: int
-    workers: tuple[Worker, ...]
+    workers: tuple[WorkerRecord, ...]
 
 
 _ORDER = ("active", "active_with_draining", "draining", "stale_only", "no_workers")
 
 
 def cohort_views(
-    workers: Sequence[Worker], cohorts: Sequence[Cohort], now_ms: int, stale_after_ms: int
+    workers: Sequence[WorkerRecord], cohorts: Sequence[Cohort], now_ms: int, stale_after_ms: int
 ) -> list[CohortView]:
     """Every build that has workers or a recorded intent, the liveliest first."""
     intents = {cohort.build_id: cohort for cohort in cohorts}
@@ -130,7 +130,7 @@ def cohort_views(
 
 
 def _view(
-    build: str, workers: Sequence[Worker], cohort: Cohort | None, now_ms: int, stale_after_ms: int
+    build: str, workers: Sequence[WorkerRecord], cohort: Cohort | None, now_ms: int, stale_after_ms: int
 ) -> CohortView:
     drained = cohort is not None and cohort.drain_intent == DRAINING
     stale = sum(is_stale(worker, now_ms, stale_after_ms) for worker in workers)

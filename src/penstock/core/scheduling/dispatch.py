@@ -8,11 +8,21 @@ from enum import StrEnum
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from penstock.core import rates, windows
-from penstock.core.model import Queue, Worker
-from penstock.core.policies import KeyState, Order, Rules
+from penstock.core.limits import rates, windows
+from penstock.core.limits.policies import DispatchOrder, KeyState, Rules
+from penstock.core.limits.windows import Counts
+from penstock.core.model import Queue, WorkerRecord
 from penstock.core.scheduling import fairness
-from penstock.core.scheduling.fairness import Arrival, Bounds, Clockwork, Lane, Place, Plan, Slot, Starving
+from penstock.core.scheduling.fairness import (
+    Arrival,
+    Lane,
+    LaneKey,
+    LanePlan,
+    LaneState,
+    PlanBounds,
+    Starving,
+    VirtualClock,
+)
 from penstock.core.scheduling.gates import (
     Gate,
     GateKind,
@@ -22,7 +32,6 @@ from penstock.core.scheduling.gates import (
     gates,
     own_gates,
 )
-from penstock.core.windows import Counts
 
 NO_SCOPES: Mapping[str, ScopeState] = {}
 
@@ -77,26 +86,26 @@ _STATUSES = {
 }
 
 
-class Fit(Struct, frozen=True):
+class WorkerFilter(Struct, frozen=True):
     """Which tasks a worker can take: its types (none named: all) and its build."""
 
     types: tuple[str, ...]
     build_id: str | None
-    keepers: tuple[str, ...] = ()
+    sticky_workers: tuple[str, ...] = ()
     """Workers whose reserved tasks are among them: the worker itself, and others that have gone."""
 
 
-def fit(worker: Worker, types: tuple[str, ...]) -> Fit:
+def filter_for(worker: WorkerRecord, types: tuple[str, ...]) -> WorkerFilter:
     """What the worker shares with all that are like it."""
-    return Fit(tuple(sorted(set(types))), worker.build_id)
+    return WorkerFilter(tuple(sorted(set(types))), worker.build_id)
 
 
-def own_fit(worker: Worker, types: tuple[str, ...]) -> Fit:
+def sticky_filter_for(worker: WorkerRecord, types: tuple[str, ...]) -> WorkerFilter:
     """The same, with what is reserved for the worker."""
-    return replace(fit(worker, types), keepers=(worker.worker_id,))
+    return replace(filter_for(worker, types), sticky_workers=(worker.worker_id,))
 
 
-class Blocked(Struct, frozen=True):
+class BlockedLanes(Struct, frozen=True):
     """The busy lanes that were not read because their keys may not go."""
 
     next_open_ms: int | None = None
@@ -110,7 +119,7 @@ class QueueSnapshot(Struct, frozen=True):
     queue: Queue
     lanes: Sequence[Lane]
     """At least the `room` least lanes of each busy level that hold a task the asker fits."""
-    clocks: Sequence[Clockwork]
+    clocks: Sequence[VirtualClock]
     now_ms: int = 0
     keys: Mapping[str, KeyState] = field(default_factory=dict)
     """The keys of those lanes that have a row of their own; read only where keys can be blocked."""
@@ -120,7 +129,7 @@ class QueueSnapshot(Struct, frozen=True):
     """Read only where levels age."""
     arrivals: Sequence[Arrival] = ()
     """The first tasks in order of arrival that the asker fits; read only where keys have no shares."""
-    blocked: Blocked = Blocked()
+    blocked: BlockedLanes = BlockedLanes()
     scopes: Mapping[str, ScopeState] = field(default_factory=dict)
     """What the scopes of the line count, under their locks."""
 
@@ -128,15 +137,15 @@ class QueueSnapshot(Struct, frozen=True):
 class Grants(Struct, frozen=True):
     """How many tasks to take from which lane, in order."""
 
-    plan: Plan
+    plan: LanePlan
     hold: Hold
     """What is said to the polls that get none of them."""
 
     @property
-    def order(self) -> tuple[Slot, ...]:
+    def order(self) -> tuple[LaneKey, ...]:
         return self.plan.order
 
-    def counts(self) -> dict[Slot, int]:
+    def counts(self) -> dict[LaneKey, int]:
         return self.plan.counts()
 
 
@@ -185,7 +194,7 @@ def _held_by(gate: Gate) -> Hold:
 
 def _until_changed(hold: Hold, queue: Queue) -> Hold:
     """It is worth looking again, too, when a setting ends by itself, or what workers conveyed lapses."""
-    lapses_at_ms = None if queue.conveyed is None else queue.conveyed.until_ms
+    lapses_at_ms = None if queue.reported_rate is None else queue.reported_rate.until_ms
     ends = (hold.look_again_at_ms, queue.limits.changes_at_ms, lapses_at_ms)
     moments = [at_ms for at_ms in ends if at_ms is not None]
     return replace(hold, look_again_at_ms=min(moments, default=None))
@@ -199,9 +208,9 @@ def affordable(
     None is stepped over: else a dear task would wait for ever behind cheap ones.
     """
     budgets = cost_budgets(queue, scopes, now_ms)
-    for place, cost in enumerate(costs):
+    for lane_state, cost in enumerate(costs):
         if not all(budget_.affords(cost) for budget_ in budgets):
-            return place or _unaffordable(queue, scopes, now_ms, cost)
+            return lane_state or _unaffordable(queue, scopes, now_ms, cost)
         for budget_ in budgets:
             budget_.used += cost
     return len(costs)
@@ -221,20 +230,20 @@ def _charged(
     }
 
 
-def owed(queue: Queue, now_ms: int) -> int:
+def queue_debt(queue: Queue, now_ms: int) -> int:
     """What the queue owes at the rate of today, which may be less than at an old one; it must be kept to fall due."""
     rate = queue.rules.queue_rate
     return queue.paid_until_ns if rate is None else rates.paid(rate, queue.paid_until_ns, now_ms, 0)
 
 
-def owed_window(queue: Queue, now_ms: int) -> Counts:
+def window_debt(queue: Queue, now_ms: int) -> Counts:
     """What the queue gave in the last minute, to be kept when the clock was set back."""
     if queue.limits.dispatches is None or not windows.is_ahead(queue.window, now_ms):
         return queue.window
     return windows.spent(queue.limits.window, queue.window, now_ms, 0)
 
 
-class StopReason(StrEnum):
+class KeyHoldReason(StrEnum):
     """Why a key may not go on now."""
 
     PAUSED = "paused"
@@ -242,29 +251,29 @@ class StopReason(StrEnum):
     RUNNING = "running"
 
 
-class Stop(Struct, frozen=True):
-    reason: StopReason
+class KeyHold(Struct, frozen=True):
+    reason: KeyHoldReason
     open_at_ms: int | None = None
     """When tokens come; None: when something else changes."""
     held_at: int | None = None
     """The running limit that is reached, if that is it."""
 
 
-def key_stop(rules: Rules, state: KeyState, weight_milli: int, now_ms: int, given: int = 0) -> Stop | None:
+def key_hold(rules: Rules, state: KeyState, weight_milli: int, now_ms: int, given: int = 0) -> KeyHold | None:
     """What keeps a key from going on after it was `given` so many; None: nothing does."""
-    limit, rate = rules.running_limit_of(state), rules.rate_of(state, weight_milli)
+    limit, rate = rules.lease_cap_of(state), rules.rate_of(state, weight_milli)
     if state.paused:
-        return Stop(StopReason.PAUSED)
+        return KeyHold(KeyHoldReason.PAUSED)
     if rate is not None and rate.is_closed:
-        return Stop(StopReason.RATE)
+        return KeyHold(KeyHoldReason.RATE)
     if limit is not None and state.running + given >= limit:
-        return Stop(StopReason.RUNNING, held_at=limit)
+        return KeyHold(KeyHoldReason.RUNNING, held_at=limit)
     if rate is None:
         return None
     paid_until_ns = rates.paid(rate, state.paid_until_ns, now_ms, given)
     if rates.available(rate, paid_until_ns, now_ms):
         return None
-    return Stop(StopReason.RATE, rates.open_at_ms(rate, paid_until_ns, now_ms))
+    return KeyHold(KeyHoldReason.RATE, rates.open_at_ms(rate, paid_until_ns, now_ms))
 
 
 def decide(snapshot: QueueSnapshot, room: int, asked: int | None = None) -> Grants | Hold:
@@ -286,7 +295,7 @@ def decide(snapshot: QueueSnapshot, room: int, asked: int | None = None) -> Gran
     return Grants(planned, hold) if planned.order else hold
 
 
-def _hold(snapshot: QueueSnapshot, position: _Position, order: Sequence[Slot]) -> Hold:
+def _hold(snapshot: QueueSnapshot, position: _Position, order: Sequence[LaneKey]) -> Hold:
     """Why those who get nothing wait once `order` is granted, and until when."""
     queue, rate, now_ms = snapshot.queue, position.rules.queue_rate, snapshot.now_ms
     if rate is not None:
@@ -297,13 +306,13 @@ def _hold(snapshot: QueueSnapshot, position: _Position, order: Sequence[Slot]) -
     allowed = budget(queue, snapshot.running + len(order), now_ms, scopes)
     if isinstance(allowed, Hold):
         return allowed
-    given, spent, next_open_ms = fairness.counted(order), _spent(order), snapshot.blocked.next_open_ms
+    given, spent, next_open_ms = fairness.count_by_lane(order), _spent(order), snapshot.blocked.next_open_ms
     opens = [] if next_open_ms is None or next_open_ms <= now_ms else [next_open_ms]
     held = snapshot.blocked.any_held
     for lane in position.lanes:
-        if lane.fits and lane.count > given.get(lane.slot, 0):
+        if lane.fits and lane.count > given.get(lane.lane_key, 0):
             standing = position.stands(lane, spent)
-            held = held or standing.place is Place.HELD
+            held = held or standing.state is LaneState.BLOCKED
             opens += [] if standing.open_at_ms is None else [standing.open_at_ms]
     if opens or held:
         return Hold(HoldReason.KEY_LIMITS, min(opens, default=None))
@@ -313,10 +322,10 @@ def _hold(snapshot: QueueSnapshot, position: _Position, order: Sequence[Slot]) -
 class Settled(Struct, frozen=True):
     """What to record once the tasks were really taken."""
 
-    order: tuple[Slot, ...]
+    order: tuple[LaneKey, ...]
     lanes: tuple[Lane, ...]
     """Lanes that were billed, placed, or put aside because their key may not go on."""
-    clocks: tuple[Clockwork, ...]
+    clocks: tuple[VirtualClock, ...]
     """Those that moved."""
     spent: Mapping[str, int]
     """How many each key was given."""
@@ -332,7 +341,7 @@ class Settled(Struct, frozen=True):
 
 
 def settle(
-    snapshot: QueueSnapshot, taken: Mapping[Slot, int], cost: int = 0, decided: Plan | None = None
+    snapshot: QueueSnapshot, taken: Mapping[LaneKey, int], cost: int = 0, decided: LanePlan | None = None
 ) -> Settled:
     """Bill each lane for what it really gave, no more: `budget-never-overspent`.
 
@@ -345,13 +354,13 @@ def settle(
     whole = decided if decided is not None and len(decided.order) == total else position.plan(total)
     planned = whole if whole.counts() == taken else position.only(taken).plan(total)
     spent = _spent(planned.order)
-    billed = {lane.slot: lane.tag for lane in planned.lanes}
-    before = {lane.slot: lane for lane in snapshot.lanes}
+    billed = {lane.lane_key: lane.tag for lane in planned.lanes}
+    before = {lane.lane_key: lane for lane in snapshot.lanes}
     final: list[Lane] = []
     for lane in position.lanes:
-        left = lane.count - taken.get(lane.slot, 0)
-        after = position.stands(replace(lane, tag=billed.get(lane.slot, lane.tag), count=left), spent)
-        if taken.get(lane.slot) or after != before[lane.slot]:
+        left = lane.count - taken.get(lane.lane_key, 0)
+        after = position.stands(replace(lane, tag=billed.get(lane.lane_key, lane.tag), count=left), spent)
+        if taken.get(lane.lane_key) or after != before[lane.lane_key]:
             final.append(after)
     clocks = {clock.level: clock for clock in (*position.clocks, *planned.clocks)}
     moved = [clock for clock in clocks.values() if clock not in snapshot.clocks]
@@ -384,7 +393,7 @@ def windowed(queue: Queue, count: int, now_ms: int) -> Counts:
     return windows.spent(queue.limits.window, queue.window, now_ms, count)
 
 
-def _spent(order: Sequence[Slot]) -> dict[str, int]:
+def _spent(order: Sequence[LaneKey]) -> dict[str, int]:
     """How many each key is given, over all levels."""
     spent: dict[str, int] = {}
     for _, key in order:
@@ -398,20 +407,20 @@ class _Position(Struct, frozen=True):
     snapshot: QueueSnapshot
     rules: Rules
     lanes: Sequence[Lane]
-    clocks: Sequence[Clockwork]
+    clocks: Sequence[VirtualClock]
     arrivals: Sequence[Arrival]
     weights: Mapping[str, int]
     """The weight of each key, where its limits depend on it."""
-    bounds: Bounds
+    bounds: PlanBounds
 
     @classmethod
     def of(cls, snapshot: QueueSnapshot) -> _Position:
         rules = snapshot.queue.rules
-        fair = rules.order is Order.FAIR
+        fair = rules.order is DispatchOrder.FAIR
         lanes, clocks = _placed(snapshot) if fair else (_awake(snapshot), list(snapshot.clocks))
         aging = rules.aging
         weights = _weights(lanes) if rules.limits_keys else {}
-        bounds = Bounds(
+        bounds = PlanBounds(
             left=_left(rules, weights, snapshot.keys, snapshot.now_ms),
             running=_running(snapshot.keys) if rules.counts_running and fair else None,
             starving=snapshot.starving if aging else (),
@@ -420,20 +429,20 @@ class _Position(Struct, frozen=True):
         )
         return cls(snapshot, rules, lanes, clocks, snapshot.arrivals, weights, bounds)
 
-    def plan(self, room: int) -> Plan:
-        if self.rules.order is Order.ARRIVAL:
+    def plan(self, room: int) -> LanePlan:
+        if self.rules.order is DispatchOrder.ARRIVAL:
             return fairness.plan_arrivals(self.arrivals, room, self.bounds)
         return fairness.plan([lane for lane in self.lanes if lane.fits], self.clocks, room, self.bounds)
 
-    def only(self, taken: Mapping[Slot, int]) -> _Position:
+    def only(self, taken: Mapping[LaneKey, int]) -> _Position:
         """The same, where each lane gives no more than was taken from it."""
-        giving = [replace(lane, count=min(lane.count, taken.get(lane.slot, 0))) for lane in self.lanes]
+        giving = [replace(lane, count=min(lane.count, taken.get(lane.lane_key, 0))) for lane in self.lanes]
         left = dict(taken)
         arrivals = []
         for arrival in self.arrivals:
-            slot = (arrival.level, arrival.key)
-            if left.get(slot, 0) > 0:
-                left[slot] -= 1
+            lane_key = (arrival.level, arrival.key)
+            if left.get(lane_key, 0) > 0:
+                left[lane_key] -= 1
                 arrivals.append(arrival)
         return replace(self, lanes=giving, arrivals=arrivals)
 
@@ -449,11 +458,11 @@ class _Position(Struct, frozen=True):
 
     def _stopped(self, lane: Lane, state: KeyState, given: int) -> Lane:
         """The lane put aside, if its key may not go on; else as it is."""
-        stop = key_stop(self.rules, state, self.weights[lane.key], self.snapshot.now_ms, given)
+        stop = key_hold(self.rules, state, self.weights[lane.key], self.snapshot.now_ms, given)
         if stop is None:
             return lane
-        place = Place.HELD if stop.open_at_ms is None else Place.WAITING
-        return _aside(lane, place, open_at_ms=stop.open_at_ms, held_at=stop.held_at)
+        lane_state = LaneState.BLOCKED if stop.open_at_ms is None else LaneState.THROTTLED
+        return _aside(lane, lane_state, open_at_ms=stop.open_at_ms, held_at=stop.held_at)
 
     def paid(self, spent: Mapping[str, int]) -> dict[str, int]:
         """Until when each key has paid after it was given `spent`; only of keys with a rate where it changed."""
@@ -468,14 +477,16 @@ class _Position(Struct, frozen=True):
         return paid
 
 
-def _aside(lane: Lane, place: Place, *, open_at_ms: int | None = None, held_at: int | None = None) -> Lane:
+def _aside(
+    lane: Lane, lane_state: LaneState, *, open_at_ms: int | None = None, held_at: int | None = None
+) -> Lane:
     """The lane put aside. One that was not placed first, because keys have no shares, gives up what wait it has left.
 
     Its weight is then the one in force: were it another, the store would have the lane looked at again at once.
     """
     if lane.weight_milli != lane.effective_milli:
         lane = replace(lane, weight_milli=lane.effective_milli, tag=min(lane.tag, lane.base or 0))
-    return replace(lane, place=place, open_at_ms=open_at_ms, held_at=held_at)
+    return replace(lane, state=lane_state, open_at_ms=open_at_ms, held_at=held_at)
 
 
 def _weights(lanes: Iterable[Lane]) -> dict[str, int]:
@@ -494,7 +505,7 @@ def _left(
     for key, weight_milli in weights.items():
         state = keys.get(key) or KeyState(key)
         bounds = [0] if state.paused else []
-        limit, rate = rules.running_limit_of(state), rules.rate_of(state, weight_milli)
+        limit, rate = rules.lease_cap_of(state), rules.rate_of(state, weight_milli)
         if limit is not None:
             bounds.append(max(0, limit - state.running))
         if rate is not None:
@@ -508,26 +519,26 @@ def _running(keys: Mapping[str, KeyState]) -> dict[str, int]:
     return {key: state.running for key, state in keys.items()}
 
 
-def _placed(snapshot: QueueSnapshot) -> tuple[list[Lane], list[Clockwork]]:
+def _placed(snapshot: QueueSnapshot) -> tuple[list[Lane], list[VirtualClock]]:
     """Compute the tags of lanes that became busy or changed weight since the last claim."""
     clocks = {clock.level: clock for clock in snapshot.clocks}
     awake = _awake(snapshot)
-    lanes = [lane for lane in awake if lane.place != Place.FRESH]
-    for level in sorted({lane.level for lane in awake if lane.place == Place.FRESH}):
-        fresh = [lane for lane in awake if lane.place == Place.FRESH and lane.level == level]
-        placed, clocks[level] = fairness.place(fresh, clocks.get(level, Clockwork(level)))
+    lanes = [lane for lane in awake if lane.state != LaneState.NEW]
+    for level in sorted({lane.level for lane in awake if lane.state == LaneState.NEW}):
+        fresh = [lane for lane in awake if lane.state == LaneState.NEW and lane.level == level]
+        placed, clocks[level] = fairness.assign_tags(fresh, clocks.get(level, VirtualClock(level)))
         lanes += placed
     return lanes, [clocks[level] for level in sorted(clocks)]
 
 
 def _awake(snapshot: QueueSnapshot) -> list[Lane]:
     """The lanes as they would stand if their keys were free to go; those to be placed still are."""
-    return [lane if lane.place == Place.READY else _woken(snapshot, lane) for lane in snapshot.lanes]
+    return [lane if lane.state == LaneState.READY else _woken(snapshot, lane) for lane in snapshot.lanes]
 
 
 def _woken(snapshot: QueueSnapshot, lane: Lane) -> Lane:
-    if lane.place != Place.FRESH:
-        return replace(lane, place=Place.READY, open_at_ms=None)
+    if lane.state != LaneState.NEW:
+        return replace(lane, state=LaneState.READY, open_at_ms=None)
     state = snapshot.keys.get(lane.key)
     override_milli = None if state is None else state.weight_milli
     return replace(lane, override_milli=override_milli, rank=0, open_at_ms=None)

@@ -21,11 +21,11 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 ALL_LEVELS = (0, 9)
-PLACED_AT_ONCE_MAX = 256
+TAGGED_AT_ONCE_MAX = 256
 """Most lanes of a kind that one claim places."""
 REBASED_ABOVE = 1 << 61
 """Beyond this virtual time starts again at nothing."""
-Slot = tuple[int, str]
+LaneKey = tuple[int, str]
 """A lane by its level and key."""
 
 
@@ -34,21 +34,21 @@ def stride(weight_milli: int) -> int:
     return (SCALE + weight_milli // 2) // weight_milli
 
 
-class Place(IntEnum):
+class LaneState(IntEnum):
     """Where a busy lane stands."""
 
     READY = 0
-    FRESH = 1
+    NEW = 1
     """Became busy or changed weight since the last claim: its tag must be computed."""
-    STALE = 2
+    DIRTY = 2
     """What it may do has changed since the last claim: its tag stands, the rest is looked at again."""
-    WAITING = 3
+    THROTTLED = 3
     """Out of tokens until a moment."""
-    HELD = 4
+    BLOCKED = 4
     """Its key is paused, closed, or runs as much as it may."""
 
 
-class Clockwork(Struct, frozen=True):
+class VirtualClock(Struct, frozen=True):
     """A level's virtual time, and how many keys were placed since it last moved."""
 
     level: int
@@ -67,7 +67,7 @@ class Lane(Struct, frozen=True):
     wanted_milli: int
     """The weight that the latest task carried."""
     count: int
-    place: int = Place.READY
+    state: int = LaneState.READY
     override_milli: int | None = None
     """The weight that the operator set for the key; it beats what tasks carry."""
     rank: int = 0
@@ -82,7 +82,7 @@ class Lane(Struct, frozen=True):
     """The running limit that holds it, if that is what does."""
 
     @property
-    def slot(self) -> Slot:
+    def lane_key(self) -> LaneKey:
         return self.level, self.key
 
     @property
@@ -91,7 +91,7 @@ class Lane(Struct, frozen=True):
         return self.wanted_milli if self.override_milli is None else self.override_milli
 
 
-def place(lanes: Sequence[Lane], clock: Clockwork) -> tuple[list[Lane], Clockwork]:
+def assign_tags(lanes: Sequence[Lane], clock: VirtualClock) -> tuple[list[Lane], VirtualClock]:
     """Give each newly busy or re-weighted lane its tag.
 
     Idle time earns nothing and no debt is forgiven. Newcomers of one instant are spread over their first
@@ -111,7 +111,7 @@ def place(lanes: Sequence[Lane], clock: Clockwork) -> tuple[list[Lane], Clockwor
             base = clock.virtual if lane.base is None else min(lane.base, clock.virtual)
             tag = max(lane.tag, base + offset)
             clock = replace(clock, placed=clock.placed + 1)
-        placed.append(replace(lane, tag=tag, weight_milli=weight_milli, place=Place.READY))
+        placed.append(replace(lane, tag=tag, weight_milli=weight_milli, state=LaneState.READY))
     return placed, clock
 
 
@@ -120,7 +120,7 @@ def _reweighted(lane: Lane, virtual: int) -> int:
     return virtual + (lane.tag - virtual) * stride(lane.effective_milli) // stride(lane.weight_milli)
 
 
-def returned(lane: Lane, paid: int) -> Lane:
+def refund_tag(lane: Lane, paid: int) -> Lane:
     """The lane after a dispatch that it paid for was not delivered.
 
     No more than a stride of its weight now: the wait that is left is scaled when a weight changes. A tag that lies
@@ -137,7 +137,7 @@ class Starving(Struct, frozen=True):
     count: int
 
 
-class Bounds(Struct, frozen=True):
+class PlanBounds(Struct, frozen=True):
     """What the plan must keep to beside the order."""
 
     left: Mapping[str, int] = field(default_factory=dict)
@@ -150,31 +150,33 @@ class Bounds(Struct, frozen=True):
     """Dispatches since a starving level had its turn."""
 
 
-FREE = Bounds()
+UNBOUNDED = PlanBounds()
 
 
-class Plan(Struct, frozen=True):
+class LanePlan(Struct, frozen=True):
     """The next dispatches in order, and the state that follows from them."""
 
-    order: tuple[Slot, ...]
+    order: tuple[LaneKey, ...]
     lanes: tuple[Lane, ...]
     """Those that were billed."""
-    clocks: tuple[Clockwork, ...]
+    clocks: tuple[VirtualClock, ...]
     aging_turn: int = 0
 
-    def counts(self) -> dict[Slot, int]:
-        return counted(self.order)
+    def counts(self) -> dict[LaneKey, int]:
+        return count_by_lane(self.order)
 
 
-def counted(order: Sequence[Slot]) -> dict[Slot, int]:
+def count_by_lane(order: Sequence[LaneKey]) -> dict[LaneKey, int]:
     """How many tasks each lane gives, in order of first service."""
-    taken: dict[Slot, int] = {}
-    for slot in order:
-        taken[slot] = taken.get(slot, 0) + 1
+    taken: dict[LaneKey, int] = {}
+    for lane_key in order:
+        taken[lane_key] = taken.get(lane_key, 0) + 1
     return taken
 
 
-def plan(lanes: Sequence[Lane], clocks: Sequence[Clockwork], room: int, bounds: Bounds = FREE) -> Plan:
+def plan(
+    lanes: Sequence[Lane], clocks: Sequence[VirtualClock], room: int, bounds: PlanBounds = UNBOUNDED
+) -> LanePlan:
     """Choose up to `room` dispatches: lower levels first, inside a level the least tag, ties by key.
 
     Invariant `fair-share`: a lane's dispatches carry tags at least one stride apart and virtual time never
@@ -182,9 +184,9 @@ def plan(lanes: Sequence[Lane], clocks: Sequence[Clockwork], room: int, bounds: 
     Only the `room` least lanes of a level can be touched, and a plan for n equals n plans for one.
     """
     planner = _Planner(lanes, clocks, bounds)
-    order: list[Slot] = []
-    while len(order) < room and (slot := planner.next()) is not None:
-        order.append(slot)
+    order: list[LaneKey] = []
+    while len(order) < room and (lane_key := planner.next()) is not None:
+        order.append(lane_key)
     return planner.outcome(tuple(order))
 
 
@@ -198,7 +200,7 @@ class _Planner:
     What billing changes of lanes and clocks is kept in numbers beside them, for it changes with every dispatch.
     """
 
-    def __init__(self, lanes: Sequence[Lane], clocks: Sequence[Clockwork], bounds: Bounds) -> None:
+    def __init__(self, lanes: Sequence[Lane], clocks: Sequence[VirtualClock], bounds: PlanBounds) -> None:
         self._lanes = lanes
         self._clocks = {clock.level: clock for clock in clocks}
         self._virtual = {clock.level: clock.virtual for clock in clocks}
@@ -218,7 +220,7 @@ class _Planner:
             heapq.heapify(heap)
         self._levels = sorted(self._heaps)
 
-    def next(self) -> Slot | None:
+    def next(self) -> LaneKey | None:
         """Bill the lane that goes next; None when no lane may go."""
         while self._levels and not self._may_go(self._levels[0]):
             self._levels.pop(0)
@@ -270,7 +272,7 @@ class _Planner:
     def _rank(self, lane: Lane) -> int:
         return 0 if self._running is None else rank(self._running.get(lane.key, 0), lane.weight_milli)
 
-    def _bill(self, heap: list[_Entry]) -> Slot:
+    def _bill(self, heap: list[_Entry]) -> LaneKey:
         """Have the lane at the top pay for one dispatch."""
         index = heap[0][3]
         lane = self._lanes[index]
@@ -289,9 +291,9 @@ class _Planner:
             heapq.heappop(heap)
         return level, key
 
-    def outcome(self, order: tuple[Slot, ...]) -> Plan:
+    def outcome(self, order: tuple[LaneKey, ...]) -> LanePlan:
         moved = sorted({level for level, _ in order})
-        return Plan(
+        return LanePlan(
             order=order,
             lanes=tuple(self._billed(index) for index in self._touched),
             clocks=tuple(self._clock(level) for level in moved),
@@ -301,11 +303,11 @@ class _Planner:
     def _billed(self, index: int) -> Lane:
         return replace(self._lanes[index], tag=self._tags[index], count=self._counts[index])
 
-    def _clock(self, level: int) -> Clockwork:
+    def _clock(self, level: int) -> VirtualClock:
         """The clock of a level; one that moved counts anew whom it has placed since."""
-        clock = self._clocks.get(level) or Clockwork(level)
+        clock = self._clocks.get(level) or VirtualClock(level)
         virtual = self._virtual[level]
-        return clock if virtual == clock.virtual else Clockwork(level, virtual, 0)
+        return clock if virtual == clock.virtual else VirtualClock(level, virtual, 0)
 
 
 class Arrival(Struct, frozen=True):
@@ -316,12 +318,12 @@ class Arrival(Struct, frozen=True):
     key: str
 
 
-def plan_arrivals(arrivals: Sequence[Arrival], room: int, bounds: Bounds = FREE) -> Plan:
+def plan_arrivals(arrivals: Sequence[Arrival], room: int, bounds: PlanBounds = UNBOUNDED) -> LanePlan:
     """As `plan`, where keys have no shares: lower levels first, inside a level who came first."""
     weight_milli = 1_000
     each_alone = [Lane(each.level, each.key, each.seq, weight_milli, weight_milli, 1) for each in arrivals]
     planned = plan(each_alone, (), room, replace(bounds, running=None))
-    return Plan(planned.order, (), (), planned.aging_turn)
+    return LanePlan(planned.order, (), (), planned.aging_turn)
 
 
 def rank(running: int, weight_milli: int) -> int:

@@ -13,12 +13,12 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core import rates, windows
-from penstock.core.admission import LineLimits, ScopeRules, queue_scope
-from penstock.core.conveying import RateSource
+from penstock.core.limits import rates, windows
+from penstock.core.limits.admission import QueueLimits, ScopeRules, queue_scope
+from penstock.core.limits.policies import LEASE_CAP_MAX, LimitSetting, SettingValue
+from penstock.core.limits.rate_reports import RateSource
+from penstock.core.limits.windows import NOTHING, Counts
 from penstock.core.model import Queue
-from penstock.core.policies import RUNNING_LIMIT_MAX, Knob, Setting
-from penstock.core.windows import NOTHING, Counts
 
 RAMP_S = 10
 """How long a budget group takes to open fully after a refusal upstream."""
@@ -128,7 +128,7 @@ def _cooling(scopes: _Scopes, now_ms: int) -> Iterator[Gate]:
 
 
 def _leases(queue: Queue, running: int, scopes: _Scopes) -> Iterator[Gate]:
-    most = queue.rules.running_limit
+    most = queue.rules.lease_cap
     if most is not None:
         yield Gate(GateKind.LEASES, _own(queue), max(0, most - running), most, running)
     for rules, state in scopes:
@@ -148,7 +148,7 @@ def _rate(queue: Queue, now_ms: int) -> Iterator[Gate]:
         )
 
 
-def _dispatches(queue: Queue, limits: LineLimits, scopes: _Scopes, now_ms: int) -> Iterator[Gate]:
+def _dispatches(queue: Queue, limits: QueueLimits, scopes: _Scopes, now_ms: int) -> Iterator[Gate]:
     if limits.dispatches is not None:
         yield _window(
             GateKind.DISPATCHES, _own(queue), limits.window, limits.dispatches, queue.window, now_ms
@@ -257,10 +257,10 @@ def unpermitted(queue: Queue) -> Queue:
     """
     scopes = tuple(ScopeRules(each.name, paused=True) for each in queue.limits.scopes if each.paused)
     limits = replace(queue.limits, leases=None, dispatches=None, scopes=scopes)
-    settings: dict[Knob, Setting] = {
-        knob: replace(each, value=RUNNING_LIMIT_MAX) if knob is Knob.RUNNING else each
-        for knob, each in queue.policy.settings.items()
-        if knob is not Knob.DISPATCHES
+    settings: dict[LimitSetting, SettingValue] = {
+        setting_name: replace(each, value=LEASE_CAP_MAX) if setting_name is LimitSetting.LEASE_CAP else each
+        for setting_name, each in queue.policy.settings.items()
+        if setting_name is not LimitSetting.DISPATCHES
     }
     return replace(queue, limits=limits, policy=replace(queue.policy, settings=settings))
 

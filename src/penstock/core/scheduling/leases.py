@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from penstock.core import json_text
 from penstock.core.model import Run, RunStatus, Task, TaskKind, TaskState
-from penstock.core.timers import iso, iso_or_none
+from penstock.core.timestamps import iso, iso_or_none
 from penstock.errors import Conflict, LeaseLost, NotFound, Reason
 
 HANDED_BACK = "handed_back"
@@ -53,8 +53,8 @@ def grant(
         leased_at_ms=now_ms,
         granted_at_ms=now_ms,
         poll_request_id=poll_request_id,
-        reserved_for=None,
-        reserved_until_ms=None,
+        sticky_worker_id=None,
+        sticky_until_ms=None,
         counted=counted,
         scopes=scopes,
         claimed=claimed,

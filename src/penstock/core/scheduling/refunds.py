@@ -31,14 +31,14 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core import rates, windows
+from penstock.core.limits import rates, windows
+from penstock.core.limits.policies import DispatchOrder, KeyState
+from penstock.core.limits.rates import Payment
+from penstock.core.limits.windows import SECOND_MS, Counts, Window
 from penstock.core.model import Queue, Task
-from penstock.core.policies import KeyState, Order
-from penstock.core.rates import Payment
 from penstock.core.scheduling import fairness
 from penstock.core.scheduling.dispatch import QueueSnapshot, Settled, key_weights
 from penstock.core.scheduling.gates import ScopeState
-from penstock.core.windows import SECOND_MS, Counts, Window
 
 
 class WindowCharge(Struct, frozen=True):
@@ -79,7 +79,7 @@ def charges(
     if not tasks:
         return []
     queue, rules, now_ms = snapshot.queue, snapshot.queue.rules, snapshot.now_ms
-    lanes = {lane.slot: lane for lane in settled.lanes} if rules.order is Order.FAIR else {}
+    lanes = {lane.lane_key: lane for lane in settled.lanes} if rules.order is DispatchOrder.FAIR else {}
     weights = key_weights(snapshot)
     dispatch = None
     if queue.limits.dispatches is not None:
@@ -152,7 +152,7 @@ def of_row(queue: Queue, task: Task, states: Sequence[ScopeState]) -> Charge:
         mode = modes.get(state.name, Window.MINUTE)
         cost = WindowCharge(mode, at_ms, task.cost) if task.cost else None
         scopes.append(ScopeCharge(state.scope_id, WindowCharge(mode, at_ms), cost))
-    stride = fairness.stride(fairness.WEIGHT_MIN_MILLI) if queue.rules.order is Order.FAIR else 0
+    stride = fairness.stride(fairness.WEIGHT_MIN_MILLI) if queue.rules.order is DispatchOrder.FAIR else 0
     return Charge(at_ms, dispatch, stride=stride, scopes=tuple(scopes))
 
 

@@ -7,9 +7,9 @@ from zlib import crc32
 from msgspec import Struct
 
 from penstock.core import json_text
+from penstock.core.limits.rates import NANO, NANO_PER_MS
 from penstock.core.model import Activity, ActivityStatus
-from penstock.core.rates import NANO, NANO_PER_MS
-from penstock.core.timers import MINUTE_MS, earliest
+from penstock.core.timestamps import MINUTE_MS, earliest
 
 GOOD_UNTIL = "good_until_ms"
 """What an activity carries that must begin by a moment, its retries, too."""
@@ -20,7 +20,7 @@ WORKFLOW_TASK_BACKOFF_MS = (1_000, 60_000)
 BLOCKED_BACKOFF_MS = (10_000, 60_000)
 
 
-class TryAgain(Struct, frozen=True):
+class RetryAt(Struct, frozen=True):
     at_ms: int
     backoff_ms: int
 
@@ -29,7 +29,7 @@ class TryAgain(Struct, frozen=True):
         return -(-self.backoff_ms // 1000)
 
 
-class GiveUp(Struct, frozen=True):
+class NoRetry(Struct, frozen=True):
     """No attempt is left, or the failure is not one that another attempt would cure."""
 
 
@@ -48,7 +48,7 @@ def after_failure(
     non_retryable: bool,
     now_ms: int,
     asked_ms: int | None = None,
-) -> TryAgain | GiveUp:
+) -> RetryAt | NoRetry:
     """Whether an activity whose attempt failed runs once more, and when.
 
     `asked_ms` is the pause that the attempt itself asks for; None: as the policy says.
@@ -57,16 +57,16 @@ def after_failure(
     spent = activity.attempt >= policy.max_attempts
     hopeless = non_retryable or any(each in policy.non_retryable_error_types for each in error_types)
     if spent or hopeless:
-        return GiveUp()
+        return NoRetry()
     pause_ms = policy.pause_ms(activity.attempt) if asked_ms is None else asked_ms
     at_ms = now_ms + pause_ms
     last_ms = earliest(_close_by_at_ms(activity), _good_until_ms(activity))
     if last_ms is not None and at_ms >= last_ms:
-        return GiveUp()
-    return TryAgain(at_ms, pause_ms)
+        return NoRetry()
+    return RetryAt(at_ms, pause_ms)
 
 
-class RetryPlace(Struct, frozen=True):
+class RetrySlot(Struct, frozen=True):
     """A part of a line's time that one retry has for itself, given by the line's retry budget."""
 
     from_ns: int

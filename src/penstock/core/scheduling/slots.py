@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from penstock.core.model import TaskKind, Worker
+from penstock.core.model import TaskKind, WorkerRecord
 
 
-class Held(Struct, frozen=True):
+class SlotUsage(Struct, frozen=True):
     """What a worker holds of one kind of task."""
 
     running: int = 0
@@ -23,12 +23,12 @@ class Held(Struct, frozen=True):
     """How many of all of them end without telling their queue."""
 
 
-def free_slots(worker: Worker, kind: TaskKind, held: Held, *, ahead: bool = False) -> int:
+def free_slots(worker: WorkerRecord, kind: TaskKind, held: SlotUsage, *, ahead: bool = False) -> int:
     """How many tasks more a worker may run, or fetch ahead; none if it has fewer slots than it had."""
     return max(0, worker.claims(kind) - held.ahead if ahead else worker.slots(kind) - held.running)
 
 
-class Room(Struct, frozen=True):
+class PollSlots(Struct, frozen=True):
     """What the polls of one claim may take together: what each asks for, and what its worker has slots for."""
 
     wanted: Sequence[int]

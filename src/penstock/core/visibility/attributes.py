@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from penstock.core.timers import instant
+from penstock.core.timestamps import instant
 from penstock.core.visibility.fields import SYSTEM
 from penstock.core.visibility.syntax import WORDS
 

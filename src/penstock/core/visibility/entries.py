@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.core.model import Host, Run
-from penstock.core.timers import instant
-from penstock.core.visibility.marks import PRESENT, instant_mark, number_mark, text_mark, truth_mark
+from penstock.core.model import Run, RunHost
+from penstock.core.timestamps import instant
+from penstock.core.visibility.sort_keys import PRESENT, boolean_key, instant_key, number_key, text_key
 
 PARENT = ":parent"
 """The name under which the workflow id of a parent is kept: no attribute can be called so."""
@@ -27,7 +27,11 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff`]+")
 
 def entries(run: Run) -> frozenset[Entry]:
     """All entries of a run. Whatever is there has the mark `PRESENT`, too."""
-    if run.host is not Host.WORKFLOW or (run.search_attributes, run.memo, run.lineage) == ("{}", "{}", "{}"):
+    if run.host is not RunHost.WORKFLOW or (run.search_attributes, run.memo, run.lineage) == (
+        "{}",
+        "{}",
+        "{}",
+    ):
         return frozenset()
     return frozenset((*_attributes(run), *_memo(run), *_parent(run)))
 
@@ -71,14 +75,14 @@ def _entries_of(name: str, value: Any) -> Iterator[Entry]:
 def _marks(value: Any) -> Iterator[str]:
     """The marks of a plain value: a text that is written like an instant is one, too."""
     if isinstance(value, bool):
-        yield truth_mark(value)
+        yield boolean_key(value)
     elif isinstance(value, int | float):
-        yield number_mark(value)
+        yield number_key(value)
     elif isinstance(value, str):
-        yield text_mark(value)
+        yield text_key(value)
         at_ms = instant(value)
         if at_ms is not None:
-            yield instant_mark(at_ms)
+            yield instant_key(at_ms)
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from penstock.core.visibility.filters import OPEN, Column, ColumnTest, Filter, N
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class QueryField:
     """What a field is read from: a column, an entry, or words that each stand for a filter."""
 
     type: str
@@ -59,19 +59,19 @@ BUCKET_WORDS: Final[Mapping[str, Filter]] = MappingProxyType(
     }
 )
 
-SYSTEM: Final[Mapping[str, Field]] = MappingProxyType(
+SYSTEM: Final[Mapping[str, QueryField]] = MappingProxyType(
     {
-        "WorkflowType": Field("keyword", Column.WORKFLOW_TYPE, always=True),
-        "WorkflowId": Field("keyword", Column.WORKFLOW_ID, always=True),
-        "RunId": Field("keyword", Column.RUN_ID, always=True),
-        "Status": Field("keyword", words=STATUS_WORDS, always=True),
-        "StatusBucket": Field("keyword", words=BUCKET_WORDS, always=True),
-        "StartTime": Field("datetime", Column.STARTED_AT, always=True),
-        "CloseTime": Field("datetime", Column.CLOSED_AT),
-        "TaskQueue": Field("keyword", Column.TASK_QUEUE, always=True),
-        "BuildId": Field("keyword", Column.BUILD_ID),
-        "BusinessKey": Field("keyword", Column.BUSINESS_KEY),
-        "ParentWorkflowId": Field("keyword", entry=PARENT),
-        ROUTING_KEY: Field("keyword_list", entry=ROUTING_KEY),
+        "WorkflowType": QueryField("keyword", Column.WORKFLOW_TYPE, always=True),
+        "WorkflowId": QueryField("keyword", Column.WORKFLOW_ID, always=True),
+        "RunId": QueryField("keyword", Column.RUN_ID, always=True),
+        "Status": QueryField("keyword", words=STATUS_WORDS, always=True),
+        "StatusBucket": QueryField("keyword", words=BUCKET_WORDS, always=True),
+        "StartTime": QueryField("datetime", Column.STARTED_AT, always=True),
+        "CloseTime": QueryField("datetime", Column.CLOSED_AT),
+        "TaskQueue": QueryField("keyword", Column.TASK_QUEUE, always=True),
+        "BuildId": QueryField("keyword", Column.BUILD_ID),
+        "BusinessKey": QueryField("keyword", Column.BUSINESS_KEY),
+        "ParentWorkflowId": QueryField("keyword", entry=PARENT),
+        ROUTING_KEY: QueryField("keyword_list", entry=ROUTING_KEY),
     }
 )

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from penstock.core.model import Run
 from penstock.core.visibility.entries import entries
-from penstock.core.visibility.marks import PRESENT, Kind
+from penstock.core.visibility.sort_keys import PRESENT, ValueKind
 
 Value: TypeAlias = str | int
 
@@ -88,7 +88,7 @@ EVERYTHING: Filter = All(())
 OPEN: Filter = ColumnTest(Column.STATUS, Relation.IS, ("pending", "running", "waiting"))
 
 
-class Seen:
+class RunView:
     """A run as a filter sees it."""
 
     def __init__(self, run: Run) -> None:
@@ -106,7 +106,7 @@ class Seen:
         return str(value) if isinstance(value, StrEnum) else value
 
 
-def matches(wanted: Filter, seen: Seen) -> bool:
+def matches(wanted: Filter, seen: RunView) -> bool:
     match wanted:
         case ColumnTest(column, relation, values):
             value = seen.column(column)
@@ -128,8 +128,8 @@ def _any_mark(found: Iterable[str], relation: Relation, marks: tuple[str, ...]) 
     return any(mark[:1] in kinds and _HOLDS[relation](mark, marks) for mark in found)
 
 
-def kind_of(mark: str) -> Kind:
-    return Kind(mark[:1])
+def kind_of(mark: str) -> ValueKind:
+    return ValueKind(mark[:1])
 
 
 def _compared(holds: Callable[[int], bool]) -> Callable[[Value, tuple[Value, ...]], bool]:

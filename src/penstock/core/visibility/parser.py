@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from penstock.core.visibility.problems import QueryProblem
-from penstock.core.visibility.syntax import And, Comparison, Negated, Operator, Or, Query, Said
-from penstock.core.visibility.tokens import Sort, Token, tokens
+from penstock.core.visibility.query_errors import QueryProblem
+from penstock.core.visibility.syntax import And, Comparison, LiteralAt, Negated, Operator, Or, Query
+from penstock.core.visibility.tokens import QueryToken, TokenKind, tokens
 
 DEPTH_MAX = 20
 TESTS_MAX = 64
@@ -46,7 +46,7 @@ class _Parser:
     def query(self) -> Query:
         found = self._or()
         token = self._next()
-        if token.sort is not Sort.END:
+        if token.sort is not TokenKind.END:
             raise _unexpected_end(token)
         return found
 
@@ -84,42 +84,42 @@ class _Parser:
 
     def _test(self) -> Comparison:
         token = self._next()
-        if token.sort not in (Sort.NAME, Sort.QUOTED_NAME):
+        if token.sort not in (TokenKind.NAME, TokenKind.QUOTED_NAME):
             raise QueryProblem(f"Found {token}.", token.position, "the name of a field")
         self._tests += 1
         if self._tests > TESTS_MAX:
             raise QueryProblem("The query has too many tests.", token.position, f"at most {TESTS_MAX}")
         operator, values = self._held_against()
-        return Comparison(token.text, operator, values, token.sort is Sort.QUOTED_NAME, token.position)
+        return Comparison(token.text, operator, values, token.sort is TokenKind.QUOTED_NAME, token.position)
 
-    def _held_against(self) -> tuple[Operator, tuple[Said, ...]]:
+    def _held_against(self) -> tuple[Operator, tuple[LiteralAt, ...]]:
         token = self._next()
-        if token.sort is Sort.SIGN and token.text in _SIGNS:
+        if token.sort is TokenKind.SIGN and token.text in _SIGNS:
             return _SIGNS[token.text], (self._value(),)
-        if token.sort is Sort.WORD and token.text == "IS":
+        if token.sort is TokenKind.WORD and token.text == "IS":
             negated = self._accept("NOT")
             self._demand("NULL")
             return (Operator.IS_NOT_NULL if negated else Operator.IS_NULL), ()
-        negated = token.sort is Sort.WORD and token.text == "NOT"
+        negated = token.sort is TokenKind.WORD and token.text == "NOT"
         token = self._next() if negated else token
         operator, values = self._worded(token)
         return (_NEGATED[operator] if negated else operator), values
 
-    def _worded(self, token: Token) -> tuple[Operator, tuple[Said, ...]]:
+    def _worded(self, token: QueryToken) -> tuple[Operator, tuple[LiteralAt, ...]]:
         match token.sort, token.text:
-            case Sort.WORD, "IN":
+            case TokenKind.WORD, "IN":
                 return Operator.IN, self._list()
-            case Sort.WORD, "BETWEEN":
+            case TokenKind.WORD, "BETWEEN":
                 low = self._value()
                 self._demand("AND")
                 return Operator.BETWEEN, (low, self._value())
-            case Sort.WORD, "STARTS_WITH":
+            case TokenKind.WORD, "STARTS_WITH":
                 return Operator.STARTS_WITH, (self._value(),)
-            case Sort.WORD, "LIKE":
+            case TokenKind.WORD, "LIKE":
                 raise QueryProblem("There is no LIKE.", token.position, "STARTS_WITH 'beginning'")
         raise QueryProblem(f"Found {token}.", token.position, _OPERATORS)
 
-    def _list(self) -> tuple[Said, ...]:
+    def _list(self) -> tuple[LiteralAt, ...]:
         position = self._demand("(").position
         values = [self._value()]
         while self._accept(","):
@@ -129,35 +129,35 @@ class _Parser:
             raise QueryProblem("The list is too long.", position, f"at most {VALUES_MAX} values")
         return tuple(values)
 
-    def _value(self) -> Said:
+    def _value(self) -> LiteralAt:
         token = self._next()
-        if token.sort is Sort.VALUE:
-            return Said(token.value, token.position)
+        if token.sort is TokenKind.VALUE:
+            return LiteralAt(token.value, token.position)
         hint = "a value: a text in quotes, a number, true or false"
         if token.text == "NULL":
             hint = "IS NULL or IS NOT NULL instead of the operator"
         raise QueryProblem(f"Found {token}.", token.position, hint)
 
-    def _next(self) -> Token:
+    def _next(self) -> QueryToken:
         token = self._tokens[self._place]
         self._place = min(self._place + 1, len(self._tokens) - 1)
         return token
 
     def _accept(self, *texts: str) -> bool:
         token = self._tokens[self._place]
-        found = token.sort in (Sort.WORD, Sort.SIGN) and token.text in texts
+        found = token.sort in (TokenKind.WORD, TokenKind.SIGN) and token.text in texts
         self._place += found
         return found
 
-    def _demand(self, text: str) -> Token:
+    def _demand(self, text: str) -> QueryToken:
         token = self._tokens[self._place]
         if not self._accept(text):
             raise QueryProblem(f"Found {token}.", token.position, text)
         return token
 
 
-def _unexpected_end(token: Token) -> QueryProblem:
-    if token.sort is Sort.WORD and token.text in ("ORDER", "GROUP", "LIMIT"):
+def _unexpected_end(token: QueryToken) -> QueryProblem:
+    if token.sort is TokenKind.WORD and token.text in ("ORDER", "GROUP", "LIMIT"):
         return QueryProblem(
             f"There is no {token.text} in a query: runs come newest first, in pages.",
             token.position,

@@ -35,7 +35,7 @@ class Operator(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class LiteralAt:
     """A value of a query, and where it stands."""
 
     value: Literal
@@ -48,7 +48,7 @@ class Comparison:
 
     name: str
     operator: Operator
-    values: tuple[Said, ...] = ()
+    values: tuple[LiteralAt, ...] = ()
     quoted: bool = False
     """Whether the name stands in backquotes, and so is that of a search attribute for certain."""
     position: int = field(default=0, compare=False)

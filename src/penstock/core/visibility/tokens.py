@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from penstock.core.visibility.problems import QueryProblem
+from penstock.core.visibility.query_errors import QueryProblem
 from penstock.core.visibility.syntax import WORDS, Literal
 
 QUERY_MAX = 4096
 """Characters of a query."""
 
 
-class Sort(StrEnum):
+class TokenKind(StrEnum):
     WORD = "word"
     NAME = "name"
     QUOTED_NAME = "name in backquotes"
@@ -25,15 +25,15 @@ class Sort(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
-    sort: Sort
+class QueryToken:
+    sort: TokenKind
     text: str
     """A word in capitals; anything else as it is written."""
     position: int
     value: Literal = ""
 
     def __str__(self) -> str:
-        return "the end" if self.sort is Sort.END else f"{self.text[:40]!r}"
+        return "the end" if self.sort is TokenKind.END else f"{self.text[:40]!r}"
 
 
 _TOKEN = re.compile(
@@ -49,7 +49,7 @@ _UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _SAME_SIGN = {"<>": "!=", "==": "="}
 
 
-def tokens(text: str) -> Iterator[Token]:
+def tokens(text: str) -> Iterator[QueryToken]:
     """All tokens of a query, and its end."""
     if len(text) > QUERY_MAX:
         raise QueryProblem("The query is too long.", QUERY_MAX + 1, f"at most {QUERY_MAX} characters")
@@ -64,27 +64,27 @@ def tokens(text: str) -> Iterator[Token]:
         if found.lastgroup != "space":
             yield _token(found)
         place = found.end()
-    yield Token(Sort.END, "", len(text) + 1)
+    yield QueryToken(TokenKind.END, "", len(text) + 1)
 
 
-def _token(found: re.Match[str]) -> Token:
+def _token(found: re.Match[str]) -> QueryToken:
     position, raw = found.start() + 1, found[0]
     match found.lastgroup:
         case "text":
             quote = raw[0]
-            return Token(Sort.VALUE, raw, position, raw[1:-1].replace(quote * 2, quote))
+            return QueryToken(TokenKind.VALUE, raw, position, raw[1:-1].replace(quote * 2, quote))
         case "number":
-            return Token(Sort.VALUE, raw, position, _number(raw, position))
+            return QueryToken(TokenKind.VALUE, raw, position, _number(raw, position))
         case "quoted":
-            return Token(Sort.QUOTED_NAME, found["quoted"], position)
+            return QueryToken(TokenKind.QUOTED_NAME, found["quoted"], position)
         case "sign":
-            return Token(Sort.SIGN, _SAME_SIGN.get(raw, raw), position)
+            return QueryToken(TokenKind.SIGN, _SAME_SIGN.get(raw, raw), position)
     word = raw.upper()
     if word in ("TRUE", "FALSE"):
-        return Token(Sort.VALUE, raw, position, word == "TRUE")
+        return QueryToken(TokenKind.VALUE, raw, position, word == "TRUE")
     if word in WORDS:
-        return Token(Sort.WORD, word, position)
-    return Token(Sort.NAME, raw.replace("`", ""), position)
+        return QueryToken(TokenKind.WORD, word, position)
+    return QueryToken(TokenKind.NAME, raw.replace("`", ""), position)
 
 
 def _number(raw: str, position: int) -> int | float:

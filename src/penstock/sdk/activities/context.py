@@ -8,18 +8,18 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.sdk.activities.flags import Flag
 from penstock.sdk.activities.info import ActivityInfo
-from penstock.sdk.activities.interruption import Interruption
+from penstock.sdk.activities.one_shot_event import OneShotEvent
+from penstock.sdk.activities.thread_interrupt import ThreadInterrupt
 
 
 @dataclass(slots=True)
 class ActivityContext:
     info: ActivityInfo
     heartbeat: Callable[[tuple[Any, ...]], None]
-    cancelled: Flag = field(default_factory=Flag)
-    worker_shutdown: Flag = field(default_factory=Flag)
-    interruption: Interruption | None = None
+    cancelled: OneShotEvent = field(default_factory=OneShotEvent)
+    worker_shutdown: OneShotEvent = field(default_factory=OneShotEvent)
+    interruption: ThreadInterrupt | None = None
     """None: runs in the event loop."""
     cost: int | None = None
 

@@ -9,7 +9,7 @@ from penstock.sdk.retry import RetryPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Defaults:
+class ActivityDefaults:
     """The options of the decorator; None: it says nothing of that."""
 
     start_to_close_timeout: timedelta | None = None
@@ -33,4 +33,4 @@ class Defaults:
                 raise ValueError(f"{what}: {each.name} must be longer than nothing")
 
 
-NONE = Defaults()
+NONE = ActivityDefaults()

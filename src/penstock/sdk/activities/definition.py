@@ -11,8 +11,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
 
-from penstock.sdk.activities.defaults import NONE, Defaults
-from penstock.sdk.activities.raw import RawValue
+from penstock.sdk.activities.defaults import NONE, ActivityDefaults
+from penstock.sdk.activities.raw_value import RawValue
 from penstock.sdk.activities.routing import RoutingKey, check_rule, key_of
 
 Kind = Literal["async", "thread", "process"]
@@ -27,7 +27,7 @@ _KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ActivityMark:
     """What the decorator was told."""
 
     name: str | None
@@ -37,7 +37,7 @@ class Mark:
     routing_key: RoutingKey | None = None
     tags: frozenset[str] = frozenset()
     pack: str | None = None
-    defaults: Defaults = NONE
+    defaults: ActivityDefaults = NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ActivityDefinition:
     """What of the arguments decides where it goes."""
     tags: frozenset[str] = frozenset()
     pack: str | None = None
-    defaults: Defaults = NONE
+    defaults: ActivityDefaults = NONE
 
     @classmethod
     def of(cls, fn: object) -> ActivityDefinition | None:
@@ -131,7 +131,7 @@ class ActivityDefinition:
         return f"{self.told} takes {wanted} argument{plural}{names} and was given {count}"
 
 
-def mark(fn: Any, told: Mark) -> None:
+def mark(fn: Any, told: ActivityMark) -> None:
     """Leave on a function what the decorator was told. Raises where it cannot be an activity."""
     if isinstance(fn, type):
         raise TypeError(
@@ -163,7 +163,7 @@ def mark(fn: Any, told: Mark) -> None:
 # What may be decorated
 
 
-def _name(fn: Any, told: Mark) -> str | None:
+def _name(fn: Any, told: ActivityMark) -> str | None:
     if told.dynamic:
         if told.name is not None:
             raise ValueError(
@@ -188,7 +188,7 @@ def _checked_name(name: object) -> str:
     return name
 
 
-def _check_kind(fn: Any, told: Mark, what: str) -> None:
+def _check_kind(fn: Any, told: ActivityMark, what: str) -> None:
     if told.runs_in not in (None, "thread", "process"):
         raise ValueError(f'{what}: runs_in is "thread" or "process", not {told.runs_in!r}')
     called = _called(fn)
@@ -200,7 +200,7 @@ def _check_kind(fn: Any, told: Mark, what: str) -> None:
         )
 
 
-def _check_parameters(fn: Any, told: Mark, what: str) -> None:
+def _check_parameters(fn: Any, told: ActivityMark, what: str) -> None:
     for each in inspect.signature(fn).parameters.values():
         if each.kind is inspect.Parameter.VAR_POSITIONAL:
             raise TypeError(f"{what} takes *{each.name}. Name each parameter, or take one list")
@@ -253,7 +253,7 @@ def checked_word(kind: str, word: object, what: str) -> str:
     return word
 
 
-def _check_dispatch(fn: Any, told: Mark, what: str) -> None:
+def _check_dispatch(fn: Any, told: ActivityMark, what: str) -> None:
     if told.dynamic and told.routing_key is not None:
         raise ValueError(
             f"{what} is called by the names of others: give routing_key=… at the call, not to the decorator"
@@ -268,16 +268,16 @@ def _check_dispatch(fn: Any, told: Mark, what: str) -> None:
 # What was decorated
 
 
-def _marked(fn: object) -> tuple[Any, Mark] | None:
+def _marked(fn: object) -> tuple[Any, ActivityMark] | None:
     found = getattr(fn, MARK, None)
-    if not isinstance(found, Mark) and not isinstance(fn, type):
+    if not isinstance(found, ActivityMark) and not isinstance(fn, type):
         found = getattr(getattr(type(fn), "__call__", None), MARK, None)  # noqa: B004 - its mark is asked for
-    return (fn, found) if isinstance(found, Mark) else None
+    return (fn, found) if isinstance(found, ActivityMark) else None
 
 
-def _kept(fn: types.FunctionType | partial[Any], told: Mark) -> ActivityDefinition:
+def _kept(fn: types.FunctionType | partial[Any], told: ActivityMark) -> ActivityDefinition:
     """Worked out once for each function: every call asks for it. A wrapper may have copied another's."""
-    kept: tuple[Mark | None, ActivityDefinition | None] = fn.__dict__.get(DEFINITION, (None, None))
+    kept: tuple[ActivityMark | None, ActivityDefinition | None] = fn.__dict__.get(DEFINITION, (None, None))
     mark, known = kept
     if known is None or known.fn is not fn or mark is not told:
         known = _definition(fn, told)
@@ -285,7 +285,7 @@ def _kept(fn: types.FunctionType | partial[Any], told: Mark) -> ActivityDefiniti
     return known
 
 
-def _definition(fn: Any, told: Mark) -> ActivityDefinition:
+def _definition(fn: Any, told: ActivityMark) -> ActivityDefinition:
     parameters = _parameters(fn)
     hints = _hints(fn, told.name)
     return ActivityDefinition(
@@ -314,7 +314,7 @@ def _required(parameters: Sequence[inspect.Parameter]) -> int:
     return last[-1] if last else 0
 
 
-def _kind(fn: Any, told: Mark) -> Kind:
+def _kind(fn: Any, told: ActivityMark) -> Kind:
     if inspect.iscoroutinefunction(_called(fn)):
         return "async"
     return told.runs_in or "thread"

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar, overload
 
 from penstock.sdk.activities.context import CURRENT, ActivityContext
-from penstock.sdk.activities.flags import Flag
 from penstock.sdk.activities.info import ActivityInfo
-from penstock.sdk.activities.interruption import Interruption
+from penstock.sdk.activities.one_shot_event import OneShotEvent
+from penstock.sdk.activities.thread_interrupt import ThreadInterrupt
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,10 +46,10 @@ class ActivityEnvironment:
 
     def __init__(self, **info: Any) -> None:
         self.info = replace(DEFAULT_INFO, **info)
-        self.on_heartbeat: Callable[..., None] = _unheard
+        self.on_heartbeat: Callable[..., None] = _ignore_heartbeat
         self.cost: int | None = None
         """What the activity reported."""
-        self._cancelled, self._worker_shutdown = Flag(), Flag()
+        self._cancelled, self._worker_shutdown = OneShotEvent(), OneShotEvent()
         self._reach: list[Callable[[], object]] = []
 
     @overload
@@ -77,7 +77,7 @@ class ActivityEnvironment:
         """Tell the activity that its worker stops."""
         self._worker_shutdown.set()
 
-    def _context(self, interruption: Interruption | None) -> ActivityContext:
+    def _context(self, interruption: ThreadInterrupt | None) -> ActivityContext:
         return ActivityContext(
             self.info,
             lambda details: self.on_heartbeat(*details),
@@ -87,7 +87,7 @@ class ActivityEnvironment:
         )
 
     def _run_sync(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        interruption = Interruption()
+        interruption = ThreadInterrupt()
         return self._reached(
             interruption.interrupt,
             self._context(interruption),
@@ -128,5 +128,5 @@ class ActivityEnvironment:
             self.cost = context.cost
 
 
-def _unheard(*details: Any) -> None:
+def _ignore_heartbeat(*details: Any) -> None:
     """A test that does not ask for heartbeats hears none."""

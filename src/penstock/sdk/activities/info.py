@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from penstock.sdk.converting import DataConverter
+from penstock.sdk.converters import DataConverter
 from penstock.sdk.priority import Priority, priority_in
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerFacts:
+class WorkerIdentity:
     """Where a worker works, and under which name."""
 
     namespace: str
@@ -64,7 +64,7 @@ class ActivityInfo:
 
 
 def info_of(
-    task: Mapping[str, Any], worker: WorkerFacts, converter: DataConverter, now: datetime
+    task: Mapping[str, Any], worker: WorkerIdentity, converter: DataConverter, now: datetime
 ) -> ActivityInfo:
     """Read an activity task as it was polled. Durations are taken between times of the server, never across clocks."""
     started = _instant(task.get("started_at"))
@@ -97,13 +97,13 @@ def info_of(
     )
 
 
-def kept_details(task: Mapping[str, Any]) -> Any:
+def last_heartbeat_details(task: Mapping[str, Any]) -> Any:
     """The details of the last heartbeat as they were sent; None: there are none."""
     return task.get("heartbeat_details")
 
 
 def _details(task: Mapping[str, Any], converter: DataConverter) -> list[Any]:
-    told = kept_details(task)
+    told = last_heartbeat_details(task)
     if told is None:
         return []
     if isinstance(told, Mapping) and "blob" in told:

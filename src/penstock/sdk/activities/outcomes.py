@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Final, Literal
 
 from penstock.sdk.activities.definition import ActivityDefinition
-from penstock.sdk.converting import ConversionError, DataConverter, Envelope
+from penstock.sdk.converters import ConversionError, DataConverter, Envelope
 from penstock.sdk.failures import ApplicationError, failure_of
 
 Outcome = dict[str, Any]
@@ -40,11 +40,11 @@ class ProcessDied(ApplicationError):
         self.began = began
 
 
-class UnfitArguments(ApplicationError):
+class ArgumentsMismatch(ApplicationError):
     """The function cannot be called with what was sent."""
 
 
-class UnfitResult(ApplicationError):
+class UnencodableResult(ApplicationError):
     """What the function returned cannot be sent."""
 
 
@@ -60,7 +60,7 @@ def dropped(reason: Dropped) -> Outcome:
     return {"action": "drop", "reason": reason}
 
 
-def failure_told(error: BaseException, converter: DataConverter) -> dict[str, Any]:
+def failure_body(error: BaseException, converter: DataConverter) -> dict[str, Any]:
     """A failure as the server takes it."""
     if isinstance(error, RemoteFailure):
         return dict(error.failure)
@@ -69,9 +69,9 @@ def failure_told(error: BaseException, converter: DataConverter) -> dict[str, An
     failure = failure_of(error.with_traceback(_of_the_activity(error.__traceback__)), converter)
     if isinstance(error, ProcessDied) and not error.began:
         failure |= {"code": NOT_BEGUN}
-    if isinstance(error, UnfitArguments):
+    if isinstance(error, ArgumentsMismatch):
         failure |= {"kind": "decode_failure"}
-    if isinstance(error, UnfitResult):
+    if isinstance(error, UnencodableResult):
         failure |= {"kind": "malformed_output", "malformed_output": True}
     return failure
 
@@ -85,7 +85,7 @@ def _of_the_activity(whole: TracebackType | None) -> TracebackType | None:
 
 
 def cancelled(error: BaseException, converter: DataConverter) -> dict[str, Any]:
-    return failure_told(error, converter) | {"cancelled": True}
+    return failure_body(error, converter) | {"cancelled": True}
 
 
 def timed_out(definition: ActivityDefinition, kind: str, seconds: float) -> dict[str, Any]:
@@ -105,10 +105,10 @@ def decoded_arguments(definition: ActivityDefinition, payload: Any, converter: D
     try:
         values = converter.decode_arguments(payload, hints, what=definition.told)
     except ConversionError as error:
-        raise UnfitArguments(str(error), type=type(error).__name__, non_retryable=True) from error
+        raise ArgumentsMismatch(str(error), type=type(error).__name__, non_retryable=True) from error
     misfit = definition.misfit(len(values))
     if misfit is not None:
-        raise UnfitArguments(capital(misfit), type="TypeError", non_retryable=True)
+        raise ArgumentsMismatch(capital(misfit), type="TypeError", non_retryable=True)
     return values
 
 
@@ -117,9 +117,9 @@ def encoded_result(definition: ActivityDefinition, value: Any, converter: DataCo
     try:
         return converter.encode(value, what)
     except ConversionError as error:
-        raise UnfitResult(str(error), type=type(error).__name__, non_retryable=True) from error
+        raise UnencodableResult(str(error), type=type(error).__name__, non_retryable=True) from error
     except Exception as error:
-        raise UnfitResult(
+        raise UnencodableResult(
             f"{capital(what)} cannot be encoded: {error}", type="ConversionError", non_retryable=True
         ) from error
 

@@ -9,7 +9,7 @@ from penstock.sdk.activities.definition import ActivityDefinition
 from penstock.sdk.failures import ApplicationError
 
 
-class Registry:
+class ActivityRegistry:
     def __init__(self, definitions: Sequence[ActivityDefinition]) -> None:
         self._by_name: dict[str, ActivityDefinition] = {}
         self._dynamic: ActivityDefinition | None = None

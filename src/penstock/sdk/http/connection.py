@@ -8,23 +8,23 @@ from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from penstock.sdk.http.answers import Answer, Draft, Garbled, no_http
+from penstock.sdk.http.response import HttpResponse, MalformedResponse, ResponseBuilder, not_http
 
 
-class Disconnected(ConnectionError):
+class ConnectionLost(ConnectionError):
     """The connection was closed before the whole answer was there."""
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """Is given one request at a time. What cannot be trusted to stand at the end of an answer is not used again."""
 
-    def __init__(self, lost: Callable[[Connection], None]) -> None:
+    def __init__(self, lost: Callable[[HttpConnection], None]) -> None:
         self.idle_since = 0.0
         self._lost = lost
         self._parser = HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[Answer] | None = None
-        self._draft = Draft()
+        self._answer: asyncio.Future[HttpResponse] | None = None
+        self._draft = ResponseBuilder()
         self._keeps = True
         """Once it does not, it never does again."""
 
@@ -34,11 +34,11 @@ class Connection(asyncio.Protocol):
         is_open = self._transport is not None and not self._transport.is_closing()
         return is_open and self._keeps and self._answer is None
 
-    def ask(self, request: bytes) -> asyncio.Future[Answer]:
+    def send(self, request: bytes) -> asyncio.Future[HttpResponse]:
         """Send a whole request. Whoever does not wait for its answer any more closes the connection."""
         self._answer = answer = asyncio.get_running_loop().create_future()
         if self._transport is None or self._transport.is_closing():
-            answer.set_exception(Disconnected("Server disconnected"))
+            answer.set_exception(ConnectionLost("Server disconnected"))
         else:
             self._transport.write(request)
         return answer
@@ -60,11 +60,11 @@ class Connection(asyncio.Protocol):
         try:
             self._draft.count(len(data))
             self._parser.feed_data(data)
-        except Garbled as error:
+        except MalformedResponse as error:
             self._fail(error)
         except (HttpParserError, HttpParserUpgrade) as error:
             own = error.__context__  # what was raised while the parser told us something
-            self._fail(own if isinstance(own, Garbled) else no_http(error))
+            self._fail(own if isinstance(own, MalformedResponse) else not_http(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
             self._keeps = False
             self._complete()
         else:
-            self._fail(self._told(exc))
+            self._fail(self._describe_loss(exc))
 
     # What the parser tells
 
@@ -96,31 +96,31 @@ class Connection(asyncio.Protocol):
             self._keeps = self._keeps and self._parser.should_keep_alive()
             self._complete()
 
-    def _told(self, lost: Exception | None) -> Exception:
+    def _describe_loss(self, lost: Exception | None) -> Exception:
         """A reset in place of an answer is what a server does that has closed the connection meanwhile."""
         if lost is None:
-            return Disconnected("Server disconnected")
+            return ConnectionLost("Server disconnected")
         if isinstance(lost, ConnectionError) and not self._draft.came:
-            return Disconnected(*lost.args)
+            return ConnectionLost(*lost.args)
         return lost
 
     def _complete(self) -> None:
-        answer, draft = self._settled()
+        answer, draft = self._reset()
         if answer is None or answer.done():
             return
         try:
             answer.set_result(draft.whole(self._parser.get_status_code()))
-        except Garbled as error:
+        except MalformedResponse as error:
             answer.set_exception(error)
 
     def _fail(self, error: Exception) -> None:
-        answer, _ = self._settled()
+        answer, _ = self._reset()
         if answer is not None and not answer.done():
             answer.set_exception(error)
         self.close()
 
-    def _settled(self) -> tuple[asyncio.Future[Answer] | None, Draft]:
+    def _reset(self) -> tuple[asyncio.Future[HttpResponse] | None, ResponseBuilder]:
         """Who waits, and what came. Nothing of it is kept."""
         answer, draft = self._answer, self._draft
-        self._answer, self._draft = None, Draft()
+        self._answer, self._draft = None, ResponseBuilder()
         return answer, draft

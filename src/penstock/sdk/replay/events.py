@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from penstock.sdk.replay.steps import Command, Kind
+from penstock.sdk.replay.commands import Command, CommandKind
 
 MARKER = "WorkflowTaskCompleted"
 STARTED = "WorkflowStarted"
 SIGNAL = "SignalReceived"
 UPDATE = "UpdateAccepted"
 CANCEL = "CancelRequested"
-ENDS_OF_STEPS = frozenset(
+STEP_OUTCOMES = frozenset(
     {
         "ActivityCompleted",
         "ActivityFailed",
@@ -29,25 +29,25 @@ ENDS_OF_STEPS = frozenset(
         "ExternalRequestFailed",
     }
 )
-HEARD = frozenset({SIGNAL, UPDATE})
+MESSAGES = frozenset({SIGNAL, UPDATE})
 _ASKED = {
-    "ActivityScheduled": Kind.ACTIVITY,
-    "TimerScheduled": Kind.TIMER,
-    "ChildWorkflowScheduled": Kind.CHILD,
-    "VersionMarkerRecorded": Kind.VERSION_MARKER,
-    "SearchAttributesUpserted": Kind.SEARCH_ATTRIBUTES,
-    "MemoUpserted": Kind.MEMO,
-    "StepCancelRequested": Kind.CANCEL_STEP,
-    "WorkflowCompleted": Kind.COMPLETE,
-    "WorkflowFailed": Kind.FAIL,
-    "WorkflowCancelled": Kind.CANCEL,
-    "WorkflowContinuedAsNew": Kind.CONTINUE,
+    "ActivityScheduled": CommandKind.ACTIVITY,
+    "TimerScheduled": CommandKind.TIMER,
+    "ChildWorkflowScheduled": CommandKind.CHILD,
+    "VersionMarkerRecorded": CommandKind.VERSION_MARKER,
+    "SearchAttributesUpserted": CommandKind.SEARCH_ATTRIBUTES,
+    "MemoUpserted": CommandKind.MEMO,
+    "StepCancelRequested": CommandKind.CANCEL_STEP,
+    "WorkflowCompleted": CommandKind.COMPLETE,
+    "WorkflowFailed": CommandKind.FAIL,
+    "WorkflowCancelled": CommandKind.CANCEL,
+    "WorkflowContinuedAsNew": CommandKind.CONTINUE,
 }
 _NAMES = ("activity_type", "child_workflow_type", "change_id", "signal_name", "workflow_id", "update_name")
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class HistoryEvent:
     """One line of a history, read from the wire."""
 
     sequence: int
@@ -56,7 +56,7 @@ class Event:
     recorded_at: str
 
     @classmethod
-    def read(cls, line: Mapping[str, Any]) -> Event:
+    def read(cls, line: Mapping[str, Any]) -> HistoryEvent:
         return cls(
             int(line["sequence"]),
             str(line.get("event_type") or line.get("type")),
@@ -78,26 +78,30 @@ class Event:
         return datetime.fromisoformat(self.recorded_at)
 
     @property
-    def asked(self) -> Kind | None:
+    def asked(self) -> CommandKind | None:
         """The kind of command that this event records; None: it came from outside."""
         if self.type == "ActivityScheduled" and self.is_local:
-            return Kind.LOCAL_ACTIVITY
+            return CommandKind.LOCAL_ACTIVITY
         if self.type == "ExternalRequestInitiated":
-            return Kind.SIGNAL_EXTERNAL if self.payload.get("kind") == "signal" else Kind.CANCEL_EXTERNAL
+            return (
+                CommandKind.SIGNAL_EXTERNAL
+                if self.payload.get("kind") == "signal"
+                else CommandKind.CANCEL_EXTERNAL
+            )
         if self.type == "UpdateCompleted":
-            return Kind.COMPLETE_UPDATE if "result" in self.payload else Kind.FAIL_UPDATE
+            return CommandKind.COMPLETE_UPDATE if "result" in self.payload else CommandKind.FAIL_UPDATE
         return _ASKED.get(self.type)
 
     @property
     def is_local_end(self) -> bool:
-        return self.is_local and self.type in ENDS_OF_STEPS
+        return self.is_local and self.type in STEP_OUTCOMES
 
     def in_words(self) -> str:
         named = next((self.payload[name] for name in _NAMES if self.payload.get(name)), None)
         return f"{self.type} {named!r}" if named else self.type
 
 
-def is_of(event: Event, command: Command) -> bool:
+def records_command(event: HistoryEvent, command: Command) -> bool:
     """Whether an event records a command: the same kind, about the same thing."""
     if event.asked is not command.kind:
         return False
@@ -109,12 +113,14 @@ def is_of(event: Event, command: Command) -> bool:
     return True
 
 
-def comes_in(event: Event) -> bool:
+def is_new_input(event: HistoryEvent) -> bool:
     """Whether an event tells the code something."""
-    return event.type in HEARD or event.type == CANCEL or (event.type in ENDS_OF_STEPS and not event.is_local)
+    return (
+        event.type in MESSAGES or event.type == CANCEL or (event.type in STEP_OUTCOMES and not event.is_local)
+    )
 
 
-def may_be_missing(event: Event) -> bool:
+def may_be_skipped(event: HistoryEvent) -> bool:
     """A marker of a patch that was declared old: code from which the declaration is gone, too, passes over it."""
     return event.type == "VersionMarkerRecorded" and event.payload.get("version") == DEPRECATED
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from penstock.sdk.priority import LEVEL_DEFAULT, WEIGHT_DEFAULT, Priority, priority_in
-from penstock.sdk.replay.events import Event
+from penstock.sdk.replay.events import HistoryEvent
 
 SUGGESTED_LENGTH = 8_000
 """From so many events on, a run is told to continue as a new one."""
@@ -48,7 +48,7 @@ class Info:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PolledRun:
     """Where a run is, told by the task that was polled."""
 
     namespace: str
@@ -61,7 +61,7 @@ class Place:
     """What the run was started with, as it travels; None: the history says it."""
 
 
-def info_of(place: Place, started: Event) -> Info:
+def info_of(place: PolledRun, started: HistoryEvent) -> Info:
     said = started.payload
     parent_id, parent_run = said.get("parent_workflow_instance_id"), said.get("parent_workflow_run_id")
     return Info(

@@ -11,7 +11,7 @@ from contextvars import Context, ContextVar
 from math import isfinite
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from penstock.sdk.replay.problems import DeterminismViolationError
+from penstock.sdk.replay.errors import DeterminismViolationError
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class WorkflowFuture(asyncio.Future[T]):
         return self.number
 
 
-class Timers(Protocol):
+class TimerFactory(Protocol):
     """Who starts and gives up the timers of a run."""
 
     def start_timer(self, delay_ms: int) -> WorkflowFuture[None]: ...
@@ -67,14 +67,14 @@ def _milliseconds(seconds: float) -> int:
     return round(seconds * 1000) if isfinite(seconds) else sys.maxsize
 
 
-class ForgottenError(BaseException):
+class EvictedError(BaseException):
     """Raised in code whose run is no longer kept, when it goes on after it was told to end."""
 
 
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """Runs what is ready until nothing is. Time stands still in between; it is told from outside."""
 
-    def __init__(self, timers: Timers) -> None:
+    def __init__(self, timers: TimerFactory) -> None:
         self._timers = timers
         self._ready: deque[asyncio.Handle] = deque()
         self._now_s = 0.0
@@ -119,7 +119,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, self._own(context))
+        handle = asyncio.Handle(callback, args, self, self._workflow_context(context))
         self._ready.append(handle)
         return handle
 
@@ -131,7 +131,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        handle = _TimerHandle(when, callback, args, self, self._own(context))
+        handle = _TimerHandle(when, callback, args, self, self._workflow_context(context))
         delay_ms = _milliseconds(when - self._now_s)
         if delay_ms <= 0:
             self._ready.append(handle)
@@ -150,7 +150,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def create_future(self) -> WorkflowFuture[Any]:
         if self.is_closing:
-            raise ForgottenError
+            raise EvictedError
         future: WorkflowFuture[Any] = WorkflowFuture(loop=self)
         future.number = self._next_number()
         return future
@@ -167,12 +167,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         number = self._next_number()
         task: WorkflowTask[T] = WorkflowTask.__new__(WorkflowTask)
         task.number = number
-        task.__init__(coro, loop=self, name=name or f"task-{number}", context=self._own(context))  # type: ignore[misc]
+        task.__init__(coro, loop=self, name=name or f"task-{number}", context=self._workflow_context(context))  # type: ignore[misc]
         self.tasks[number] = task
         task.add_done_callback(lambda _: self.tasks.pop(number, None))
         return task
 
-    def _own(self, context: Context | None) -> Context | None:
+    def _workflow_context(self, context: Context | None) -> Context | None:
         """The context in which something is run: that of the code that asked, or of the run, if nobody of it did."""
         return self.context.copy() if context is None and not _IN_A_RUN.get() else context
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.sdk.converting import DEFAULT, DataConverter
-from penstock.sdk.definitions import DefinitionError, WorkflowDefinition
-from penstock.sdk.descriptions import WorkflowHistory
-from penstock.sdk.dispatching import Dispatch, in_force
+from penstock.sdk.clients.descriptions import WorkflowHistory
+from penstock.sdk.converters import DEFAULT, DataConverter
+from penstock.sdk.dispatch_options import Dispatch, config_getter
 from penstock.sdk.priority import Priority, priority_in
+from penstock.sdk.replay.errors import WorkflowTaskError
 from penstock.sdk.replay.events import STARTED
-from penstock.sdk.replay.info import Place
+from penstock.sdk.replay.info import PolledRun
 from penstock.sdk.replay.instance import Activation, WorkflowRun
-from penstock.sdk.replay.problems import WorkflowTaskError
+from penstock.sdk.workflows.definitions import DefinitionError, WorkflowDefinition
 
 Json = dict[str, Any]
 Readable = WorkflowHistory | Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -119,7 +119,7 @@ class Replayer:
         if len(self._definitions) < len(workflows):
             raise DefinitionError("Two of these workflows have the same name.")
         self._converter = data_converter
-        self._dispatch = in_force(dispatch)
+        self._dispatch = config_getter(dispatch)
 
     def replay(self, history: History | Readable) -> ReplayResult:
         """Replay one history; the result says where code and history part."""
@@ -158,7 +158,7 @@ class Replayer:
             raise WorkflowTaskError(
                 f'The history is of a workflow "{history.type}", and this replayer has {known}.'
             )
-        place = Place(
+        place = PolledRun(
             namespace=history.namespace,
             task_queue=history.task_queue,
             workflow_id=history.workflow_id,

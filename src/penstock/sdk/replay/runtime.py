@@ -19,21 +19,21 @@ from random import Random
 from typing import Any
 
 from penstock.dispatch import DispatchConfig
-from penstock.sdk.converting import DataConverter
-from penstock.sdk.dispatching import InForce, no_configuration
+from penstock.sdk.converters import DataConverter
+from penstock.sdk.dispatch_options import ConfigGetter, no_configuration
 from penstock.sdk.failures import error_from
-from penstock.sdk.replay.events import DEPRECATED, PATCHED, Event
-from penstock.sdk.replay.guard import aside
+from penstock.sdk.replay.commands import Command, CommandKind, StepFuture, where
+from penstock.sdk.replay.determinism_guard import aside
+from penstock.sdk.replay.errors import NotInWorkflowError, ReadOnlyError
+from penstock.sdk.replay.events import DEPRECATED, PATCHED, HistoryEvent
 from penstock.sdk.replay.info import Info
-from penstock.sdk.replay.loop import ForgottenError, WorkflowLoop
-from penstock.sdk.replay.problems import NotInWorkflowError, ReadOnlyError
-from penstock.sdk.replay.steps import Command, Kind, StepFuture, where
+from penstock.sdk.replay.loop import EvictedError, WorkflowLoop
 
 TIMER_MS_MAX = 315_360_000_000
 CLOSING_ROUNDS = 3
 """So often code that is forgotten is told to end."""
 _STARTED_LATER = ("ActivityCompleted", "ChildRunCompleted")
-LOCAL_TOLD = ("message", "exception_type", "non_retryable", "timeout_kind", "exception")
+LOCAL_OUTCOMES = ("message", "exception_type", "non_retryable", "timeout_kind", "exception")
 """What is heard of a local activity that did not succeed, when it happens and in every replay."""
 _PLAIN = (None, type(None), bool, int, float, str, bytes)
 """Hints by which a value is read without asking any code of users."""
@@ -42,7 +42,7 @@ _LOCAL_ENDS = {"failed": "ActivityFailed", "timed_out": "ActivityTimedOut", "can
 
 
 @dataclass(frozen=True, slots=True)
-class LocalRequest:
+class LocalActivityRequest:
     """A local activity that is to be run now, within the workflow task."""
 
     request_id: str
@@ -66,7 +66,7 @@ class Runtime:
         info: Info,
         converter: DataConverter,
         logger: logging.Logger,
-        dispatch: InForce = no_configuration,
+        dispatch: ConfigGetter = no_configuration,
     ) -> None:
         self.info = info
         self.converter = converter
@@ -88,7 +88,7 @@ class Runtime:
         """Changes that the history has markers of."""
         self.commands: list[Command] = []
         """What the code asked for in this activation."""
-        self.local: list[LocalRequest] = []
+        self.local: list[LocalActivityRequest] = []
         self._waiting: dict[int, StepFuture[Any]] = {}
         self._local_waiting: dict[str, tuple[StepFuture[Any], Command]] = {}
         self._local_count = 0
@@ -128,7 +128,7 @@ class Runtime:
 
     def ask(
         self,
-        kind: Kind,
+        kind: CommandKind,
         body: dict[str, Any],
         *,
         name: str = "",
@@ -138,14 +138,14 @@ class Runtime:
         """Note what the code asks for. Queries and validators may ask for nothing."""
         self.check_writable(kind.value)
         if self.is_closing:
-            raise ForgottenError
+            raise EvictedError
         command = Command(kind, body, name, where=where(), facts=facts or {}, target=target)
         self.commands.append(command)
         return command
 
     def step(
         self,
-        kind: Kind,
+        kind: CommandKind,
         body: dict[str, Any],
         *,
         name: str = "",
@@ -161,7 +161,7 @@ class Runtime:
         if delay_ms > TIMER_MS_MAX:
             raise ValueError("a timer may run for ten years at most; for ever is a wait without a timeout")
         body = {"delay_seconds": -(-delay_ms // 1000), "delay_ms": delay_ms}
-        timer: StepFuture[None] = self.step(Kind.TIMER, body)
+        timer: StepFuture[None] = self.step(CommandKind.TIMER, body)
         return timer
 
     def start_local_activity(
@@ -170,9 +170,11 @@ class Runtime:
         """Have a local activity run; its command is given when it has ended."""
         self.check_writable("activities")
         self._local_count += 1
-        request = LocalRequest(f"{self.info.run_id}-l{self._local_count}", activity_type, arguments, options)
+        request = LocalActivityRequest(
+            f"{self.info.run_id}-l{self._local_count}", activity_type, arguments, options
+        )
         command = Command(
-            Kind.LOCAL_ACTIVITY,
+            CommandKind.LOCAL_ACTIVITY,
             {
                 "activity_type": activity_type,
                 "execution_mode": "local",
@@ -215,7 +217,7 @@ class Runtime:
             return True
         if not command.given_up:
             command.given_up = True
-            self.ask(Kind.CANCEL_STEP, {}, name=command.name, target=command)
+            self.ask(CommandKind.CANCEL_STEP, {}, name=command.name, target=command)
         return True
 
     def request_cancel(self, future: StepFuture[Any]) -> bool:
@@ -225,7 +227,7 @@ class Runtime:
             return self.give_up(future)
         if not command.given_up:
             command.given_up = True
-            self.ask(Kind.CANCEL_STEP, {"wait": True}, name=command.name, target=command)
+            self.ask(CommandKind.CANCEL_STEP, {"wait": True}, name=command.name, target=command)
         return False
 
     # ── outcomes ────────────────────────────────────────────────────────────────────────────────────────
@@ -236,7 +238,7 @@ class Runtime:
         if step is not None and command.future is not None and not command.future.done():
             self._waiting[step] = command.future
 
-    def resolve(self, event: Event) -> None:
+    def resolve(self, event: HistoryEvent) -> None:
         """Tell whoever waits for a step how it ended. Nobody may: it was given up."""
         step = event.step
         future = None if step is None else self._waiting.pop(step, None)
@@ -249,7 +251,7 @@ class Runtime:
         else:
             future.set_exception(error_from(event.payload, self.converter, event_type=event.type))
 
-    def _result(self, event: Event, future: StepFuture[Any]) -> Any:
+    def _result(self, event: HistoryEvent, future: StepFuture[Any]) -> Any:
         blob = event.payload.get("result")
         if blob is None:
             blob = event.payload.get("output")
@@ -258,14 +260,14 @@ class Runtime:
             return _read(self.converter, blob, hint)
         return self.converter.decode(blob, hint)
 
-    def local_numbered(self, number: object, activity_type: object) -> str | None:
+    def find_local_request(self, number: object, activity_type: object) -> str | None:
         """A local activity that has not ended, by its number; None: the code has asked for no such thing."""
         for request_id, (_, command) in self._local_waiting.items():
             if command.facts == {"activity_type": activity_type, "local_number": number}:
                 return request_id
         return None
 
-    def end_local(self, request_id: str, told: dict[str, Any]) -> None:
+    def resolve_local_activity(self, request_id: str, told: dict[str, Any]) -> None:
         """A local activity has ended: `told` completes its command; the code goes on with the outcome.
 
         What the code hears follows from `told` alone, so that it hears the same when it is replayed.
@@ -278,7 +280,7 @@ class Runtime:
         if told["outcome"] == "completed":
             future.set_result(self.converter.decode(told.get("result"), getattr(future, "result_type", None)))
         else:
-            heard = {name: told.get(name) for name in LOCAL_TOLD} | {"activity_type": command.name}
+            heard = {name: told.get(name) for name in LOCAL_OUTCOMES} | {"activity_type": command.name}
             heard["failure_category"] = _CATEGORIES[told["outcome"]]
             future.set_exception(error_from(heard, self.converter, event_type=_LOCAL_ENDS[told["outcome"]]))
 
@@ -329,7 +331,7 @@ class Runtime:
                 "min_supported": PATCHED,
                 "max_supported": DEPRECATED,
             }
-            self.ask(Kind.VERSION_MARKER, body, name=change_id, facts={"change_id": change_id})
+            self.ask(CommandKind.VERSION_MARKER, body, name=change_id, facts={"change_id": change_id})
         self._patches[change_id] = taken
         return taken
 

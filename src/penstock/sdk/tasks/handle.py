@@ -6,10 +6,10 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from penstock.sdk.descriptions import ActivityExecutionDescription, WorkflowExecutionStatus
+from penstock.sdk.clients.descriptions import ActivityExecutionDescription, WorkflowExecutionStatus
+from penstock.sdk.clients.handles import ActivityHandle
 from penstock.sdk.failures import ActivityFailureError
-from penstock.sdk.handles import ActivityHandle
-from penstock.sdk.tasks.clients import Clients
+from penstock.sdk.tasks.client_pool import ClientPool
 from penstock.sdk.tasks.errors import task_error
 
 OwnT = TypeVar("OwnT")
@@ -44,7 +44,7 @@ class TaskHandle(Generic[OwnT]):
 
     def __init__(
         self,
-        clients: Clients,
+        clients: ClientPool,
         id: str,  # noqa: A002 - the word of the API
         *,
         run_id: str | None = None,

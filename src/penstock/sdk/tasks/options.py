@@ -9,11 +9,11 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict, cast, get_args
 
+from penstock.sdk.clients.interceptors import OnLostLease
+from penstock.sdk.clients.starts import StandaloneActivityOptions
 from penstock.sdk.id_policies import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from penstock.sdk.outbound import OnLostLease
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import FOR_EVER, RetryPolicy
-from penstock.sdk.starting import ActivityOptions
 
 
 class SendOptions(TypedDict, total=False):
@@ -68,7 +68,7 @@ class TaskOptions:
             raise TypeError("A task is known by its id or by its idempotency_key: give one of them")
         return replace(self, **given)
 
-    def start(self, task: str) -> ActivityOptions:
+    def start(self, task: str) -> StandaloneActivityOptions:
         """The same in the words of a standalone activity."""
         words: dict[str, Any] = {
             "task_queue": self.queue,
@@ -85,7 +85,9 @@ class TaskOptions:
         if self.idempotency_key is not None:
             digest = hashlib.sha256(f"{task}\0{self.idempotency_key}".encode()).hexdigest()
             words |= {"id": f"task-{digest[:32]}", "request_id": f"task-{digest}"}
-        return cast(ActivityOptions, {name: value for name, value in words.items() if value is not None})
+        return cast(
+            StandaloneActivityOptions, {name: value for name, value in words.items() if value is not None}
+        )
 
 
 def queue_named(name: object) -> str:

@@ -10,7 +10,7 @@ class UnknownQueueError(ValueError):
     """The app has no such queue; the text names the nearest."""
 
 
-class Queues:
+class AppQueues:
     """Those that are declared and those that are used; of an app with a configuration only those that it has."""
 
     def __init__(

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
-from penstock.sdk.activities.definition import MARK, ActivityDefinition, Mark, mark
-from penstock.sdk.handles import ActivityHandle
-from penstock.sdk.starting import ActivityOptions, ActivityStart
-from penstock.sdk.tasks.clients import Clients
+from penstock.sdk.activities.definition import MARK, ActivityDefinition, ActivityMark, mark
+from penstock.sdk.clients.handles import ActivityHandle
+from penstock.sdk.clients.starts import ActivityStart, StandaloneActivityOptions
+from penstock.sdk.tasks.client_pool import ClientPool
 from penstock.sdk.tasks.handle import TaskHandle
 from penstock.sdk.tasks.options import SendOptions, TaskOptions, delay_until
-from penstock.sdk.tasks.queues import Queues
+from penstock.sdk.tasks.queues import AppQueues
 
 P = ParamSpec("P")
 CallT = TypeVar("CallT")
@@ -37,7 +37,12 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
         return super().__new__(cls, fn)
 
     def __init__(
-        self, fn: Callable[P, CallT], told: Mark, clients: Clients, queues: Queues, options: TaskOptions
+        self,
+        fn: Callable[P, CallT],
+        told: ActivityMark,
+        clients: ClientPool,
+        queues: AppQueues,
+        options: TaskOptions,
     ) -> None:
         functools.update_wrapper(self, fn)
         self._told, self._clients, self._queues, self._options = told, clients, queues, options
@@ -56,7 +61,7 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
 
     @property
     def name(self) -> str:
-        kept: Mark = getattr(self, MARK)
+        kept: ActivityMark = getattr(self, MARK)
         return str(kept.name)
 
     @property
@@ -79,7 +84,7 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
         return range(definition.required, len(definition.parameters) - definition.keywords + 1)
 
     @functools.cached_property
-    def _words(self) -> ActivityOptions:
+    def _words(self) -> StandaloneActivityOptions:
         """What every send says."""
         return self._options.start(self.name)
 
@@ -137,7 +142,7 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
         activity: Any = self
         return ActivityStart(activity, args=self._positional(args, {}), **self._start_options(None))
 
-    def _start_options(self, delay: timedelta | None) -> ActivityOptions:
+    def _start_options(self, delay: timedelta | None) -> StandaloneActivityOptions:
         self._queues.check(self.queue, self.name)
         return self._words if delay is None else self._words | {"start_delay": delay}
 

@@ -1,7 +1,7 @@
 """The worker: takes tasks from a queue, runs workflows and activities, reports what came of them."""
 
+from penstock.sdk.worker.entrypoint import run_until_signalled, run_worker
 from penstock.sdk.worker.metrics import WorkerMetrics
-from penstock.sdk.worker.running import run_until_signalled, run_worker
 from penstock.sdk.worker.worker import Worker
 
 __all__ = ["Worker", "WorkerMetrics", "run_until_signalled", "run_worker"]

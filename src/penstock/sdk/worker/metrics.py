@@ -29,7 +29,7 @@ class WorkerMetrics(Protocol):
     def level(self, name: str, value: float, **labels: str) -> None: ...
 
 
-class Unheard:
+class NullMetrics:
     """Nobody listens."""
 
     def count(self, name: str, by: int = 1, **labels: str) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
 from penstock.dispatch.bounds import POLLS_MAX, RATE_MAX, SLOTS_MAX
-from penstock.sdk.activities.processes import StartMethod
-from penstock.sdk.worker.claiming import Claiming
+from penstock.sdk.activities.process_pool.pool import StartMethod
+from penstock.sdk.worker.claim_options import Claiming
 
 BURST_SECONDS_MAX = 3_600
 _SWITCHES = frozenset({"auto_heartbeat", "debug_mode", "all_in_processes", "report_tracebacks"})

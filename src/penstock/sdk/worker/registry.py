@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.sdk.activities.definition import ActivityDefinition
-from penstock.sdk.definitions import WorkflowDefinition
-from penstock.sdk.worker import contracts
+from penstock.sdk.worker import handler_contracts
+from penstock.sdk.workflows.definitions import WorkflowDefinition
 
 Json = dict[str, Any]
 
@@ -19,7 +19,7 @@ class UnknownWorkflowTypeError(Exception):
     """No workflow of this name is registered with the worker that was given a task of it."""
 
 
-class Registry:
+class WorkerRegistry:
     """Workflows and activities. Each mistake is named with its way out."""
 
     def __init__(self, workflows: Sequence[Any], activities: Sequence[Any]) -> None:
@@ -85,7 +85,7 @@ def _contract(definition: WorkflowDefinition, with_parameters: bool) -> Json:
         if len(named) == len(handlers) and not _may_set_more(definition.cls, kind):
             told[plural] = sorted(named)
         if with_parameters:
-            told[f"{kind}_contracts"] = contracts.contract(named)
+            told[f"{kind}_contracts"] = handler_contracts.contract(named)
     told["update_validators"] = sorted(
         name for name, each in definition.updates.items() if name is not None and each.validator is not None
     )

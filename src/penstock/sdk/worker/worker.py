@@ -13,21 +13,21 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from penstock.dispatch import DispatchConfig
-from penstock.sdk.activities.processes import StartMethod
-from penstock.sdk.client import Client
-from penstock.sdk.dispatching import Dispatch, in_force
-from penstock.sdk.worker import process
-from penstock.sdk.worker.adjusting import Adjustable, adjusted
-from penstock.sdk.worker.claiming import Claiming
-from penstock.sdk.worker.default_logging import default_logging
-from penstock.sdk.worker.metrics import Unheard, WorkerMetrics
+from penstock.sdk.activities.process_pool.pool import StartMethod
+from penstock.sdk.clients.client import Client
+from penstock.sdk.dispatch_options import Dispatch, config_getter
+from penstock.sdk.worker.adjustable_options import AdjustableOptions, adjusted
+from penstock.sdk.worker.claim_options import Claiming
+from penstock.sdk.worker.error_policy import log
+from penstock.sdk.worker.lifecycle import process_info
+from penstock.sdk.worker.lifecycle.default_logging import default_logging
+from penstock.sdk.worker.lifecycle.stop_signals import stopped_by_signals
+from penstock.sdk.worker.matching.slot_pool import SlotPool
+from penstock.sdk.worker.metrics import NullMetrics, WorkerMetrics
 from penstock.sdk.worker.options import WorkerOptions
-from penstock.sdk.worker.registry import Registry
-from penstock.sdk.worker.room import Room
-from penstock.sdk.worker.service import Service
-from penstock.sdk.worker.services import Services
-from penstock.sdk.worker.stop_signals import stopped_by_signals
-from penstock.sdk.worker.trouble import log
+from penstock.sdk.worker.queue_service import QueueService
+from penstock.sdk.worker.queue_services import QueueServices
+from penstock.sdk.worker.registry import WorkerRegistry
 
 NAME_MAX = 255
 NAMES_LOGGED_MAX = 10
@@ -96,9 +96,9 @@ class Worker:
         self.task_queues = _queues(task_queue, task_queues)
         self.task_queue = self.task_queues[0]
         self.build_id = None if build_id is None else _name("build_id", build_id)
-        self.identity = _name("identity", identity or f"{process.identity()}-{secrets.token_hex(4)}")
-        self._registry = Registry(workflows, activities)
-        self._dispatch = client.dispatch if dispatch is None else in_force(dispatch)
+        self.identity = _name("identity", identity or f"{process_info.identity()}-{secrets.token_hex(4)}")
+        self._registry = WorkerRegistry(workflows, activities)
+        self._dispatch = client.dispatch if dispatch is None else config_getter(dispatch)
         config = self._dispatch()
         self._options = WorkerOptions(
             max_concurrent_workflow_tasks=max_concurrent_workflow_tasks,
@@ -129,12 +129,12 @@ class Worker:
         self._client = client
         self._executor = activity_executor
         self._interceptors = tuple(interceptors)
-        self._metrics: WorkerMetrics = metrics or Unheard()
+        self._metrics: WorkerMetrics = metrics or NullMetrics()
         self._on_fatal_error = on_fatal_error
         self._handles_signals = handle_signals
         self._logs_by_default = default_logging
         self._signal: signal.Signals | None = None
-        self._service: Services | None = None
+        self._service: QueueServices | None = None
         self._adjusting = asyncio.Lock()
         self._stop = asyncio.Event()
         self._up = asyncio.Event()
@@ -230,7 +230,7 @@ class Worker:
             f" and takes tasks: {', '.join(parts)}"
         )
 
-    async def adjust(self, **numbers: Unpack[Adjustable]) -> None:
+    async def adjust(self, **numbers: Unpack[AdjustableOptions]) -> None:
         """Change how much it does at once, or how fast, while it runs; what is left out stays.
 
         What runs goes on: with fewer places, nothing new is started until enough has ended. No places at all where
@@ -241,9 +241,9 @@ class Worker:
             if self._service is not None:
                 await self._service.adjust(self._options)
 
-    def _put_together(self) -> Services:
+    def _put_together(self) -> QueueServices:
         """A service for each queue, in one room. The server knows each by a name of its own."""
-        room = Room(
+        slot_pool = SlotPool(
             self._options,
             self._client.data_converter,
             runs_activities=bool(self._registry.activities),
@@ -251,7 +251,7 @@ class Worker:
         )
         several = len(self.task_queues) > 1
         services = [
-            Service(
+            QueueService(
                 self._client,
                 self._registry,
                 self._options,
@@ -262,12 +262,12 @@ class Worker:
                 interceptors=self._interceptors,
                 metrics=self._metrics,
                 dispatch=self._dispatch,
-                room=room,
+                slot_pool=slot_pool,
                 rank=rank,
             )
             for rank, queue in enumerate(self.task_queues)
         ]
-        return Services(services, room, self._options)
+        return QueueServices(services, slot_pool, self._options)
 
     def begin_shutdown(self) -> None:
         """Ask it to shut down, without waiting for it. From the loop that it runs in."""
@@ -378,7 +378,7 @@ def _name(what: str, text: object) -> str:
     return text
 
 
-def _check_room(registry: Registry, options: WorkerOptions) -> None:
+def _check_room(registry: WorkerRegistry, options: WorkerOptions) -> None:
     """Whatever is registered needs a place to run, and the other way round at least one kind has places."""
     workflow, activity = options.max_concurrent_workflow_tasks, options.max_concurrent_activity_tasks
     if registry.workflows and workflow and not options.max_concurrent_workflow_task_polls:

@@ -13,7 +13,7 @@ from penstock.core.permissions import (
     credentials,
 )
 from penstock.errors import Exhausted, PenstockError, Reason, Unauthenticated
-from penstock.server.auth.evidence import Evidence, refuse_secrets_in_url
+from penstock.server.auth.auth_request import AuthRequest, refuse_secrets_in_url
 from penstock.server.auth.signatures import BodySignatureDriver, RegisterNonce, RequestSignatureDriver
 from penstock.server.auth.throttle import FailureThrottle
 from penstock.server.auth.tokens import TokenDriver
@@ -22,7 +22,7 @@ from penstock.server.auth.tokens import TokenDriver
 class Driver(Protocol):
     """One way to find out who asks."""
 
-    async def authenticate(self, evidence: Evidence) -> Principal: ...
+    async def authenticate(self, auth_request: AuthRequest) -> Principal: ...
 
 
 class Authenticator:
@@ -34,17 +34,17 @@ class Authenticator:
         self._driver = _driver(policy, register_nonce)
         self._throttle = throttle or FailureThrottle()
 
-    async def authenticate(self, evidence: Evidence, address: str) -> Principal:
+    async def authenticate(self, auth_request: AuthRequest, address: str) -> Principal:
         """The principal behind the request that came from `address`.
 
         Raises `InvalidInput` for a credential in the URL, `Unauthenticated`, or `Exhausted` in its place when
         the address has failed too often; `server_error` when no credential is configured.
         """
-        refuse_secrets_in_url(evidence.raw_query)
+        refuse_secrets_in_url(auth_request.raw_query)
         try:
-            return await self._driver.authenticate(evidence)
+            return await self._driver.authenticate(auth_request)
         except Unauthenticated:
-            wait_ms = self._throttle.record_failure(address, evidence.now_ms)
+            wait_ms = self._throttle.record_failure(address, auth_request.now_ms)
             if not wait_ms:
                 raise
         seconds = -(-wait_ms // 1000)
@@ -55,17 +55,17 @@ class Authenticator:
         )
 
 
-class _Anybody:
+class _NoAuthentication:
     """No authentication: for a trusted loopback only."""
 
-    async def authenticate(self, evidence: Evidence) -> Principal:
+    async def authenticate(self, auth_request: AuthRequest) -> Principal:
         return ANYBODY
 
 
-class _Misconfigured:
+class _NoCredentials:
     """No credential exists that could be right."""
 
-    async def authenticate(self, evidence: Evidence) -> Principal:
+    async def authenticate(self, auth_request: AuthRequest) -> Principal:
         raise PenstockError(
             Reason.SERVER_ERROR,
             "The server has no credential configured for its authentication driver. "
@@ -75,10 +75,10 @@ class _Misconfigured:
 
 def _driver(policy: AuthPolicy, register_nonce: RegisterNonce) -> Driver:
     if policy.driver is AuthDriver.NONE:
-        return _Anybody()
+        return _NoAuthentication()
     known = credentials(policy)
     if not known:
-        return _Misconfigured()
+        return _NoCredentials()
     if policy.driver is AuthDriver.TOKEN:
         return TokenDriver(known)
     match policy.signature_profile:

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from penstock.core.permissions import Credential, Principal
 from penstock.errors import InvalidInput, PenstockError, Reason, Unauthenticated, Unavailable
-from penstock.server.auth.evidence import Evidence
+from penstock.server.auth.auth_request import AuthRequest
 from penstock.wire.signatures import HEADER, SignatureHeader, SignedRequest, proof, read_header
 
 RegisterNonce = Callable[[str, str, int], Awaitable[bool]]
@@ -37,9 +37,9 @@ class BodySignatureDriver:
             (known.secret.encode("utf-8", "surrogateescape"), known.principal) for known in credentials
         )
 
-    async def authenticate(self, evidence: Evidence) -> Principal:
+    async def authenticate(self, auth_request: AuthRequest) -> Principal:
         """The principal of the first key that fits; raises `Unauthenticated`."""
-        presented = evidence.headers.get("x-signature", "")
+        presented = auth_request.headers.get("x-signature", "")
         if not _BODY_SHAPE.fullmatch(presented):
             raise Unauthenticated(
                 Reason.UNAUTHORIZED,
@@ -48,7 +48,7 @@ class BodySignatureDriver:
             )
         found: Principal | None = None
         for key, principal in self._known:
-            expected = hmac.digest(key, evidence.body, "sha256").hex()
+            expected = hmac.digest(key, auth_request.body, "sha256").hex()
             if hmac.compare_digest(expected, presented) and found is None:
                 found = principal
         if found is None:
@@ -67,16 +67,16 @@ class RequestSignatureDriver:
         self._known = {known.principal.credential: known for known in credentials}
         self._register_nonce = register_nonce
         self._window_ms = window_ms
-        self._nobodys_key = secrets.token_hex(32)
+        self._decoy_key = secrets.token_hex(32)
 
-    async def authenticate(self, evidence: Evidence) -> Principal:
+    async def authenticate(self, auth_request: AuthRequest) -> Principal:
         """The principal of the key that signed this very request, now, for the first time.
 
         Raises `Unauthenticated` (`signature_stale`, `signature_replayed`, `signature_invalid`) with the
         server's time, `InvalidInput` for a path that two readers could read differently, `Unavailable` if
         the nonce cannot be recorded.
         """
-        value = evidence.headers.get(HEADER)
+        value = auth_request.headers.get(HEADER)
         if value is None:
             raise Unauthenticated(
                 Reason.UNAUTHORIZED,
@@ -84,32 +84,32 @@ class RequestSignatureDriver:
                 authentication="signature",
                 signature_profile="penstock",
             )
-        _check_path(evidence.raw_path)
+        _check_path(auth_request.raw_path)
         header = read_header(value)
         if header is None:
             raise _refused(
-                Reason.SIGNATURE_INVALID, "The signature header is not well formed.", evidence.now_ms
+                Reason.SIGNATURE_INVALID, "The signature header is not well formed.", auth_request.now_ms
             )
-        if abs(evidence.now_ms - header.created * 1000) > self._window_ms:
+        if abs(auth_request.now_ms - header.created * 1000) > self._window_ms:
             raise _refused(
                 Reason.SIGNATURE_STALE,
                 "The signature is too old or too new: mind your clock.",
-                evidence.now_ms,
+                auth_request.now_ms,
             )
-        principal = self._verified(header, evidence)
-        await self._spend_nonce(header, evidence.now_ms)
+        principal = self._verified(header, auth_request)
+        await self._spend_nonce(header, auth_request.now_ms)
         return principal
 
-    def _verified(self, header: SignatureHeader, evidence: Evidence) -> Principal:
+    def _verified(self, header: SignatureHeader, auth_request: AuthRequest) -> Principal:
         known = self._known.get(header.key_id)
-        secret = self._nobodys_key if known is None else known.secret
+        secret = self._decoy_key if known is None else known.secret
         try:
-            expected = proof(_signed_part(evidence), secret, header.key_id, header.created, header.nonce)
+            expected = proof(_signed_part(auth_request), secret, header.key_id, header.created, header.nonce)
         except ValueError:
             expected = ""
         if not hmac.compare_digest(expected, header.proof) or known is None:
             raise _refused(
-                Reason.SIGNATURE_INVALID, "The signature does not fit this request.", evidence.now_ms
+                Reason.SIGNATURE_INVALID, "The signature does not fit this request.", auth_request.now_ms
             )
         return known.principal
 
@@ -134,17 +134,17 @@ class RequestSignatureDriver:
             )
 
 
-def _signed_part(evidence: Evidence) -> SignedRequest:
-    headers = evidence.headers
+def _signed_part(auth_request: AuthRequest) -> SignedRequest:
+    headers = auth_request.headers
     return SignedRequest(
-        method=evidence.method,
-        raw_path=evidence.raw_path,
-        raw_query=evidence.raw_query,
+        method=auth_request.method,
+        raw_path=auth_request.raw_path,
+        raw_query=auth_request.raw_query,
         host=headers.get("host", ""),
         namespace=headers.get("x-namespace", ""),
         content_type=headers.get("content-type", ""),
         content_encoding=headers.get("content-encoding", ""),
-        body=evidence.body,
+        body=auth_request.body,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from penstock.core.permissions import Credential, Principal
 from penstock.errors import Reason, Unauthenticated
-from penstock.server.auth.evidence import Evidence
+from penstock.server.auth.auth_request import AuthRequest
 
 
 class TokenDriver:
@@ -20,9 +20,9 @@ class TokenDriver:
             for known in credentials
         )
 
-    async def authenticate(self, evidence: Evidence) -> Principal:
+    async def authenticate(self, auth_request: AuthRequest) -> Principal:
         """The principal of the first credential that matches; raises `Unauthenticated`."""
-        presented = _digest(_bearer_token(evidence.headers.get("authorization", "")))
+        presented = _digest(_bearer_token(auth_request.headers.get("authorization", "")))
         found: Principal | None = None
         for digest, principal in self._known:
             if hmac.compare_digest(digest, presented) and found is None:

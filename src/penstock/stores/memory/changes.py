@@ -49,8 +49,8 @@ class Changes:
     def __init__(self, *, writable: bool) -> None:
         self._writable = writable
         self._records: list[tuple[Phase, _Step]] = []
-        self._laws: list[_Step] = []
-        self._opposites: list[_Step] = []
+        self._invariants: list[_Step] = []
+        self._undo_steps: list[_Step] = []
         self._saved: set[tuple[str, object]] = set()
 
     def allow(self) -> None:
@@ -69,31 +69,31 @@ class Changes:
         self._saved.add((what, key))
         self.record(write)
 
-    def insist(self, law: _Step) -> None:
+    def check_invariant(self, law: _Step) -> None:
         """Check an invariant when all writes of the operation are in place."""
-        self._laws.append(law)
+        self._invariants.append(law)
 
     def apply(self) -> None:
         for _, write in sorted(self._records, key=lambda record: record[0]):
             write()
-        for law in self._laws:
+        for law in self._invariants:
             law()
 
     def undo(self) -> None:
-        while self._opposites:
-            self._opposites.pop()()
+        while self._undo_steps:
+            self._undo_steps.pop()()
 
     def put(self, table: dict[K, V], key: K, value: V) -> None:
         if key in table:
             before = table[key]
-            self._opposites.append(lambda: table.__setitem__(key, before))
+            self._undo_steps.append(lambda: table.__setitem__(key, before))
         else:
-            self._opposites.append(lambda: table.pop(key))
+            self._undo_steps.append(lambda: table.pop(key))
         table[key] = value
 
     def drop(self, table: dict[K, V], key: K) -> None:
         before = table.pop(key)
-        self._opposites.append(lambda: table.__setitem__(key, before))
+        self._undo_steps.append(lambda: table.__setitem__(key, before))
 
     def add(self, index: Index[G, K, V], group: G, key: K, value: V) -> None:
         if group not in index.groups:

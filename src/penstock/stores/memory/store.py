@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from penstock.errors import Reason, Unavailable
 from penstock.ports.clock import Clock
-from penstock.ports.store import Condition, Keyed, Line, Operation, one_by_one
+from penstock.ports.store import Operation, StoreHealth, Transaction, TransactionClass, one_by_one
 from penstock.ports.wakeups import Wakeups
 from penstock.stores.memory.tables import Tables
 from penstock.stores.memory.transaction import MemoryTx
@@ -25,7 +25,9 @@ class MemoryStore:
         self._tables = Tables()
         self._closed = False
 
-    async def transact(self, operation: Operation[T], *, key: str, line: Line = Line.WORK) -> T:
+    async def transact(
+        self, operation: Operation[T], *, key: str, tx_class: TransactionClass = TransactionClass.WORK
+    ) -> T:
         await self.check()
         tx = self._tx(writable=True)
         try:
@@ -34,11 +36,11 @@ class MemoryStore:
         except BaseException:
             tx.changes.undo()
             raise
-        if tx.bells:
-            self._wakeups.ring(tuple(tx.bells))
+        if tx.topics:
+            self._wakeups.notify(tuple(tx.topics))
         return result
 
-    async def transact_each(self, asked: Sequence[Keyed[T]]) -> Sequence[T | Exception]:
+    async def transact_all(self, asked: Sequence[Transaction[T]]) -> Sequence[T | Exception]:
         await self.check()
         return await one_by_one(self, asked)
 
@@ -53,8 +55,8 @@ class MemoryStore:
         if self._closed:
             raise Unavailable(Reason.STORE_UNAVAILABLE, "The store is closed.", outcome="nothing happened")
 
-    def condition(self) -> Condition:
-        return Condition()
+    def health(self) -> StoreHealth:
+        return StoreHealth()
 
     async def close(self) -> None:
         self._closed = True

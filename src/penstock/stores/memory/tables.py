@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from penstock.core.admission import Admission
-from penstock.core.messages import Message, MessageStream
+from penstock.core.limits.admission import Admission
+from penstock.core.limits.policies import KeySettings, PolicyChange
+from penstock.core.messaging.messages import Message, MessageStream
+from penstock.core.messaging.streams import StreamItem, WorkflowStream
 from penstock.core.model import (
     Activity,
     ActivityId,
-    Child,
+    ChildRun,
     Cohort,
-    Event,
     Instance,
-    Letter,
     Namespace,
+    NewEvent,
+    OutboxMessage,
     QueryTask,
     Queue,
     QueueId,
@@ -31,13 +33,11 @@ from penstock.core.model import (
     TaskKind,
     Timer,
     Update,
-    Worker,
+    WorkerRecord,
 )
-from penstock.core.policies import KeySettings, PolicyChange
-from penstock.core.scheduling.fairness import Clockwork, Lane
+from penstock.core.scheduling.fairness import Lane, VirtualClock
 from penstock.core.scheduling.gates import ScopeState
-from penstock.core.scheduling.retries import RetryPlace
-from penstock.core.streams import StreamItem, WorkflowStream
+from penstock.core.scheduling.retries import RetrySlot
 from penstock.stores.memory.changes import Index
 
 LaneId = tuple[QueueId, int, str]
@@ -94,7 +94,7 @@ class Tables:
     last_event: dict[RunId, int] = field(default_factory=dict)
     ends: dict[RunId, int] = field(default_factory=dict)
     """Which event has closed a run."""
-    buffers: Index[RunId, int, Event] = field(default_factory=Index)
+    buffers: Index[RunId, int, NewEvent] = field(default_factory=Index)
 
     activities: dict[ActivityId, Activity] = field(default_factory=dict)
     activities_open: Index[RunId, ActivityId, None] = field(default_factory=Index)
@@ -105,9 +105,9 @@ class Tables:
     timers_open: Index[RunId, str, int] = field(default_factory=Index)
     """When each open timer fires, by run."""
 
-    children: Index[RunId, int, Child] = field(default_factory=Index)
+    children: Index[RunId, int, ChildRun] = field(default_factory=Index)
     """By the parent's run and step."""
-    letters: dict[str, Letter] = field(default_factory=dict)
+    letters: dict[str, OutboxMessage] = field(default_factory=dict)
     updates: dict[str, Update] = field(default_factory=dict)
     updates_of: Index[RunId, int, str] = field(default_factory=Index)
     """By number."""
@@ -141,13 +141,13 @@ class Tables:
     lanes_busy: Index[QueueId, LaneId, None] = field(default_factory=Index)
     """Lanes with a task that is ready."""
     lane_meters: dict[LaneId, LaneMeter] = field(default_factory=dict)
-    clocks: Index[QueueId, int, Clockwork] = field(default_factory=Index)
+    clocks: Index[QueueId, int, VirtualClock] = field(default_factory=Index)
     meters: dict[tuple[QueueId, int], Meter] = field(default_factory=dict)
     keys: Index[QueueId, str, KeyRow] = field(default_factory=Index)
     policy_changes: Index[QueueId, tuple[int, int], PolicyChange] = field(default_factory=Index)
     """By version and place in the change."""
 
-    retry_budgets: dict[QueueId, RetryPlace] = field(default_factory=dict)
+    retry_budgets: dict[QueueId, RetrySlot] = field(default_factory=dict)
     """The next free place of each line that has a budget."""
 
     admission: dict[str, Admission] = field(default_factory=lambda: {IN_FORCE: Admission()})
@@ -166,7 +166,7 @@ class Tables:
     """When each line was told, and the line."""
     journal_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    workers: dict[tuple[str, str], Worker] = field(default_factory=dict)
+    workers: dict[tuple[str, str], WorkerRecord] = field(default_factory=dict)
     cohorts: dict[tuple[str, str, str], Cohort] = field(default_factory=dict)
     nonces: dict[tuple[str, str], int] = field(default_factory=dict)
     queries: dict[str, QueryTask] = field(default_factory=dict)

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from penstock.ports.wakeups import Bell
-from penstock.stores.memory.activities import MemoryActivities
+from penstock.ports.wakeups import Topic
 from penstock.stores.memory.changes import Changes
-from penstock.stores.memory.children import MemoryChildren
-from penstock.stores.memory.cohorts import MemoryCohorts
-from penstock.stores.memory.histories import MemoryHistories
-from penstock.stores.memory.journal import MemoryJournal
-from penstock.stores.memory.letters import MemoryLetters
-from penstock.stores.memory.messages import MemoryMessages
-from penstock.stores.memory.namespaces import MemoryNamespaces
-from penstock.stores.memory.nonces import MemoryNonces
-from penstock.stores.memory.outlook import MemoryOutlook
-from penstock.stores.memory.policies import MemoryPolicies
-from penstock.stores.memory.queries import MemoryQueries
-from penstock.stores.memory.queues import MemoryQueues
-from penstock.stores.memory.requests import MemoryRequests
-from penstock.stores.memory.retention import MemoryRetention
-from penstock.stores.memory.retry_budgets import MemoryRetryBudgets
-from penstock.stores.memory.runs import MemoryRuns
-from penstock.stores.memory.scopes import MemoryScopes
-from penstock.stores.memory.streams import MemoryStreams
-from penstock.stores.memory.survey import MemorySurvey
+from penstock.stores.memory.limits.policies import MemoryPolicies
+from penstock.stores.memory.limits.retry_budgets import MemoryRetryBudgets
+from penstock.stores.memory.limits.scopes import MemoryScopes
+from penstock.stores.memory.maintenance.next_due import MemoryNextDue
+from penstock.stores.memory.maintenance.retention import MemoryRetention
+from penstock.stores.memory.matching.cohorts import MemoryCohorts
+from penstock.stores.memory.matching.queues import MemoryQueues
+from penstock.stores.memory.matching.workers import MemoryWorkers
+from penstock.stores.memory.messaging.messages import MemoryMessages
+from penstock.stores.memory.messaging.outbox import MemoryOutbox
+from penstock.stores.memory.messaging.requests import MemoryRequests
+from penstock.stores.memory.messaging.streams import MemoryStreams
+from penstock.stores.memory.messaging.updates import MemoryUpdates
+from penstock.stores.memory.operations.journal import MemoryJournal
+from penstock.stores.memory.operations.namespaces import MemoryNamespaces
+from penstock.stores.memory.operations.nonces import MemoryNonces
 from penstock.stores.memory.tables import Tables
-from penstock.stores.memory.tasks import MemoryTasks
-from penstock.stores.memory.timers import MemoryTimers
-from penstock.stores.memory.updates import MemoryUpdates
-from penstock.stores.memory.visibility import MemoryVisibility
-from penstock.stores.memory.workers import MemoryWorkers
+from penstock.stores.memory.tasks.activities import MemoryActivities
+from penstock.stores.memory.tasks.query_tasks import MemoryQueries
+from penstock.stores.memory.tasks.tasks import MemoryTasks
+from penstock.stores.memory.visibility.namespace_stats import MemoryNamespaceStats
+from penstock.stores.memory.visibility.visibility import MemoryVisibility
+from penstock.stores.memory.workflows.children import MemoryChildren
+from penstock.stores.memory.workflows.histories import MemoryHistories
+from penstock.stores.memory.workflows.runs import MemoryRuns
+from penstock.stores.memory.workflows.timers import MemoryTimers
 
 
 class MemoryTx:
     def __init__(self, tables: Tables, now_ms: int, *, writable: bool, journals: bool) -> None:
         self.changes = changes = Changes(writable=writable)
-        self.bells: dict[Bell, None] = {}
+        self.topics: dict[Topic, None] = {}
         self.now_ms = now_ms
         self.namespaces = MemoryNamespaces(tables, changes)
         self.runs = MemoryRuns(tables, changes)
@@ -43,7 +43,7 @@ class MemoryTx:
         self.activities = MemoryActivities(tables, changes)
         self.timers = MemoryTimers(tables, changes)
         self.children = MemoryChildren(tables, changes)
-        self.letters = MemoryLetters(tables, changes)
+        self.outbox = MemoryOutbox(tables, changes)
         self.updates = MemoryUpdates(tables, changes)
         self.requests = MemoryRequests(tables, changes)
         self.messages = MemoryMessages(tables, changes)
@@ -60,9 +60,9 @@ class MemoryTx:
         self.queries = MemoryQueries(tables, changes)
         self.visibility = MemoryVisibility(tables, changes)
         self.retention = MemoryRetention(tables, changes)
-        self.survey = MemorySurvey(tables)
-        self.outlook = MemoryOutlook(tables)
+        self.namespace_stats = MemoryNamespaceStats(tables)
+        self.next_due = MemoryNextDue(tables)
 
-    def wake(self, bell: Bell) -> None:
+    def wake(self, topic: Topic) -> None:
         self.changes.allow()
-        self.bells[bell] = None
+        self.topics[topic] = None

@@ -37,31 +37,31 @@ from msgspec.structs import replace
 from penstock.core.scheduling.fairness import ALL_LEVELS, SCALE
 
 NOUNS = (
-    "namespaces",
-    "workers",
-    "cohorts",
-    "nonces",
-    "runs",
-    "visibility",
-    "histories",
-    "activities",
-    "timers",
-    "children",
-    "updates",
-    "requests",
-    "messages",
-    "streams",
-    "letters",
-    "tasks",
-    "scopes",
-    "policies",
-    "retry_budgets",
-    "queues",
-    "queries",
-    "journal",
-    "retention",
-    "survey",
-    "outlook",
+    "operations/namespaces",
+    "matching/workers",
+    "matching/cohorts",
+    "operations/nonces",
+    "workflows/runs",
+    "visibility/visibility",
+    "workflows/histories",
+    "tasks/activities",
+    "workflows/timers",
+    "workflows/children",
+    "messaging/updates",
+    "messaging/requests",
+    "messaging/messages",
+    "messaging/streams",
+    "messaging/outbox",
+    "tasks/tasks",
+    "limits/scopes",
+    "limits/policies",
+    "limits/retry_budgets",
+    "matching/queues",
+    "tasks/query_tasks",
+    "operations/journal",
+    "maintenance/retention",
+    "visibility/namespace_stats",
+    "maintenance/next_due",
 )
 """In this order writes are flushed, on every node: locks are taken in one order."""
 
@@ -101,7 +101,7 @@ class Statement(Struct, frozen=True, eq=False):
     """Whether it goes by what rows say that it does not hold yet."""
     holds: bool = False
     """Whether it locks or changes rows when asked, so that it needs a transaction."""
-    tallies: bool = False
+    coalesces: bool = False
     """Whether equal rows are given to it as one, with their number."""
     many: str | None = None
     """The text that answers many equal questions on SQLite, which is given their values as a JSON list."""
@@ -159,7 +159,7 @@ def _named_texts() -> Mapping[str, str]:
     """The lists of columns and the words that files name: columns as a SELECT writes them, words as they are."""
     texts: dict[str, str] = {}
     for noun in NOUNS:
-        text = files(__package__).joinpath(f"{noun}.sql").read_text("utf-8")
+        text = files("penstock.stores.sql").joinpath(f"{noun}.sql").read_text("utf-8")
         for found in re.finditer(r"^-- (columns|words): (\w+)\n((?:--   .+\n)+)", text, flags=re.MULTILINE):
             lines = [line.removeprefix("--   ") for line in found[3].splitlines()]
             columns = re.findall(r"\w+", " ".join(lines))
@@ -176,7 +176,7 @@ def _with_words(sql: str, texts: Mapping[str, str]) -> str:
 
 
 def _blocks(filename: str) -> Iterator[tuple[str, str]]:
-    source = files(__package__).joinpath(filename)
+    source = files("penstock.stores.sql").joinpath(filename)
     if not source.is_file():
         return
     parts = re.split(r"^-- name: *(\w+) *$", source.read_text("utf-8"), flags=re.MULTILINE)
@@ -188,7 +188,7 @@ def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
     takes = tuple(_column(part) for part in found[1].split(",")) if found else ()
     alone = re.search(r"^-- alone$", block, flags=re.MULTILINE) is not None
     looks = re.search(r"^-- looks$", block, flags=re.MULTILINE) is not None
-    tallies = re.search(r"^-- tally$", block, flags=re.MULTILINE) is not None
+    coalesces = re.search(r"^-- tally$", block, flags=re.MULTILINE) is not None
     sql = "\n".join(line for line in block.splitlines() if line.strip() and not line.startswith("--"))
     sql = sql.strip().removesuffix(";")
     sql = sql.replace("{columns}", ", ".join(column for column, _ in takes))
@@ -207,7 +207,7 @@ def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
     sql = _functions(sql, dialect)
     answers = sql.upper().startswith("SELECT") or "RETURNING" in sql.upper()
     holds = not sql.startswith("SELECT") or _LOCKS.search(sql) is not None
-    return Statement(name, sql, takes, rank, answers, alone, locks, looks, holds, tallies, many, row_type)
+    return Statement(name, sql, takes, rank, answers, alone, locks, looks, holds, coalesces, many, row_type)
 
 
 def _column(text: str) -> tuple[str, str]:

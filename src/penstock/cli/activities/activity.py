@@ -1,0 +1,270 @@
+"""Commands for standalone activities: single tasks that need no workflow around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli.grammar import noun
+from penstock.cli.id_policy_options import id_policy_options, with_default
+from penstock.cli.inputs import JsonParam, SecondsParam, arguments, given
+from penstock.cli.output.exits import CommandError, StillOpen, echo_err
+from penstock.cli.output.hints import command_hint
+from penstock.cli.output.payload_text import opened
+from penstock.cli.output.screen import Screen, ScreenCell, data, name, nothing_yet, plain, status
+from penstock.cli.priority_options import with_priority_options
+from penstock.cli.timeline.progress import heartbeat_text
+from penstock.cli.transport.pages import LIST_PAGE_MAX, read_pages
+from penstock.cli.transport.session import CliSession
+from penstock.cli.transport.wait import interruptible, is_closed, wait_until_closed
+from penstock.cli.workflows.run_options import run_option
+
+
+@noun("activity", example="penstock activity start --type reports.render --task-queue reports")
+def activity() -> None:
+    """Start single activities, follow them, and read their results."""
+
+
+@activity.verb(
+    "start",
+    example="penstock activity start --type reports.render --task-queue reports \\\n"
+    "    --input '[\"2026-04\"]' --max-attempts 5 --start-to-close 2m --wait",
+)
+@click.option("--type", "activity_type", required=True, metavar="TYPE", help="Activity type to run.")
+@click.option("--task-queue", "-t", required=True, metavar="NAME", help="Queue whose workers run it.")
+@click.option(
+    "--id",
+    "--activity-id",
+    "activity_id",
+    metavar="ID",
+    help="Activity id; the server makes one if left out.",
+)
+@click.option(
+    "--input",
+    "values",
+    type=JsonParam(),
+    multiple=True,
+    metavar="JSON",
+    help="One argument; repeat for more. A single JSON list is the whole argument list.",
+)
+@click.option("--business-key", metavar="TEXT", help="Your own name for it.")
+@click.option(
+    "--max-attempts", type=click.IntRange(1), metavar="N", help="Most attempts before it has failed."
+)
+@click.option(
+    "--backoff", type=SecondsParam(), multiple=True, metavar="TIME", help="Pause before a retry; repeatable."
+)
+@click.option("--non-retryable", multiple=True, metavar="TYPE", help="Error type that ends it; repeatable.")
+@click.option("--start-to-close", type=SecondsParam(), metavar="TIME", help="For one attempt: 90s, 15m, 2h.")
+@click.option("--schedule-to-start", type=SecondsParam(), metavar="TIME", help="For waiting in the queue.")
+@click.option("--schedule-to-close", type=SecondsParam(), metavar="TIME", help="For all attempts together.")
+@click.option(
+    "--heartbeat", type=SecondsParam(), metavar="TIME", help="Longest silence of a running attempt."
+)
+@click.option(
+    "--on-lost-lease",
+    type=click.Choice(["redeliver", "fail"]),
+    help="What the death of its worker means: another delivery, or an attempt that failed (redeliver).",
+)
+@id_policy_options
+@with_priority_options
+@click.option("--wait", is_flag=True, help="Wait until it is closed, then print its result.")
+@click.pass_obj
+def start_activity(
+    session: CliSession,
+    activity_type: str,
+    task_queue: str,
+    activity_id: str | None,
+    values: tuple[Any, ...],
+    business_key: str | None,
+    max_attempts: int | None,
+    backoff: tuple[int, ...],
+    non_retryable: tuple[str, ...],
+    start_to_close: int | None,
+    schedule_to_start: int | None,
+    schedule_to_close: int | None,
+    heartbeat: int | None,
+    on_lost_lease: str | None,
+    id_policies: dict[str, Any],
+    priority_options: dict[str, Any],
+    wait: bool,
+) -> None:
+    """Start a single activity, and with --wait see it through."""
+    body = given(
+        activity_type=activity_type,
+        task_queue=task_queue,
+        activity_id=activity_id,
+        input=arguments(values),
+        business_key=business_key,
+        retry_policy=given(
+            max_attempts=max_attempts,
+            backoff_seconds=list(backoff) or None,
+            non_retryable_error_types=list(non_retryable) or None,
+        ),
+        start_to_close_timeout_seconds=start_to_close,
+        schedule_to_start_timeout_seconds=schedule_to_start,
+        schedule_to_close_timeout_seconds=schedule_to_close,
+        heartbeat_timeout_seconds=heartbeat,
+        on_lost_lease=on_lost_lease,
+        **with_default(id_policies, activity_id, None),
+        **priority_options,
+    )
+    answer = session.connect().post("activities", body=body)
+    if not wait:
+        session.show(answer, _draw_one)
+        return
+    started = str(answer.body.get("activity_id"))
+    echo_err(f"Started {started}; waiting until it is closed. Ctrl-C stops the waiting, not the activity.")
+    _show_result(session, started, answer.body.get("workflow_run_id"))
+
+
+@activity.verb("describe", example="penstock activity describe render-2026-04")
+@click.argument("activity_id")
+@run_option
+@click.pass_obj
+def describe_activity(session: CliSession, activity_id: str, run_id: str | None) -> None:
+    """Show where an activity stands: state, attempts, deadlines."""
+    session.show(session.connect().get("activities", activity_id, query={"run_id": run_id}), _draw_one)
+
+
+@activity.verb("result", example="penstock activity result render-2026-04")
+@click.argument("activity_id")
+@run_option
+@click.option("--no-wait", is_flag=True, help="Do not wait for an activity that still runs.")
+@click.pass_obj
+def show_result(session: CliSession, activity_id: str, run_id: str | None, no_wait: bool) -> None:
+    """Wait until an activity is closed, then print its result."""
+    if no_wait:
+        body = session.connect().get("activities", activity_id, query={"run_id": run_id}).body
+        if not is_closed(body):
+            state = str(body.get("status"))
+            raise StillOpen(
+                "activity_not_closed", f"{activity_id} is {state}.", "Leave out --no-wait to wait for it."
+            )
+    _show_result(session, activity_id, run_id)
+
+
+@activity.verb("cancel", example='penstock activity cancel render-2026-04 --reason "wrong month"')
+@click.argument("activity_id")
+@click.option("--reason", metavar="TEXT", help="Why; kept in the history.")
+@click.pass_obj
+def cancel_activity(session: CliSession, activity_id: str, reason: str | None) -> None:
+    """Cancel an activity that has not ended."""
+    answer = session.connect().post("activities", activity_id, "cancel", body=given(reason=reason))
+    echo_err(f"Cancelled {activity_id}.")
+    session.show(answer, _draw_cancelled)
+
+
+@activity.verb("list", example="penstock activity list --status running")
+@click.option("--status", "bucket", type=click.Choice(["running", "completed", "failed"]), help="Only these.")
+@click.option(
+    "--limit", type=click.IntRange(1), metavar="N", default=50, show_default=True, help="Most rows to show."
+)
+@click.pass_obj
+def list_activities(session: CliSession, bucket: str | None, limit: int) -> None:
+    """List standalone activities, newest first."""
+    answer = read_pages(
+        session.connect(),
+        "activities",
+        rows="activities",
+        limit=limit,
+        page_max=LIST_PAGE_MAX,
+        query={"status": bucket},
+    )
+    session.show(answer, _draw_list)
+
+
+def _show_result(session: CliSession, activity_id: str, run_id: str | None) -> None:
+    connection = session.connect()
+    again = f"Wait again with {command_hint('activity', 'result', activity_id)}."
+    which = {"run_id": run_id}
+    with interruptible("Stopped waiting; the activity goes on.", lambda: again):
+        closed = wait_until_closed(connection, "activities", activity_id, "result", query=which)
+    session.show(closed, _draw_result)
+    if closed.body.get("status") != "completed":
+        described = connection.get("activities", activity_id, query=which).body
+        raise _not_completed(activity_id, described, closed.body.get("failure") or {})
+
+
+def _not_completed(activity_id: str, described: dict[str, Any], failure: dict[str, Any]) -> CommandError:
+    """The refusal that tells which timeout or error ended an activity, and after how many attempts."""
+    state = str(described.get("closed_reason") or described.get("status"))
+    count = described.get("attempt_count")
+    attempts = "1 attempt" if count == 1 else f"{count} attempts"
+    kind = failure.get("timeout_kind") or failure.get("exception_type") or failure.get("exception_class")
+    message = failure.get("message") or failure.get("reason")
+    cause = ": ".join(str(part) for part in (kind, message) if part)
+    ended = f"{activity_id} ended as {state} after {attempts}"
+    return CommandError(
+        f"activity_{state}",
+        f"{ended}: {cause}" if cause else f"{ended}.",
+        f"See {command_hint('activity', 'describe', activity_id)}.",
+    )
+
+
+def _draw_result(screen: Screen, body: dict[str, Any]) -> None:
+    if body.get("status") == "completed":
+        envelope = body.get("result_envelope")
+        screen.value(opened(envelope) if envelope else opened(body.get("result")))
+
+
+def _draw_cancelled(screen: Screen, body: dict[str, Any]) -> None:
+    screen.facts([("Activity", name(body.get("activity_id"))), ("Outcome", plain(body.get("outcome")))])
+
+
+def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
+    rows = body["activities"]
+    if not rows:
+        start = command_hint("activity", "start", "--type", "TYPE", "--task-queue", "QUEUE")
+        nothing_yet(f"No activities here. Start one with {start}.")
+        return
+    screen.table(
+        ["activity", "type", "status", "task queue", "attempts", "started", "closed"],
+        [
+            [
+                name(row.get("activity_id")),
+                plain(row.get("activity_type")),
+                status("quarantined" if row.get("is_quarantined") else row.get("status")),
+                plain(row.get("task_queue")),
+                plain(row.get("attempt_count")),
+                screen.when(row.get("started_at")),
+                screen.when(row.get("closed_at")),
+            ]
+            for row in rows
+        ],
+    )
+    if body.get("next_page_token"):
+        echo_err(f"The first {len(rows)} are shown. See more with --limit.")
+
+
+def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
+    screen.facts(
+        [
+            ("Activity", name(body.get("activity_id"))),
+            ("Run", plain(body.get("workflow_run_id"))),
+            ("Type", plain(body.get("activity_type"))),
+            ("Summary", plain(body.get("summary"))),
+            ("Status", status(body.get("status"))),
+            ("Closed as", status(body.get("closed_reason"))),
+            ("Namespace", plain(body.get("namespace"))),
+            ("Task queue", plain(body.get("task_queue"))),
+            ("Business key", plain(body.get("business_key"))),
+            ("Attempts", plain(body.get("attempt_count"))),
+            *_deaths(body),
+            ("Result", data(opened(body.get("result")))),
+            ("Started", screen.when_exactly(body.get("started_at"))),
+            ("Last heartbeat", screen.when_exactly(body.get("last_heartbeat_at"))),
+            ("Heartbeat details", plain(heartbeat_text(body.get("last_heartbeat")))),
+            ("Closed", screen.when_exactly(body.get("closed_at"))),
+            ("Start deadline", screen.when_exactly(body.get("schedule_to_start_deadline_at"))),
+            ("Close deadline", screen.when_exactly(body.get("schedule_to_close_deadline_at"))),
+        ]
+    )
+
+
+def _deaths(body: dict[str, Any]) -> list[tuple[str, ScreenCell]]:
+    """How many workers died running it, if any did, and whether that ended it."""
+    count = body.get("worker_deaths")
+    text = f"{count}, which ended it: it is quarantined" if body.get("is_quarantined") else count
+    return [("Worker deaths", plain(text))] if count else []

@@ -1,0 +1,161 @@
+"""The processes of the demonstration: a server of its own and its workers, each of which may be killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from penstock.cli.output.exits import CommandError, ServerUnreachable
+from penstock.cli.server.dev import TOKEN_FILE, address, dev_overrides, prepare
+from penstock.cli.transport.connection import ServerConnection, Target
+from penstock.cli.transport.session import SERVER_VARIABLE, TOKEN_VARIABLE
+
+START_SECONDS = 30.0
+STOP_SECONDS = 15.0
+_QUICK = {"DW_JOURNAL": "true", "DW_WORKFLOW_TASK_TIMEOUT": "2", "DW_LOG_FORMAT": "json"}
+"""Every lease is journaled, for the check at the end; what a dead worker held comes back soon."""
+
+
+class ProcessEnded(CommandError):
+    """A process ended, or did not begin, that the demonstration needs."""
+
+    def __init__(self, what: str, log: Path) -> None:
+        said = log.read_text(errors="replace").strip().splitlines()[-10:]
+        super().__init__("demo_failed", f"{what}. Its last words:", notes=said)
+
+
+@dataclass
+class DemoServer:
+    """A server on a free port that takes no settings from the environment."""
+
+    directory: Path
+    port: int = field(default_factory=lambda: _free_port())
+    process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        prepare(self.directory)
+        self.log = self.directory / "server.log"
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("DW_")}
+        self.environment = clean | dev_overrides(self.directory, clean) | _QUICK | {"DW_PORT": str(self.port)}
+        self.token = (self.directory / TOKEN_FILE).read_text().strip()
+        self.url = address("127.0.0.1", self.port)
+        self.connection = ServerConnection(Target.parse(self.url), token=self.token)
+
+    def start(self) -> None:
+        """Start it on whatever the directory holds, and wait until it serves."""
+        command = [sys.executable, "-m", "penstock", "server", "start"]
+        self.process = _spawn(command, self.environment, self.log, self.directory, subprocess.DEVNULL)
+        ends_at = time.monotonic() + START_SECONDS
+        while time.monotonic() < ends_at and self.process.poll() is None:
+            try:
+                if self.connection.get("health", accept=(503,)).body.get("status") == "serving":
+                    return
+            except ServerUnreachable:
+                pass
+            time.sleep(0.05)
+        raise ProcessEnded("The server did not start", self.log)
+
+    def kill(self) -> int:
+        """`kill -9`: it can write and say nothing more. Gives the number of the process."""
+        return _kill(self.process)
+
+    def stop(self) -> None:
+        _stop(self.process)
+
+
+@dataclass
+class DemoWorker:
+    """A worker process, and what it tells."""
+
+    name: str
+    server: DemoServer
+    reports: queue.SimpleQueue[dict[str, Any]]
+    is_up: bool = False
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it takes tasks. What it tells from then on is put into `reports`."""
+        here = {
+            SERVER_VARIABLE: self.server.url,
+            TOKEN_VARIABLE: self.server.token,
+            "PENSTOCK_PROFILES": os.devnull,
+        }
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("DURABLE_WORKFLOW_", "PENSTOCK_PROFILE"))
+        }
+        command = [sys.executable, "-m", "penstock.cli.demo.worker_main", self.name]
+        log = self.server.directory / f"{self.name}.log"
+        self.process = _spawn(command, environment | here, log, self.server.directory, subprocess.PIPE)
+        output = self.process.stdout
+        assert output is not None
+        ready = threading.Event()
+        threading.Thread(target=self._listen, args=[output, ready], daemon=True).start()
+        ready.wait(START_SECONDS)
+        if not self.is_up:
+            raise ProcessEnded(f"{self.name} did not start", log)
+
+    def _listen(self, output: IO[bytes], ready: threading.Event) -> None:
+        """Read until it ends. The first words may be of a task already, and the last may be torn off."""
+        with output:
+            for line in output:
+                if not line.endswith(b"\n"):
+                    break
+                reports = json.loads(line)
+                if "order" in reports:
+                    self.reports.put(reports)
+                self.is_up = True
+                ready.set()
+        ready.set()
+
+    def kill(self) -> int:
+        """`kill -9`, as of a server."""
+        return _kill(self.process)
+
+    def stop(self) -> None:
+        _stop(self.process)
+
+
+def _spawn(
+    command: list[str], environment: Mapping[str, str], log: Path, directory: Path, stdout: int
+) -> subprocess.Popen[bytes]:
+    with log.open("ab") as said:
+        output: Any = stdout if stdout == subprocess.PIPE else said
+        return subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=said, cwd=directory
+        )
+
+
+def _kill(process: subprocess.Popen[bytes] | None) -> int:
+    assert process is not None
+    process.kill()
+    process.wait()
+    return process.pid
+
+
+def _stop(process: subprocess.Popen[bytes] | None) -> None:
+    if process is None:
+        return
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,207 @@
+"""What happens in the demonstration, in its order: each turn waits for something that was seen, not for a time."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.cli.demo.display import DemoDisplay
+from penstock.cli.demo.processes import DemoServer, DemoWorker
+from penstock.cli.demo.progress import OrderBoard
+from penstock.cli.demo.shop import BANK, NOWHERE, SHOP, SLOW_BANK, ShopOrder
+from penstock.cli.output.exits import CommandError
+from penstock.cli.output.payload_text import opened
+from penstock.cli.transport.connection import ServerConnection
+
+BANK_BEARS = 2
+CUSTOMERS = ("Ada", "Bob", "Cem")
+ITEMS = (
+    "a lute", SLOW_BANK, "a drum", "a flute", "a piano", "a violin",
+    "a cello", "a horn", "a tuba", "an oboe", "a gong", "a banjo",
+)  # fmt: skip
+TO_THE_MOON = "a piano"
+KILL_WORKER_AFTER, KILL_SERVER_AFTER = 3, 8
+"""So many charges are done when the one and the other is killed."""
+PATIENCE_SECONDS = 50.0
+_LOOK_SECONDS = 0.1
+_LOOK_AT_RESULTS_SECONDS = 0.3
+
+
+@dataclass
+class DemoResult:
+    """All that the summary tells of."""
+
+    board: OrderBoard
+    seconds: float = 0.0
+    worker_pid: int = 0
+    server_pid: int = 0
+    struck: list[str] = field(default_factory=list)
+    """Orders whose charge was under way in the worker that was killed."""
+    why: dict[str, Any] = field(default_factory=dict)
+    """What the server said of a charge that waited then."""
+    journal: list[dict[str, Any]] = field(default_factory=list)
+
+
+def orders() -> list[ShopOrder]:
+    """The same twelve every time: one meets a slow bank, one is to go to the Moon."""
+    return [
+        ShopOrder(
+            id=f"order-{number + 1}",
+            customer=CUSTOMERS[number % len(CUSTOMERS)],
+            item=item,
+            address=NOWHERE if item == TO_THE_MOON else "Main Street",
+        )
+        for number, item in enumerate(ITEMS)
+    ]
+
+
+def play(directory: Path, demo_display: DemoDisplay) -> DemoResult:
+    """Play all of it. What was started here is gone when this returns or raises."""
+    began = time.monotonic()
+    scene = DemoRun(DemoServer(directory), demo_display)
+    try:
+        scene.open()
+        scene.take_orders()
+        scene.kill_worker()
+        scene.kill_server()
+        scene.wait_for("every order is closed", lambda: scene.board.is_finished)
+        scene.played.journal = _journal(scene.connection)
+    finally:
+        scene.stop()
+    scene.played.seconds = time.monotonic() - began
+    return scene.played
+
+
+class DemoRun:
+    """The story as it goes on."""
+
+    def __init__(self, server: DemoServer, demo_display: DemoDisplay) -> None:
+        self.server = server
+        self.demo_display = demo_display
+        self.board = OrderBoard(orders())
+        self.played = DemoResult(self.board)
+        self.reports: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.crews: list[DemoWorker] = []
+        self._looked_at = 0.0
+
+    @property
+    def connection(self) -> ServerConnection:
+        return self.server.connection
+
+    def open(self) -> None:
+        self.demo_display.tell("A server starts: one process, one SQLite file.")
+        self.server.start()
+        limits = {
+            "task_queue_type": "activity",
+            "max_active_leases_per_queue": BANK_BEARS,
+            "reason": "the bank bears no more",
+        }
+        self.connection.patch("task-queues", BANK, "limits", body=limits)
+        self.demo_display.tell(
+            f"The bank bears {BANK_BEARS} charges at once: that is now a limit of its task queue."
+        )
+        self.start_worker()
+
+    def start_worker(self) -> None:
+        crew = DemoWorker(f"worker-{len(self.crews) + 1}", self.server, self.reports)
+        self.crews.append(crew)
+        crew.start()
+        self.demo_display.tell(f"{crew.name} takes tasks, with room for 100 at once.")
+
+    def take_orders(self) -> None:
+        for card in self.board.cards.values():
+            order = card.order
+            body = {
+                "workflow_id": order.id,
+                "workflow_type": "demo.order",
+                "task_queue": SHOP,
+                "input": [vars(order)],
+                "priority": {"fairness_key": order.customer},
+            }
+            self.connection.post("workflows", body=body)
+        self.demo_display.tell(f"{len(self.board.cards)} orders of {len(CUSTOMERS)} customers come in.")
+
+    def kill_worker(self) -> None:
+        self.wait_for(
+            "some charges are done and others under way",
+            lambda: (
+                len(self.board.done("charge")) >= KILL_WORKER_AFTER
+                and len(self.board.under_way("charge")) == BANK_BEARS
+            ),
+        )
+        crew = self.crews[-1]
+        self.played.worker_pid = crew.kill()
+        self.listen()
+        self.played.struck = self.board.under_way("charge")
+        self.demo_display.tell(
+            f"kill -9 {self.played.worker_pid}: {crew.name} is gone, while it charged"
+            f" {' and '.join(self.played.struck) or 'nothing'}."
+        )
+        self.played.why = self._why()
+        self.demo_display.tell(f"Why do others wait? {self.played.why.get('summary')}")
+        self.start_worker()
+
+    def kill_server(self) -> None:
+        self.wait_for("more charges are done", lambda: len(self.board.done("charge")) >= KILL_SERVER_AFTER)
+        self.played.server_pid = self.server.kill()
+        self.demo_display.tell(
+            f"kill -9 {self.played.server_pid}: the server is gone, in the middle of everything."
+        )
+        self.server.start()
+        self.demo_display.tell("It starts again on the same file, and the worker finds it again.")
+
+    def wait_for(self, what: str, has_come: Callable[[], bool]) -> None:
+        """Listen and look until something is so."""
+        ends_at = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            self.listen()
+            self._look_at_results()
+            self.demo_display.show(self.board)
+            if has_come():
+                return
+            if time.monotonic() > ends_at:
+                raise CommandError("demo_failed", f"It has taken too long until {what}.")
+            time.sleep(_LOOK_SECONDS)
+
+    def listen(self) -> None:
+        while not self.reports.empty():
+            self.board.record(self.reports.get())
+
+    def stop(self) -> None:
+        for crew in self.crews:
+            crew.stop()
+        self.server.stop()
+
+    def _look_at_results(self) -> None:
+        if time.monotonic() - self._looked_at < _LOOK_AT_RESULTS_SECONDS:
+            return
+        for name, card in self.board.cards.items():
+            if card.result is None and card.state.get("ship" if "refund" not in card.state else "release"):
+                described = self.connection.get("workflows", name).body
+                if described.get("is_terminal"):
+                    self.board.close(name, str(opened(described.get("output"))))
+        self._looked_at = time.monotonic()
+
+    def _why(self) -> dict[str, Any]:
+        """Why the charge of an order waits that has come to the bank and had no turn there."""
+        found: dict[str, Any] = {}
+        for name in reversed([name for name, card in self.board.cards.items() if "charge" not in card.state]):
+            body = self.connection.get("workflows", name, "why").body
+            found = next(iter(body.get("activities") or []), body)
+            if (found.get("binding") or {}).get("kind") == "active_leases":
+                break
+        return found
+
+
+def _journal(connection: ServerConnection) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = []
+    following: int | None = 0
+    while following is not None:
+        body = connection.get("system", "journal", query={"after": following, "limit": 5_000}).body
+        lines += body["lines"]
+        following = body.get("next_after")
+    return lines

@@ -1,0 +1,107 @@
+"""The shop of the demonstration: one workflow, its services, and the hitches that were written into them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from penstock.sdk import activity, failures, workflow
+from penstock.sdk.retry import RetryPolicy
+
+SHOP, BANK = "shop", "bank"
+"""The queues: one for orders, stock and parcels; one for the bank, which bears little at once."""
+
+SLOW_BANK, NOWHERE = "a harp", "the Moon"
+"""Whoever orders this meets a bank that does not answer at first; whoever lives there gets nothing."""
+
+AGAIN_SOON = RetryPolicy(initial_interval=timedelta(milliseconds=300))
+HEARD_WITHIN = timedelta(seconds=1)
+"""An attempt that is not heard of for so long is given to another worker."""
+
+
+@dataclass
+class ShopOrder:
+    id: str
+    customer: str
+    item: str
+    address: str
+
+
+Service = Callable[[ShopOrder], Awaitable[None]]
+
+
+def _tell(order: ShopOrder, step: str, what: str) -> None:
+    """Say on stdout what happens, for the demonstration to read."""
+    line = {"order": order.id, "step": step, "what": what, "attempt": activity.info().attempt}
+    print(json.dumps(line), flush=True)
+
+
+async def _work(order: ShopOrder, step: str, seconds: float) -> None:
+    _tell(order, step, "begins")
+    await asyncio.sleep(seconds)
+    _tell(order, step, "done")
+
+
+@activity.defn(auto_heartbeat=True)
+async def reserve(order: ShopOrder) -> None:
+    await _work(order, "reserve", 0.1)
+
+
+@activity.defn(auto_heartbeat=True)
+async def charge(order: ShopOrder) -> None:
+    if order.item == SLOW_BANK and activity.info().attempt == 1:
+        _tell(order, "charge", "fails")
+        raise ConnectionError("the bank does not answer")
+    await _work(order, "charge", 0.4)
+
+
+@activity.defn(auto_heartbeat=True)
+async def ship(order: ShopOrder) -> None:
+    if order.address == NOWHERE:
+        _tell(order, "ship", "refused")
+        raise failures.ApplicationError(f"nobody delivers to {NOWHERE}", non_retryable=True)
+    await _work(order, "ship", 0.1)
+
+
+@activity.defn(auto_heartbeat=True)
+async def refund(order: ShopOrder) -> None:
+    await _work(order, "refund", 0.1)
+
+
+@activity.defn(auto_heartbeat=True)
+async def release(order: ShopOrder) -> None:
+    await _work(order, "release", 0.1)
+
+
+SERVICES = {SHOP: (reserve, ship, release), BANK: (charge, refund)}
+
+
+@workflow.defn(name="demo.order")
+class Fulfilment:
+    """Reserve, charge, rest a while, ship. What was done is undone, last first, when the order cannot be shipped."""
+
+    @workflow.run
+    async def run(self, order: ShopOrder) -> str:
+        await self.ask(reserve, order, SHOP)
+        await self.ask(charge, order, BANK)
+        await workflow.sleep(0.5)
+        try:
+            await self.ask(ship, order, SHOP)
+        except failures.ActivityError as error:
+            await self.ask(refund, order, BANK)
+            await self.ask(release, order, SHOP)
+            return f"undone: {getattr(error.cause, 'message', error.cause)}"
+        return "shipped"
+
+    async def ask(self, service: Service, order: ShopOrder, queue: str) -> None:
+        await workflow.execute_activity(
+            service,
+            order,
+            task_queue=queue,
+            heartbeat_timeout=HEARD_WITHIN,
+            retry_policy=AGAIN_SOON,
+            summary=order.customer,
+        )

@@ -1,0 +1,170 @@
+"""Commands for namespaces, the boundary of isolation and permission."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from penstock.cli.grammar import noun
+from penstock.cli.inputs import given
+from penstock.cli.limits.namespace_limits import limits, pause, resume
+from penstock.cli.limits.options import for_option, reason_option
+from penstock.cli.output.exits import echo_err
+from penstock.cli.output.screen import Screen, name, nothing_yet, plain, status
+from penstock.cli.transport.session import CliSession
+
+_RETENTION = click.IntRange(1, 365)
+_FAIRNESS = click.option(
+    "--fairness",
+    type=click.Choice(["on", "off"]),
+    help="Whether its queues share by fairness key, or go in order of arrival.",
+)
+
+
+@noun("namespace", example="penstock namespace create orders-prod --retention-days 90")
+def namespace() -> None:
+    """Create, read, change and delete namespaces."""
+
+
+namespace.add_command(limits)
+
+
+@namespace.verb("list", example="penstock namespace list")
+@click.pass_obj
+def list_namespaces(session: CliSession) -> None:
+    """List all namespaces."""
+    session.show(session.connect().get("namespaces"), _draw_list)
+
+
+@namespace.verb("describe", example="penstock namespace describe orders-prod")
+@click.argument("target", metavar="NAME")
+@click.pass_obj
+def describe_namespace(session: CliSession, target: str) -> None:
+    """Show one namespace."""
+    session.show(session.connect().get("namespaces", target), _draw_one)
+
+
+@namespace.verb("create", example='penstock namespace create orders-prod --description "production orders"')
+@click.argument("target", metavar="NAME")
+@click.option("--description", metavar="TEXT", help="What the namespace is for.")
+@click.option("--retention-days", type=_RETENTION, metavar="N", help="Days to keep closed workflows.")
+@_FAIRNESS
+@click.pass_obj
+def create_namespace(
+    session: CliSession,
+    target: str,
+    description: str | None,
+    retention_days: int | None,
+    fairness: str | None,
+) -> None:
+    """Create a namespace (needs the admin role)."""
+    body = given(name=target, description=description, retention_days=retention_days, fairness=fairness)
+    answer = session.connect().post("namespaces", body=body)
+    echo_err(f"Created the namespace {answer.body.get('name', target)}.")
+    session.show(answer, _draw_one)
+
+
+@namespace.verb("update", example="penstock namespace update orders-prod --retention-days 30")
+@click.argument("target", metavar="NAME")
+@click.option("--description", metavar="TEXT", help="What the namespace is for.")
+@click.option("--retention-days", type=_RETENTION, metavar="N", help="Days to keep closed workflows.")
+@_FAIRNESS
+@click.pass_obj
+def update_namespace(
+    session: CliSession,
+    target: str,
+    description: str | None,
+    retention_days: int | None,
+    fairness: str | None,
+) -> None:
+    """Change the description, retention or fairness of a namespace (needs the admin role)."""
+    body = given(description=description, retention_days=retention_days, fairness=fairness)
+    if not body:
+        raise click.UsageError("Say what to change: --description, --retention-days or --fairness.")
+    answer = session.connect().put("namespaces", target, body=body)
+    echo_err(f"Updated the namespace {answer.body.get('name', target)}.")
+    session.show(answer, _draw_one)
+
+
+@namespace.verb("delete", example="penstock namespace delete orders-test --yes")
+@click.argument("target", metavar="NAME")
+@click.option("--yes", is_flag=True, help="Do not ask before deleting.")
+@click.pass_obj
+def delete_namespace(session: CliSession, target: str, yes: bool) -> None:
+    """Delete a namespace with everything in it (needs the admin role)."""
+    connection = session.connect()
+    if not yes:
+        _ask(target)
+    answer = connection.delete("namespaces", target)
+    echo_err(f"Deleted the namespace {answer.body.get('name', target)}.")
+    session.show(answer, _draw_deleted)
+
+
+@namespace.verb("pause", example='penstock namespace pause orders-prod --for 10m --reason "migration"')
+@click.argument("target", metavar="NAME")
+@for_option
+@reason_option
+@click.pass_obj
+def pause_namespace(session: CliSession, target: str, seconds: int | None, reason: str | None) -> None:
+    """Give out nothing in a namespace; what runs goes on."""
+    pause(session, target, seconds, reason)
+
+
+@namespace.verb("resume", example="penstock namespace resume orders-prod")
+@click.argument("target", metavar="NAME")
+@reason_option
+@click.pass_obj
+def resume_namespace(session: CliSession, target: str, reason: str | None) -> None:
+    """Let a paused namespace go on."""
+    resume(session, target, reason)
+
+
+def _ask(target: str) -> None:
+    if not sys.stdin.isatty():
+        raise click.UsageError("Deleting asks first; without a terminal, pass --yes.")
+    click.confirm(f"Delete the namespace {target} and everything in it?", abort=True, err=True)
+
+
+def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
+    rows = body.get("namespaces") or []
+    if not rows:
+        nothing_yet("No namespaces yet. Create one with `penstock namespace create NAME`.")
+        return
+    screen.table(
+        ["name", "status", "retention", "created", "description"],
+        [
+            [
+                name(row.get("name")),
+                status(row.get("status")),
+                plain(f"{row.get('retention_days')} days"),
+                screen.when(row.get("created_at")),
+                plain(row.get("description")),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
+    screen.facts(
+        [
+            ("Name", name(body.get("name"))),
+            ("Status", status(body.get("status"))),
+            ("Description", plain(body.get("description"))),
+            ("Retention", plain(f"{body.get('retention_days')} days")),
+            ("Fairness", plain(body.get("fairness"))),
+            ("Payload storage", plain(body.get("external_payload_storage"))),
+            ("Created", screen.when_exactly(body.get("created_at"))),
+            ("Updated", screen.when_exactly(body.get("updated_at"))),
+        ]
+    )
+
+
+def _draw_deleted(screen: Screen, body: dict[str, Any]) -> None:
+    deleted = body.get("deleted") or {}
+    screen.facts([("Name", name(body.get("name"))), ("Status", status(body.get("status")))])
+    if deleted:
+        screen.heading("Deleted with it")
+        screen.facts([(str(kind).replace("_", " "), plain(count)) for kind, count in deleted.items()])

@@ -1,0 +1,53 @@
+"""The flags that say where a task stands in its queue: priority, fairness key and weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from penstock.cli.inputs import WeightParam, given
+
+_OPTIONS = (
+    click.option(
+        "--priority-key", type=click.IntRange(1, 5), metavar="N", help="1 goes first, 5 last; 3 if left out."
+    ),
+    click.option(
+        "--priority", type=click.IntRange(0, 9), metavar="N", help="The same, over all levels: 0 to 9."
+    ),
+    click.option("--fairness-key", metavar="KEY", help="Whose work it is: tenant, customer."),
+    click.option(
+        "--fairness-weight",
+        type=WeightParam(),
+        help="The key's share beside its neighbours', 0.001 to 1000; 1 if left out.",
+    ),
+)
+
+
+def with_priority_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command these flags; it receives what they say as `priority_options`, ready for the body."""
+
+    @wraps(function)
+    def command(
+        *args: Any,
+        priority_key: int | None,
+        priority: int | None,
+        fairness_key: str | None,
+        fairness_weight: float | None,
+        **rest: Any,
+    ) -> Any:
+        if priority_key is not None and priority is not None:
+            raise click.UsageError("--priority-key and --priority say the same; give one of them.")
+        priority_options = given(
+            priority=priority if priority_key is None else priority_key,
+            fairness_key=fairness_key,
+            fairness_weight=fairness_weight,
+        )
+        return function(*args, priority_options=priority_options, **rest)
+
+    decorated: Callable[..., Any] = command
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated

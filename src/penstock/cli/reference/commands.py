@@ -1,0 +1,133 @@
+"""Renders the help of every command as one Markdown page, so that the reference cannot disagree with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from penstock.cli.grammar import CommandReach, NounGroup, VerbCommand, noun
+from penstock.cli.transport.session import ConnectionOption
+
+_OPENING = """\
+# Command line
+
+<!-- Written by `penstock docs cli`. Change the help texts, then run it again. -->
+
+Every command is a noun and a verb. `penstock` and `dw` are the same program, and `noun:verb` means the same
+as `noun verb`: `dw task-queue:describe payments --json`.
+
+Data goes to stdout, talk to stderr. `--json` prints the server's answer as it came. Colour is left out where
+`NO_COLOR` is set or the output is not a terminal.
+
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | refused: the server, or the thing asked about, said no |
+| 2 | usage: the command line was not understood; nothing was sent |
+| 3 | no usable answer from the server |
+| 78 | the configuration is not valid |
+| 124 | it has not ended yet: the waiting is over, the workflow, activity or update is not |
+| 130 | stopped with Ctrl-C |
+
+These flags may stand before the noun or after the verb. A token is sent over plain http only to this machine,
+unless `--insecure` is given.
+
+"""
+
+
+@noun("docs", example="penstock docs cli > docs/reference/cli.md", hidden=True)
+def docs() -> None:
+    """Print pages of the documentation that are generated from the program."""
+
+
+@docs.verb("cli", example="penstock docs cli > docs/reference/cli.md", reach=CommandReach.TEXT)
+@click.pass_context
+def print_reference(ctx: click.Context) -> None:
+    """Print the command line reference as Markdown."""
+    root = ctx.find_root().command
+    assert isinstance(root, NounGroup)
+    click.echo(render(root), nl=False)
+
+
+@docs.verb("settings", example="penstock docs settings > docs/reference/settings.md", reach=CommandReach.TEXT)
+def print_settings() -> None:
+    """Print the reference of all settings as Markdown."""
+    from penstock.settings import reference_markdown
+
+    click.echo(reference_markdown(), nl=False)
+
+
+@docs.verb("reasons", example="penstock docs reasons > docs/reference/reasons.md", reach=CommandReach.TEXT)
+def print_reasons() -> None:
+    """Print the reference of all reasons for refusals as Markdown."""
+    from penstock.server.reference.markdown import reasons_markdown
+
+    click.echo(reasons_markdown(), nl=False)
+
+
+@docs.verb("errors", example="penstock docs errors > docs/reference/errors.md", reach=CommandReach.TEXT)
+def print_errors() -> None:
+    """Print the reference of the SDK's errors as Markdown."""
+    from penstock.cli.reference.errors import errors_markdown
+
+    click.echo(errors_markdown(), nl=False)
+
+
+@docs.verb("http", example="penstock docs http > docs/reference/http.md", reach=CommandReach.TEXT)
+def print_operations() -> None:
+    """Print the reference of all HTTP operations as Markdown."""
+    from penstock.server.reference.markdown import operations_markdown
+
+    click.echo(operations_markdown(), nl=False)
+
+
+def render(root: NounGroup) -> str:
+    """Return the reference page for a program and all that is in it."""
+    ctx = click.Context(root, info_name="penstock")
+    parts = [_OPENING + _option_table(root, ctx, shared=True)]
+    parts.extend(_section(command, ctx, level=2) for command in _visible(root, ctx))
+    return "\n".join(parts)
+
+
+def _section(command: click.Command, parent: click.Context, level: int) -> str:
+    ctx = click.Context(command, info_name=command.name, parent=parent)
+    lines = [f"{'#' * level} {ctx.command_path}", "", command.help or "", ""]
+    if isinstance(command, NounGroup):
+        return "\n".join(lines) + "".join(
+            "\n" + _section(child, ctx, level + 1) for child in _visible(command, ctx)
+        )
+    assert isinstance(command, VerbCommand)
+    usage = " ".join(command.collect_usage_pieces(ctx))
+    lines += ["```", f"{ctx.command_path} {usage}", "```", ""]
+    if table := _option_table(command, ctx, shared=False):
+        lines += [table]
+    lines += ["```console", f"$ {command.example}", "```", ""]
+    return "\n".join(lines)
+
+
+def _option_table(command: click.Command, ctx: click.Context, shared: bool) -> str:
+    rows = [
+        f"| `{_cell(names)}` | {_cell(text)} |"
+        for names, text in _records(command, ctx, shared)
+        if not names.startswith("--help")
+    ]
+    return "\n".join(["| option | meaning |", "|---|---|", *rows, ""]) if rows else ""
+
+
+def _records(command: click.Command, ctx: click.Context, shared: bool) -> Iterator[tuple[str, str]]:
+    for param in command.get_params(ctx):
+        record = param.get_help_record(ctx)
+        if record is not None and isinstance(param, ConnectionOption) == shared:
+            yield record
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("  ", " ")
+
+
+def _visible(group: NounGroup, ctx: click.Context) -> Iterator[click.Command]:
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        if command is not None and not command.hidden:
+            yield command

@@ -1,0 +1,48 @@
+"""Waits for something to end, and lets a person stop the waiting."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from penstock.cli.output.exits import CommandInterrupted
+from penstock.cli.transport.connection import ServerConnection, ServerResponse
+
+LOOK_AGAIN_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""How long to wait between looks at what is not closed; the last one repeats."""
+
+_ENDS = frozenset({"completed", "failed", "cancelled", "canceled", "terminated", "timed_out"})
+
+
+def is_closed(body: dict[str, Any]) -> bool:
+    """Whether the described thing has ended."""
+    return bool(body.get("is_terminal")) or body.get("status") in _ENDS
+
+
+def wait_until_closed(
+    connection: ServerConnection, *path: str, query: Mapping[str, object] | None = None
+) -> ServerResponse:
+    """Look at something until it has ended, however it ended."""
+    for pause in backoff_delays(LOOK_AGAIN_SECONDS):
+        answer = connection.get(*path, query=query)
+        if is_closed(answer.body):
+            return answer
+        time.sleep(pause)
+    raise AssertionError("the pauses never end")
+
+
+def backoff_delays(seconds: tuple[float, ...]) -> Iterator[float]:
+    """These pauses one after another, the last one again and again."""
+    return itertools.chain(seconds, itertools.repeat(seconds[-1]))
+
+
+@contextmanager
+def interruptible(message: str, advice: Callable[[], str] = str) -> Iterator[None]:
+    """Let Ctrl-C end the block with exit code 130, a message, and what to do next as things then stand."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise CommandInterrupted(message, advice()) from None

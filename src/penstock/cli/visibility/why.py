@@ -1,0 +1,192 @@
+"""The command that says why something waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.grammar import VerbCommand
+from penstock.cli.output.exits import CommandError, RequestRefused
+from penstock.cli.output.hints import command_hint
+from penstock.cli.output.screen import Screen, ScreenCell, name, plain, status
+from penstock.cli.output.times import parsed, span
+from penstock.cli.transport.session import CliSession
+
+if TYPE_CHECKING:
+    from penstock.cli.transport.connection import ServerConnection, ServerResponse
+
+_NOUNS = {
+    "workflows": "instance_not_found",
+    "activities": "activity_not_found",
+    "tasks": "task_not_found",
+}
+"""Where an id is looked for, and what is said when it is not there."""
+
+
+@click.command("why", cls=VerbCommand, example="penstock why charge-42")
+@click.argument("what", metavar="WORKFLOW_ID|ACTIVITY_ID|TASK_ID")
+@click.pass_obj
+def why(session: CliSession, what: str) -> None:
+    """Say why a workflow, an activity or a task waits, what would free it, and when it may start."""
+    session.show(_found(session.connect(), what), draw)
+
+
+def _found(connection: ServerConnection, what: str) -> ServerResponse:
+    """The first of a workflow, an activity and a task that has this id."""
+    for noun, missing in _NOUNS.items():
+        answer = connection.get(noun, what, "why", accept=(404,))
+        if answer.status != 404:
+            return answer
+        if answer.body.get("reason") != missing:
+            raise RequestRefused(answer.status, answer.body)
+    raise CommandError(
+        "not_found",
+        f"There is no workflow, activity or task {what!r}.",
+        f"See what there is with {command_hint('workflow', 'list')} or {command_hint('activity', 'list')}.",
+    )
+
+
+def draw(screen: Screen, body: dict[str, Any]) -> None:
+    """One sentence, then its numbers."""
+    screen.line(ScreenCell(str(body.get("summary")), "bold"))
+    binding = body.get("binding") or {}
+    screen.facts(_facts(screen, body, binding))
+    _draw_frees(screen, binding)
+    _draw_holders(screen, binding)
+    _draw_position(screen, body.get("position"))
+    _draw_next(screen, body.get("next") or [])
+    _draw_activities(screen, body.get("activities") or [])
+
+
+def _facts(screen: Screen, body: dict[str, Any], binding: dict[str, Any]) -> list[tuple[str, ScreenCell]]:
+    task = body.get("task") or {}
+    return [
+        ("Kind", status(binding.get("kind"))),
+        ("Scope", plain(binding.get("scope"))),
+        ("Used", _used(binding)),
+        ("Opens", screen.when_exactly(binding.get("opens_at"))),
+        ("Expected start", _expected(screen, body.get("expected_start") or {})),
+        ("Task", plain(task.get("task_id"))),
+        ("Task queue", _queue(task)),
+    ]
+
+
+def _used(binding: dict[str, Any]) -> ScreenCell:
+    if binding.get("max") is None:
+        return plain(None)
+    return ScreenCell(f"{binding.get('used')} of {binding['max']}")
+
+
+def _queue(task: dict[str, Any]) -> ScreenCell:
+    if not task:
+        return plain(None)
+    return ScreenCell(
+        f"{task.get('task_queue')} ({task.get('task_queue_type')} tasks), type {task.get('type')}"
+    )
+
+
+def _expected(screen: Screen, expected: dict[str, Any]) -> ScreenCell:
+    """A range of time, or why there is none."""
+    first, last = expected.get("from"), expected.get("to")
+    if first is None:
+        because = expected.get("unknown_because")
+        return ScreenCell(f"unknown: {because}") if because else plain(None)
+    if last is None:
+        return ScreenCell(f"not before {screen.when(first).text}; the latest is unknown")
+    return ScreenCell(f"{_ahead(screen, first)} to {_ahead(screen, last)} from now ({first} to {last})")
+
+
+def _ahead(screen: Screen, stamp: object) -> str:
+    instant = parsed(stamp)
+    return str(stamp) if instant is None else span(max(0.0, (instant - screen.now).total_seconds()))
+
+
+def _draw_frees(screen: Screen, binding: dict[str, Any]) -> None:
+    frees = binding.get("frees") or []
+    if frees:
+        screen.heading("What would free it" if len(frees) == 1 else "What would free it (any of these)")
+        for each in frees:
+            by_hand = " (by hand)" if each.get("manual") else ""
+            screen.line(ScreenCell(f"- {each.get('text')}{by_hand}"))
+
+
+def _draw_holders(screen: Screen, binding: dict[str, Any]) -> None:
+    holders = binding.get("holders") or []
+    if not holders:
+        return
+    screen.heading("Who holds it")
+    screen.table(
+        ["task", "of", "task queue", "worker", "for", "lease ends"],
+        [
+            [
+                name(each.get("task_id")),
+                plain(each.get("workflow_id")),
+                plain(each.get("task_queue")),
+                plain(each.get("worker")),
+                ScreenCell(span(each.get("age_seconds") or 0)),
+                screen.when(each.get("expires_at")),
+            ]
+            for each in holders
+        ],
+    )
+
+
+def _draw_position(screen: Screen, position: dict[str, Any] | None) -> None:
+    if not position:
+        return
+    about = "" if position.get("is_exact") else "about "
+    screen.heading(f"Position: {about}{position.get('ahead')} ahead")
+    rows = [
+        [ScreenCell(f"priority {each.get('priority')}"), plain(each.get("tasks"))]
+        for each in position.get("ahead_by_priority") or []
+    ]
+    rows += [
+        [ScreenCell(f"key {each.get('fairness_key') or '(no key)'}"), plain(each.get("tasks"))]
+        for each in position.get("ahead_by_key") or []
+    ]
+    rest = (position.get("ahead_of_other_keys") or 0) - sum(
+        each.get("tasks") or 0 for each in position.get("ahead_by_key") or []
+    )
+    if rest > 0:
+        rows.append([ScreenCell("other keys"), plain(rest)])
+    if position.get("ahead_of_own_key"):
+        rows.append([ScreenCell("its own key"), plain(position.get("ahead_of_own_key"))])
+    if rows:
+        screen.table(["of", "tasks before it"], rows)
+
+
+def _draw_next(screen: Screen, constraints: list[dict[str, Any]]) -> None:
+    if not constraints:
+        return
+    screen.heading("What binds next")
+    screen.table(
+        ["kind", "scope", "binds", "what it is"],
+        [
+            [
+                name(each.get("kind")),
+                plain(each.get("scope")),
+                ScreenCell("now" if each.get("is_closed") else "before its turn"),
+                plain(each.get("message")),
+            ]
+            for each in constraints
+        ],
+    )
+
+
+def _draw_activities(screen: Screen, activities: list[dict[str, Any]]) -> None:
+    if not activities:
+        return
+    screen.heading("Its open activities")
+    screen.table(
+        ["activity", "type", "kind", "why"],
+        [
+            [
+                name(each.get("activity_id")),
+                plain(each.get("activity_type")),
+                status((each.get("binding") or {}).get("kind")),
+                plain(each.get("summary")),
+            ]
+            for each in activities
+        ],
+    )

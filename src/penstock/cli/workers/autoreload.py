@@ -1,0 +1,106 @@
+"""A program that is started anew whenever its code changes: for development."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+from penstock.cli.output.exits import echo_err
+
+LOOK_SECONDS = 0.3
+ENDINGS = (".py", ".toml")
+ENDS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+_NOT_CODE = {"node_modules", "__pycache__", "site-packages", "build", "dist"}
+FILES_MAX = 20_000
+
+Stamps = dict[str, tuple[int, int]]
+
+
+def run_reloading(place: Path) -> int:
+    """Run this command without `--reload` until it is told to end; its exit code."""
+    command = [each for each in sys.orig_argv if each != "--reload"]
+    return ReloadSupervisor(command, place).run()
+
+
+class ReloadSupervisor:
+    """Keeps one process running. Signals are handed on to it, and end the supervisor with it."""
+
+    def __init__(self, command: Sequence[str], place: Path) -> None:
+        self._command, self._place = command, place
+        self._child: subprocess.Popen[bytes] | None = None
+        self._told_to_end = False
+
+    def run(self) -> int:
+        before = {each: signal.signal(each, self._heard) for each in ENDS}
+        try:
+            seen = stamps(self._place)
+            self._start()
+            while self._waited():
+                now = stamps(self._place)
+                if now != seen:
+                    self._changed(seen, now)
+                    seen = now
+                elif self._child is not None and self._child.poll() is not None:
+                    self._ended(self._child.returncode)
+            code = 0 if self._child is None else self._child.wait()
+            return code if code >= 0 else 128 - code
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def _waited(self) -> bool:
+        """Wait until it is time to look again; False: it is told to end."""
+        if not self._told_to_end:
+            time.sleep(LOOK_SECONDS)
+        return not self._told_to_end
+
+    def _start(self) -> None:
+        """Ctrl-C reaches all of a terminal's processes: the child gets it from here, and only once."""
+        self._child = subprocess.Popen(self._command, start_new_session=True)
+
+    def _changed(self, before: Stamps, now: Stamps) -> None:
+        """Let the process end as if it was told to, and start another."""
+        changed = sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        echo_err(f"Changed: {os.path.relpath(changed[0], self._place)}{more}. Starting anew.")
+        if self._child is not None and self._child.poll() is None:
+            self._child.terminate()
+            self._child.wait()
+        if not self._told_to_end:
+            self._start()
+
+    def _ended(self, code: int) -> None:
+        echo_err(f"It has ended with exit code {code}. It starts anew when a file changes.")
+        self._child = None
+
+    def _heard(self, number: int, _frame: FrameType | None) -> None:
+        self._told_to_end = True
+        if self._child is not None and self._child.poll() is None:
+            # a terminal that is closed hangs up: workers take that for another wish
+            self._child.send_signal(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+
+
+def stamps(place: Path) -> Stamps:
+    """Code and configuration below a directory, with what tells one version of a file from another."""
+    found: Stamps = {}
+    for path in _files(place):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        found[str(path)] = (status.st_mtime_ns, status.st_size)
+        if len(found) >= FILES_MAX:
+            break
+    return found
+
+
+def _files(place: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(place):
+        folders[:] = [each for each in folders if not each.startswith(".") and each not in _NOT_CODE]
+        yield from (Path(folder, name) for name in names if name.endswith(ENDINGS))

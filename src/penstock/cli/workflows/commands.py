@@ -1,0 +1,45 @@
+"""Commands for workflows: start them, find them, read them, talk to them, end them, look after them."""
+
+from __future__ import annotations
+
+from penstock.cli.grammar import noun
+from penstock.cli.workflows.batch import batch
+from penstock.cli.workflows.debug import debug_workflow
+from penstock.cli.workflows.describe import describe_workflow, list_runs
+from penstock.cli.workflows.history.export import export_history
+from penstock.cli.workflows.history.replay import replay_workflows
+from penstock.cli.workflows.history.show import show_history
+from penstock.cli.workflows.maintenance import archive_workflow, repair_workflow
+from penstock.cli.workflows.messages import query_workflow, signal_workflow, update_workflow
+from penstock.cli.workflows.results import show_result
+from penstock.cli.workflows.search import count_workflows, list_workflows
+from penstock.cli.workflows.start import start_workflow
+from penstock.cli.workflows.termination import cancel_workflow, terminate_workflow
+
+
+@noun("workflow", example="penstock workflow start --type orders.fulfillment --task-queue orders")
+def workflow() -> None:
+    """Start workflows, find them, read them, talk to them and end them."""
+
+
+for _command in (
+    start_workflow,
+    list_workflows,
+    count_workflows,
+    describe_workflow,
+    list_runs,
+    show_history,
+    show_result,
+    signal_workflow,
+    query_workflow,
+    update_workflow,
+    cancel_workflow,
+    terminate_workflow,
+    batch,
+    debug_workflow,
+    repair_workflow,
+    archive_workflow,
+    export_history,
+    replay_workflows,
+):
+    workflow.add_command(_command)

@@ -1,0 +1,124 @@
+"""The commands that find workflows: list them, count them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli.grammar import verb
+from penstock.cli.output.exits import echo_err
+from penstock.cli.output.hints import command_hint
+from penstock.cli.output.screen import Screen, name, nothing_yet, plain, status
+from penstock.cli.transport.pages import LIST_PAGE_MAX, read_pages
+from penstock.cli.transport.session import CliSession
+
+_TYPE = click.option("--type", "workflow_type", metavar="TYPE", help="Only this workflow type.")
+_STATUS = click.option(
+    "--status",
+    "bucket",
+    type=click.Choice(["running", "completed", "failed"]),
+    help="Only these; failed are all that ended without a result.",
+)
+_QUERY = click.option(
+    "--query",
+    metavar="QUERY",
+    help="Only what fits, such as \"Status = 'failed' AND StartTime > '24h ago' AND customer = 'acme'\";"
+    " a plain text is looked for in ids and business keys.",
+)
+
+
+@verb(
+    "list",
+    example="penstock workflow list --query \"WorkflowType = 'orders' AND StartTime > '24h ago'\"",
+)
+@_TYPE
+@_STATUS
+@_QUERY
+@click.option(
+    "--limit", type=click.IntRange(1), metavar="N", default=50, show_default=True, help="Most rows to show."
+)
+@click.option("--all", "everything", is_flag=True, help="All rows, however many.")
+@click.pass_obj
+def list_workflows(
+    session: CliSession,
+    workflow_type: str | None,
+    bucket: str | None,
+    query: str | None,
+    limit: int,
+    everything: bool,
+) -> None:
+    """List workflows, newest first."""
+    answer = read_pages(
+        session.connect(),
+        "workflows",
+        rows="workflows",
+        limit=None if everything else limit,
+        page_max=LIST_PAGE_MAX,
+        query={"workflow_type": workflow_type, "status": bucket, "query": query},
+    )
+    if workflow_type or bucket or query:
+        session.show(answer, _draw_found)
+    else:
+        session.show(answer, _draw_list)
+
+
+@verb("count", example="penstock workflow count --query \"StartTime > '24h ago'\" --group-by status")
+@_TYPE
+@_STATUS
+@_QUERY
+@click.option("--group-by", type=click.Choice(["status"]), help="Count each of these apart.")
+@click.pass_obj
+def count_workflows(
+    session: CliSession,
+    workflow_type: str | None,
+    bucket: str | None,
+    query: str | None,
+    group_by: str | None,
+) -> None:
+    """Count workflows."""
+    asked = {"workflow_type": workflow_type, "status": bucket, "query": query, "group_by": group_by}
+    session.show(session.connect().get("workflows", "count", query=asked), _draw_count)
+
+
+def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
+    if body["workflows"]:
+        _draw_found(screen, body)
+        return
+    start = command_hint("workflow", "start", "--type", "TYPE", "--task-queue", "QUEUE")
+    nothing_yet(f"No workflows here. Start one with {start}.")
+
+
+def _draw_found(screen: Screen, body: dict[str, Any]) -> None:
+    rows = body["workflows"]
+    if not rows:
+        nothing_yet(f"Nothing fits. See everything with {command_hint('workflow', 'list')}.")
+        return
+    screen.table(
+        ["workflow", "type", "status", "task queue", "business key", "started", "closed"],
+        [
+            [
+                name(row.get("workflow_id")),
+                plain(row.get("workflow_type")),
+                status(row.get("status")),
+                plain(row.get("task_queue")),
+                plain(row.get("business_key")),
+                screen.when(row.get("started_at")),
+                screen.when(row.get("closed_at")),
+            ]
+            for row in rows
+        ],
+    )
+    if body.get("next_page_token"):
+        echo_err(f"The first {len(rows)} are shown. See more with --limit, or all with --all.")
+
+
+def _draw_count(screen: Screen, body: dict[str, Any]) -> None:
+    groups = body.get("groups")
+    counted = body.get("count")
+    if isinstance(groups, dict) and groups:
+        screen.table(["status", "count"], [[status(key), plain(count)] for key, count in groups.items()])
+    else:
+        screen.value(counted)
+    if body.get("complete") is False:
+        echo_err(f"At least {counted}: there is more than the server counts at once. Narrow it with --query.")

@@ -1,0 +1,171 @@
+"""The command that starts a workflow, with a signal at once if wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli.grammar import verb
+from penstock.cli.id_policy_options import id_policy_options, with_default
+from penstock.cli.inputs import (
+    JsonObjectParam,
+    JsonParam,
+    KeyValueParam,
+    SecondsParam,
+    arguments,
+    given,
+    pairs,
+)
+from penstock.cli.output.exits import echo_err
+from penstock.cli.output.hints import command_hint
+from penstock.cli.output.screen import Screen, name, plain, status
+from penstock.cli.priority_options import with_priority_options
+from penstock.cli.transport.connection import ServerResponse
+from penstock.cli.transport.session import CliSession
+from penstock.cli.workflows.results import await_and_show_result
+from penstock.cli.workflows.run_options import input_option, new_request_id
+
+
+@verb(
+    "start",
+    example="penstock workflow start --type orders.fulfillment --id order-1001 \\\n"
+    "    --task-queue orders --input '[\"order-1001\"]' --wait",
+)
+@click.option("--type", "workflow_type", required=True, metavar="TYPE", help="Workflow type to run.")
+@click.option(
+    "--id",
+    "--workflow-id",
+    "workflow_id",
+    metavar="ID",
+    help="Workflow id; the server makes one if left out.",
+)
+@click.option("--task-queue", "-t", metavar="NAME", help="Queue whose workers run it.")
+@input_option
+@click.option("--business-key", metavar="TEXT", help="Your own name for it, found by `list --query`.")
+@click.option(
+    "--memo", type=JsonObjectParam(), metavar="JSON", help="A JSON object kept beside the workflow."
+)
+@click.option(
+    "--search-attribute",
+    "attributes",
+    type=KeyValueParam(),
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="What to find it by; repeat for more.",
+)
+@click.option(
+    "--duplicate-policy",
+    type=click.Choice(["fail", "use-existing"]),
+    help="What to do when the id is in use, in the contract's words: the id of a closed run is refused.",
+)
+@id_policy_options
+@click.option(
+    "--execution-timeout", type=SecondsParam(), metavar="TIME", help="For all runs together: 90s, 15m, 2h."
+)
+@click.option("--run-timeout", type=SecondsParam(), metavar="TIME", help="For a single run.")
+@with_priority_options
+@click.option("--build-id", metavar="BUILD", help="Run only on workers of this build.")
+@click.option(
+    "--signal",
+    "signal_name",
+    metavar="NAME",
+    help="Send this signal too: to the new run, or to the one that runs already under the id.",
+)
+@click.option(
+    "--signal-input",
+    "signal_values",
+    type=JsonParam(),
+    multiple=True,
+    metavar="JSON",
+    help="One argument of the signal; repeat for more. A single JSON list is the whole argument list.",
+)
+@click.option("--wait", is_flag=True, help="Wait until it is closed, then print its result.")
+@click.pass_obj
+def start_workflow(
+    session: CliSession,
+    workflow_type: str,
+    workflow_id: str | None,
+    task_queue: str | None,
+    values: tuple[Any, ...],
+    business_key: str | None,
+    memo: dict[str, Any] | None,
+    attributes: tuple[tuple[str, Any], ...],
+    duplicate_policy: str | None,
+    id_policies: dict[str, Any],
+    execution_timeout: int | None,
+    run_timeout: int | None,
+    priority_options: dict[str, Any],
+    build_id: str | None,
+    signal_name: str | None,
+    signal_values: tuple[Any, ...],
+    wait: bool,
+) -> None:
+    """Start a workflow, with --signal signal it too, and with --wait see it through."""
+    body = given(
+        workflow_type=workflow_type,
+        workflow_id=workflow_id,
+        task_queue=task_queue,
+        input=arguments(values),
+        business_key=business_key,
+        memo=memo,
+        search_attributes=pairs(attributes, "--search-attribute"),
+        duplicate_policy=duplicate_policy,
+        **with_default(id_policies, workflow_id, duplicate_policy),
+        execution_timeout_seconds=execution_timeout,
+        run_timeout_seconds=run_timeout,
+        **priority_options,
+        build_id=build_id,
+        deliver_cancel=True,
+    )
+    conflict = id_policies.get("id_conflict_policy")
+    signal = _signal(workflow_id, duplicate_policy or conflict, signal_name, signal_values)
+    answer = _send(session, body | signal)
+    if not wait:
+        session.show(answer, _draw_started)
+        return
+    started = str(answer.body.get("workflow_id"))
+    echo_err(f"Started {started}; waiting until it is closed. Ctrl-C stops the waiting, not the workflow.")
+    await_and_show_result(session, started, None, None, first_run_id=answer.body.get("run_id"))
+
+
+def _send(session: CliSession, body: dict[str, Any]) -> ServerResponse:
+    path = ("workflows", "signal-with-start") if "signal_name" in body else ("workflows",)
+    return session.connect().post(*path, body=body)
+
+
+def _signal(
+    workflow_id: str | None, policy: str | None, signal_name: str | None, values: tuple[Any, ...]
+) -> dict[str, Any]:
+    """What a start says of the signal that goes with it."""
+    if signal_name is None:
+        if values:
+            raise click.UsageError("--signal-input is for a signal; name it with --signal.")
+        return {}
+    if workflow_id is None:
+        raise click.UsageError("--signal needs --id: it goes to the run under that id, new or not.")
+    if policy == "fail":
+        raise click.UsageError("--signal uses what runs already; leave out the policy fail.")
+    return {
+        "signal_name": signal_name,
+        "signal_input": arguments(values),
+        "signal_request_id": new_request_id("signal"),
+    }
+
+
+def _draw_started(screen: Screen, body: dict[str, Any]) -> None:
+    if body.get("outcome") == "returned_existing_active":
+        echo_err("It was already running; nothing was started.")
+    screen.facts(
+        [
+            ("Workflow", name(body.get("workflow_id"))),
+            ("Run", plain(body.get("run_id"))),
+            ("Type", plain(body.get("workflow_type"))),
+            ("Status", status(body.get("status"))),
+            ("Outcome", plain(body.get("outcome"))),
+            ("Signal", plain(body.get("signal_name"))),
+        ]
+    )
+    echo_err(
+        f"Follow it with {command_hint('workflow', 'history', str(body.get('workflow_id')), '--follow')}."
+    )

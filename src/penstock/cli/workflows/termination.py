@@ -1,0 +1,66 @@
+"""The commands that end a workflow: ask it to stop, or stop it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli.grammar import verb
+from penstock.cli.inputs import given
+from penstock.cli.output.exits import echo_err
+from penstock.cli.output.screen import Screen, name, plain, status
+from penstock.cli.transport.session import CliSession
+from penstock.cli.workflows.run_options import path_of, reason_option, request_id_option, run_option
+
+_ASKED = "cancel_requested"
+"""The outcome of cancelling a workflow whose code decides how it ends."""
+
+
+@verb("cancel", example='penstock workflow cancel order-1001 --reason "ordered twice"')
+@click.argument("workflow_id")
+@run_option
+@reason_option
+@request_id_option
+@click.pass_obj
+def cancel_workflow(
+    session: CliSession, workflow_id: str, run_id: str | None, reason: str | None, request_id: str | None
+) -> None:
+    """Cancel a workflow that has not ended, or ask its code to end it."""
+    body = given(reason=reason, request_id=request_id)
+    outcome = _end(session, path_of(workflow_id, run_id), "cancel", body)
+    echo_err(f"Asked {workflow_id} to end." if outcome == _ASKED else f"Cancelled {workflow_id}.")
+
+
+@verb("terminate", example='penstock workflow terminate order-1001 --reason "runs wild"')
+@click.argument("workflow_id")
+@run_option
+@reason_option
+@request_id_option
+@click.pass_obj
+def terminate_workflow(
+    session: CliSession, workflow_id: str, run_id: str | None, reason: str | None, request_id: str | None
+) -> None:
+    """Terminate a workflow that has not ended."""
+    _end(session, path_of(workflow_id, run_id), "terminate", given(reason=reason, request_id=request_id))
+    echo_err(f"Terminated {workflow_id}.")
+
+
+def _end(session: CliSession, path: tuple[str, ...], how: str, body: dict[str, Any]) -> Any:
+    """What came of it, in the server's word."""
+    answer = session.connect().post(*path, how, body=body)
+    session.show(answer, draw_outcome)
+    return answer.body.get("outcome")
+
+
+def draw_outcome(screen: Screen, body: dict[str, Any]) -> None:
+    """Draw what came of a command to a workflow."""
+    screen.facts(
+        [
+            ("Workflow", name(body.get("workflow_id"))),
+            ("Run", plain(body.get("run_id"))),
+            ("Type", plain(body.get("workflow_type"))),
+            ("Status", status(body.get("status"))),
+            ("Outcome", status(body.get("outcome"))),
+        ]
+    )

@@ -1,0 +1,781 @@
+"""What each command brings about. A stage collects it for one workflow task; nothing is recorded here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core import json_text, payload_codec
+from penstock.core.history import activity_timeouts, lineage, parallel_groups, waits
+from penstock.core.history.commands import (
+    CancelExternal,
+    CancelSelectionOperation,
+    CancelStep,
+    CancelWorkflow,
+    Command,
+    CompleteUpdate,
+    CompleteWorkflow,
+    ContinueAsNew,
+    FailUpdate,
+    FailWorkflow,
+    OpenConditionWait,
+    RecordLocalActivity,
+    RecordSideEffect,
+    RecordVersionMarker,
+    ScheduleActivity,
+    SignalExternal,
+    StartChild,
+    StartTimer,
+    Step,
+    UpsertMemo,
+    UpsertSearchAttributes,
+)
+from penstock.core.history.events import CODEC, EventType
+from penstock.core.history.lineage import Lineage, Successor
+from penstock.core.history.payloads import (
+    CONDITION_TIMEOUT,
+    FAIRNESS_WEIGHT,
+    NOTHING_ELSE,
+    activity_payload,
+    child_payload,
+    pauses,
+    timer_payload,
+    update_payload,
+    wait_payload,
+    wait_timer_payload,
+)
+from penstock.core.history.recorder import with_opened
+from penstock.core.history.routing_keys import with_key, without_keys
+from penstock.core.history.structural_limits import MEMO_BYTES_MAX, SEARCH_ATTRIBUTE_BYTES_MAX, check_size
+from penstock.core.history.waits import ConditionWait, Selection, SelectionMember
+from penstock.core.id_policies import IdReusePolicy
+from penstock.core.model import (
+    Activity,
+    ActivityId,
+    Blob,
+    ChildRun,
+    Json,
+    NewEvent,
+    Run,
+    RunHost,
+    RunId,
+    RunStatus,
+    TaskPriority,
+    Timer,
+    TimerId,
+    Update,
+    UpdateStatus,
+    task_id,
+)
+from penstock.core.scheduling.retries import GOOD_UNTIL, waiting_deadline_at_ms
+from penstock.core.timestamps import earliest, iso
+from penstock.errors import Conflict, Reason
+
+
+class NewChild(Struct, frozen=True):
+    child: ChildRun
+    run: Run
+    at_ms: int | None = None
+    """When its code may run first; None: at once."""
+    reuse: IdReusePolicy = IdReusePolicy.REJECT_DUPLICATE
+    """Whether it may have the id of a closed workflow."""
+    problem: str | None = None
+    """Why it cannot be started."""
+
+
+class ExternalRequest(Struct, frozen=True):
+    """What a step asks of another run: a signal, or its end."""
+
+    step: int
+    workflow_id: str
+    run_id: str | None
+    kind: str
+    """signal or cancel"""
+    signal_name: str | None = None
+    arguments: Blob | None = None
+    reason: str | None = None
+    children_only: bool = False
+
+
+class CommandEffects(Struct, frozen=True):
+    """What a workflow task brought about: the run as it is now, and what is new around it."""
+
+    run: Run
+    events: tuple[NewEvent, ...] = ()
+    activities: tuple[Activity, ...] = ()
+    priorities: tuple[TaskPriority, ...] = ()
+    """Where each activity stands in its queue, in the same order."""
+    timers: tuple[Timer, ...] = ()
+    ended_timers: tuple[str, ...] = ()
+    """Timers of conditions that were met."""
+    children: tuple[NewChild, ...] = ()
+    cancelled: tuple[range, ...] = ()
+    """Steps that the code gave up: whatever runs there ends."""
+    asked_to_end: tuple[int, ...] = ()
+    """Activities, by step, that are asked to stop; how they end is recorded."""
+    never_begun: tuple[Activity, ...] = ()
+    """Activities that were scheduled and asked to stop at once: they end as cancelled."""
+    updates: tuple[Update, ...] = ()
+    """The updates that were applied, with their outcomes."""
+    requests: tuple[ExternalRequest, ...] = ()
+    """What is asked of other runs."""
+    streams: tuple[Json, ...] = ()
+    """What was added to, or said of, the streams that the run writes."""
+    attributes_changed: bool = False
+    successor: Successor | None = None
+    wakes: bool = False
+    """Whether the code must look again."""
+
+
+@dataclass(slots=True)
+class CommandContext:
+    """One workflow task in the making."""
+
+    run: Run
+    now_ms: int
+    ids: tuple[RunId, ...] = ()
+    update: Update | None = None
+    concurrent: bool = False
+    accepted: Mapping[str, Update] = field(default_factory=dict)
+    """Of a concurrent run: the updates that its commands speak of, by id."""
+    waits: waits.Waits = field(init=False)
+    events: list[NewEvent] = field(default_factory=list)
+    activities: list[Activity] = field(default_factory=list)
+    priorities: list[TaskPriority] = field(default_factory=list)
+    timers: list[Timer] = field(default_factory=list)
+    ended_timers: list[str] = field(default_factory=list)
+    children: list[NewChild] = field(default_factory=list)
+    cancelled: list[range] = field(default_factory=list)
+    asked_to_end: list[int] = field(default_factory=list)
+    never_begun: list[Activity] = field(default_factory=list)
+    streams: list[Json] = field(default_factory=list)
+    requests: list[ExternalRequest] = field(default_factory=list)
+    applied: dict[str, Update] = field(default_factory=dict)
+    attributes_changed: bool = False
+    successor: Successor | None = None
+    wakes: bool = False
+    _used_ids: int = 0
+
+    def __post_init__(self) -> None:
+        self.waits = waits.parse(self.run.waits)
+        if self.waits.delivers_cancel:  # from here on it is known what kind of code this is
+            self.waits = replace(self.waits, delivers_cancel=False)
+        if self.waits.old and not (self.run.open_activities or self.run.open_timers):
+            self.waits = replace(self.waits, old=False)
+        self.run = replace(self.run, task_failures=0, task_error=None, blocked=None)
+        if self.update is None:
+            self.waits = replace(self.waits, signals_deferred=False)
+            self.run = replace(self.run, unseen_signals=0)
+        if self.concurrent:
+            self.waits = replace(self.waits, concurrent=True, cached=None)
+            self.tell(EventType.WORKFLOW_TASK_COMPLETED, {"seen_through": self.run.last_sequence})
+
+    def apply(self, command: Command) -> None:
+        if isinstance(command, Step):
+            self.run = replace(self.run, last_step=self.run.last_step + 1)
+        _APPLY[type(command)](self, command)
+
+    def tell(self, event_type: EventType, payload: dict[str, Any]) -> None:
+        self.events.append(NewEvent(event_type, payload))
+
+    def new_id(self) -> RunId:
+        self._used_ids += 1
+        return self.ids[self._used_ids - 1]
+
+    def done(self) -> CommandEffects:
+        run = replace(self.run, waits=waits.text(self.waits))
+        if run.is_open:
+            run = replace(run, status=RunStatus.WAITING)
+        return CommandEffects(
+            run=run,
+            events=tuple(self.events),
+            activities=tuple(self.activities),
+            priorities=tuple(self.priorities),
+            timers=tuple(self.timers),
+            ended_timers=tuple(self.ended_timers),
+            children=tuple(self.children),
+            cancelled=tuple(self.cancelled),
+            asked_to_end=tuple(self.asked_to_end),
+            never_begun=tuple(self.never_begun),
+            updates=tuple(self.applied.values()),
+            requests=tuple(self.requests),
+            streams=tuple(self.streams),
+            attributes_changed=self.attributes_changed,
+            successor=self.successor,
+            wakes=self.wakes,
+        )
+
+
+def is_step(command: Command) -> bool:
+    return isinstance(command, Step)
+
+
+def satisfy(stage: CommandContext) -> None:
+    """The code went past its condition, or looked at it anew: the wait that was open is over."""
+    condition = stage.waits.condition
+    if condition is None:
+        return
+    stage.tell(EventType.CONDITION_WAIT_SATISFIED, wait_payload(condition) | {"timer_id": condition.timer_id})
+    if condition.timer_id is not None:
+        stage.tell(
+            EventType.TIMER_CANCELLED, wait_timer_payload(condition) | {"cancelled_at": iso(stage.now_ms)}
+        )
+        if not condition.fired:
+            stage.ended_timers.append(condition.timer_id)
+            stage.run = replace(stage.run, open_timers=stage.run.open_timers - 1)
+    stage.waits = replace(stage.waits, condition=None)
+
+
+def _schedule_activity(stage: CommandContext, command: ScheduleActivity) -> None:
+    stage.run = replace(
+        stage.run, last_task=stage.run.last_task + 1, open_activities=stage.run.open_activities + 1
+    )
+    due_ms = stage.now_ms + command.delay_ms
+    activity = schedule(stage.run, expiring(command, due_ms), due_ms)
+    stage.activities.append(activity)
+    stage.priorities.append(command.priority.over(stage.run.priority))
+    stage.waits = with_opened(stage.waits, dict(command.extra), activity.activity_id)
+    said = activity_payload(activity) | {"task_queue": activity.task_queue}
+    stage.tell(EventType.ACTIVITY_SCHEDULED, said | dispatched(activity, command))
+    if command.routing_key is not None:
+        _found_by(stage, command.routing_key)
+
+
+def _found_by(stage: CommandContext, key: str) -> None:
+    """Runs are found by the routing keys of their activities."""
+    kept = with_key(stage.run.search_attributes, key)
+    if kept != stage.run.search_attributes:
+        stage.run = replace(stage.run, search_attributes=kept)
+        stage.attributes_changed = True
+
+
+def dispatched(activity: Activity, command: ScheduleActivity) -> dict[str, Any]:
+    """What is said once of an activity: by which key and configuration it was dispatched, and what was cut."""
+    said: dict[str, Any] = {}
+    if command.routing_key is not None:
+        said["routing_key"] = command.routing_key
+    if command.dispatch is not None:
+        said["dispatch"] = command.dispatch
+    if command.timeouts != activity.timeouts:
+        said |= activity_timeouts.timeout_fields(command.timeouts, activity.timeouts)
+    return said
+
+
+def expiring(command: ScheduleActivity, due_ms: int) -> ScheduleActivity:
+    """The command with its `good_until` as one more clock: what has not started by then times out."""
+    after_start = None if command.good_for_ms is None else due_ms + command.good_for_ms
+    good_until_ms = earliest(command.good_until_ms, after_start)
+    if good_until_ms is None:
+        return command
+    limits = command.timeouts
+    start_by = earliest(limits.schedule_to_start_ms, max(0, good_until_ms - due_ms))
+    return replace(
+        command,
+        timeouts=replace(limits, schedule_to_start_ms=start_by),
+        extra={**command.extra, GOOD_UNTIL: good_until_ms},
+    )
+
+
+def schedule(run: Run, command: ScheduleActivity, now_ms: int) -> Activity:
+    """An activity at the run's newest step, with the run's newest task number."""
+    activity = Activity(
+        activity_id=ActivityId(f"{run.run_id}-a{run.last_step}"),
+        run_id=run.run_id,
+        task_id=task_id(run.run_id, run.last_task),
+        step=run.last_step,
+        activity_type=command.activity_type,
+        task_queue=command.task_queue or run.task_queue,
+        arguments=command.arguments,
+        retry=command.retry,
+        timeouts=activity_timeouts.effective_timeouts(command.timeouts, activity_timeouts.run_budget_ms(run)),
+        extra=_extra(run, command),
+        scheduled_at_ms=now_ms,
+    )
+    deadline_at_ms = waiting_deadline_at_ms(activity, now_ms)
+    return activity if deadline_at_ms is None else replace(activity, deadline_at_ms=deadline_at_ms)
+
+
+def _extra(run: Run, command: ScheduleActivity) -> str:
+    """What a command carries besides, and the weight of its activity where that is not its run's."""
+    weight_milli = command.priority.weight_milli
+    if weight_milli is not None and weight_milli != run.weight_milli:
+        return json_text.written(dict(command.extra) | {FAIRNESS_WEIGHT: weight_milli / 1000})
+    return json_text.written(dict(command.extra)) if command.extra else NOTHING_ELSE
+
+
+_LOCAL_ENDS = {
+    "completed": EventType.ACTIVITY_COMPLETED,
+    "failed": EventType.ACTIVITY_FAILED,
+    "timed_out": EventType.ACTIVITY_TIMED_OUT,
+    "cancelled": EventType.ACTIVITY_CANCELLED,
+}
+_CATEGORIES = {"failed": "activity", "timed_out": "timeout", "cancelled": "cancelled"}
+
+
+def _record_local_activity(stage: CommandContext, command: RecordLocalActivity) -> None:
+    run = stage.run
+    identity = f"{run.run_id}-a{run.last_step}"
+    said: dict[str, Any] = {
+        "activity_execution_id": identity,
+        "activity_type": command.activity_type,
+        "sequence": run.last_step,
+        "execution_mode": "local",
+        "local_activity": True,
+    } | dict(command.extra)
+    stage.tell(EventType.ACTIVITY_SCHEDULED, said | {"arguments": command.arguments, "payload_codec": CODEC})
+    ended = said | dict(command.told)
+    if command.outcome == "completed":
+        ended |= {"result": command.result, "payload_codec": CODEC}
+    else:
+        ended |= {
+            "failure_category": _CATEGORIES[command.outcome],
+            "failure_id": f"{identity}-f1",
+            "exception": command.told.get("exception")
+            or {
+                "type": command.told.get("exception_type"),
+                "class": command.told.get("exception_type"),
+                "message": command.told.get("message"),
+                "non_retryable": command.told.get("non_retryable", False),
+            },
+        }
+    stage.tell(_LOCAL_ENDS[command.outcome], ended)
+
+
+def _start_timer(stage: CommandContext, command: StartTimer) -> None:
+    extra = dict(command.extra)
+    if command.delay_ms is not None:
+        extra["delay_ms"] = command.delay_ms
+    timer = _timer(stage, command.delay_s, command.lasts_ms, extra)
+    stage.waits = with_opened(stage.waits, dict(command.extra), timer.timer_id)
+    stage.tell(EventType.TIMER_SCHEDULED, timer_payload(timer))
+
+
+def _timer(stage: CommandContext, delay_s: int, lasts_ms: int, extra: dict[str, Any]) -> Timer:
+    run = stage.run = replace(stage.run, open_timers=stage.run.open_timers + 1)
+    timer = Timer(
+        timer_id=TimerId(f"{run.run_id}-t{run.last_step}"),
+        run_id=run.run_id,
+        step=run.last_step,
+        delay_s=delay_s,
+        fire_at_ms=stage.now_ms + lasts_ms,
+        extra=json_text.written(extra),
+    )
+    stage.timers.append(timer)
+    return timer
+
+
+def _start_child(stage: CommandContext, command: StartChild) -> None:
+    run = stage.run = replace(stage.run, open_children=stage.run.open_children + 1)
+    child_run_id = stage.new_id()
+    child = ChildRun(
+        parent_run_id=run.run_id,
+        step=run.last_step,
+        namespace=run.namespace,
+        workflow_id=command.workflow_id or f"{run.run_id}:{run.last_step}",
+        run_id=child_run_id,
+        workflow_type=command.workflow_type,
+        policy=command.policy,
+        extra=json_text.written(command.extra),
+    )
+    at_ms = stage.now_ms + command.delay_ms if command.delay_ms else None
+    child_run = _child_run(run, command, child, stage.now_ms, delivers_cancel=stage.concurrent)
+    stage.children.append(NewChild(child, child_run, at_ms, command.reuse, command.problem))
+    stage.waits = with_opened(stage.waits, dict(command.extra), child_run_id)
+    said = child_payload(child) | {
+        "child_run_number": 1,
+        "retry_policy": _retry(command),
+        "timeout_policy": {
+            "execution_timeout_seconds": command.execution_timeout_s,
+            "run_timeout_seconds": command.run_timeout_s,
+        },
+    }
+    stage.tell(EventType.CHILD_WORKFLOW_SCHEDULED, said)
+    stage.tell(
+        EventType.CHILD_RUN_STARTED, child_payload(child) | {"child_status": "pending", "retry_attempt": 1}
+    )
+
+
+def _retry(command: StartChild) -> dict[str, Any] | None:
+    if not command.retry.given:
+        return None
+    return {
+        "max_attempts": command.retry.max_attempts,
+        "backoff_seconds": list(command.retry.backoff_s),
+        "non_retryable_error_types": list(command.retry.non_retryable_error_types),
+    } | pauses(command.retry)
+
+
+def _child_run(
+    parent: Run, command: StartChild, child: ChildRun, now_ms: int, *, delivers_cancel: bool
+) -> Run:
+    priority = command.priority.over(parent.priority)
+    queue = command.task_queue or parent.task_queue
+    execution = _after(now_ms + command.delay_ms, command.execution_timeout_s)
+    deadline = _after(now_ms + command.delay_ms, command.run_timeout_s)
+    inherited_build = parent.compatibility if queue == parent.task_queue else None
+    memo, attributes = json_text.written(command.memo), json_text.written(command.search_attributes)
+    check_size("memo_size", memo, MEMO_BYTES_MAX)
+    check_size("search_attribute_size", attributes, SEARCH_ATTRIBUTE_BYTES_MAX)
+    origin = Lineage(
+        parent_run_id=parent.run_id,
+        parent_workflow_id=parent.workflow_id,
+        parent_step=child.step,
+        parent_close_policy=child.policy,
+        retry=command.retry,
+    )
+    return Run(
+        run_id=child.run_id,
+        namespace=parent.namespace,
+        workflow_id=child.workflow_id,
+        run_number=1,
+        host=RunHost.WORKFLOW,
+        workflow_type=command.workflow_type,
+        task_queue=queue,
+        business_key=command.business_key,
+        level=priority.level,
+        key=priority.key,
+        weight_milli=priority.weight_milli,
+        compatibility=command.build_id or inherited_build,
+        input=command.arguments,
+        memo=memo,
+        search_attributes=attributes,
+        execution_timeout_s=command.execution_timeout_s,
+        run_timeout_s=command.run_timeout_s,
+        execution_deadline_at_ms=execution,
+        run_deadline_at_ms=deadline,
+        started_at_ms=now_ms,
+        last_progress_at_ms=now_ms,
+        deadline_at_ms=earliest(execution, deadline),
+        lineage=lineage.text(origin),
+        waits=waits.NEW_RUN_DELIVERING_CANCEL if delivers_cancel else waits.NEW_RUN,
+    )
+
+
+def _after(now_ms: int, timeout_s: int | None) -> int | None:
+    return None if timeout_s is None else now_ms + timeout_s * 1000
+
+
+def _record_side_effect(stage: CommandContext, command: RecordSideEffect) -> None:
+    payload: dict[str, Any] = {
+        "sequence": stage.run.last_step,
+        "result": command.result,
+        "payload_codec": CODEC,
+    }
+    if command.stream is not None:
+        stage.streams.append(command.stream)
+        named = ("operation", "stream_name", "command_identity", "command_ordinal")
+        payload["workflow_stream"] = {name: command.stream.get(name) for name in named}
+    stage.tell(EventType.SIDE_EFFECT_RECORDED, payload)
+
+
+def _record_version_marker(stage: CommandContext, command: RecordVersionMarker) -> None:
+    stage.tell(
+        EventType.VERSION_MARKER_RECORDED,
+        {
+            "sequence": stage.run.last_step,
+            "change_id": command.change_id,
+            "version": command.version,
+            "min_supported": command.min_supported,
+            "max_supported": command.max_supported,
+        },
+    )
+
+
+def _upsert_search_attributes(stage: CommandContext, command: UpsertSearchAttributes) -> None:
+    merged = _merged(stage.run.search_attributes, command.attributes)
+    kept = json_text.written(merged)
+    check_size("search_attribute_size", without_keys(kept), SEARCH_ATTRIBUTE_BYTES_MAX)
+    stage.run = replace(stage.run, search_attributes=kept)
+    stage.attributes_changed = True
+    stage.tell(
+        EventType.SEARCH_ATTRIBUTES_UPSERTED,
+        {"sequence": stage.run.last_step, "attributes": dict(command.attributes), "merged": merged},
+    )
+
+
+def _upsert_memo(stage: CommandContext, command: UpsertMemo) -> None:
+    merged = _merged(stage.run.memo, command.entries)
+    kept = json_text.written(merged)
+    check_size("memo_size", kept, max(MEMO_BYTES_MAX, len(stage.run.memo.encode())))
+    stage.run = replace(stage.run, memo=kept)
+    stage.attributes_changed = True
+    stage.tell(
+        EventType.MEMO_UPSERTED,
+        {
+            "sequence": stage.run.last_step,
+            "entries": _envelope(command.blob),
+            "merged": _envelope(payload_codec.encode(merged)),
+        },
+    )
+
+
+def _merged(before: str, changes: Json) -> dict[str, Any]:
+    """The entries with what was said over them; None deletes."""
+    merged: dict[str, Any] = json_text.read(before) | dict(changes)
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def _envelope(blob: Blob) -> dict[str, str]:
+    return {"codec": CODEC, "blob": blob}
+
+
+def _open_condition_wait(stage: CommandContext, command: OpenConditionWait) -> None:
+    run = stage.run
+    extra = dict(command.extra)
+    wait = ConditionWait(f"{run.run_id}-w{run.last_step}", run.last_step, command.key, command.fingerprint)
+    stage.tell(
+        EventType.CONDITION_WAIT_OPENED, wait_payload(wait) | {"timeout_seconds": command.timeout_s} | extra
+    )
+    if command.timeout_s is not None:
+        told = {"timer_kind": CONDITION_TIMEOUT, "condition_wait_id": wait.id, **extra}
+        told |= {"condition_key": wait.key, "condition_definition_fingerprint": wait.fingerprint}
+        timer = _timer(stage, command.timeout_s, command.timeout_s * 1000, told)
+        wait = replace(wait, timer_id=timer.timer_id, delay_s=timer.delay_s, fire_at_ms=timer.fire_at_ms)
+        stage.tell(EventType.TIMER_SCHEDULED, timer_payload(timer))
+    if parallel_groups.PATH in extra:
+        stage.waits = with_opened(stage.waits, extra, wait.id)
+    else:
+        stage.waits = replace(stage.waits, condition=wait)
+
+
+def _complete_update(stage: CommandContext, command: CompleteUpdate) -> None:
+    update, outcome = _update(stage, command.update_id), {"result": command.result}
+    if _is_closed_alike(update, UpdateStatus.COMPLETED, outcome):
+        return
+    said = update_payload(update)
+    if not stage.concurrent:
+        stage.tell(EventType.UPDATE_APPLIED, said | {"arguments": update.arguments, "payload_codec": CODEC})
+    stage.tell(EventType.UPDATE_COMPLETED, said | {"result": command.result, "payload_codec": CODEC})
+    _close_update(stage, update, UpdateStatus.COMPLETED, outcome)
+
+
+def _fail_update(stage: CommandContext, command: FailUpdate) -> None:
+    update = _update(stage, command.update_id)
+    failure = {"message": command.message, "failure_id": f"{update.update_id}-f1"} | dict(command.extra)
+    if _is_closed_alike(update, UpdateStatus.FAILED, failure):
+        return
+    stage.tell(EventType.UPDATE_COMPLETED, update_payload(update) | failure)
+    _close_update(stage, update, UpdateStatus.FAILED, failure)
+
+
+def _update(stage: CommandContext, update_id: str) -> Update:
+    """The update that a command closes, as it is by now."""
+    update = stage.update or stage.applied.get(update_id) or stage.accepted.get(update_id)
+    if update is None or update.run_id != stage.run.run_id:
+        raise invalid_command(f"The run has accepted no update {update_id!r}.", update_id=update_id)
+    return update
+
+
+def _is_closed_alike(update: Update, status: UpdateStatus, outcome: dict[str, Any]) -> bool:
+    """Whether the same was said of it before. Another end than the first one is refused."""
+    if update.status is UpdateStatus.ACCEPTED:
+        return False
+    if (update.status, update.outcome) != (status, json_text.written(outcome)):
+        raise invalid_command(
+            f"Update {update.update_id!r} was answered otherwise.", update_id=update.update_id
+        )
+    return True
+
+
+def _close_update(
+    stage: CommandContext, update: Update, status: UpdateStatus, outcome: dict[str, Any]
+) -> None:
+    stage.applied[update.update_id] = replace(
+        update, status=status, outcome=json_text.written(outcome), closed_at_ms=stage.now_ms
+    )
+    stage.run = replace(stage.run, open_updates=stage.run.open_updates - 1)
+
+
+def invalid_command(message: str, **details: object) -> Conflict:
+    """Commands that do not fit the state of their run."""
+    return Conflict(Reason.INVALID_COMMANDS, message, **details)
+
+
+def abandoned_member(
+    waiting: waits.Waits, command: CancelSelectionOperation
+) -> tuple[Selection, SelectionMember] | None:
+    """The member that a command gives up, unless it has ended."""
+    selection = waiting.selection(command.group_id)
+    member = None if selection is None else selection.member(command.member_index)
+    if selection is None or member is None or member.done or member.cancelled:
+        return None
+    return selection, member
+
+
+def _cancel_selection_operation(stage: CommandContext, command: CancelSelectionOperation) -> None:
+    found = abandoned_member(stage.waits, command)
+    if found is None:
+        return
+    selection, member = found
+    stage.waits = stage.waits.with_selection(selection.with_member(replace(member, cancelled=True)))
+    stage.cancelled.append(range(member.base, member.base + member.size))
+    stage.tell(EventType.SELECTION_OPERATION_CANCELLED, dict(command.echoed))
+    stage.wakes = True
+
+
+def _cancel_step(stage: CommandContext, command: CancelStep) -> None:
+    """Cancel a step. What was started by the same workflow task has not begun, and never does."""
+    step = command.step
+    if step > stage.run.last_step:
+        raise invalid_command(f"The run has no step {step}.", step_sequence=step)
+    if command.wait:
+        said = {"sequence": step, "step_sequence": step, "wait": True}
+        stage.tell(EventType.STEP_CANCEL_REQUESTED, said)
+        stage.never_begun += [activity for activity in stage.activities if activity.step == step]
+        stage.asked_to_end.append(step)
+        _unschedule(stage, step)
+        return
+    stage.tell(EventType.STEP_CANCEL_REQUESTED, {"sequence": step, "step_sequence": step})
+    stage.cancelled.append(range(step, step + 1))
+    left = tuple(each for each in stage.waits.external if each != step)
+    stage.waits = replace(stage.waits, external=left)
+    _unschedule(stage, step)
+
+
+def _unschedule(stage: CommandContext, step: int) -> None:
+    run = stage.run
+    for place, activity in enumerate(stage.activities):
+        if activity.step == step:
+            del stage.activities[place], stage.priorities[place]
+            run = replace(run, open_activities=run.open_activities - 1)
+            break
+    timers = [timer for timer in stage.timers if timer.step != step]
+    children = [new for new in stage.children if new.child.step != step]
+    stage.run = replace(
+        run,
+        open_timers=run.open_timers - len(stage.timers) + len(timers),
+        open_children=run.open_children - len(stage.children) + len(children),
+    )
+    born = len(stage.children) == len(children)
+    stage.timers, stage.children = timers, children
+    stage.requests = [each for each in stage.requests if each.step != step]
+    if not born:
+        stage.events = [each for each in stage.events if not _is_start_of(each, step)]
+
+
+def _is_start_of(event: NewEvent, step: int) -> bool:
+    return event.type == EventType.CHILD_RUN_STARTED and event.payload["sequence"] == step
+
+
+def _signal_external(stage: CommandContext, command: SignalExternal) -> None:
+    _ask(
+        stage,
+        ExternalRequest(
+            stage.run.last_step,
+            command.workflow_id,
+            command.run_id,
+            "signal",
+            command.signal_name,
+            command.arguments,
+            children_only=command.children_only,
+        ),
+    )
+
+
+def _cancel_external(stage: CommandContext, command: CancelExternal) -> None:
+    _ask(
+        stage,
+        ExternalRequest(
+            stage.run.last_step,
+            command.workflow_id,
+            command.run_id,
+            "cancel",
+            reason=command.reason,
+            children_only=command.children_only,
+        ),
+    )
+
+
+def _ask(stage: CommandContext, request: ExternalRequest) -> None:
+    said = {
+        "sequence": request.step,
+        "kind": request.kind,
+        "workflow_id": request.workflow_id,
+        "run_id": request.run_id,
+        "signal_name": request.signal_name,
+    }
+    stage.requests.append(request)
+    stage.waits = replace(stage.waits, external=(*stage.waits.external, request.step))
+    stage.tell(
+        EventType.EXTERNAL_REQUEST_INITIATED,
+        {name: value for name, value in said.items() if value is not None},
+    )
+
+
+def _cancel_workflow(stage: CommandContext, command: CancelWorkflow) -> None:
+    told = command.reason or "cancel requested"
+    stage.run = closed(stage.run, RunStatus.CANCELLED, "cancelled", stage.now_ms)
+    stage.tell(EventType.WORKFLOW_CANCELLED, {"reason": told, "message": told, "closed_reason": "cancelled"})
+
+
+def _complete_workflow(stage: CommandContext, command: CompleteWorkflow) -> None:
+    stage.run = closed(stage.run, RunStatus.COMPLETED, "completed", stage.now_ms, command.result)
+    stage.tell(EventType.WORKFLOW_COMPLETED, {"output": command.result, "payload_codec": CODEC})
+
+
+def _fail_workflow(stage: CommandContext, command: FailWorkflow) -> None:
+    stage.run = closed(stage.run, RunStatus.FAILED, "failed", stage.now_ms)
+    payload = {"message": command.message, "failure_category": "application"} | dict(command.extra)
+    stage.tell(EventType.WORKFLOW_FAILED, payload)
+
+
+def _continue_as_new(stage: CommandContext, command: ContinueAsNew) -> None:
+    if command.memo is not None:
+        check_size("memo_size", json_text.written(command.memo), MEMO_BYTES_MAX)
+    if command.search_attributes is not None:
+        attributes = json_text.written(command.search_attributes)
+        check_size("search_attribute_size", attributes, SEARCH_ATTRIBUTE_BYTES_MAX)
+    before = replace(stage.run, waits=waits.text(stage.waits))
+    stage.successor = lineage.continued(before, stage.new_id(), command, stage.now_ms)
+    after = stage.successor.run
+    stage.run = closed(stage.run, RunStatus.COMPLETED, "continued", stage.now_ms)
+    stage.tell(
+        EventType.WORKFLOW_CONTINUED_AS_NEW,
+        {
+            "continued_to_run_id": after.run_id,
+            "continued_to_run_number": after.run_number,
+            "closed_reason": "continued",
+            "workflow_type": after.workflow_type,
+            "task_queue": after.task_queue,
+            "arguments": command.arguments,
+            "payload_codec": CODEC,
+        },
+    )
+
+
+def closed(run: Run, status: RunStatus, reason: str, now_ms: int, output: Blob | None = None) -> Run:
+    return replace(
+        run,
+        status=status,
+        closed_reason=reason,
+        closed_at_ms=now_ms,
+        deadline_at_ms=None,
+        output=output,
+    )
+
+
+_APPLY: dict[type, Callable[[CommandContext, Any], None]] = {
+    ScheduleActivity: _schedule_activity,
+    RecordLocalActivity: _record_local_activity,
+    StartTimer: _start_timer,
+    StartChild: _start_child,
+    RecordSideEffect: _record_side_effect,
+    RecordVersionMarker: _record_version_marker,
+    UpsertSearchAttributes: _upsert_search_attributes,
+    UpsertMemo: _upsert_memo,
+    OpenConditionWait: _open_condition_wait,
+    CompleteUpdate: _complete_update,
+    FailUpdate: _fail_update,
+    CancelSelectionOperation: _cancel_selection_operation,
+    CompleteWorkflow: _complete_workflow,
+    FailWorkflow: _fail_workflow,
+    ContinueAsNew: _continue_as_new,
+    CancelStep: _cancel_step,
+    SignalExternal: _signal_external,
+    CancelExternal: _cancel_external,
+    CancelWorkflow: _cancel_workflow,
+}

@@ -1,0 +1,374 @@
+"""Which limits hold for a line of tasks: what a configuration declares, and what operators set while it runs.
+
+Limits are held in *scopes*: the line itself, its namespace, a budget group that several queues name, and the
+whole cluster. Each scope counts for one kind of task or for both. What an operator sets beats what is declared,
+limit by limit, and a declaration is one document for all servers.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from penstock.core.limits.policies import PAUSED, LimitSetting, Policy
+from penstock.core.limits.windows import Window
+
+LEASES_MAX = 1_000_000
+GROUP_NAME_MAX = 128
+EVERYWHERE = "*"
+"""Stands for all namespaces in the name of a budget group that they share."""
+
+
+class LimitField(StrEnum):
+    """What can be declared for a kind of task, under its public name."""
+
+    QUEUE_LEASES = "max_active_leases_per_queue"
+    NAMESPACE_LEASES = "max_active_leases_per_namespace"
+    QUEUE_DISPATCHES = "max_dispatches_per_minute"
+    NAMESPACE_DISPATCHES = "max_dispatches_per_minute_per_namespace"
+    GROUP = "dispatch_budget_group"
+    GROUP_DISPATCHES = "max_dispatches_per_minute_per_budget_group"
+
+
+KINDS = ("workflow", "activity")
+Section = Mapping[LimitField, int | str | None]
+"""What is said of one kind of task. A null says: as the default of the kind, whatever wider keys say."""
+
+
+class DeclaredScope(Struct, frozen=True):
+    """Limits declared for a scope as a whole: a budget group, or the cluster."""
+
+    leases: int | None = None
+    dispatches: int | None = None
+    cost: int | None = None
+    """Units of cost per minute: tokens, cents, whatever its tasks estimate."""
+    window: Window | None = None
+
+
+class Declaration(Struct, frozen=True):
+    """The limits of a configuration, whole. Names of kinds are `workflow` and `activity`."""
+
+    defaults: Mapping[str, Section] = field(default_factory=dict)
+    """By kind."""
+    overrides: Mapping[str, Mapping[str, Section]] = field(default_factory=dict)
+    """By `namespace:queue`, `namespace:*`, `queue` or `*`, then by kind."""
+    scopes: Mapping[str, DeclaredScope] = field(default_factory=dict)
+    """By the name of the scope: budget groups and the cluster."""
+    window: Window = Window.MINUTE
+    rate_max_micro: int | None = None
+    """Most activity tasks per million seconds that any queue gives out, whatever is set for it."""
+    version: int = 0
+    """A declaration with a lower version than the stored one does not replace it."""
+
+    @property
+    def is_empty(self) -> bool:
+        limits = any(self.defaults.values()) or self.overrides or self.scopes
+        return not limits and self.rate_max_micro is None
+
+
+NOTHING_DECLARED = Declaration()
+
+
+class DeclaredValue(Struct, frozen=True):
+    """A declared value, and where it comes from."""
+
+    value: int | str
+    source: str
+
+
+def override_keys(namespace: str, queue: str) -> tuple[str, ...]:
+    """The keys under which something may be declared for a line, the strongest first.
+
+    What stands before the first colon of a key is a namespace, so a queue with a colon in its name is found only
+    together with its own.
+    """
+    alone = () if ":" in queue else (queue,)
+    return (f"{namespace}:{queue}", f"{namespace}:*", *alone, "*")
+
+
+def declared(
+    declaration: Declaration, field_: LimitField, namespace: str, queue: str, kind: str
+) -> DeclaredValue | None:
+    """What holds for a line: of the override keys the first that names the field, then the default of its kind."""
+    for key in override_keys(namespace, queue):
+        section = declaration.overrides.get(key, {}).get(kind, {})
+        value = section.get(field_)
+        if value is not None:
+            return DeclaredValue(value, "server.admission.queue_overrides")
+        if field_ in section:
+            break
+    value = declaration.defaults.get(kind, {}).get(field_)
+    return None if value is None else DeclaredValue(value, default_source(field_, kind))
+
+
+def default_source(field_: LimitField, kind: str) -> str:
+    return f"server.admission.{kind}_tasks.{field_}"
+
+
+# The names of scopes.
+
+
+def cluster_scope(kind: str | None = None) -> str:
+    return _of_kind("cluster", kind)
+
+
+def namespace_scope(namespace: str, kind: str | None = None) -> str:
+    return _of_kind(f"namespace:{namespace}", kind)
+
+
+def group_scope(namespace: str, group: str, kind: str | None = None) -> str:
+    return _of_kind(f"group:{namespace}/{group}", kind)
+
+
+def namespace_of(scope: str) -> str | None:
+    """The namespace that a scope lies in; None: in all."""
+    kind, _, rest = scope.partition(":")
+    namespace = rest.partition("/")[0]
+    return None if kind.startswith("cluster") or namespace == EVERYWHERE else namespace
+
+
+def queue_scope(namespace: str, queue: str, kind: str) -> str:
+    """A line has no row among the scopes; this is what it is called beside them."""
+    return f"queue:{namespace}/{queue}/{kind}"
+
+
+def _of_kind(name: str, kind: str | None) -> str:
+    return name if kind is None else f"{name}/{kind}"
+
+
+class ScopeRules(Struct, frozen=True):
+    """The limits of a scope as a line sees them, with where each comes from. Zero closes."""
+
+    name: str
+    leases: int | None = None
+    dispatches: int | None = None
+    cost: int | None = None
+    window: Window = Window.MINUTE
+    paused: bool = False
+    leases_source: str | None = None
+    dispatches_source: str | None = None
+    version: int = 0
+    """Of what operators set; 0: nothing yet."""
+
+    @property
+    def group(self) -> str | None:
+        """The budget group whose scope this is, if it is one's."""
+        return self.name.split("/")[1] if self.name.startswith("group:") else None
+
+    @property
+    def is_limited(self) -> bool:
+        return self.paused or any(each is not None for each in (self.leases, self.dispatches, self.cost))
+
+
+class QueueLimits(Struct, frozen=True):
+    """All limits of one line besides those that only its own settings know."""
+
+    leases: int | None = None
+    leases_source: str | None = None
+    dispatches: int | None = None
+    dispatches_source: str | None = None
+    window: Window = Window.MINUTE
+    group: str | None = None
+    scopes: tuple[ScopeRules, ...] = ()
+    """Scopes that count, by name."""
+    changes_at_ms: int | None = None
+    """When one of them may hold no more, because a setting ends by itself."""
+    rate_max_micro: int | None = None
+    """Most per million seconds, whatever is set for the line."""
+
+
+class ScopeRow(Struct, frozen=True):
+    """A scope that operators set something for, or that counts because a declaration limits it."""
+
+    scope_id: int
+    name: str
+    policy: Policy
+
+
+class Admission(Struct, frozen=True, dict=True):
+    """All limits of a moment: one declaration, and the scopes with what operators set. Changes make a new one."""
+
+    version: int = 0
+    declaration: Declaration = NOTHING_DECLARED
+    rows: Sequence[ScopeRow] = ()
+    declared_by: str | None = None
+    declared_at_ms: int | None = None
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, ScopeRow]:
+        return {row.name: row for row in self.rows}
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, str, str], tuple[Policy, QueueLimits]]:
+        """By line: the limits that were worked out last, and the settings that they were worked out from."""
+        return {}
+
+    @cached_property
+    def _ends(self) -> Sequence[int]:
+        """When what operators set for scopes ends by itself, in order."""
+        return sorted(
+            each.ends_at_ms
+            for row in self.rows
+            for each in row.policy.settings.values()
+            if each.ends_at_ms is not None
+        )
+
+    def row(self, name: str) -> ScopeRow | None:
+        return self._by_name.get(name)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.rows and self.declaration.is_empty
+
+    def of(self, namespace: str, queue: str, kind: str, policy: Policy, now_ms: int) -> QueueLimits:
+        """What holds for a line with these settings of its own. Asked often, worked out once while nothing ends."""
+        if self.is_empty and not policy.settings:
+            return NO_LIMITS
+        changes_at_ms = self._changes_at_ms(policy, now_ms)
+        if changes_at_ms is not None:
+            return replace(self._of(namespace, queue, kind, policy, now_ms), changes_at_ms=changes_at_ms)
+        known = self._known.get((namespace, queue, kind))
+        if known is None or known[0] != policy:
+            known = policy, self._of(namespace, queue, kind, policy, now_ms)
+            self._known[namespace, queue, kind] = known
+        return known[1]
+
+    def _changes_at_ms(self, policy: Policy, now_ms: int) -> int | None:
+        """When the next setting ends by itself, of the line or of any scope; None: none will."""
+        if not self._ends and policy.next_end_ms is None:
+            return None
+        ends = [*self._ends[bisect.bisect_right(self._ends, now_ms) :][:1]]
+        own = [each.ends_at_ms for each in policy.settings.values() if each.ends_at_ms is not None]
+        return min([*ends, *(at_ms for at_ms in own if at_ms > now_ms)], default=None)
+
+    def _of(self, namespace: str, queue: str, kind: str, policy: Policy, now_ms: int) -> QueueLimits:
+        policy = policy.at(now_ms)
+
+        def says(field_: LimitField) -> DeclaredValue | None:
+            return declared(self.declaration, field_, namespace, queue, kind)
+
+        leases = _number(policy, LimitSetting.LEASE_CAP, says(LimitField.QUEUE_LEASES), "task_queue.limits")
+        dispatches = _number(
+            policy, LimitSetting.DISPATCHES, says(LimitField.QUEUE_DISPATCHES), "task_queue.limits"
+        )
+        group = policy.word(LimitSetting.GROUP) or _text(says(LimitField.GROUP)) or None
+        return QueueLimits(
+            leases=leases[0],
+            leases_source=leases[1] or default_source(LimitField.QUEUE_LEASES, kind),
+            dispatches=dispatches[0],
+            dispatches_source=dispatches[1],
+            window=_window(policy, self.declaration.window),
+            group=group,
+            scopes=tuple(self._scopes(namespace, kind, group, says, now_ms)),
+            rate_max_micro=self.declaration.rate_max_micro if kind == _RATED else None,
+        )
+
+    def _scopes(
+        self, namespace: str, kind: str, group: str | None, says: Any, now_ms: int
+    ) -> Iterator[ScopeRules]:
+        own: dict[str, tuple[DeclaredValue | None, DeclaredValue | None]] = {
+            namespace_scope(namespace, kind): (
+                says(LimitField.NAMESPACE_LEASES),
+                says(LimitField.NAMESPACE_DISPATCHES),
+            )
+        }
+        names = [cluster_scope(), cluster_scope(kind), namespace_scope(namespace), *own]
+        if group is not None:
+            limit = says(LimitField.GROUP_DISPATCHES) or self._declared_of(namespace, group, kind)
+            own[group_scope(namespace, group, kind)] = (None, limit)
+            names += [group_scope(EVERYWHERE, group), group_scope(namespace, group)]
+            names.append(group_scope(namespace, group, kind))
+        for name in sorted(names):
+            rules = self._scope(name, own.get(name, (None, None)), now_ms)
+            closable = rules.group is not None and name in self._by_name
+            if rules.is_limited or closable or (name in own and self._limits_others(rules, namespace, kind)):
+                yield rules
+
+    def _declared_of(self, namespace: str, group: str, kind: str) -> DeclaredValue | None:
+        """What is declared for a group beside those queues that are declared to belong to it.
+
+        A queue that an operator put into the group goes by it, too.
+        """
+        for key, sections in self.declaration.overrides.items():
+            section = sections.get(kind, {})
+            here = ":" not in key or key.startswith(f"{namespace}:")
+            limit = section.get(LimitField.GROUP_DISPATCHES)
+            if here and section.get(LimitField.GROUP) == group and limit is not None:
+                return DeclaredValue(limit, "server.admission.queue_overrides")
+        return None
+
+    def _limits_others(self, rules: ScopeRules, namespace: str, kind: str) -> bool:
+        """Whether a scope may be limited for other lines than this one: then it counts this one all the same."""
+        fields = _OF_NAMESPACE if rules.group is None else _OF_GROUP
+        return any(
+            sections.get(kind, {}).get(field_) is not None
+            for key, sections in self.declaration.overrides.items()
+            if ":" not in key or key.startswith(f"{namespace}:")
+            for field_ in fields
+        )
+
+    def scope(self, name: str, now_ms: int) -> ScopeRules:
+        """A scope as it is by itself: without what is declared for single queues."""
+        return self._scope(name, (None, None), now_ms)
+
+    def _scope(
+        self, name: str, own: tuple[DeclaredValue | None, DeclaredValue | None], now_ms: int
+    ) -> ScopeRules:
+        row = self._by_name.get(name)
+        policy = Policy() if row is None else row.policy.at(now_ms)
+        whole = self.declaration.scopes.get(name, DeclaredScope())
+        declared_leases = own[0] or _declared(whole.leases)
+        declared_dispatches = own[1] or _declared(whole.dispatches)
+        source = f"{name.partition(':')[0].partition('/')[0]}.limits"
+        leases = _number(policy, LimitSetting.LEASE_CAP, declared_leases, source)
+        dispatches = _number(policy, LimitSetting.DISPATCHES, declared_dispatches, source)
+        cost = policy.number(LimitSetting.COST)
+        return ScopeRules(
+            name=name,
+            leases=leases[0],
+            dispatches=dispatches[0],
+            cost=whole.cost if cost is None else cost,
+            window=_window(policy, whole.window or self.declaration.window),
+            paused=policy.word(LimitSetting.PAUSED) == PAUSED,
+            leases_source=leases[1],
+            dispatches_source=dispatches[1],
+            version=policy.version,
+        )
+
+
+_OF_NAMESPACE = (LimitField.NAMESPACE_LEASES, LimitField.NAMESPACE_DISPATCHES)
+_OF_GROUP = (LimitField.GROUP_DISPATCHES,)
+_RATED = "activity"
+"""A run that is under way must be able to go on, so workflow tasks have no rate."""
+NO_LIMITS = QueueLimits()
+NO_ADMISSION = Admission()
+
+
+def _declared(value: int | None) -> DeclaredValue | None:
+    return None if value is None else DeclaredValue(value, "server.admission.scopes")
+
+
+def _number(
+    policy: Policy, setting_name: LimitSetting, otherwise: DeclaredValue | None, source: str
+) -> tuple[int | None, str | None]:
+    set_ = policy.number(setting_name)
+    if set_ is not None:
+        return set_, source
+    if otherwise is None or not isinstance(otherwise.value, int):
+        return None, None
+    return otherwise.value, otherwise.source
+
+
+def _text(value: DeclaredValue | None) -> str | None:
+    return value.value if value is not None and isinstance(value.value, str) else None
+
+
+def _window(policy: Policy, otherwise: Window) -> Window:
+    word = policy.word(LimitSetting.WINDOW)
+    return otherwise if word is None else Window(word)

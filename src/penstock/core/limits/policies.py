@@ -1,0 +1,330 @@
+"""What an operator asked of one line of tasks: its settings, who set them and why, and the rules that follow.
+
+A line is a task queue of one kind. Settings are kept whole, with their reasons; `rules` boils them down to what
+the dispatch decision looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from penstock.core.limits.rate_reports import RateSource, WorkerRate, effective_rate
+from penstock.core.limits.rates import BURST_DEFAULT_MS, Rate
+
+REASON_MAX = 1_000
+KEYS_WITH_SETTINGS_MAX = 100_000
+KEYS_PER_CHANGE_MAX = 5_000
+LEASE_CAP_MAX = 1_000_000
+AGING_WAIT_MAX_MS = 7 * 24 * 3_600_000
+RETRY_RATE_MIN_MICRO = 1_000
+"""One in a thousand seconds: places of retries lie in a future that can be counted in nanoseconds."""
+AGING_EVERY_MIN = 2
+AGING_EVERY_MAX = 1_000
+
+
+class LimitSetting(StrEnum):
+    """A setting of a line, under its public name."""
+
+    QUEUE_RATE = "queue_rps_limit"
+    QUEUE_BURST = "queue_rps_burst_seconds"
+    KEY_RATE = "fairness_key_rps_limit_default"
+    KEY_BURST = "fairness_key_rps_burst_seconds"
+    FAIRNESS = "fairness"
+    COUNTS = "fairness_counts"
+    LEASE_CAP = "max_running"
+    KEY_LEASE_CAP = "fairness_key_max_running_default"
+    AGING_WAIT = "aging_wait_seconds"
+    AGING_EVERY = "aging_every"
+    DISPATCHES = "max_dispatches_per_minute"
+    WINDOW = "dispatch_window"
+    GROUP = "dispatch_budget_group"
+    PAUSED = "paused"
+    COST = "max_cost_per_minute"
+    RETRY_RATE = "retry_rps_limit"
+
+
+RATE_SETTINGS = frozenset(
+    {
+        LimitSetting.QUEUE_RATE,
+        LimitSetting.QUEUE_BURST,
+        LimitSetting.KEY_RATE,
+        LimitSetting.KEY_BURST,
+        LimitSetting.RETRY_RATE,
+    }
+)
+"""Not for workflow tasks: a run that is under way must be able to go on."""
+
+
+QUEUE_SETTINGS = tuple(setting_name for setting_name in LimitSetting if setting_name is not LimitSetting.COST)
+SCOPE_SETTINGS = (
+    LimitSetting.LEASE_CAP,
+    LimitSetting.DISPATCHES,
+    LimitSetting.COST,
+    LimitSetting.WINDOW,
+    LimitSetting.PAUSED,
+)
+EXPIRING_SETTINGS = frozenset(
+    {LimitSetting.LEASE_CAP, LimitSetting.DISPATCHES, LimitSetting.COST, LimitSetting.PAUSED}
+)
+"""Settings that may end by themselves: nothing but the next grant depends on them."""
+PAUSED = "on"
+"""What a pause is set to; whoever resumes unsets it."""
+
+
+class SettingValue(Struct, frozen=True):
+    """A value with its story. Rates are in millionths per second, times in milliseconds, words as they are."""
+
+    value: int | str
+    author: str
+    at_ms: int
+    reason: str | None = None
+    ends_at_ms: int | None = None
+    """When it stops to hold by itself; None: when somebody unsets it."""
+
+
+class Policy(Struct, frozen=True):
+    """Every setting of one line, or of one scope of admission."""
+
+    version: int = 0
+    """Counts the changes; 0 is never written."""
+    settings: Mapping[LimitSetting, SettingValue] = field(default_factory=dict)
+    overridden_keys: int = 0
+    """How many keys have a weight of the operator's."""
+    limited_keys: int = 0
+    """How many keys have a rate, a running limit or a pause of their own."""
+    capped_keys: int = 0
+    """How many of them have a running limit."""
+
+    @property
+    def next_end_ms(self) -> int | None:
+        """When the first of the settings ends that do so by themselves."""
+        ends = [each.ends_at_ms for each in self.settings.values() if each.ends_at_ms is not None]
+        return min(ends, default=None)
+
+    def at(self, now_ms: int) -> Policy:
+        """The settings that hold at a moment."""
+        ended = [
+            setting_name
+            for setting_name, each in self.settings.items()
+            if each.ends_at_ms is not None and each.ends_at_ms <= now_ms
+        ]
+        if not ended:
+            return self
+        return replace(
+            self,
+            settings={
+                setting_name: each
+                for setting_name, each in self.settings.items()
+                if setting_name not in ended
+            },
+        )
+
+    def number(self, setting_name: LimitSetting) -> int | None:
+        setting = self.settings.get(setting_name)
+        return setting.value if setting is not None and isinstance(setting.value, int) else None
+
+    def word(self, setting_name: LimitSetting) -> str | None:
+        setting = self.settings.get(setting_name)
+        return setting.value if setting is not None and isinstance(setting.value, str) else None
+
+
+NO_POLICY = Policy()
+
+
+class KeySettings(Struct, frozen=True):
+    """What an operator asked for one key; None leaves it to the line's default."""
+
+    key: str
+    weight_milli: int | None = None
+    rate_micro: int | None = None
+    lease_cap: int | None = None
+    paused: int = 0
+    author: str | None = None
+    at_ms: int | None = None
+    reason: str | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        return self.rate_micro is not None or self.lease_cap is not None or bool(self.paused)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.weight_milli is None and not self.is_limited
+
+
+class KeyState(Struct, frozen=True):
+    """One key of a line: what the operator asked for it, what it has paid, and what it runs."""
+
+    key: str
+    weight_milli: int | None = None
+    rate_micro: int | None = None
+    lease_cap: int | None = None
+    paused: int = 0
+    paid_until_ns: int = 0
+    running: int = 0
+
+
+class PolicyChange(Struct, frozen=True):
+    """One line of the log: who changed what, from what to what, and why."""
+
+    version: int
+    at_ms: int
+    author: str
+    setting: str
+    key: str | None
+    before: str | None
+    after: str | None
+    reason: str | None
+
+
+class DispatchOrder(StrEnum):
+    FAIR = "fair"
+    ARRIVAL = "arrival"
+
+
+class Aging(Struct, frozen=True):
+    """While a task of a lower level has waited this long, every n-th dispatch is for such a level."""
+
+    wait_ms: int
+    every: int
+
+
+class Rules(Struct, frozen=True):
+    """What the dispatch decision looks at."""
+
+    order: DispatchOrder = DispatchOrder.FAIR
+    queue_rate: Rate | None = None
+    queue_rate_source: RateSource = RateSource.NONE
+    key_rate: Rate | None = None
+    key_burst_ms: int = BURST_DEFAULT_MS
+    counts_running: bool = False
+    """Whether a key's share is measured in what it runs, not in what it was given."""
+    lease_cap: int | None = None
+    key_lease_cap: int | None = None
+    aging: Aging | None = None
+    limits_keys: bool = False
+    """Whether a key can be blocked: then every claim looks at the keys' own rows."""
+    counts_leases: bool = False
+    """Whether what runs is counted by key, and the end of a lease may let others go."""
+    paused: bool = False
+    retry_rate: Rate | None = None
+    """How many attempts after the first may become ready."""
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether a claim must know more of a key than its lane: then lanes can stand aside."""
+        return self.limits_keys or self.counts_running
+
+    @property
+    def of_keys(self) -> tuple[Rate | None, int, int | None, bool, bool]:
+        """What decides about all keys; when it changes, those that stand aside are looked at again."""
+        return (
+            self.key_rate,
+            self.key_burst_ms,
+            self.key_lease_cap,
+            self.limits_keys,
+            self.counts_running,
+        )
+
+    def rate_of(self, state: KeyState, weight_milli: int) -> Rate | None:
+        """A key's own rate, or the default scaled by its weight."""
+        if state.rate_micro is not None:
+            return Rate(state.rate_micro, self.key_burst_ms)
+        return None if self.key_rate is None else self.key_rate.scaled(weight_milli)
+
+    def lease_cap_of(self, state: KeyState) -> int | None:
+        return self.key_lease_cap if state.lease_cap is None else state.lease_cap
+
+
+PLAIN = Rules()
+
+
+def rules(
+    policy: Policy,
+    *,
+    fair_by_default: bool = True,
+    worker_rate: WorkerRate | None = None,
+    lease_cap: int | None = None,
+    rate_max_micro: int | None = None,
+) -> Rules:
+    """Boil a policy down. The operator's rate beats the worker's; a queue's fairness beats the namespace's.
+
+    `lease_cap` is what a configuration declares; the operator's beats it. `rate_max_micro` is the most that any
+    queue may have.
+    """
+    fairness = policy.word(LimitSetting.FAIRNESS)
+    fair = fair_by_default if fairness is None else fairness == "on"
+    declared = worker_rate, lease_cap, rate_max_micro
+    if not policy.settings and not policy.limited_keys and declared == (None, None, None):
+        return PLAIN if fair else Rules(DispatchOrder.ARRIVAL)
+    key_burst_ms = _or(policy.number(LimitSetting.KEY_BURST), BURST_DEFAULT_MS)
+    key_rate_micro = policy.number(LimitSetting.KEY_RATE)
+    key_rate = None if key_rate_micro is None else Rate(key_rate_micro, key_burst_ms)
+    key_running, running = policy.number(LimitSetting.KEY_LEASE_CAP), policy.number(LimitSetting.LEASE_CAP)
+    counts_running = policy.word(LimitSetting.COUNTS) == "running"
+    queue_rate, source = _queue_rate(policy, worker_rate, rate_max_micro)
+    return Rules(
+        order=DispatchOrder.FAIR if fair else DispatchOrder.ARRIVAL,
+        queue_rate=queue_rate,
+        queue_rate_source=source,
+        key_rate=key_rate,
+        key_burst_ms=key_burst_ms,
+        counts_running=counts_running,
+        lease_cap=lease_cap if running is None else running,
+        key_lease_cap=key_running,
+        aging=_aging(policy),
+        limits_keys=key_rate is not None or key_running is not None or policy.limited_keys > 0,
+        counts_leases=(
+            counts_running or key_running is not None or running is not None or policy.capped_keys > 0
+        ),
+        paused=policy.word(LimitSetting.PAUSED) == PAUSED,
+        retry_rate=_retry_rate(policy),
+    )
+
+
+def _queue_rate(
+    policy: Policy, worker_rate: WorkerRate | None, rate_max_micro: int | None
+) -> tuple[Rate | None, RateSource]:
+    conveyed = None if worker_rate is None else worker_rate.micro
+    micro, source = effective_rate(rate_max_micro, policy.number(LimitSetting.QUEUE_RATE), conveyed)
+    burst_of_worker = None if worker_rate is None else worker_rate.burst_ms
+    burst_ms = _or(policy.number(LimitSetting.QUEUE_BURST), _or(burst_of_worker, BURST_DEFAULT_MS))
+    return None if micro is None else Rate(micro, burst_ms), source
+
+
+def _retry_rate(policy: Policy) -> Rate | None:
+    micro = policy.number(LimitSetting.RETRY_RATE)
+    return None if micro is None else Rate(micro, burst_ms=0)
+
+
+def _aging(policy: Policy) -> Aging | None:
+    wait_ms, every = policy.number(LimitSetting.AGING_WAIT), policy.number(LimitSetting.AGING_EVERY)
+    return None if wait_ms is None or every is None else Aging(wait_ms, every)
+
+
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
+
+
+def changed(
+    policy: Policy,
+    values: Mapping[LimitSetting, SettingValue | None],
+    keys: Sequence[tuple[KeySettings, KeySettings]],
+) -> Policy:
+    """The policy after a change: a setting that is None is unset, and keys go from one state to another."""
+    settings = {
+        setting_name: setting
+        for setting_name, setting in policy.settings.items()
+        if setting_name not in values
+    }
+    settings |= {setting_name: setting for setting_name, setting in values.items() if setting is not None}
+    overridden, limited, capped = policy.overridden_keys, policy.limited_keys, policy.capped_keys
+    for before, after in keys:
+        overridden += (after.weight_milli is not None) - (before.weight_milli is not None)
+        limited += after.is_limited - before.is_limited
+        capped += (after.lease_cap is not None) - (before.lease_cap is not None)
+    return Policy(policy.version + 1, settings, overridden, limited, capped)

@@ -1,0 +1,112 @@
+"""What workers say a workflow type can be told: names of signals, queries and updates, and their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.core.model import WorkerRecord
+
+_PLURAL = {"signal": "signals", "query": "queries", "update": "updates"}
+_FITS: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+    "array": (list, dict),
+    "null": (type(None),),
+}
+
+
+class MessageContracts(Struct, frozen=True):
+    """The contracts of all workers that know a type; where one of them says nothing, everything is allowed."""
+
+    of_workers: Sequence[Mapping[str, Any]]
+    unsaid: bool = False
+    """Whether a worker is there that knows the type and has no contract for it."""
+    of_absent: Sequence[Mapping[str, Any]] = ()
+    """Those of workers that were not heard of late: what they validate is not accepted without being asked."""
+
+    def names(self, kind: str) -> frozenset[str] | None:
+        """What may be sent, or None when nobody has said so."""
+        listed = [each.get(_PLURAL[kind]) for each in self.of_workers]
+        if self.unsaid or not listed or any(not isinstance(each, list) for each in listed):
+            return None
+        return frozenset(str(name) for each in listed for name in each or ())
+
+    def validates(self, update: str) -> bool:
+        """Whether an update is to be approved by workflow code before it is accepted."""
+        said = [*self.of_workers, *self.of_absent]
+        return any(update in (each.get("update_validators") or ()) for each in said)
+
+    def problem(self, kind: str, name: str, arguments: object) -> str | None:
+        """What is wrong with arguments, unless they fit one of the contracts."""
+        described = [
+            entry.get("parameters")
+            for each in self.of_workers
+            for entry in each.get(f"{kind}_contracts") or ()
+            if isinstance(entry, Mapping) and entry.get("name") == name
+        ]
+        values = arguments if isinstance(arguments, list) else [arguments]
+        problems = [_problem(each, values) for each in described if isinstance(each, list)]
+        return None if not problems or None in problems else problems[0]
+
+
+def of_type(
+    workers: Sequence[WorkerRecord], workflow_type: str, absent: Sequence[WorkerRecord] = ()
+) -> MessageContracts:
+    """What workers that are there say of a type, and what those said that are not."""
+    found = [contract for each in workers if (contract := _contract(each, workflow_type)) is not None]
+    silent = [each for each in workers if _contract(each, workflow_type) is None]
+    return MessageContracts(
+        found,
+        any(each.knows(workflow_type) for each in silent),
+        [contract for each in absent if (contract := _contract(each, workflow_type)) is not None],
+    )
+
+
+def _contract(worker: WorkerRecord, workflow_type: str) -> Mapping[str, Any] | None:
+    said = worker.advertised.get("workflow_command_contracts")
+    contract = said.get(workflow_type) if isinstance(said, Mapping) else None
+    return contract if isinstance(contract, Mapping) else None
+
+
+def _problem(parameters: Sequence[Any], values: Sequence[object]) -> str | None:
+    named = [each for each in parameters if isinstance(each, Mapping)]
+    required = sum(bool(each.get("required")) for each in named)
+    variadic = any(each.get("variadic") for each in named)
+    if len(values) < required:
+        return f"takes at least {required} arguments, got {len(values)}"
+    if len(values) > len(named) and not variadic:
+        return f"takes at most {len(named)} arguments, got {len(values)}"
+    for place, (parameter, value) in enumerate(zip(named, values, strict=False)):
+        if not _fits(parameter, value):
+            label = parameter.get("name") or place
+            return f"argument {label!r} must be {parameter.get('type')}, got {_word(value)}"
+    return None
+
+
+def _fits(parameter: Mapping[str, Any], value: object) -> bool:
+    said = parameter.get("type")
+    if not isinstance(said, str) or parameter.get("variadic"):
+        return True
+    if value is None:
+        return bool(parameter.get("allows_null")) or bool({"null", "mixed"} & set(said.split("|")))
+    return any(_is(word.strip(), value) for word in said.split("|"))
+
+
+def _is(word: str, value: object) -> bool:
+    kinds = _FITS.get(word)
+    if kinds is None:
+        return True
+    if isinstance(value, bool) and word in ("int", "float"):
+        return False
+    return isinstance(value, kinds)
+
+
+def _word(value: object) -> str:
+    return next(
+        (word for word in ("bool", "null", "string", "int", "float", "array") if _is(word, value)), "bytes"
+    )

@@ -1,0 +1,139 @@
+"""Messages that callers send to a workflow: numbered by stream, read by its code in that order.
+
+Positions belong to the workflow id, not to a run: a run that continues another reads on where that one stopped.
+The code is told of a message when it waits for its stream, and not before. So no other wait is disturbed; and
+replay, which takes a signal that came before a wait for one that came during it, never meets one there.
+A message that was read leaves its input to the history. Its id stays known until a thousand more messages of
+its stream were read, or until the run that read it is deleted; before that, nobody can send it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core import payload_codec
+from penstock.core.history import waits
+from penstock.core.history.events import CODEC, MESSAGE_STREAM_SIGNAL, EventType
+from penstock.core.history.structural_limits import exceeded
+from penstock.core.model import Blob, NewEvent, Run, RunId
+
+REMEMBERED: Final = 1_000
+"""So many messages of a stream are known by their ids after they were read."""
+STREAMS_MAX: Final = 100
+"""Message streams of one workflow."""
+MESSAGE_SCHEMA: Final = "durable-workflow.v2.message-stream.message"
+CURSOR_SCHEMA: Final = "durable-workflow.v2.message-stream.cursor"
+_KEY: Final = "message-stream:"
+"""With this begin the keys of conditions that are met by the next message of a stream."""
+
+
+class MessageStream(Struct, frozen=True):
+    """What is known of one stream: how far it was written, and how far the code has read it."""
+
+    namespace: str
+    workflow_id: str
+    name: str
+    run_id: RunId
+    """The run that is sent the messages now."""
+    last_position: int = 0
+    delivered_position: int = 0
+    """How far its code was told of messages."""
+    through_position: int = 0
+
+    @property
+    def unread(self) -> int:
+        return self.last_position - self.through_position
+
+
+class Message(Struct, frozen=True):
+    namespace: str
+    workflow_id: str
+    stream: str
+    position: int
+    run_id: RunId
+    """The run that it was sent to last."""
+    message_id: str
+    digest: str
+    input: Blob | None
+    """None once it was read."""
+    at_ms: int
+
+
+class Cursor(Struct, frozen=True):
+    """How far the code of a workflow has read one of the streams that it is sent."""
+
+    stream_name: str
+    through_position: int
+
+
+def check_room(streams: Sequence[MessageStream], name: str, unread_max: int) -> None:
+    """One more message must find room: a run that continues as new takes all unread ones along.
+
+    Raises `structural_limit_exceeded`.
+    """
+    unread = sum(stream.unread for stream in streams) + 1
+    if unread > unread_max:
+        raise exceeded("pending_signal_count", unread, unread_max)
+    if len(streams) >= STREAMS_MAX and all(stream.name != name for stream in streams):
+        raise exceeded("message_stream_count", len(streams) + 1, STREAMS_MAX)
+
+
+def advanced(stream: MessageStream, cursors: Sequence[Cursor]) -> MessageStream:
+    """The stream as it is read now. What was read stays read, and nobody reads what was not written."""
+    told = [each.through_position for each in cursors if each.stream_name == stream.name]
+    through = min(max([stream.through_position, *told]), stream.last_position)
+    return replace(
+        stream, through_position=through, delivered_position=max(stream.delivered_position, through)
+    )
+
+
+def awaits_message(run: Run) -> str | None:
+    """The stream of which the code of a run awaits the next message."""
+    condition = waits.parse(run.waits).condition
+    if condition is None or condition.fired or not (condition.key or "").startswith(_KEY):
+        return None
+    return (condition.key or "").removeprefix(_KEY).rpartition(":")[0]
+
+
+def delivery(message: Message) -> NewEvent:
+    """How a message reaches the code: as a signal of a name of its own."""
+    assert message.input is not None, "a message that was read is not delivered again"
+    said: dict[str, object] = {
+        "schema": MESSAGE_SCHEMA,
+        "stream_name": message.stream,
+        "message_id": message.message_id,
+        "position": message.position,
+        "payload_envelope": {"codec": CODEC, "blob": message.input},
+    }
+    about = {"message_id": message.message_id, "position": message.position}
+    return _signal(message.stream, said, about)
+
+
+def read_receipt(stream: MessageStream) -> NewEvent:
+    """How a run that continues another learns how far that one has read."""
+    said: dict[str, object] = {
+        "schema": CURSOR_SCHEMA,
+        "stream_name": stream.name,
+        "through_position": stream.through_position,
+    }
+    return _signal(stream.name, said, {"through_position": stream.through_position})
+
+
+def is_delivery(event: NewEvent) -> bool:
+    return (
+        event.type == EventType.SIGNAL_RECEIVED and event.payload.get("signal_name") == MESSAGE_STREAM_SIGNAL
+    )
+
+
+def _signal(stream: str, said: dict[str, object], about: dict[str, object]) -> NewEvent:
+    payload = {
+        "signal_name": MESSAGE_STREAM_SIGNAL,
+        "arguments": payload_codec.encode([said]),
+        "payload_codec": CODEC,
+        "stream_name": stream,
+    }
+    return NewEvent(EventType.SIGNAL_RECEIVED, payload | about)

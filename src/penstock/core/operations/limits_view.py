@@ -1,0 +1,324 @@
+"""A limit as operators read it: what holds, what a configuration declares, what somebody set, how much is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from penstock.core.limits import windows
+from penstock.core.limits.admission import (
+    EVERYWHERE,
+    KINDS,
+    Admission,
+    Declaration,
+    DeclaredScope,
+    DeclaredValue,
+    LimitField,
+    ScopeRules,
+    cluster_scope,
+    declared,
+    group_scope,
+    namespace_scope,
+    queue_scope,
+)
+from penstock.core.limits.policies import SCOPE_SETTINGS, LimitSetting, Policy, SettingValue
+from penstock.core.limits.windows import Counts, Window
+from penstock.core.model import Queue, RunId, Task
+from penstock.core.scheduling.gates import RAMP_S, ScopeState
+
+QUEUE_LIMIT_SETTINGS = (
+    LimitSetting.LEASE_CAP,
+    LimitSetting.DISPATCHES,
+    LimitSetting.WINDOW,
+    LimitSetting.GROUP,
+    LimitSetting.PAUSED,
+)
+"""The settings of a line that are limits."""
+WINDOW_SOURCE = "server.admission.dispatch_window"
+SCOPES_SOURCE = "server.admission.scopes"
+ANY_QUEUE = "*"
+"""Stands for every queue of which nothing of its own is said."""
+_COUNTING = (LimitSetting.LEASE_CAP, LimitSetting.DISPATCHES, LimitSetting.COST, LimitSetting.PAUSED)
+"""A scope counts as long as one of these is set or declared."""
+
+
+class LimitPart(StrEnum):
+    """Which tasks a namespace, a group or the cluster limits: both kinds together, or one of them."""
+
+    ALL = "all"
+    WORKFLOW = "workflow_tasks"
+    ACTIVITY = "activity_tasks"
+
+    @property
+    def kind(self) -> str | None:
+        return None if self is LimitPart.ALL else self.removesuffix("_tasks")
+
+
+Parts = Mapping[LimitPart, str]
+"""The names of the scopes that something consists of."""
+
+
+def cluster_parts() -> Parts:
+    return {part: cluster_scope(part.kind) for part in LimitPart}
+
+
+def namespace_parts(namespace: str) -> Parts:
+    return {part: namespace_scope(namespace, part.kind) for part in LimitPart}
+
+
+def group_parts(namespace: str, group: str) -> Parts:
+    """A group that namespaces share counts both kinds together, and nothing else."""
+    parts = [LimitPart.ALL] if namespace == EVERYWHERE else list(LimitPart)
+    return {part: group_scope(namespace, group, part.kind) for part in parts}
+
+
+class LimitView(Struct, frozen=True):
+    """One limit in its layers: what somebody set beats what is declared."""
+
+    setting_name: LimitSetting
+    value: int | str | None
+    source: str | None
+    declared: DeclaredValue | None = None
+    live: SettingValue | None = None
+
+
+class Usage(Struct, frozen=True):
+    """How much of a limit is used; None where nobody counts."""
+
+    most: int | None = None
+    used: int | None = None
+
+    @property
+    def left(self) -> int | None:
+        return None if self.most is None or self.used is None else max(0, self.most - self.used)
+
+
+class CoolDown(Struct, frozen=True):
+    """After a refusal upstream: closed until a moment, then opening step by step."""
+
+    until_ms: int
+    opens_fully_at_ms: int
+    is_closed: bool
+
+
+class LimitsView(Struct, frozen=True):
+    """The limits of one line or scope, with what they count and who holds it."""
+
+    scope: str
+    version: int
+    limits: Sequence[LimitView]
+    leases: Usage
+    dispatches: Usage
+    cost: Usage | None
+    """None: a line by itself has no such budget."""
+    cooling: CoolDown | None = None
+    holders: Sequence[Task] = ()
+    workflows: Mapping[RunId, str] = field(default_factory=dict)
+    """The workflow ids of the holders' runs."""
+    now_ms: int = 0
+
+    def held_by(self, holders: Sequence[Task], workflows: Mapping[RunId, str]) -> LimitsView:
+        return replace(self, holders=holders, workflows=workflows)
+
+
+class ScopeUse(Struct, frozen=True):
+    """A scope as one line goes by it: for another one something else may be declared."""
+
+    rules: ScopeRules
+    leases: Usage
+    dispatches: Usage
+    cost: Usage
+    cooling: CoolDown | None
+
+
+def use(rules: ScopeRules, state: ScopeState | None, now_ms: int) -> ScopeUse:
+    seen = state or ScopeState(0, rules.name)
+    return ScopeUse(
+        rules=rules,
+        leases=Usage(rules.leases, seen.running),
+        dispatches=_in_window(rules.window, rules.dispatches, seen.window, now_ms),
+        cost=_in_window(rules.window, rules.cost, seen.costs, now_ms),
+        cooling=_cooling(seen, now_ms),
+    )
+
+
+def queue_limits(admission: Admission, queue: Queue, running: int, now_ms: int) -> LimitsView:
+    """The limits of a line; `queue` goes by this admission."""
+    declaration, limits = admission.declaration, queue.limits
+    said = {
+        LimitSetting.LEASE_CAP: _says(declaration, LimitField.QUEUE_LEASES, queue),
+        LimitSetting.DISPATCHES: _says(declaration, LimitField.QUEUE_DISPATCHES, queue),
+        LimitSetting.WINDOW: DeclaredValue(declaration.window.value, WINDOW_SOURCE),
+        LimitSetting.GROUP: _says(declaration, LimitField.GROUP, queue),
+    }
+    live = queue.policy.at(now_ms).settings
+    return LimitsView(
+        scope=queue_scope(queue.namespace, queue.name, queue.kind),
+        version=queue.policy.version,
+        limits=[
+            _limit(setting_name, live.get(setting_name), said.get(setting_name), "task_queue.limits")
+            for setting_name in QUEUE_LIMIT_SETTINGS
+        ],
+        leases=Usage(queue.rules.lease_cap, running),
+        dispatches=_in_window(limits.window, limits.dispatches, queue.window, now_ms),
+        cost=None,
+        now_ms=now_ms,
+    )
+
+
+def _says(declaration: Declaration, field_: LimitField, queue: Queue) -> DeclaredValue | None:
+    return declared(declaration, field_, queue.namespace, queue.name, queue.kind)
+
+
+def scope_limits(
+    admission: Admission, name: str, lines: Sequence[Queue], state: ScopeState | None, now_ms: int
+) -> LimitsView:
+    """The limits of a scope; `lines` are those that may belong to it."""
+    row = admission.row(name)
+    policy = Policy() if row is None else row.policy
+    live, said = policy.at(now_ms).settings, _said(admission.declaration, name, lines)
+    source = f"{_word(name)}.limits"
+    limits = [
+        _limit(setting_name, live.get(setting_name), said.get(setting_name), source)
+        for setting_name in SCOPE_SETTINGS
+    ]
+    value = {each.setting_name: each.value for each in limits}
+    counting = any(value[setting_name] is not None for setting_name in _COUNTING)
+    seen = state or ScopeState(0, name)
+    window = Window(str(value[LimitSetting.WINDOW]))
+    return LimitsView(
+        scope=name,
+        version=policy.version,
+        limits=limits,
+        leases=Usage(_number(value[LimitSetting.LEASE_CAP]), seen.running if counting else None),
+        dispatches=_in_window(window, _number(value[LimitSetting.DISPATCHES]), seen.window, now_ms),
+        cost=_in_window(window, _number(value[LimitSetting.COST]), seen.costs, now_ms),
+        cooling=_cooling(seen, now_ms),
+        now_ms=now_ms,
+    )
+
+
+def _limit(
+    setting_name: LimitSetting, live: SettingValue | None, said: DeclaredValue | None, source: str
+) -> LimitView:
+    if live is not None:
+        return LimitView(setting_name, live.value, source, said, live)
+    return (
+        LimitView(setting_name, None, None)
+        if said is None
+        else LimitView(setting_name, said.value, said.source, said)
+    )
+
+
+def _in_window(window: Window, most: int | None, counts: Counts, now_ms: int) -> Usage:
+    return Usage() if most is None else Usage(most, windows.used(window, counts, now_ms))
+
+
+def _number(value: int | str | None) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _cooling(state: ScopeState, now_ms: int) -> CoolDown | None:
+    until_ms = state.cool_until_ms
+    if until_ms is None or now_ms >= until_ms + RAMP_S * 1_000:
+        return None
+    return CoolDown(until_ms, until_ms + RAMP_S * 1_000, now_ms < until_ms)
+
+
+# What a configuration says of a scope
+
+
+def _word(name: str) -> str:
+    """`cluster`, `namespace` or `group`."""
+    return name.partition(":")[0].partition("/")[0]
+
+
+def _said(declaration: Declaration, name: str, lines: Sequence[Queue]) -> dict[LimitSetting, DeclaredValue]:
+    whole = declaration.scopes.get(name, DeclaredScope())
+    window = whole.window or declaration.window
+    said: dict[LimitSetting, DeclaredValue] = {
+        LimitSetting.WINDOW: DeclaredValue(window.value, SCOPES_SOURCE if whole.window else WINDOW_SOURCE)
+    }
+    for setting_name, value in (
+        (LimitSetting.LEASE_CAP, whole.leases),
+        (LimitSetting.DISPATCHES, whole.dispatches),
+        (LimitSetting.COST, whole.cost),
+    ):
+        if value is not None:
+            said[setting_name] = DeclaredValue(value, SCOPES_SOURCE)
+    return said | _said_by_kind(declaration, name, lines)
+
+
+def _said_by_kind(
+    declaration: Declaration, name: str, lines: Sequence[Queue]
+) -> dict[LimitSetting, DeclaredValue]:
+    """What is declared for a namespace's tasks of one kind, or for those of a group."""
+    word, _, rest = name.partition(":")
+    namespace, *inside = rest.split("/")
+    if not inside or inside[-1] not in KINDS:
+        return {}
+    kind = inside[-1]
+    if word == "namespace":
+        found = {
+            LimitSetting.LEASE_CAP: declared(
+                declaration, LimitField.NAMESPACE_LEASES, namespace, ANY_QUEUE, kind
+            ),
+            LimitSetting.DISPATCHES: declared(
+                declaration, LimitField.NAMESPACE_DISPATCHES, namespace, ANY_QUEUE, kind
+            ),
+        }
+    elif len(inside) > 1:
+        queues = {each.name for each in lines if each.kind == kind and each.limits.group == inside[0]}
+        queues |= {each.queue for each in _members(declaration, namespace) if each[1:] == (inside[0], kind)}
+        found = {LimitSetting.DISPATCHES: _least(declaration, namespace, kind, queues)}
+    else:
+        return {}
+    return {setting_name: each for setting_name, each in found.items() if each is not None}
+
+
+def _least(
+    declaration: Declaration, namespace: str, kind: str, queues: Iterable[str]
+) -> DeclaredValue | None:
+    """The lowest limit that one of a group's queues is to go by."""
+    found = [declared(declaration, LimitField.GROUP_DISPATCHES, namespace, queue, kind) for queue in queues]
+    return min((each for each in found if each is not None), key=lambda each: int(each.value), default=None)
+
+
+class _Member(NamedTuple):
+    """A queue, or all of them, that a configuration puts into a group."""
+
+    queue: str
+    group: str
+    kind: str
+
+
+def _members(declaration: Declaration, namespace: str) -> Iterator[_Member]:
+    for key, sections in declaration.overrides.items():
+        inside, parted, queue = key.partition(":")
+        if parted and inside != namespace:
+            continue
+        for kind, section in sections.items():
+            group = section.get(LimitField.GROUP)
+            if group:
+                yield _Member(queue if parted else key, str(group), kind)
+
+
+def groups(admission: Admission, namespace: str, lines: Sequence[Queue]) -> Sequence[tuple[str, str]]:
+    """The budget groups that a namespace's queues can belong to, as (namespace or `*`, group), by name."""
+    found = {(namespace, line.limits.group) for line in lines if line.limits.group is not None}
+    found |= {(namespace, each.group) for each in _members(admission.declaration, namespace)}
+    for name in (*(row.name for row in admission.rows), *admission.declaration.scopes):
+        found |= set(_group(name))
+    mine = {each for each in found if each[0] in (namespace, EVERYWHERE)}
+    return sorted(mine, key=lambda each: (each[1], each[0]))
+
+
+def _group(name: str) -> Iterator[tuple[str, str]]:
+    word, _, rest = name.partition(":")
+    if word == "group":
+        namespace, group, *_ = rest.split("/")
+        yield namespace, group

@@ -1,0 +1,138 @@
+"""All laws as one question: what was seen and what was written down, in; what was checked and found, out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from penstock.core.verify.findings import Findings
+from penstock.core.verify.journal import JournalLine, LeaseEnded, LeaseGranted, LeaseRenewed, LeaseStarted
+from penstock.core.verify.journal_clock import DEFAULT_CLOCK_OPTIONS, ClockOptions, JournalClock
+from penstock.core.verify.laws.agreement import AgreementLaw
+from penstock.core.verify.laws.arrival_order import ArrivalOrderLaw
+from penstock.core.verify.laws.caps import CapLaw
+from penstock.core.verify.laws.client_evidence import ClientEvidenceLaw
+from penstock.core.verify.laws.costs import CostLaw
+from penstock.core.verify.laws.delivery import DeliveryLaw
+from penstock.core.verify.laws.limits_in_force import LimitsInForceLaw
+from penstock.core.verify.laws.lost_work import LostWorkLaw
+from penstock.core.verify.laws.namespaces import NamespaceLaw
+from penstock.core.verify.laws.outcomes import OutcomeLaw
+from penstock.core.verify.laws.rates import RateLaw
+from penstock.core.verify.live_leases import LiveLease, LiveLeases
+from penstock.core.verify.observations import Observation
+from penstock.core.verify.observed_leases import ObservedLeases
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceSummary:
+    """How much was looked at."""
+
+    journal_lines: int
+    first_seq: int | None
+    last_seq: int | None
+    granted: int
+    started: int
+    renewed: int
+    ended: int
+    live_at_end: int
+    scopes: int
+    client_lines: int
+    client_leases: int
+
+
+def check(
+    journal: Iterable[JournalLine],
+    sightings: Iterable[Observation] = (),
+    reading: ClockOptions = DEFAULT_CLOCK_OPTIONS,
+) -> tuple[Findings, EvidenceSummary]:
+    """Hold every law against a journal and what clients saw. The journal is read once and not kept."""
+    checking = Checker(ObservedLeases(sightings), reading)
+    for line in journal:
+        checking.take(line)
+    return checking.finish()
+
+
+class Checker:
+    """A check under way."""
+
+    def __init__(self, seen: ObservedLeases, reading: ClockOptions) -> None:
+        self._book = book = Findings()
+        self._seen = seen
+        self._clock = JournalClock(book, reading)
+        self._leases = LiveLeases()
+        self._caps = CapLaw(book, self._leases)
+        self._rates = RateLaw(book, self._clock)
+        self._costs = CostLaw(book, self._clock)
+        self._delivered = DeliveryLaw(book, seen)
+        self._namespaces = NamespaceLaw(book)
+        self._outcomes = OutcomeLaw(book, self._clock)
+        self._in_force = LimitsInForceLaw(book, seen)
+        self._agreement = AgreementLaw(book, seen, self._clock, reading)
+        self._order = ArrivalOrderLaw(book, seen)
+        self._certain = ClientEvidenceLaw(book, seen)
+        self._lost = LostWorkLaw(book, seen, self._leases)
+        self._counts = dict.fromkeys((LeaseGranted, LeaseStarted, LeaseRenewed, LeaseEnded), 0)
+
+    def take(self, line: JournalLine) -> None:
+        self._clock.read(line)
+        self._counts[type(line)] += 1
+        match line:
+            case LeaseGranted():
+                self._granted(line)
+            case LeaseStarted():
+                self._outcomes.started(line, self._leases.live.get(line.lease_id))
+                self._in_force.started(line)
+                live = self._leases.start(line)
+                if live is not None:
+                    self._taken(line, live)
+            case LeaseRenewed():
+                self._outcomes.renewed(line, self._leases.live.get(line.lease_id))
+                self._leases.renew(line)
+            case LeaseEnded():
+                ended = self._leases.end(line)
+                self._outcomes.ended(line, ended)
+                self._delivered.ended(line, ended)
+                self._rates.ended(line)
+                self._costs.ended(line)
+                self._agreement.ended(line)
+
+    def _granted(self, line: LeaseGranted) -> None:
+        before = self._leases.of_task.get(line.task_id)
+        self._outcomes.granted(line, before)
+        live = self._leases.grant(line)
+        if live.is_running:
+            self._taken(line, live)
+        self._in_force.granted(line)
+        self._agreement.granted(line)
+        self._order.granted(line)
+
+    def _taken(self, line: LeaseGranted | LeaseStarted, live: LiveLease) -> None:
+        """A lease takes its place: limits are about this."""
+        self._caps.taken(line, live)
+        self._rates.taken(line, live)
+        self._costs.taken(line, live)
+        self._namespaces.taken(line, live)
+
+    def finish(self) -> tuple[Findings, EvidenceSummary]:
+        self._agreement.finish()
+        self._in_force.look_at_leases()
+        self._certain.look(self._agreement.ends, self._agreement.clock_steps)
+        self._order.finish()
+        self._lost.finish()
+        return self._book, self._evidence()
+
+    def _evidence(self) -> EvidenceSummary:
+        return EvidenceSummary(
+            journal_lines=sum(self._counts.values()),
+            first_seq=self._clock.first_seq,
+            last_seq=self._clock.last_seq,
+            granted=self._counts[LeaseGranted],
+            started=self._counts[LeaseStarted],
+            renewed=self._counts[LeaseRenewed],
+            ended=self._counts[LeaseEnded],
+            live_at_end=len(self._leases.live),
+            scopes=len(self._leases.scopes),
+            client_lines=self._seen.lines,
+            client_leases=len(self._seen.leases),
+        )

@@ -1,0 +1,120 @@
+"""What a check comes to: how many facts each law was held against, and what broke it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+FINDINGS_KEPT_MAX = 100
+"""Most findings of one law that are kept whole; all are counted."""
+
+HOLDERS_KEPT_MAX = 50
+
+
+class Law(StrEnum):
+    """The laws by their names, which stay."""
+
+    CAP = "cap"
+    RATE = "rate"
+    COST = "cost"
+    DELIVERED = "delivered"
+    CLOSED = "closed"
+    CLIENT_CAP = "client-cap"
+    CLIENT_RATE = "client-rate"
+    LIMIT_IN_FORCE = "limit-in-force"
+    ONE_LEASE = "one-lease"
+    ATTEMPTS_RISE = "attempts-rise"
+    ENDS_ONCE = "ends-once"
+    LATE_ANSWER = "late-answer"
+    ONE_OUTCOME = "one-outcome"
+    ACKNOWLEDGED = "acknowledged"
+    CALL_ORDER = "call-order"
+    NAMESPACE = "namespace"
+    SEQUENCE = "sequence"
+    FIFO = "fifo"
+    LOST = "lost"
+
+
+PROMISES = {
+    Law.CAP: "at every grant, no scope holds more running leases than its cap",
+    Law.RATE: "no window holds more dispatches of a scope than its rate",
+    Law.COST: "no window holds more cost of a scope than its budget",
+    Law.DELIVERED: "every dispatch that was counted reached its worker, or was refunded",
+    Law.CLOSED: "a scope with a limit of zero, or paused, gives nothing",
+    Law.CLIENT_CAP: "clients never certainly hold more leases of a scope than its cap",
+    Law.CLIENT_RATE: "clients never certainly got more in a minute than a rate allows",
+    Law.LIMIT_IN_FORCE: "a grant carries the limit that was acknowledged before it was asked for",
+    Law.ONE_LEASE: "a task has one live lease at a time",
+    Law.ATTEMPTS_RISE: "each new grant of a task has a higher attempt",
+    Law.ENDS_ONCE: "a lease that was granted ends once, and nothing happens to it afterwards",
+    Law.LATE_ANSWER: "nothing is accepted from a lease that has expired",
+    Law.ONE_OUTCOME: "a task is completed once, and not granted again",
+    Law.ACKNOWLEDGED: "what clients were told is in the journal, and the same there",
+    Law.CALL_ORDER: "what was answered before something else was sent comes before it in the journal",
+    Law.NAMESPACE: "nothing belongs to two namespaces",
+    Law.SEQUENCE: "the journal's numbers rise, and where they are dense there is no gap",
+    Law.FIFO: "of one queue, level and key, who was acknowledged first is granted first",
+    Law.LOST: "what was acknowledged is still there, and does not wait for nothing",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEvidence:
+    """A lease that had a place at the instant of a finding."""
+
+    task_id: str
+    lease: str
+    worker_id: str | None
+    since_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class LawViolation:
+    """One breach: which law, when, and by what."""
+
+    law: Law
+    said: str
+    at_ms: float | None = None
+    """By the journal's clock if there is a `seq`, else by the clients'."""
+    seq: int | None = None
+    scope: str | None = None
+    count: int | None = None
+    cap: int | None = None
+    holders: tuple[LeaseEvidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckNotice:
+    """Something worth knowing that breaks no law."""
+
+    about: str
+    said: str
+    seq: int | None = None
+
+
+@dataclass(slots=True)
+class Findings:
+    """Where the laws write down what they looked at and what they found."""
+
+    checked: Counter[Law] = field(default_factory=Counter)
+    found: Counter[Law] = field(default_factory=Counter)
+    findings: list[LawViolation] = field(default_factory=list)
+    notices: list[CheckNotice] = field(default_factory=list)
+    noticed: Counter[str] = field(default_factory=Counter)
+
+    def find(self, finding: LawViolation) -> None:
+        self.found[finding.law] += 1
+        if self.found[finding.law] <= FINDINGS_KEPT_MAX:
+            self.findings.append(finding)
+
+    def notice(self, notice: CheckNotice) -> None:
+        self.noticed[notice.about] += 1
+        if self.noticed[notice.about] <= FINDINGS_KEPT_MAX:
+            self.notices.append(notice)
+
+
+def shown_leases(holders: Iterable[LeaseEvidence]) -> tuple[LeaseEvidence, ...]:
+    """The first holders, as many as a finding carries."""
+    return tuple(holder for holder, _ in zip(holders, range(HOLDERS_KEPT_MAX), strict=False))

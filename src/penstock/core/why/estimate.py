@@ -1,0 +1,200 @@
+"""When a task may start: a range from what was dispatched of late, what is ahead, and when limits open.
+
+The range is meant to hold for a load that stays as it is. Counts of a minute or two are small samples, so both
+ends leave room for twice their usual spread; and what comes meanwhile and goes first is paid for at the late end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+
+from msgspec import Struct
+
+from penstock.core.limits import windows
+from penstock.core.limits.rates import NANO_PER_MS
+from penstock.core.limits.windows import Counts, Window
+from penstock.core.model import Queue
+from penstock.core.scheduling.gates import RAMP_S, Gate, GateKind, ScopeState
+from penstock.core.timestamps import MINUTE_MS
+from penstock.core.why.values import Constraint, ConstraintKind, Position, StartEstimate
+
+SPREAD = 2.0
+AT_ONCE_MS = 1_000
+"""How soon a free task is taken by somebody who polls."""
+SAMPLE_MIN_MS = 10_000
+"""A calendar minute younger than this says little by itself."""
+SHARE_MIN = 0.05
+"""A level that gets less than this of what goes may have to wait for ever."""
+FLOWING = (ConstraintKind.LEASES, ConstraintKind.KEY_RUNNING, ConstraintKind.SATURATED)
+"""Limits that the work itself frees again and again: what was dispatched of late tells how often."""
+TURNS = (
+    ConstraintKind.PRIORITY,
+    ConstraintKind.FAIRNESS_TURN,
+    ConstraintKind.ARRIVAL_TURN,
+    ConstraintKind.BEHIND_OWN_KEY,
+)
+
+
+class DispatchCounts(Struct, frozen=True):
+    """Dispatches of this calendar minute and of the one before."""
+
+    now: int = 0
+    before: int = 0
+
+    @property
+    def any(self) -> bool:
+        return bool(self.now or self.before)
+
+
+NO_DISPATCHES = DispatchCounts()
+
+
+class DispatchPace(Struct, frozen=True):
+    """How fast a line went of late."""
+
+    line: DispatchCounts = NO_DISPATCHES
+    higher: DispatchCounts = NO_DISPATCHES
+    """Of levels that go before the task's."""
+    own: DispatchCounts = NO_DISPATCHES
+    """Of the task's own key at its level."""
+
+
+NO_PACE = DispatchPace()
+
+
+class _Bounds(Struct, frozen=True):
+    """Dispatches per millisecond: at least, at most."""
+
+    low: float
+    high: float
+
+
+def _bounds(seen: DispatchCounts, now_ms: int) -> _Bounds | None:
+    elapsed_ms = max(1, now_ms % MINUTE_MS)
+    samples = []
+    if seen.before:
+        samples.append((seen.now + seen.before, elapsed_ms + MINUTE_MS))
+    if seen.now and (elapsed_ms >= SAMPLE_MIN_MS or not seen.before):
+        samples.append((seen.now, max(elapsed_ms, AT_ONCE_MS)))
+    if not samples:
+        return None
+    return _Bounds(
+        min(count / (1 + SPREAD / sqrt(count)) / ms for count, ms in samples),
+        max((count + SPREAD * sqrt(count) + 1) / ms for count, ms in samples),
+    )
+
+
+def estimate_start(
+    queue: Queue,
+    closed: Sequence[Constraint],
+    gates: Sequence[Gate],
+    scopes: Mapping[str, ScopeState],
+    place: Position,
+    pace: DispatchPace,
+    now_ms: int,
+) -> StartEstimate:
+    """When a ready task starts, or what must change before anybody can say."""
+    stuck = next((each for each in closed if _never(each)), None)
+    if stuck is not None:
+        return StartEstimate(unknown_because=f"It depends on somebody: {stuck.message}.")
+    opens_ms = max((each.opens_at_ms or now_ms for each in closed), default=now_ms)
+    line = _bounds(pace.line, now_ms)
+    waits_for_others = any(each.kind in FLOWING for each in closed) or place.ahead
+    if line is None and waits_for_others:
+        return StartEstimate(
+            unknown_because="Nothing of this line was dispatched in this minute or the one before."
+        )
+    limited = _Limited(queue, scopes)
+    soonest, latest = _from_turns(line, place, pace, now_ms) if line else (0.0, 0.0)
+    starts = _gate_starts(limited, gates, place.ahead + 1, now_ms)
+    from_ms = max([opens_ms, *(starts or [now_ms + round(soonest)])])
+    ends = [from_ms, *_gate_ends(limited, gates, place.ahead + 1, now_ms)]
+    to_ms = None if latest is None else max([opens_ms + round(latest), *ends]) + AT_ONCE_MS
+    return StartEstimate(from_ms, to_ms)
+
+
+def _never(constraint: Constraint) -> bool:
+    """Whether neither time nor the work itself removes a constraint."""
+    if constraint.kind in TURNS or constraint.opens_at_ms is not None:
+        return False
+    return constraint.kind not in FLOWING or constraint.most == 0
+
+
+def _from_turns(
+    line: _Bounds, place: Position, pace: DispatchPace, now_ms: int
+) -> tuple[float, float | None]:
+    """How long it takes until those ahead have gone, soonest and latest; latest None: perhaps for ever."""
+    count = place.ahead + 1
+    soonest = max(0.0, count - SPREAD * sqrt(count)) / line.high
+    mixed = count + place.ahead_of_others
+    latest = (mixed + SPREAD * sqrt(mixed) + 1) / line.low
+    own = _bounds(pace.own, now_ms) if place.ahead_of_own else None
+    if own is not None:
+        mine = place.ahead_of_own + 1
+        soonest = min(soonest, max(0.0, mine - SPREAD * sqrt(mine)) / own.high)
+        latest = max(latest, (mine + SPREAD * sqrt(mine) + 1) / own.low)
+    share = _share_left(pace)
+    return soonest, None if share < SHARE_MIN else latest / share
+
+
+def _share_left(pace: DispatchPace) -> float:
+    """The part of what goes that levels before this one leave over, if they get as much as of late."""
+    line, higher = pace.line.now + pace.line.before, pace.higher.now + pace.higher.before
+    return max(0.0, 1 - higher / line) if line else 1.0
+
+
+class _Limited(Struct, frozen=True):
+    """A line with what its windows count."""
+
+    queue: Queue
+    scopes: Mapping[str, ScopeState]
+
+    def window(self, scope: str) -> Window:
+        found = next((each.window for each in self.queue.limits.scopes if each.name == scope), None)
+        return self.queue.limits.window if found is None else found
+
+    def counts(self, scope: str) -> Counts:
+        state = self.scopes.get(scope)
+        return self.queue.window if state is None else state.window
+
+
+def _gate_starts(line: _Limited, gates: Sequence[Gate], count: int, now_ms: int) -> list[int]:
+    """Before which moments the limits do not let so many go.
+
+    What they hold back goes in bursts, so where they do, they tell more of the soonest start than the pace does.
+    """
+    return [at_ms for gate in gates if (at_ms := _lets_go_at(line, gate, count, now_ms)) is not None]
+
+
+def _lets_go_at(line: _Limited, gate: Gate, count: int, now_ms: int) -> int | None:
+    over = count - gate.left
+    if over <= 0:
+        return None
+    if gate.kind is GateKind.RATE:
+        rate = line.queue.rules.queue_rate
+        assert rate is not None, "a gate of a rate has one"
+        opens_ms = now_ms if gate.opens_at_ms is None else gate.opens_at_ms
+        return opens_ms + (over - 1) * rate.interval_ns // NANO_PER_MS if not rate.is_closed else None
+    if gate.kind is GateKind.DISPATCHES and gate.most:
+        if line.window(gate.scope) is Window.MINUTE:
+            turn_ms = (now_ms // MINUTE_MS + 1) * MINUTE_MS
+            return turn_ms + (over - 1) // gate.most * MINUTE_MS
+        rounds, amount = divmod(count - 1, gate.most)
+        counts = line.counts(gate.scope)
+        opens_at_ms = windows.opens_at_ms(Window.SLIDING, gate.most, counts, now_ms, amount + 1)
+        return (opens_at_ms or now_ms) + rounds * MINUTE_MS
+    return gate.opens_at_ms
+
+
+def _gate_ends(line: _Limited, gates: Sequence[Gate], count: int, now_ms: int) -> list[int]:
+    """The same, with what others who share the limits may take first."""
+    ends = []
+    for gate in gates:
+        at_ms = _lets_go_at(line, gate, count, now_ms)
+        if at_ms is not None:
+            shared = not gate.scope.startswith("queue:") or gate.kind is GateKind.DISPATCHES
+            ends.append(
+                at_ms + (MINUTE_MS if shared and gate.kind is not GateKind.COOLING else RAMP_S * 1_000)
+            )
+    return ends

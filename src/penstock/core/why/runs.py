@@ -1,0 +1,154 @@
+"""What a run waits for when no task of its own is under way: activities, timers, or a word from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.history.structural_limits import LimitExcess
+from penstock.core.history.waits import ConditionWait
+from penstock.core.model import ChildRun, Run, Timer
+from penstock.core.timestamps import iso
+from penstock.core.why.sentences import count_text, duration_text, sentence
+from penstock.core.why.values import (
+    Constraint,
+    ConstraintKind,
+    Remedy,
+    RemedyKind,
+    StartEstimate,
+    WaitExplanation,
+)
+
+
+def closed_run(run: Run) -> WaitExplanation:
+    when = "" if run.closed_at_ms is None else f" at {iso(run.closed_at_ms)}"
+    word = run.closed_reason or run.status.value
+    return _one(run.workflow_id, Constraint(ConstraintKind.NOT_WAITING, f"it ended as {word}{when}"))
+
+
+def waits_for_activities(
+    run: Run, parts: Sequence[tuple[str, WaitExplanation]], count: int, timers: Sequence[Timer], now_ms: int
+) -> WaitExplanation:
+    """A run that waits for activities, of which the first are explained, and perhaps for timers."""
+    names = ", ".join(name for name, _ in parts[:3])
+    more = " and others" if count > min(3, len(parts)) else ""
+    constraint = Constraint(
+        ConstraintKind.ACTIVITY,
+        f"{count_text(count, 'activity').replace('activitys', 'activities')} must end first: {names}{more}",
+        used=count,
+        frees=(Remedy(RemedyKind.REPORT, count=count),),
+    )
+    unknown = StartEstimate(unknown_because="It goes on when an activity ends.")
+    then = (timer(timers, now_ms),) if timers else ()
+    return WaitExplanation(sentence(run.workflow_id, constraint), constraint, then, None, unknown)
+
+
+def waits_for_timers(run: Run, timers: Sequence[Timer], now_ms: int) -> WaitExplanation:
+    constraint = timer(timers, now_ms)
+    at_ms = constraint.opens_at_ms
+    return WaitExplanation(
+        sentence(run.workflow_id, constraint),
+        constraint,
+        expected=StartEstimate(at_ms, None if at_ms is None else max(at_ms, now_ms) + 2_000),
+    )
+
+
+def timer(timers: Sequence[Timer], now_ms: int) -> Constraint:
+    """The timer that fires first."""
+    at_ms = min(each.fire_at_ms for each in timers)
+    others = f" ({len(timers) - 1} more after it)" if len(timers) > 1 else ""
+    return Constraint(
+        ConstraintKind.TIMER,
+        f"a timer fires in {duration_text(at_ms - now_ms)}, at {iso(at_ms)}{others}",
+        opens_at_ms=at_ms,
+        frees=(Remedy(RemedyKind.WAIT, at_ms=at_ms),),
+    )
+
+
+def waits_for_condition(run: Run, wait: ConditionWait, now_ms: int) -> WaitExplanation:
+    """Only the code knows when its condition holds; what it hears can make it so."""
+    what = f"the condition {wait.key}" if wait.key else "a condition of its code"
+    at_ms = wait.fire_at_ms
+    until = "" if at_ms is None else f", or until its timeout in {duration_text(at_ms - now_ms)}"
+    frees = (Remedy(RemedyKind.SIGNAL), *(() if at_ms is None else (Remedy(RemedyKind.WAIT, at_ms=at_ms),)))
+    constraint = Constraint(
+        ConstraintKind.CONDITION, f"it waits until {what} holds{until}", opens_at_ms=at_ms, frees=frees
+    )
+    expected = StartEstimate(
+        unknown_because="It goes on when a signal or an update makes the condition true."
+    )
+    return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=expected)
+
+
+def waits_for_children(run: Run, children: Sequence[ChildRun]) -> WaitExplanation:
+    names = ", ".join(each.workflow_id for each in children[:3])
+    more = " and others" if len(children) > 3 else ""
+    count = len(children)
+    told = "1 child" if count == 1 else f"{count:,} children"
+    constraint = Constraint(
+        ConstraintKind.CHILD,
+        f"{told} must end first: {names}{more}. Ask why for each of them",
+        used=count,
+        frees=(Remedy(RemedyKind.REPORT, count=count),),
+    )
+    unknown = StartEstimate(unknown_because="It goes on when a child ends.")
+    return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
+
+
+def waits_for_signal(run: Run) -> WaitExplanation:
+    message = "nothing of it is under way; it waits for a signal, an update or a command"
+    constraint = Constraint(ConstraintKind.SIGNAL, message, frees=(Remedy(RemedyKind.SIGNAL),))
+    unknown = StartEstimate(unknown_because="It goes on when somebody sends something.")
+    return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
+
+
+def stranded(run: Run) -> WaitExplanation:
+    """A run that no signal wakes: its code waits for nothing, and it has no workflow task."""
+    message = "nothing of it is under way, and it has no workflow task that would go on"
+    constraint = Constraint(ConstraintKind.STRANDED, message, frees=(Remedy(RemedyKind.REPAIR),))
+    unknown = StartEstimate(unknown_because="It goes on when it is repaired.")
+    return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
+
+
+def structural_limit(found: LimitExcess) -> Constraint:
+    """A run that waiting does not help: its code asks for more than a run may hold, or its history is full."""
+    what = LIMIT_WORDS.get(found.limit_kind, found.limit_kind)
+    if found.was_refused:
+        message = f"its workflow task is refused: the run would hold {found.value:,} {what}, of at most {found.most:,}"
+    else:
+        message = (
+            f"its history is full, with {found.held:,} of at most {found.most:,} events: it takes no signals or"
+            " updates, and its code can only end the run or continue as new"
+        )
+    frees: list[Remedy] = []
+    if found.ends_needed is not None:
+        frees.append(Remedy(RemedyKind.END_STEPS, count=found.ends_needed))
+    if found.was_refused:
+        frees.append(Remedy(RemedyKind.FIX))
+    if found.setting is not None:
+        frees.append(Remedy(RemedyKind.RAISE_SETTING, to=found.value, setting=found.setting))
+    frees.append(Remedy(RemedyKind.END_RUN))
+    return Constraint(
+        ConstraintKind.STRUCTURAL_LIMIT, message, most=found.most, used=found.held, frees=tuple(frees)
+    )
+
+
+def beyond_limit(run: Run, found: LimitExcess) -> WaitExplanation:
+    """A run that waits for a message, and cannot receive one."""
+    constraint = structural_limit(found)
+    unknown = StartEstimate(unknown_because=f"It does not go on by itself: {constraint.message}.")
+    return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
+
+
+LIMIT_WORDS = {
+    "pending_activity_count": "open activities",
+    "pending_timer_count": "open timers",
+    "pending_child_count": "open children",
+    "pending_external_request_count": "open requests to other workflows",
+    "history_event_count": "events",
+    "memo_size": "bytes of memo",
+    "search_attribute_size": "bytes of search attributes",
+}
+
+
+def _one(subject: str, constraint: Constraint) -> WaitExplanation:
+    return WaitExplanation(sentence(subject, constraint), constraint)

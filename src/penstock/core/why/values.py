@@ -1,0 +1,173 @@
+"""What the answer to "why does it wait" is made of."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class ConstraintKind(StrEnum):
+    """What keeps something from going on, in words that stay."""
+
+    NOT_WAITING = "not_waiting"
+    QUARANTINED = "quarantined"
+    LEASED = "leased"
+    PREFETCHED = "prefetched"
+    START_DELAY = "start_delay"
+    RETRY_BACKOFF = "retry_backoff"
+    RETRY_BUDGET = "retry_budget"
+    BLOCKED_RUN = "blocked_run"
+    STRUCTURAL_LIMIT = "structural_limit"
+    NO_WORKER = "no_worker_for_type"
+    NO_POLLER = "no_poller"
+    DRAINING = "workers_draining"
+    COORDINATION = "coordination_unavailable"
+    PAUSED = "paused"
+    COOLING = "cooling"
+    LEASES = "active_leases"
+    RATE = "rate"
+    DISPATCHES = "dispatches_per_minute"
+    COST = "cost_per_minute"
+    KEY_RATE = "key_rate"
+    KEY_RUNNING = "key_running"
+    NO_SLOTS = "no_slots"
+    SATURATED = "saturated"
+    STICKY = "reserved"
+    PRIORITY = "priority"
+    FAIRNESS_TURN = "fairness_turn"
+    ARRIVAL_TURN = "arrival_turn"
+    BEHIND_OWN_KEY = "behind_own_key"
+    TIMER = "timer"
+    ACTIVITY = "waiting_for_activity"
+    CHILD = "waiting_for_child"
+    CONDITION = "waiting_for_condition"
+    SIGNAL = "waiting_for_signal"
+    STRANDED = "stranded"
+
+
+class RemedyKind(StrEnum):
+    """What somebody can do about it."""
+
+    WAIT = "wait_until"
+    RESUME = "resume"
+    RAISE = "raise"
+    END_LEASES = "end_leases"
+    REGISTER = "register_worker"
+    RESUME_BUILD = "resume_build"
+    POLL = "poll"
+    RESTORE = "restore_coordination"
+    TAKE_TURN = "wait_for_turn"
+    REPORT = "report"
+    FIX = "fix_workflow"
+    MEND = "mend_activity"
+    SIGNAL = "signal"
+    END_STEPS = "end_open_steps"
+    RAISE_SETTING = "raise_setting"
+    UNSET = "unset"
+    REPAIR = "repair"
+    END_RUN = "end_run"
+
+
+MANUAL = frozenset({RemedyKind.RESTORE, RemedyKind.FIX, RemedyKind.MEND, RemedyKind.RAISE_SETTING})
+"""What no program that reads the answer can do by itself: code must be written, or servers reconfigured."""
+
+
+class Remedy(Struct, frozen=True):
+    """One way to remove a constraint; any of several is enough."""
+
+    act: RemedyKind
+    scope: str | None = None
+    to: int | None = None
+    """The least value of a limit that is to be raised."""
+    is_rate: bool = False
+    """Whether that is in millionths per second."""
+    at_ms: int | None = None
+    count: int | None = None
+    """How many leases must end, or how many tasks must go."""
+    task_type: str | None = None
+    build_id: str | None = None
+    worker: str | None = None
+    """Whose leases must end, where it matters."""
+    setting: str | None = None
+    """The server setting that is to be raised."""
+
+    @property
+    def is_manual(self) -> bool:
+        """Whether a person must do it. Anything else, done as it says, removes the constraint."""
+        return self.act in MANUAL
+
+
+class LeaseHolder(Struct, frozen=True):
+    """Who holds a lease that a limit counts."""
+
+    task_id: str
+    workflow_id: str | None
+    task_queue: str
+    worker: str | None
+    since_ms: int
+    until_ms: int
+
+
+class Constraint(Struct, frozen=True):
+    """One thing in the way."""
+
+    kind: ConstraintKind
+    message: str
+    """What it is, as the end of a sentence that begins with what waits."""
+    scope: str | None = None
+    most: int | None = None
+    used: int | None = None
+    opens_at_ms: int | None = None
+    """When time alone removes it; None: when something else changes."""
+    frees: tuple[Remedy, ...] = ()
+    is_closed: bool = True
+    """Whether it is in the way already; False: it will be before the task's turn comes."""
+    holders: tuple[LeaseHolder, ...] = ()
+
+
+class Position(Struct, frozen=True):
+    """What goes before a ready task, as things stand."""
+
+    level: int
+    key: str
+    ahead_by_level: tuple[tuple[int, int], ...] = ()
+    """Of levels that go first: level and tasks."""
+    ahead_by_key: tuple[tuple[str, int], ...] = ()
+    """Of other keys of its level, those with the most: key and tasks that go before it."""
+    ahead_of_others: int = 0
+    """Of all other keys of its level."""
+    ahead_of_own: int = 0
+    """Of its own key."""
+    key_turn: int = 0
+    """How many tasks of other keys go before the next task of its own key."""
+    is_exact: bool = True
+
+    @property
+    def ahead_of_levels(self) -> int:
+        return sum(count for _, count in self.ahead_by_level)
+
+    @property
+    def ahead(self) -> int:
+        return self.ahead_of_levels + self.ahead_of_others + self.ahead_of_own
+
+
+class StartEstimate(Struct, frozen=True):
+    """When it starts, as a range; or why nobody can say."""
+
+    from_ms: int | None = None
+    to_ms: int | None = None
+    unknown_because: str | None = None
+
+
+NO_ESTIMATE = StartEstimate(unknown_because="Nothing is waited for.")
+
+
+class WaitExplanation(Struct, frozen=True):
+    """The whole answer. Nothing binds: the next poll of a worker that fits takes it."""
+
+    sentence: str
+    binding: Constraint | None
+    next: tuple[Constraint, ...] = ()
+    position: Position | None = None
+    expected: StartEstimate = NO_ESTIMATE

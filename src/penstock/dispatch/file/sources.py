@@ -1,0 +1,374 @@
+"""Where a configuration is written down: files, environment variables, flags. Each becomes a tree with origins."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date, time
+from pathlib import Path as FilePath
+from typing import Any
+
+import tomli
+
+from penstock.dispatch.file.kinds import FieldKind
+from penstock.dispatch.file.positions import lines_of
+from penstock.dispatch.file.reader import UNSET
+from penstock.dispatch.file.shape import ROOT, ListShape, TableOfShape, TableShape
+from penstock.dispatch.paths import Path, shown_path
+from penstock.dispatch.problems import Problem, hint_towards
+
+ROOTS: tuple[tuple[str, ...], ...] = (("penstock",), ("temporal",), ("tool", "penstock"))
+PREFIX = "PENSTOCK__"
+HOMES = ("default", "temporal_task_queue")
+"""What the default queue is called where nobody says."""
+_ROOT_HEADER = re.compile(
+    r"^[ \t]*\[\[?[ \t]*(?:penstock|temporal|tool[ \t]*\.[ \t]*penstock)[ \t]*[.\]]", re.M
+)
+_BYTES_MAX = 4_194_304
+
+
+DEPTH_MAX = 40
+"""Nothing here stands deeper; what does is not meant for us, or meant badly."""
+
+
+class UnreadableFile(ValueError):
+    """A source that cannot be read at all."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+@dataclass(slots=True)
+class ConfigSource:
+    """A tree of TOML values below the root table, and where each was given."""
+
+    tree: dict[str, Any] = field(default_factory=dict)
+    origins: dict[Path, str] = field(default_factory=dict)
+    root: tuple[str, ...] | None = None
+    has_table: bool = False
+    roots: tuple[str, ...] = ()
+    """The tables of a file that could be meant, where it lacks the one that was asked for."""
+
+
+def read_file(path: str | os.PathLike[str], root: str | None) -> ConfigSource:
+    """The part of a file below its root table, or below the one that is asked for."""
+    name = os.fspath(path)
+    text = _text(name)
+    try:
+        document = tomli.loads(text)
+        lines = lines_of(text)
+    except tomli.TOMLDecodeError as error:
+        where = f"{name}:{error.lineno}"
+        raise UnreadableFile(Problem("", f"is not valid TOML: {error.msg}", origin=where)) from None
+    except (ValueError, RecursionError):
+        raise _too_deep(name) from None
+    if any(len(where) > DEPTH_MAX for where in lines):
+        raise _too_deep(name)
+    steps = tuple(root.split(".")) if root is not None else _root_of(document, name)
+    if steps is None:
+        return ConfigSource()
+    tree = _below(document, steps)
+    if tree is None:
+        there = [".".join(each) for each in ROOTS if _below(document, each) is not None]
+        return ConfigSource(root=steps, roots=tuple(there))
+    if not isinstance(tree, dict):
+        raise UnreadableFile(Problem(".".join(steps), "is not a table", origin=name))
+    depth = len(steps)
+    origins = {where[depth:]: f"{name}:{line}" for where, line in lines.items() if where[:depth] == steps}
+    origins.pop((), None)
+    return ConfigSource(tree, origins, steps, has_table=True)
+
+
+def _too_deep(name: str) -> UnreadableFile:
+    return UnreadableFile(Problem("", "a number is too long or a value nested too deep", origin=name))
+
+
+def has_root(path: str | os.PathLike[str]) -> bool:
+    """Whether a file has one of the tables that a dispatch configuration stands in, even if it is not valid."""
+    try:
+        text = _text(os.fspath(path))
+    except UnreadableFile:
+        return False
+    try:
+        document = tomli.loads(text)
+    except (ValueError, RecursionError):
+        return _ROOT_HEADER.search(text) is not None
+    return any(_below(document, steps) is not None for steps in ROOTS)
+
+
+def from_environment(
+    environ: Mapping[str, str], so_far: Mapping[str, Any]
+) -> tuple[ConfigSource, list[Problem]]:
+    """What variables such as `PENSTOCK__QUEUE_OPTIONS__GPU__START_TO_CLOSE_TIMEOUT` say.
+
+    Letters of either case do, and `_` for every character that a shell does not like: a name must be one that
+    the files, or variables about `worker_config`, know. Other names stand in the value of a whole table:
+    `PENSTOCK__QUEUE_OPTIONS={"gpu 1" = {heartbeat_timeout = "30s"}}`.
+    """
+    source, problems = ConfigSource(), []
+    known = ConfigSource(_copied(dict(so_far)))
+    for name in sorted((name for name in environ if name.startswith(PREFIX)), key=_routes_first):
+        origin = f"environment {name}"
+        parts = [part for part in name.removeprefix(PREFIX).split("__") if part]
+        place = _match(parts, known.tree)
+        found = place if isinstance(place, Problem) else _given(place, environ[name])
+        if isinstance(found, Problem):
+            problems.append(Problem(found.path, found.message, found.hint, origin))
+            continue
+        path, value = found
+        overlay = ConfigSource()
+        put(overlay, path, value, origin)
+        merge_over(known, overlay)
+        merge_over(source, overlay)
+    return source, problems
+
+
+def _routes_first(name: str) -> tuple[bool, str]:
+    """Routes name queues, which options may then be for."""
+    return not name.removeprefix(PREFIX).upper().startswith("WORKER_CONFIG"), name
+
+
+def from_overrides(
+    overrides: Iterable[str], root: tuple[str, ...] | None
+) -> tuple[ConfigSource, list[Problem]]:
+    """What `path=value` says; the path as in the file, below the root table."""
+    source, problems = ConfigSource(), []
+    for override in overrides:
+        path = _path_of(override, root)
+        if path is None:
+            problems.append(Problem("", f"{override!r} is not of the form path.to.key=value", origin="--set"))
+        else:
+            text = override[override.index("=", _key_ends(override)) + 1 :]
+            put(source, path, value_of(text.strip(), _kind_at(path)), f"--set {shown_path(path)}")
+    return source, problems
+
+
+def put(source: ConfigSource, path: Path, value: object, origin: str) -> None:
+    """Set one value in a source."""
+    tree = source.tree
+    for step in path[:-1]:
+        inner = tree.setdefault(str(step), {})
+        if not isinstance(inner, dict):
+            inner = tree[str(step)] = {}
+        tree = inner
+    tree[str(path[-1])] = value
+    for where in _paths_in(value, path):
+        source.origins[where] = origin
+
+
+def _paths_in(value: object, path: Path) -> Iterator[Path]:
+    """The place of a value, and those of all that it holds."""
+    yield path
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _paths_in(inner, (*path, name))
+
+
+def merge_over(below: ConfigSource, above: ConfigSource) -> None:
+    """Put one source on another: tables join, everything else is replaced."""
+    _join(below.tree, above.tree, (), below.origins)
+    below.origins.update(above.origins)
+    below.root = below.root or above.root
+    below.has_table = below.has_table or above.has_table
+    below.roots += above.roots
+
+
+def _join(below: dict[str, Any], above: Mapping[str, Any], path: Path, origins: dict[Path, str]) -> None:
+    for name, value in above.items():
+        here = (*path, name)
+        old = below.get(name)
+        if isinstance(value, dict) and isinstance(old, dict):
+            _join(old, value, here, origins)
+            continue
+        if isinstance(old, dict | list):
+            for where in [where for where in origins if where[: len(here)] == here]:
+                del origins[where]
+        below[name] = _copied(value)
+
+
+def _copied(value: Any) -> Any:
+    return {name: _copied(inner) for name, inner in value.items()} if isinstance(value, dict) else value
+
+
+def _text(name: str) -> str:
+    try:
+        if FilePath(name).is_fifo():
+            hint = "a configuration is read more than once: write it to a file"
+            raise UnreadableFile(Problem("", "cannot be read: it is a pipe", hint, origin=name))
+        with FilePath(name).open("rb") as file:
+            content = file.read(_BYTES_MAX + 1)
+    except UnreadableFile:
+        raise
+    except (OSError, ValueError) as error:
+        cause = error.strerror if isinstance(error, OSError) else "not a path"
+        raise UnreadableFile(Problem("", f"cannot be read: {cause}", origin=name)) from None
+    if len(content) > _BYTES_MAX:
+        raise UnreadableFile(Problem("", f"is larger than {_BYTES_MAX} bytes", origin=name))
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+    raise UnreadableFile(Problem("", "is not UTF-8 text", origin=f"{name}:{line}"))
+
+
+def _root_of(document: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
+    present = [steps for steps in ROOTS if isinstance(_below(document, steps), dict)]
+    if len(present) > 1:
+        tables = " and ".join(f"[{'.'.join(steps)}]" for steps in present)
+        raise UnreadableFile(Problem("", f"has {tables}", "say which is meant with --root", origin=name))
+    if present:
+        return present[0]
+    return next((steps for steps in ROOTS if _below(document, steps) is not None), None)
+
+
+def _below(document: object, steps: Path) -> object:
+    for step in steps:
+        if not isinstance(document, dict):
+            return None
+        document = document.get(step)
+    return document
+
+
+def value_of(text: str, kind: FieldKind | None) -> object:
+    """A value from a text: as TOML would read it; where a text is wanted, as it stands unless it is in quotes."""
+    is_text = kind is not None and kind.is_textual
+    if text == UNSET or (is_text and text[:1] not in ("'", '"')):
+        return text
+    try:
+        document = tomli.loads(f"v = {text}")
+    except (ValueError, RecursionError):
+        return text
+    value = document["v"]
+    if len(document) > 1 or isinstance(value, date | time) or (is_text and not isinstance(value, str)):
+        return text
+    return value
+
+
+def _kind_at(path: Path) -> FieldKind | None:
+    shape: object = ROOT
+    for step in path:
+        if isinstance(shape, TableShape):
+            key = shape.key(str(step))
+            shape = key.holds if key else None
+        elif isinstance(shape, TableOfShape):
+            shape = shape.holds
+        else:
+            return None
+    return None if shape is None or isinstance(shape, TableShape | TableOfShape | ListShape) else shape  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a variable names, and what may stand there."""
+
+    path: Path
+    holds: FieldKind | TableShape | TableOfShape | ListShape
+
+
+def _match(parts: list[str], root: Mapping[str, Any]) -> _Place | Problem:
+    """The place that the parts of a variable's name lead to."""
+    path: Path = ()
+    shape: FieldKind | TableShape | TableOfShape | ListShape = ROOT
+    for place, part in enumerate(parts):
+        if isinstance(shape, TableShape):
+            known: list[str] = [key.name for key in shape.keys if not key.is_unused]
+        elif isinstance(shape, TableOfShape):
+            known = sorted(_names_for(shape, path, root))
+        else:
+            return Problem(shown_path(path), f"holds one value: {'__'.join(parts[place:])!r} is too much")
+        same = [name for name in known if _plain(name) == _plain(part)]
+        if len(same) != 1:
+            what = "fits more than one name" if same else "is unknown"
+            hint = hint_towards(part.lower(), known) or "name it in a file, or use --set"
+            return Problem(shown_path(path), f"{part!r} {what}", hint)
+        path = (*path, same[0])
+        if isinstance(shape, TableShape):
+            key = shape.key(same[0])
+            assert key is not None
+            shape = key.holds
+        else:
+            shape = shape.holds
+    return _Place(path, shape) if parts else Problem("", "is a table, not a value")
+
+
+def _given(place: _Place, text: str) -> tuple[Path, object] | Problem:
+    """The value of a variable for its place; a whole table, or list of tables, is written as TOML has it."""
+    if not isinstance(place.holds, TableShape | TableOfShape | ListShape):
+        return place.path, value_of(text.strip(), place.holds)
+    value = value_of(text.strip(), None)
+    is_list = isinstance(place.holds, ListShape)
+    if value == UNSET or isinstance(value, list if is_list else dict):
+        return place.path, value
+    message = "is a list of tables, not a value" if is_list else "is a table, not a value"
+    whole = "[{…}]" if is_list else '{"name" = …}'
+    return Problem(shown_path(place.path), message, f"name a key of it, or write it whole as TOML: {whole}")
+
+
+def _names_for(shape: TableOfShape, path: Path, root: Mapping[str, Any]) -> set[str]:
+    """The names that are known for a table of named things."""
+    here = _below(root, path)
+    names = set(here) if isinstance(here, dict) else set()
+    if shape.noun == "task queue":
+        names |= _queues_in(root)
+    elif shape.noun == "profile":
+        names.add("balanced")
+    elif shape.noun == "handle":
+        for beside in ("by_handle", "handle_options"):
+            table = _below(root, (*path[:-1], beside))
+            names |= set(table) if isinstance(table, dict) else set()
+    return names
+
+
+def _queues_in(root: Mapping[str, Any]) -> set[str]:
+    """The queues that files name, or that have a name without it."""
+    config = root.get("worker_config")
+    config = config if isinstance(config, dict) else {}
+    homes = [config.get("default_task_queue"), config.get("task_queue")]
+    queues: list[object] = homes if any(homes) else list(HOMES)
+    routes = config.get("activity_queues")
+    for route in routes.values() if isinstance(routes, dict) else ():
+        if isinstance(route, dict):
+            handles = route.get("by_handle")
+            queues += [route.get("default"), *(handles.values() if isinstance(handles, dict) else ())]
+            patterns = route.get("by_pattern")
+            each = [one for one in patterns if isinstance(one, dict)] if isinstance(patterns, list) else []
+            queues += [one.get("queue") for one in each]
+    return {queue for queue in queues if isinstance(queue, str)}
+
+
+def _plain(name: str) -> str:
+    return "".join(letter if letter.isalnum() else "_" for letter in name.casefold())
+
+
+def _key_ends(override: str) -> int:
+    """Where the quotes of the path end, so that the right `=` is found."""
+    quote = ""
+    for place, letter in enumerate(override):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter == "=":
+            return place
+    return len(override)
+
+
+def _path_of(override: str, root: tuple[str, ...] | None) -> Path | None:
+    key = override[: _key_ends(override)].strip()
+    if key == override.strip() or not key or "\n" in key:
+        return None
+    try:
+        value: object = tomli.loads(f"{key} = 0")
+    except (ValueError, RecursionError):
+        return None
+    steps: list[str] = []
+    while isinstance(value, dict):
+        ((step, value),) = value.items()
+        steps.append(step)
+    for known in (root, *ROOTS):
+        if known and tuple(steps[: len(known)]) == known:
+            return tuple(steps[len(known) :]) or None
+    return tuple(steps)

@@ -1,0 +1,48 @@
+"""What every use case is handed: the store, and the policies in force."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from penstock.core.history.structural_limits import StructuralLimits
+from penstock.engine.runtime.query_pace import QueryPace
+from penstock.engine.runtime.query_polls import QueryPollRegistry
+from penstock.engine.runtime.stall_detector import StallDetector
+from penstock.engine.runtime.upkeep import Upkeep
+from penstock.ports.archive import Archive
+from penstock.ports.coordination import Coordination, InProcess
+from penstock.ports.entropy import Entropy
+from penstock.ports.store import Store
+from penstock.ports.wakeups import Wakeups
+from penstock.settings import Settings
+
+
+class EngineContext(Struct, frozen=True):
+    store: Store
+    wakeups: Wakeups
+    entropy: Entropy
+    settings: Settings
+    stall_detector: StallDetector = field(default_factory=StallDetector)
+    coordination: Coordination = field(default_factory=InProcess)
+    query_pace: QueryPace = field(default_factory=QueryPace)
+    upkeep: Upkeep = field(default_factory=Upkeep)
+    query_polls: QueryPollRegistry = field(default_factory=QueryPollRegistry)
+    archive: Archive | None = None
+    """Where histories go before they are deleted; None: nowhere."""
+
+    @property
+    def journals(self) -> bool:
+        """Whether leases are told in the journal."""
+        return self.store.journals
+
+    @property
+    def bounds(self) -> StructuralLimits:
+        limits = self.settings.limits
+        return StructuralLimits(
+            open_activities_max=limits.pending_activities_max,
+            open_timers_max=limits.pending_timers_max,
+            events_max=limits.history_events_max,
+            open_children_max=limits.pending_children_max,
+            open_updates_max=limits.pending_updates_max,
+            unseen_signals_max=limits.pending_signals_max,
+        )

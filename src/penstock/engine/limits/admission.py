@@ -1,0 +1,206 @@
+"""Limits that several queues share, as a configuration declares them and as operators change them.
+
+A change holds every line still that it concerns, has the scopes count what those lines lease already, and gives
+them a new stamp: so the next grant goes by the new limits, on every server, and counts everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from penstock.core.limits.admission import Admission, Declaration, QueueLimits, ScopeRow, namespace_of
+from penstock.core.limits.declarations import HISTORY, Difference, differences, history_of, is_older
+from penstock.core.limits.policies import LimitSetting, Policy, PolicyChange, SettingValue, changed
+from penstock.core.model import Queue
+from penstock.engine.context import EngineContext
+from penstock.engine.limits.adoption import adopt
+from penstock.engine.limits.policies import CHANGES_KEPT, SettingChange, Unset
+from penstock.errors import Conflict, Reason
+from penstock.ports.store import TransactionClass, Tx
+from penstock.ports.wakeups import queue_topic, scope_topic
+
+
+class ScopeUpdate(Struct, frozen=True):
+    """One change of a scope's limits, made whole or not at all."""
+
+    settings: Mapping[LimitSetting, SettingChange] = field(default_factory=dict)
+    reason: str | None = None
+    ends_at_ms: int | None = None
+    """When what it sets stops to hold by itself."""
+    if_version: int | None = None
+
+
+class DeclarationResult(Struct, frozen=True):
+    """What became of a configuration's limits."""
+
+    before: Admission
+    differences: Sequence[Difference]
+    is_refused: bool = False
+    """Whether the stored limits stay, because their version is higher."""
+
+
+async def declare(ctx: EngineContext, declaration: Declaration, by: str) -> DeclarationResult | None:
+    """Make a configuration's limits those of the cluster; None if they are already.
+
+    What operators set stays in force above it. A declaration with a lower version than the stored one changes
+    nothing; otherwise the last server to start wins, and the change history shows each limit that changed.
+    """
+
+    async def is_known(tx: Tx) -> bool:
+        return (await tx.scopes.admission()).declaration == declaration
+
+    async def operation(tx: Tx) -> DeclarationResult | None:
+        before = await tx.scopes.lock_admission()
+        if before.declaration == declaration:
+            return None
+        found = differences(before.declaration, declaration)
+        if is_older(before.declaration, declaration):
+            return DeclarationResult(before, found, is_refused=True)
+        lines = await tx.scopes.lock_queues(None)
+        after = replace(before, declaration=declaration)
+        tx.scopes.declare(declaration, by)
+        version = before.version + 1
+        tx.scopes.log(HISTORY, history_of(found, version, tx.now_ms, by, declaration.version))
+        if version > CHANGES_KEPT:
+            tx.scopes.forget_changes(HISTORY, version - CHANGES_KEPT)
+        await _take_effect(ctx, tx, lines, after)
+        return DeclarationResult(before, found)
+
+    if await ctx.store.read(is_known):
+        return None
+    return await ctx.store.transact(operation, key="admission", tx_class=TransactionClass.CHANGE)
+
+
+async def configure(ctx: EngineContext, name: str, ask: ScopeUpdate, author: str) -> None:
+    """Change what operators ask of a scope: from the next grant on, for everything that it counts."""
+
+    async def operation(tx: Tx) -> None:
+        before = await tx.scopes.lock_admission()
+        row = before.row(name)
+        policy = Policy() if row is None else row.policy
+        _check_version(policy, ask.if_version)
+        settings, log = _changes(policy, ask, author, tx.now_ms)
+        if not log:
+            return
+        policy = changed(policy, settings, ())
+        lines = await tx.scopes.lock_queues(namespace_of(name))
+        (scope_id,) = await tx.scopes.ids([name])
+        rows = [each for each in before.rows if each.name != name]
+        after = replace(before, rows=(*rows, ScopeRow(scope_id, name, policy)))
+        tx.scopes.save_policy(scope_id, policy)
+        tx.scopes.log(name, log)
+        if policy.version > CHANGES_KEPT:
+            tx.scopes.forget_changes(name, policy.version - CHANGES_KEPT)
+        await _take_effect(ctx, tx, lines, after)
+        tx.wake(scope_topic(scope_id))
+
+    await ctx.store.transact(operation, key="admission", tx_class=TransactionClass.CHANGE)
+
+
+async def found(ctx: EngineContext, name: str) -> None:
+    """Make a scope known to its lines, though nobody has limited it: it may have to be closed."""
+
+    async def operation(tx: Tx) -> None:
+        before = await tx.scopes.lock_admission()
+        if before.row(name) is not None:
+            return
+        lines = await tx.scopes.lock_queues(namespace_of(name))
+        (scope_id,) = await tx.scopes.ids([name])
+        tx.scopes.save_policy(scope_id, Policy())
+        after = replace(before, rows=(*before.rows, ScopeRow(scope_id, name, Policy())))
+        await _take_effect(ctx, tx, lines, after)
+
+    await ctx.store.transact(operation, key="admission", tx_class=TransactionClass.CHANGE)
+
+
+async def history(ctx: EngineContext, name: str, limit: int) -> Sequence[PolicyChange]:
+    async def operation(tx: Tx) -> Sequence[PolicyChange]:
+        return await tx.scopes.changes(name, limit)
+
+    return await ctx.store.read(operation)
+
+
+async def declaration_history(ctx: EngineContext, limit: int) -> Sequence[PolicyChange]:
+    """Which declared limits changed when servers started, the newest first."""
+    return await history(ctx, HISTORY, limit)
+
+
+async def _take_effect(ctx: EngineContext, tx: Tx, lines: Sequence[Queue], after: Admission) -> None:
+    """Have each scope count the leases of every line that it limits now, and let the lines go by the new limits."""
+    stamp = ctx.entropy.token()
+    joined: dict[str, list[Queue]] = {}
+    for line in lines:
+        for rules in _limits(after, line, tx.now_ms).scopes:
+            joined.setdefault(rules.name, []).append(line)
+    if joined:
+        await adopt(tx, joined)
+    tx.scopes.stamp(stamp, [line.queue_id for line in lines])
+    for line in lines:
+        tx.wake(queue_topic(line.queue_id))
+
+
+def _limits(admission: Admission, line: Queue, now_ms: int) -> QueueLimits:
+    return admission.of(line.namespace, line.name, line.kind, line.policy, now_ms)
+
+
+def _check_version(policy: Policy, if_version: int | None) -> None:
+    if if_version is not None and if_version != policy.version:
+        raise Conflict(
+            Reason.CONFIG_VERSION_CONFLICT,
+            f"The limits are at version {policy.version}, not {if_version}. Read them again, then repeat the change.",
+            current_version=policy.version,
+        )
+
+
+def _changes(
+    policy: Policy, ask: ScopeUpdate, author: str, now_ms: int
+) -> tuple[dict[LimitSetting, SettingValue | None], list[PolicyChange]]:
+    settings: dict[LimitSetting, SettingValue | None] = {}
+    log: list[PolicyChange] = []
+    for setting_name, each in ask.settings.items():
+        before = policy.settings.get(setting_name)
+        reason = each.reason or ask.reason
+        after = None
+        if not isinstance(each.value, Unset):
+            value = each.value if each.value is not None else None if before is None else before.value
+            after = None if value is None else SettingValue(value, author, now_ms, reason, ask.ends_at_ms)
+        if _told(before) == _told(after):
+            continue
+        settings[setting_name] = after
+        old, new = (None if one is None else str(one.value) for one in (before, after))
+        log.append(
+            PolicyChange(policy.version + 1, now_ms, author, setting_name.value, None, old, new, reason)
+        )
+    return settings, log
+
+
+def _told(setting: SettingValue | None) -> tuple[object, ...] | None:
+    return None if setting is None else (setting.value, setting.reason, setting.ends_at_ms)
+
+
+async def check(ctx: EngineContext, name: str) -> int:
+    """Compare what a scope counts with the leases that say so, and mend it; returns by how many it was wrong.
+
+    Nothing makes it wrong but a hand in the database: so whoever calls this tells an operator.
+    """
+
+    async def looks_right(tx: Tx) -> bool:
+        found = await tx.scopes.find([name])
+        return not found or not await tx.scopes.difference(found[0].scope_id)
+
+    async def operation(tx: Tx) -> int:
+        lines = await tx.scopes.lock_queues(namespace_of(name))
+        ids = await tx.scopes.ids([name])
+        (state,) = await tx.scopes.lock(ids)
+        held = await tx.scopes.hold(state.scope_id, [line.queue_id for line in lines])
+        (state,) = await tx.scopes.lock(ids)
+        if held != state.running:
+            tx.scopes.settle(replace(state, granted=state.ended + held))
+        return state.running - held
+
+    if await ctx.store.read(looks_right):
+        return 0
+    return await ctx.store.transact(operation, key="admission", tx_class=TransactionClass.CHANGE)

@@ -1,0 +1,44 @@
+"""Who holds leases: of a line, or of a scope that several lines share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.limits.admission import namespace_of, queue_scope
+from penstock.core.model import Queue, Task
+from penstock.core.scheduling.gates import ScopeState
+from penstock.ports.store import Tx
+
+SHOWN = 20
+READ = 200
+
+
+def own_scope(queue: Queue) -> str:
+    """What a line is called beside the scopes."""
+    return queue_scope(queue.namespace, queue.name, queue.kind)
+
+
+async def of_queue(tx: Tx, queue: Queue) -> Sequence[Task]:
+    """The leases of a line that limits count, those that end first at the front."""
+    return [each for each in await tx.tasks.leases_on(queue.queue_id, READ) if not each.claimed]
+
+
+async def of_scope(tx: Tx, state: ScopeState, most: int = SHOWN) -> Sequence[Task]:
+    """The leases that a scope counts, wherever they are."""
+    return await of_queues(tx, state, await queues_of(tx, state.name), most)
+
+
+async def of_queues(tx: Tx, state: ScopeState, lines: Sequence[Queue], most: int) -> Sequence[Task]:
+    """The leases of some lines that a scope counts, those that end first at the front."""
+    found: list[Task] = []
+    for line in lines:
+        found += await tx.scopes.holders(state.scope_id, line.queue_id, most)
+    return sorted(found, key=lambda task: task.lease_expires_at_ms or 0)[:most]
+
+
+async def queues_of(tx: Tx, scope: str) -> Sequence[Queue]:
+    """Every line that a scope may count."""
+    namespace = namespace_of(scope)
+    if namespace is not None:
+        return await tx.queues.list(namespace)
+    return [line for each in await tx.namespaces.list() for line in await tx.queues.list(each.name)]

@@ -1,0 +1,142 @@
+"""Limits as operators read them: of a line, a namespace, a budget group or the cluster, with who uses them up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core.limits.admission import LEASES_MAX
+from penstock.core.model import Queue, RunId, Task, TaskKind
+from penstock.core.operations import limits_view
+from penstock.core.operations.limits_view import LimitPart, LimitsView, Parts, ScopeUse
+from penstock.core.scheduling.gates import ScopeState
+from penstock.engine.context import EngineContext
+from penstock.engine.limits import lease_holders, policies
+from penstock.ports.store import Tx
+
+HOLDERS_SHOWN = 100
+
+
+class QueueLimitsView(Struct, frozen=True):
+    """A line's own limits, and those of the scopes that it belongs to."""
+
+    queue: Queue
+    own: LimitsView
+    scopes: Sequence[ScopeUse]
+
+
+class BudgetGroupView(Struct, frozen=True):
+    """A budget group, and the lines that belong to it."""
+
+    group: str
+    namespace: str
+    """Its own, or `*` for a group that all namespaces share."""
+    parts: Mapping[LimitPart, LimitsView]
+    members: Sequence[Queue]
+
+
+async def now_ms(ctx: EngineContext) -> int:
+    """The time by which limits end: the store's, which all servers share."""
+
+    async def operation(tx: Tx) -> int:
+        return tx.now_ms
+
+    return await ctx.store.read(operation)
+
+
+async def of_queue(ctx: EngineContext, namespace: str, name: str, kind: TaskKind) -> QueueLimitsView:
+    """The limits of a line; one that nobody used yet has those that would hold for it."""
+
+    async def operation(tx: Tx) -> QueueLimitsView:
+        admission = await tx.scopes.admission()
+        queue = await policies.line(tx, namespace, name, kind)
+        found = admission.of(namespace, name, kind, queue.policy, tx.now_ms)
+        queue = replace(queue, limits=found, at_ms=tx.now_ms)
+        running = await tx.queues.running(queue.queue_id, LEASES_MAX)
+        holders = (await lease_holders.of_queue(tx, queue))[:HOLDERS_SHOWN]
+        own = limits_view.queue_limits(admission, queue, running, tx.now_ms)
+        states = await _states(tx, [each.name for each in found.scopes])
+        return QueueLimitsView(
+            queue,
+            own.held_by(holders, await _workflows(tx, holders)),
+            [limits_view.use(rules, states.get(rules.name), tx.now_ms) for rules in found.scopes],
+        )
+
+    return await ctx.store.read(operation, long=True)
+
+
+async def of_parts(ctx: EngineContext, parts: Parts) -> Mapping[LimitPart, LimitsView]:
+    """What the scopes of a namespace, or of the cluster, limit and count, with the first of their holders."""
+
+    async def operation(tx: Tx) -> Mapping[LimitPart, LimitsView]:
+        return await _parts(tx, parts, await lease_holders.queues_of(tx, parts[LimitPart.ALL]))
+
+    return await ctx.store.read(operation, long=True)
+
+
+async def of_group(ctx: EngineContext, namespace: str, group: str) -> BudgetGroupView:
+    """A budget group with the first of its holders; one that nobody limits is empty, not an error."""
+
+    async def operation(tx: Tx) -> BudgetGroupView:
+        parts = limits_view.group_parts(namespace, group)
+        lines = [
+            each
+            for each in await lease_holders.queues_of(tx, parts[LimitPart.ALL])
+            if each.limits.group == group
+        ]
+        return BudgetGroupView(group, namespace, await _parts(tx, parts, lines), lines)
+
+    return await ctx.store.read(operation, long=True)
+
+
+async def groups(ctx: EngineContext, namespace: str) -> Sequence[BudgetGroupView]:
+    """Every budget group that queues of a namespace can belong to; who holds their leases is left out."""
+
+    async def operation(tx: Tx) -> Sequence[BudgetGroupView]:
+        admission = await tx.scopes.admission()
+        lines = await tx.queues.list(namespace)
+        found = [
+            (owner, group, limits_view.group_parts(owner, group))
+            for owner, group in limits_view.groups(admission, namespace, lines)
+        ]
+        states = await _states(tx, [name for _, _, parts in found for name in parts.values()])
+        return [
+            BudgetGroupView(
+                group,
+                owner,
+                {
+                    part: limits_view.scope_limits(admission, name, lines, states.get(name), tx.now_ms)
+                    for part, name in parts.items()
+                },
+                [each for each in lines if each.limits.group == group],
+            )
+            for owner, group, parts in found
+        ]
+
+    return await ctx.store.read(operation, long=True)
+
+
+async def _parts(tx: Tx, parts: Parts, lines: Sequence[Queue]) -> Mapping[LimitPart, LimitsView]:
+    admission, states = await tx.scopes.admission(), await _states(tx, list(parts.values()))
+    views: dict[LimitPart, LimitsView] = {}
+    for part, name in parts.items():
+        state = states.get(name)
+        view = limits_view.scope_limits(admission, name, lines, state, tx.now_ms)
+        holders: Sequence[Task] = ()
+        if state is not None and view.leases.used:
+            holders = await lease_holders.of_queues(tx, state, lines, HOLDERS_SHOWN)
+        views[part] = view.held_by(holders, await _workflows(tx, holders))
+    return views
+
+
+async def _states(tx: Tx, names: Sequence[str]) -> Mapping[str, ScopeState]:
+    return {state.name: state for state in await tx.scopes.find(names)} if names else {}
+
+
+async def _workflows(tx: Tx, holders: Sequence[Task]) -> Mapping[RunId, str]:
+    ids = list(dict.fromkeys(task.run_id for task in holders))
+    return (
+        {run.run_id: run.workflow_id for run in await tx.runs.get_many(ids) if run is not None} if ids else {}
+    )

@@ -1,0 +1,107 @@
+"""Workers say how many activities their queue may hand out per second; whoever speaks last is heard."""
+
+from __future__ import annotations
+
+import structlog
+from msgspec import Struct
+
+from penstock.core.limits import rate_reports
+from penstock.core.limits.rate_reports import RateConflict, RateReport, WorkerRate
+from penstock.core.limits.rates import MICRO
+from penstock.core.model import Queue, TaskKind
+from penstock.core.scheduling.cohorts import is_stale
+from penstock.engine.context import EngineContext
+from penstock.engine.limits.policies import line
+from penstock.ports.store import TransactionClass, Tx
+from penstock.ports.wakeups import queue_topic
+
+log = structlog.get_logger("penstock.conveying")
+
+
+async def report_rate(ctx: EngineContext, namespace: str, name: str, word: RateReport) -> None:
+    """Keep what a worker says of its queue, if it is something new or would lapse soon.
+
+    Workers repeat themselves with every poll, so nothing is locked for what is known.
+    """
+    holds_ms = ctx.settings.polls.queue_rate_ttl_ms
+
+    async def is_known(tx: Tx) -> bool:
+        known = (await line(tx, namespace, name, TaskKind.ACTIVITY)).worker_rate
+        return rate_reports.is_renewed(known, word, tx.now_ms, holds_ms)
+
+    async def operation(tx: Tx) -> _Outcome:
+        found = await tx.queues.ensure(namespace, name, TaskKind.ACTIVITY)
+        queue = await tx.queues.lock(found.queue_id)
+        assert queue is not None, "a queue that was made is there"
+        return await _hear(ctx, tx, queue, word, holds_ms)
+
+    if await ctx.store.read(is_known):
+        return
+    key = f"policy:{namespace}:{name}:{TaskKind.ACTIVITY}"
+    outcome = await ctx.store.transact(operation, key=key, tx_class=TransactionClass.CHANGE)
+    if outcome.began is not None:
+        _tell(namespace, name, outcome.began)
+    elif outcome.is_change:
+        _log_change(namespace, name, word, outcome.before)
+
+
+class _Outcome(Struct, frozen=True):
+    """What a conveyed rate did."""
+
+    is_change: bool = False
+    """Whether the queue goes by another rate from now on, without a conflict that was logged already."""
+    before: WorkerRate | None = None
+    """The conveyed rate that held until then."""
+    began: RateConflict | None = None
+
+
+async def _hear(ctx: EngineContext, tx: Tx, queue: Queue, word: RateReport, holds_ms: int) -> _Outcome:
+    """Write a word down; says whether it changes the rate, and whether it begins a conflict."""
+    known = queue.worker_rate
+    if rate_reports.is_renewed(known, word, tx.now_ms, holds_ms):
+        return _Outcome()
+    lives = await _other_worker_is_alive(ctx, tx, queue, word)
+    heard = rate_reports.apply_report(known, word, tx.now_ms, holds_ms, rival_lives=lives)
+    tx.policies.save_worker_rate(queue.queue_id, heard.rate)
+    if heard.is_change:
+        tx.wake(queue_topic(queue.queue_id))
+    held = known if known is not None and known.holds_at(tx.now_ms) else None
+    return _Outcome(heard.is_change and heard.rate.conflict is None, held, heard.began)
+
+
+async def _other_worker_is_alive(ctx: EngineContext, tx: Tx, queue: Queue, word: RateReport) -> bool:
+    """Whether the worker that was heard before, and wants something else, is still there."""
+    known = queue.worker_rate
+    if known is None or not rate_reports.is_rival(known, word, tx.now_ms):
+        return False
+    rival = await tx.workers.get(queue.namespace, known.worker_id)
+    if rival is None or rival.task_queue != queue.name:
+        return False
+    return not is_stale(rival, tx.now_ms, ctx.settings.polls.worker_stale_after_ms)
+
+
+def _log_change(namespace: str, name: str, word: RateReport, before: WorkerRate | None) -> None:
+    """Log that a worker set, raised or lowered the rate of its queue."""
+    log.info(
+        "queue.rate_conveyed",
+        namespace=namespace,
+        task_queue=name,
+        worker_id=word.worker_id,
+        per_second=word.micro / MICRO,
+        per_second_before=None if before is None else before.micro / MICRO,
+        worker_id_before=None if before is None else before.worker_id,
+    )
+
+
+def _tell(namespace: str, name: str, conflict: RateConflict) -> None:
+    log.warning(
+        "queue.rate_conflict",
+        namespace=namespace,
+        task_queue=name,
+        worker_id=conflict.worker_id,
+        per_second=conflict.micro / MICRO,
+        other_worker_id=conflict.by,
+        other_per_second=conflict.by_micro / MICRO,
+        advice="Give all workers of the queue one max_task_queue_activities_per_second, or set the rate yourself "
+        f"with penstock task-queue set-rate {name}.",
+    )

@@ -1,0 +1,37 @@
+"""Delayed tasks (retries that rested) whose moment has come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.model import TaskId, TaskState, run_of
+from penstock.engine.activities import retry_budget
+from penstock.engine.context import EngineContext
+from penstock.engine.maintenance.sweeper import Sweeper
+from penstock.engine.runs.history_writer import requeue
+from penstock.ports.next_due import Due
+from penstock.ports.store import Tx
+
+
+def due_tasks(ctx: EngineContext) -> Sweeper[TaskId]:
+    return Sweeper("due_tasks", ctx, _find, _mend, awaits=Due.TASK, prompt=True)
+
+
+async def _find(ctx: EngineContext, limit: int) -> Sequence[TaskId]:
+    async def operation(tx: Tx) -> Sequence[TaskId]:
+        return await tx.tasks.due(tx.now_ms, limit)
+
+    return await ctx.store.read(operation)
+
+
+async def _mend(ctx: EngineContext, task_id: TaskId) -> bool:
+    async def operation(tx: Tx) -> bool:
+        task = await tx.tasks.lock(task_id)
+        if task is None or task.state is not TaskState.DELAYED or task.available_at_ms > tx.now_ms:
+            return False
+        again = await retry_budget.placed(tx, task)
+        await retry_budget.move_deadline(tx, again)
+        requeue(tx, again, TaskState.DELAYED)
+        return True
+
+    return await ctx.store.transact(operation, key=run_of(task_id))

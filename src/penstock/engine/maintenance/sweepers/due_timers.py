@@ -1,0 +1,22 @@
+"""Timers whose moment has come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.engine.context import EngineContext
+from penstock.engine.maintenance.sweeper import Sweeper
+from penstock.engine.workflows import timers
+from penstock.ports.next_due import Due
+from penstock.ports.store import Tx
+
+
+def due_timers(ctx: EngineContext) -> Sweeper[str]:
+    return Sweeper("due_timers", ctx, _find, timers.fire, awaits=Due.TIMER, prompt=True)
+
+
+async def _find(ctx: EngineContext, limit: int) -> Sequence[str]:
+    async def operation(tx: Tx) -> Sequence[str]:
+        return await tx.timers.due(tx.now_ms, limit)
+
+    return await ctx.store.read(operation)

@@ -1,0 +1,28 @@
+"""Leases that nobody renewed: the task waits again, at most one beat after its lease has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.model import TaskId
+from penstock.engine.activities import activity_reports
+from penstock.engine.context import EngineContext
+from penstock.engine.maintenance.sweeper import Sweeper
+from penstock.engine.workflows import workflow_reports
+from penstock.ports.next_due import Due
+from penstock.ports.store import Tx
+
+
+def expired_leases(ctx: EngineContext) -> Sweeper[TaskId]:
+    return Sweeper("expired_leases", ctx, _find, _mend, awaits=Due.LEASE, patient=True)
+
+
+async def _find(ctx: EngineContext, limit: int) -> Sequence[TaskId]:
+    async def operation(tx: Tx) -> Sequence[TaskId]:
+        return await tx.tasks.expired(tx.now_ms, limit)
+
+    return await ctx.store.read(operation)
+
+
+async def _mend(ctx: EngineContext, task_id: TaskId) -> bool:
+    return await workflow_reports.reclaim(ctx, task_id) or await activity_reports.reclaim(ctx, task_id)

@@ -1,0 +1,22 @@
+"""Questions whose caller or worker has gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.engine.context import EngineContext
+from penstock.engine.maintenance.sweeper import Sweeper
+from penstock.engine.matching import query_tasks
+from penstock.ports.next_due import Due
+from penstock.ports.store import Tx
+
+
+def expired_queries(ctx: EngineContext) -> Sweeper[str]:
+    return Sweeper("lapsed_queries", ctx, _find, query_tasks.expire, awaits=Due.QUERY)
+
+
+async def _find(ctx: EngineContext, limit: int) -> Sequence[str]:
+    async def operation(tx: Tx) -> Sequence[str]:
+        return await tx.queries.lapsed(tx.now_ms, limit)
+
+    return await ctx.store.read(operation)

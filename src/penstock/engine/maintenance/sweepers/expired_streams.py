@@ -1,0 +1,23 @@
+"""Streams that were closed for longer than their writers want them kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.model import RunId
+from penstock.engine.context import EngineContext
+from penstock.engine.maintenance.sweeper import Sweeper
+from penstock.engine.messaging import streams
+from penstock.ports.next_due import Due
+from penstock.ports.store import Tx
+
+
+def expired_streams(ctx: EngineContext) -> Sweeper[tuple[RunId, str]]:
+    return Sweeper("expired_streams", ctx, _find, streams.forget, awaits=Due.STREAM)
+
+
+async def _find(ctx: EngineContext, limit: int) -> Sequence[tuple[RunId, str]]:
+    async def operation(tx: Tx) -> Sequence[tuple[RunId, str]]:
+        return await tx.streams.expired(tx.now_ms, limit)
+
+    return await ctx.store.read(operation)

@@ -1,0 +1,29 @@
+"""Lanes of keys that have no work: once virtual time has passed their tag, forgetting them changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.model import QueueId
+from penstock.engine.context import EngineContext
+from penstock.engine.maintenance.sweeper import SLOW_TICK_S, Sweeper
+from penstock.ports.store import Tx
+
+
+def idle_lanes(ctx: EngineContext) -> Sweeper[tuple[QueueId, int, str]]:
+    return Sweeper("idle_lanes", ctx, _find, _mend, pause_s=SLOW_TICK_S)
+
+
+async def _find(ctx: EngineContext, limit: int) -> Sequence[tuple[QueueId, int, str]]:
+    async def operation(tx: Tx) -> Sequence[tuple[QueueId, int, str]]:
+        return await tx.queues.idle_lanes(limit)
+
+    return await ctx.store.read(operation)
+
+
+async def _mend(ctx: EngineContext, lane: tuple[QueueId, int, str]) -> bool:
+    async def operation(tx: Tx) -> bool:
+        tx.queues.drop_lane(*lane)
+        return True
+
+    return await ctx.store.transact(operation, key=f"lane:{lane[0]}:{lane[1]}:{lane[2]}")

@@ -1,0 +1,33 @@
+"""Workers that were not heard for a long time: their registrations go, and what they held waits again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.engine.context import EngineContext
+from penstock.engine.maintenance.sweeper import Sweeper
+from penstock.engine.workers import worker_registry
+from penstock.errors import NotFound
+from penstock.ports.store import Tx
+
+KEPT_MS = 7 * 24 * 3_600_000
+"""A week: an SDK that finds its registration gone does not register again, so nobody may be forgotten early."""
+
+
+def inactive_workers(ctx: EngineContext) -> Sweeper[tuple[str, str]]:
+    return Sweeper("silent_workers", ctx, _find, _mend)
+
+
+async def _find(ctx: EngineContext, limit: int) -> Sequence[tuple[str, str]]:
+    async def operation(tx: Tx) -> Sequence[tuple[str, str]]:
+        return await tx.workers.silent(tx.now_ms - KEPT_MS, limit)
+
+    return await ctx.store.read(operation)
+
+
+async def _mend(ctx: EngineContext, name: tuple[str, str]) -> bool:
+    try:
+        await worker_registry.deregister(ctx, *name)
+    except NotFound:
+        return False
+    return True

@@ -1,0 +1,23 @@
+"""Runs whose execution or run timeout has passed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.model import RunId
+from penstock.engine.context import EngineContext
+from penstock.engine.maintenance.sweeper import Sweeper
+from penstock.engine.workflows import run_close
+from penstock.ports.next_due import Due
+from penstock.ports.store import Tx
+
+
+def overdue_runs(ctx: EngineContext) -> Sweeper[RunId]:
+    return Sweeper("overdue_runs", ctx, _find, run_close.expire_run, awaits=Due.RUN)
+
+
+async def _find(ctx: EngineContext, limit: int) -> Sequence[RunId]:
+    async def operation(tx: Tx) -> Sequence[RunId]:
+        return await tx.runs.overdue(tx.now_ms, limit)
+
+    return await ctx.store.read(operation)

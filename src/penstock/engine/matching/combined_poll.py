@@ -1,0 +1,107 @@
+"""One poll for two kinds of work: workflow tasks, and updates to be validated. Whichever comes first is given."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.engine.context import EngineContext
+from penstock.engine.matching import query_tasks, update_validation
+from penstock.engine.matching.claim import Poll
+from penstock.engine.matching.dispatcher import Dispatcher, PollAnswer
+from penstock.engine.matching.query_tasks import LeasedQuery
+from penstock.engine.runtime.deadlines import Deadline
+from penstock.ports.store import Tx
+
+
+async def poll(
+    ctx: EngineContext, dispatcher: Dispatcher, request: Poll, wait_ms: int
+) -> PollAnswer | LeasedQuery:
+    """Lease workflow tasks or an update, or say why not when the wait is over.
+
+    A poll that is repeated gets the tasks that it was given before. What was leased in the very moment in which
+    the other kind came, or the caller went away, waits again.
+    """
+    deadline = Deadline(wait_ms)
+    async with deadline.kept(), dispatcher.turn(request, deadline):
+        if not await _was_given(ctx, request):
+            leased = await update_validation.poll_alongside(ctx, request, 0, dispatcher.draining)
+            if leased is not None:
+                return leased
+        return await _first(ctx, dispatcher, request, deadline)
+
+
+async def _was_given(ctx: EngineContext, request: Poll) -> bool:
+    """Whether this very poll has leased tasks that it still holds."""
+    if request.poll_request_id is None:
+        return False
+    name = (request.worker_id, request.poll_request_id)
+
+    async def operation(tx: Tx) -> bool:
+        return any(await tx.tasks.redelivered(request.namespace, [name]))
+
+    return await ctx.store.read(operation)
+
+
+async def _first(
+    ctx: EngineContext, dispatcher: Dispatcher, request: Poll, deadline: Deadline
+) -> PollAnswer | LeasedQuery:
+    tasks = asyncio.ensure_future(dispatcher.attend(request, deadline))
+    updates = asyncio.ensure_future(
+        update_validation.poll_alongside(ctx, request, deadline.left_ms, dispatcher.draining)
+    )
+    try:
+        await asyncio.wait([tasks, updates], return_when=asyncio.FIRST_COMPLETED)
+        if not tasks.done() and _leased(updates) is None:
+            await asyncio.wait([tasks])
+        return await _choose(ctx, dispatcher, tasks, updates)
+    except asyncio.CancelledError:
+        await _end(tasks)
+        await _end(updates)
+        _give_back(dispatcher, tasks)
+        _hand_back(ctx, dispatcher, updates)
+        raise
+
+
+async def _choose(
+    ctx: EngineContext,
+    dispatcher: Dispatcher,
+    tasks: asyncio.Future[PollAnswer],
+    updates: asyncio.Future[LeasedQuery | None],
+) -> PollAnswer | LeasedQuery:
+    """What has come; if both have, the tasks."""
+    if not tasks.done():
+        await _end(tasks)
+        _give_back(dispatcher, tasks)
+        leased = _leased(updates)
+        assert leased is not None, "one of the two has come"
+        return leased
+    await _end(updates)
+    leased = _leased(updates)
+    if leased is not None and tasks.exception() is None and not tasks.result().leased:
+        return leased
+    _hand_back(ctx, dispatcher, updates)
+    return tasks.result()
+
+
+async def _end(work: asyncio.Future[PollAnswer] | asyncio.Future[LeasedQuery | None]) -> None:
+    work.cancel()
+    await asyncio.wait([work])
+
+
+def _leased(updates: asyncio.Future[LeasedQuery | None]) -> LeasedQuery | None:
+    """The update that was leased. A wait for updates that failed has none; tasks are waited for alone then."""
+    ended = updates.done() and not updates.cancelled() and updates.exception() is None
+    return updates.result() if ended else None
+
+
+def _give_back(dispatcher: Dispatcher, tasks: asyncio.Future[PollAnswer]) -> None:
+    if not tasks.cancelled() and tasks.exception() is None and tasks.result().leased:
+        dispatcher.give_back(tasks.result().leased)
+
+
+def _hand_back(
+    ctx: EngineContext, dispatcher: Dispatcher, updates: asyncio.Future[LeasedQuery | None]
+) -> None:
+    leased = _leased(updates)
+    if leased is not None:
+        dispatcher.undo(query_tasks.hand_back(ctx, leased))

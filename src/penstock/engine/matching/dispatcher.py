@@ -1,0 +1,659 @@
+"""Where polls wait: one decision serves all polls of a queue, and a wakeup lets them look again.
+
+Nothing here is truth. A wakeup that is lost is made good by looking again every second, in one read for all
+queues; a poll that is lost with the process is sent again by its worker.
+
+Deadlines. A poll ends when its time is over, whatever the database does. If its claim is under way at that moment the
+poll waits for it, for at most `LOOK_GRACE_S`: most claims come back with a task that would otherwise have to be handed
+back. A poll whose claim does not come back in that time answers `unavailable`, not `empty`, because nothing is known
+of its queue. A claim that comes back later finds no poll, so its tasks are handed back: they wait again, and all that
+their grants charged is refunded in the same transaction (`core/scheduling/refunds.py`). Handing back is repeated
+until it succeeds or the leases have expired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from msgspec import Struct
+
+from penstock.core.limits.rate_reports import RateReport
+from penstock.core.model import Queue, QueueId, TaskKind
+from penstock.core.scheduling import dispatch
+from penstock.core.scheduling.cohorts import check_may_poll
+from penstock.core.scheduling.dispatch import Hold, HoldReason, PollStatus, WorkerFilter
+from penstock.engine.activities.worker_deaths import record_disconnect
+from penstock.engine.context import EngineContext
+from penstock.engine.limits.rate_reports import report_rate
+from penstock.engine.matching import query_tasks, update_validation
+from penstock.engine.matching.claim import ClaimResult, Leased, Poll, claim, hand_back
+from penstock.engine.runtime.deadlines import LOOK_GRACE_S, Deadline
+from penstock.engine.runtime.ticks import until_tick_s
+from penstock.errors import Exhausted, PenstockError, Reason
+from penstock.ports.store import QueryQueue, Tx
+from penstock.ports.wakeups import Topic, queue_topic
+
+LOOK_AGAIN_S = 1.0
+HAND_BACK_AGAIN_S = (0.1, 0.2, 0.5, 1.0)
+"""How long to wait before handing back is tried again after a failure; the last one repeats."""
+YIELD_AFTER_S = 0.5
+"""How long a poll stays open before it may be ended early for a worker that polls one kind after the other."""
+YIELD_LOOKS = 2
+"""So many times in that span it is looked whether some are to be ended."""
+POLLS_PER_CLAIM = 100
+DISCONNECTED_S = 1.0
+"""A worker that closed the connection of its poll and has not polled again for so long counts as dead."""
+REMEMBERED_MAX = 10_000
+"""Most queues and workers that are remembered; beyond it the memory starts anew."""
+log = structlog.get_logger("penstock.dispatcher")
+
+
+class PollAnswer(Struct, frozen=True):
+    """What a poll is told in the end."""
+
+    leased: tuple[Leased, ...]
+    status: PollStatus
+    hold: HoldReason | None = None
+    """What was in the way, where nothing was leased."""
+    claimed_at: float = 0.0
+    """When the claim that leased the tasks began, by this process's monotonic clock."""
+
+
+UNAVAILABLE = PollAnswer((), PollStatus.UNAVAILABLE, HoldReason.UNAVAILABLE)
+"""For a poll whose claim did not come back in time."""
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    poll: Poll
+    queue: Queue
+    future: asyncio.Future[PollAnswer]
+    patient: bool
+    """Whether it goes on waiting after a first look found nothing."""
+    hold: Hold | None = None
+    """What the last claim was held by; None: no claim has come back yet."""
+    is_claiming: bool = False
+    """Whether a claim for this poll is under way, or follows at once because the last one did not see everything."""
+    serves_other: bool = True
+    """Whether its worker names types of the other kind too, as far as is known."""
+    opened_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+
+    @property
+    def other(self) -> tuple[str, str, TaskKind]:
+        """Who its worker is when it polls the other kind."""
+        other = TaskKind.ACTIVITY if self.poll.kind is TaskKind.WORKFLOW else TaskKind.WORKFLOW
+        return self.poll.namespace, self.poll.worker_id, other
+
+
+@dataclass(eq=False, slots=True)
+class _Line:
+    """The polls that wait on one queue, and whether somebody looks right now."""
+
+    waiters: dict[_Waiter, None] = field(default_factory=dict)
+    looking: bool = False
+    look_again: bool = False
+    silence: Callable[[], None] | None = None
+    alarm: asyncio.TimerHandle | None = None
+    """Rings when a limit that is in the way may open."""
+    scopes: dict[Topic, Callable[[], None]] = field(default_factory=dict)
+    """The bells of scopes that are in the way, with how to stop to listen to each."""
+
+
+@dataclass(eq=False, slots=True)
+class _Turn:
+    """Whose turn it is among polls with one request id."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
+
+
+class Dispatcher:
+    """Holds the open polls of this server."""
+
+    def __init__(self, ctx: EngineContext) -> None:
+        self._ctx = ctx
+        self._lines: dict[QueueId, _Line] = {}
+        self._fits: dict[tuple[str, str, TaskKind], WorkerFilter] = {}
+        self._open: dict[tuple[str, str, TaskKind], int] = {}
+        self._queues: dict[tuple[str, str, TaskKind], Queue] = {}
+        self._turns: dict[tuple[str, str, str, TaskKind, str], _Turn] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._draining = asyncio.Event()
+        self._backstops: list[asyncio.Task[None]] = []
+
+    @property
+    def open_polls(self) -> int:
+        return sum(self._open.values())
+
+    def start(self) -> None:
+        self._backstops = [
+            asyncio.create_task(self._look_again_forever(), name="penstock-dispatch-backstop"),
+            asyncio.create_task(self._yield_forever(), name="penstock-dispatch-yields"),
+        ]
+
+    @property
+    def draining(self) -> asyncio.Event:
+        """Set once open polls are to end."""
+        return self._draining
+
+    @property
+    def is_draining(self) -> bool:
+        return self._draining.is_set()
+
+    def drain(self) -> None:
+        """End every open poll; polls that arrive from here on get one look and no wait.
+
+        A poll whose claim is under way gets the answer of that claim, as when its time is over.
+        """
+        self._draining.set()
+        for line in self._lines.values():
+            for waiter in list(line.waiters):
+                _out_of_time(line, waiter)
+                if not waiter.future.done():
+                    asyncio.get_running_loop().call_later(LOOK_GRACE_S, _answer, waiter, UNAVAILABLE)
+
+    async def close(self) -> None:
+        self.drain()
+        for backstop in self._backstops:
+            backstop.cancel()
+        await asyncio.gather(*self._backstops, return_exceptions=True)
+        while self._tasks:  # a claim that ends now may still have something to hand back
+            await asyncio.wait(self._tasks)
+
+    async def poll(self, poll: Poll, wait_ms: int) -> PollAnswer:
+        """Lease tasks to the caller, or return why not when the wait is over.
+
+        When the caller goes away (this coroutine is cancelled), it gets no task; one that was leased to it in
+        that instant waits again.
+
+        Raises:
+            Unavailable: the database cannot be used, or did not tell in time which queue this is.
+        """
+        deadline = Deadline(wait_ms)
+        async with deadline.kept(), self.turn(poll, deadline):
+            return await self.attend(poll, deadline)
+
+    @contextlib.asynccontextmanager
+    async def turn(self, poll: Poll, deadline: Deadline) -> AsyncIterator[None]:
+        """The time in which a poll is open, and no other one with its request id is attended to."""
+        if self.open_polls >= self._ctx.settings.polls.long_polls_max:
+            raise Exhausted(
+                Reason.LONG_POLL_CAPACITY_EXHAUSTED,
+                "This server holds as many polls as it may. Try again in a moment, or another server.",
+                poll_status="long_poll_capacity_exhausted",
+                task=None,
+                task_kind=f"{poll.kind.value}_task",
+                task_queue=poll.task_queue,
+                retryable=True,
+                retry_after_seconds=1,
+            )
+        who = (poll.namespace, poll.worker_id, poll.kind)
+        self._open[who] = self._open.get(who, 0) + 1
+        try:
+            async with self._alone(poll):
+                yield
+        except asyncio.CancelledError:
+            if deadline.left_ms:  # else this side ended it, or the caller gave up on a silent database
+                self._disconnected(poll)
+            raise
+        finally:
+            self._open[who] -= 1
+            if not self._open[who]:
+                del self._open[who]
+
+    def _disconnected(self, poll: Poll) -> None:
+        """A worker hung up. If it does not poll again, it is dead: nothing is to wait for it any longer.
+
+        Only polls for workflow tasks count: tasks are sticky to workers that poll for those, and workers end polls for
+        activity tasks by themselves.
+        """
+        if poll.kind is TaskKind.WORKFLOW and not self._draining.is_set():
+            loop = asyncio.get_running_loop()
+            loop.call_later(DISCONNECTED_S, self._look_after, poll.namespace, poll.worker_id)
+
+    def _look_after(self, namespace: str, worker_id: str) -> None:
+        if self._draining.is_set() or any((namespace, worker_id, kind) in self._open for kind in TaskKind):
+            return
+        self.undo(self._record_disconnect(namespace, worker_id))
+
+    async def _record_disconnect(self, namespace: str, worker_id: str) -> None:
+        try:
+            dead = await record_disconnect(self._ctx, namespace, worker_id, round(DISCONNECTED_S * 1000))
+        except PenstockError as error:
+            log.warning(
+                "cannot record that a worker disconnected", worker=worker_id, reason=error.reason.value
+            )
+            return
+        if dead:
+            log.info("worker disconnected; its sticky tasks are for other workers", worker=worker_id)
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, poll: Poll) -> AsyncIterator[None]:
+        """One poll at a time for one request id: whoever repeats it is told what the first one got."""
+        if poll.poll_request_id is None:
+            yield
+            return
+        name = (poll.namespace, poll.worker_id, poll.task_queue, poll.kind, poll.poll_request_id)
+        turn = self._turns.setdefault(name, _Turn())
+        turn.waiting += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.waiting -= 1
+            if not turn.waiting:
+                self._turns.pop(name, None)
+
+    async def attend(self, poll: Poll, deadline: Deadline) -> PollAnswer:
+        """What a poll gets whose turn it is."""
+        queue = await self._queue(poll)
+        if poll.activities_per_second_micro is not None and poll.kind is TaskKind.ACTIVITY:
+            word = RateReport(poll.activities_per_second_micro, poll.worker_id, poll.activities_burst_ms)
+            await report_rate(self._ctx, poll.namespace, poll.task_queue, word)
+        wait_ms = deadline.left_ms
+        patient = wait_ms > 0 and not self._draining.is_set()
+        waiter = _Waiter(poll, queue, asyncio.get_running_loop().create_future(), patient)
+        line = self._join(waiter)
+        self._look(queue.queue_id)
+        try:
+            return await self._wait(line, waiter, wait_ms if patient else 0)
+        except asyncio.CancelledError:
+            self._hung_up(waiter)
+            raise
+        finally:
+            self._leave(line, waiter)
+
+    async def _wait(self, line: _Line, waiter: _Waiter, wait_ms: int) -> PollAnswer:
+        loop = asyncio.get_running_loop()
+        ending = loop.call_later(wait_ms / 1000, _out_of_time, line, waiter)
+        unanswered = loop.call_later(wait_ms / 1000 + LOOK_GRACE_S, _answer, waiter, UNAVAILABLE)
+        try:
+            return await waiter.future
+        finally:
+            ending.cancel()
+            unanswered.cancel()
+
+    def _hung_up(self, waiter: _Waiter) -> None:
+        """The caller is gone: what it was given in this very moment waits again."""
+        done = waiter.future.done() and not waiter.future.cancelled() and waiter.future.exception() is None
+        if done and waiter.future.result().leased:
+            self.give_back(waiter.future.result().leased)
+        waiter.future.cancel()
+
+    async def _queue(self, poll: Poll) -> Queue:
+        """The line that a poll waits in; only a worker that may poll it brings a new one into being."""
+        namespace, name, kind = poll.namespace, poll.task_queue, poll.kind
+        known = self._queues.get((namespace, name, kind))
+        if known is not None:
+            return known
+
+        async def operation(tx: Tx) -> Queue:
+            worker = await tx.workers.get(poll.namespace, poll.worker_id)
+            intents = {each.build_id: each for each in await tx.cohorts.list(poll.namespace, poll.task_queue)}
+            check_may_poll(worker, poll.worker_id, poll.task_queue, poll.build_id, intents)
+            return await tx.queues.ensure(namespace, name, kind)
+
+        queue = await self._ctx.store.transact(operation, key=f"queue:{namespace}:{name}:{kind}")
+        if len(self._queues) > REMEMBERED_MAX:
+            self._queues.clear()
+        self._queues[namespace, name, kind] = queue
+        return queue
+
+    def _join(self, waiter: _Waiter) -> _Line:
+        queue_id = waiter.queue.queue_id
+        line = self._lines.get(queue_id)
+        if line is None:
+            line = self._lines[queue_id] = _Line()
+            line.silence = self._listen(queue_topic(queue_id), queue_id)
+        line.waiters[waiter] = None
+        return line
+
+    def _leave(self, line: _Line, waiter: _Waiter) -> None:
+        line.waiters.pop(waiter, None)
+        self._end_if_idle(waiter.queue.queue_id, line)
+
+    def _end_if_idle(self, queue_id: QueueId, line: _Line) -> None:
+        if not line.waiters and not line.looking and self._lines.get(queue_id) is line:
+            if line.silence is not None:
+                line.silence()
+            self._heed(queue_id, line, ())
+            if line.alarm is not None:
+                line.alarm.cancel()
+            del self._lines[queue_id]
+
+    def _look(self, queue_id: QueueId) -> None:
+        """Have somebody claim for the waiting polls; if somebody does already, have them look once more."""
+        line = self._lines.get(queue_id)
+        if line is None or not line.waiters:
+            return
+        if line.looking:
+            line.look_again = True
+            return
+        line.looking = True
+        task = asyncio.create_task(self._serve(queue_id, line))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, queue_id: QueueId, line: _Line) -> None:
+        try:
+            while True:
+                line.look_again = False
+                served = await self._serve_once(queue_id, line)
+                if not line.waiters or not (line.look_again or served):
+                    return
+        except PenstockError as refusal:
+            for waiter in list(line.waiters):
+                _refuse(waiter, refusal.with_details())
+        except Exception as error:
+            log.exception("a claim failed", queue_id=queue_id)
+            for waiter in list(line.waiters):
+                _refuse(waiter, error)
+        finally:
+            line.looking = False
+            if line.look_again:
+                self._look(queue_id)
+            self._end_if_idle(queue_id, line)
+
+    async def _serve_once(self, queue_id: QueueId, line: _Line) -> bool:
+        """One claim per group of polls that fit alike, and one for those that fetch ahead.
+
+        True when not all was found that may be there. That is so when a worker fits otherwise than it was known
+        to, or when the claim says so itself.
+        """
+        again = False
+        topics: dict[Topic, None] = {}
+        groups: dict[tuple[WorkerFilter | tuple[str, str], bool], list[_Waiter]] = {}
+        for waiter in line.waiters:
+            if not waiter.future.done():
+                ahead = waiter.poll.claim_lease_ms is not None
+                groups.setdefault((self._group(waiter.poll), ahead), []).append(waiter)
+        for (group, _), members in groups.items():
+            worker_filter = group if isinstance(group, WorkerFilter) else None
+            for start in range(0, len(members), POLLS_PER_CLAIM):
+                slice_ = members[start : start + POLLS_PER_CLAIM]
+                found, unsure = await self._claim_for(queue_id, slice_, worker_filter, topics)
+                again = again or unsure
+                if not found and not unsure:
+                    _found_nothing(members[start + POLLS_PER_CLAIM :], slice_[-1].hold)
+                    break
+        return self._heed(queue_id, line, topics) or again
+
+    async def _claim_for(
+        self,
+        queue_id: QueueId,
+        waiters: list[_Waiter],
+        worker_filter: WorkerFilter | None,
+        topics: dict[Topic, None],
+    ) -> tuple[bool, bool]:
+        """Claim for polls that fit alike; says whether others may find something, and whether to look once more.
+
+        What rings when a scope in the way may open is added to `topics`.
+        """
+        found = again = False
+        while waiters:
+            claimed_at = time.monotonic()
+            verdicts = await self._claim(queue_id, waiters, worker_filter)
+            self._set_alarm(queue_id, verdicts)
+            topics |= dict.fromkeys(topic for each in verdicts for topic in each.topics)
+            postponed = []
+            for waiter, verdict in zip(waiters, verdicts, strict=True):
+                if verdict.postponed:
+                    postponed.append(waiter)
+                    continue
+                misfit = (
+                    worker_filter is not None
+                    and verdict.worker_filter is not None
+                    and verdict.worker_filter != worker_filter
+                )
+                unsure = misfit or verdict.look_again
+                self._deliver(waiter, verdict, claimed_at, final=not unsure)
+                found = found or _says_nothing_of_others(verdict)
+                again = again or unsure
+            waiters = postponed
+        return found, again
+
+    async def _claim(
+        self, queue_id: QueueId, waiters: list[_Waiter], worker_filter: WorkerFilter | None
+    ) -> list[ClaimResult]:
+        for waiter in waiters:
+            waiter.is_claiming = True
+        try:
+            return await claim(self._ctx, queue_id, [waiter.poll for waiter in waiters], worker_filter)
+        finally:
+            for waiter in waiters:
+                waiter.is_claiming = False
+
+    def _heed(self, queue_id: QueueId, line: _Line, topics: Iterable[Topic]) -> bool:
+        """Listen to the scopes that are in the way and to no others; says whether to look once more.
+
+        That is so for a bell that is new: it may have rung before anybody listened.
+        """
+        wanted = dict.fromkeys(topics)
+        for topic in [topic for topic in line.scopes if topic not in wanted]:
+            line.scopes.pop(topic)()
+        new = [topic for topic in wanted if topic not in line.scopes]
+        for topic in new:
+            line.scopes[topic] = self._listen(topic, queue_id)
+        return bool(new)
+
+    def _listen(self, topic: Topic, queue_id: QueueId) -> Callable[[], None]:
+        """Look when a bell rings; beforehand, where the claim can be committed with what it is about."""
+        return self._ctx.wakeups.listen(topic, lambda: self._look(queue_id), before_commit=True)
+
+    def _set_alarm(self, queue_id: QueueId, verdicts: Sequence[ClaimResult]) -> None:
+        """Look again when the first of the limits that were in the way may open."""
+        waits = [each.look_again_in_ms for each in verdicts if each.look_again_in_ms is not None]
+        line = self._lines.get(queue_id)
+        if not waits or line is None:
+            return
+        loop = asyncio.get_running_loop()
+        rings_at = loop.time() + min(min(waits) / 1000, LOOK_AGAIN_S)
+        if line.alarm is not None and loop.time() < line.alarm.when() <= rings_at:
+            return
+        if line.alarm is not None:
+            line.alarm.cancel()
+        line.alarm = loop.call_at(rings_at, self._look, queue_id)
+
+    def _group(self, poll: Poll) -> WorkerFilter | tuple[str, str]:
+        known = self._fits.get((poll.namespace, poll.worker_id, poll.kind))
+        return known if known is not None else (poll.namespace, poll.worker_id)
+
+    def _deliver(self, waiter: _Waiter, verdict: ClaimResult, claimed_at: float, *, final: bool) -> None:
+        """Tell a poll what a claim said; one without patience is told of a hold only if that is final."""
+        who = (waiter.poll.namespace, waiter.poll.worker_id, waiter.poll.kind)
+        if verdict.refusal is not None:
+            self._fits.pop(who, None)
+            _refuse(waiter, verdict.refusal)
+            return
+        if verdict.worker_filter is not None:
+            if len(self._fits) > REMEMBERED_MAX:
+                self._fits.clear()
+            self._fits[who] = verdict.worker_filter
+        if verdict.leased:
+            if waiter.future.done():
+                self.give_back(verdict.leased)
+            else:
+                answer = PollAnswer(verdict.leased, PollStatus.LEASED, claimed_at=claimed_at)
+                waiter.future.set_result(answer)
+            return
+        waiter.hold = verdict.hold or waiter.hold
+        waiter.is_claiming = not final
+        if final and not waiter.patient:
+            _answer(waiter, _held(waiter))
+
+    def give_back(self, leased: tuple[Leased, ...]) -> None:
+        """The answer of a poll was not delivered: let its tasks wait again, and refund what they were charged.
+
+        From the last to the first: the refund of a rate relies on it (`rates.returned`).
+        """
+
+        async def hand_all_back() -> None:
+            for each in reversed(leased):
+                await self._hand_back(each)
+
+        self.undo(hand_all_back())
+
+    async def _hand_back(self, leased: Leased) -> None:
+        """Hand one task back, again and again while the store fails; an expired lease is left to its sweeper."""
+        loop = asyncio.get_running_loop()
+        lease_ms = (leased.task.lease_expires_at_ms or 0) - (leased.task.leased_at_ms or 0)
+        gives_up_at = loop.time() + lease_ms / 1000
+        waits = itertools.chain(HAND_BACK_AGAIN_S, itertools.repeat(HAND_BACK_AGAIN_S[-1]))
+        for wait_s in waits:
+            try:
+                await hand_back(self._ctx, leased)
+            except Exception as error:
+                if self.is_draining or loop.time() + wait_s >= gives_up_at:
+                    log.warning(
+                        "a task that was not delivered cannot be handed back; its lease will expire",
+                        task_id=leased.task.task_id,
+                        error=repr(error),
+                    )
+                    return
+            else:
+                return
+            await asyncio.sleep(wait_s)
+
+    def undo(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something be undone in the background; closing waits for it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look_again_forever(self) -> None:
+        """Look where something waits; and everywhere now and then, so that workers that wait are seen."""
+        loop = asyncio.get_running_loop()
+        everywhere_at = 0.0
+        while True:
+            await asyncio.sleep(until_tick_s(LOOK_AGAIN_S))
+            ready, asked = await self._what_waits()
+            if everywhere_at <= loop.time():
+                everywhere_at = loop.time() + self._ctx.settings.polls.worker_stale_after_ms / 6_000
+                ready = list(self._lines)
+            for queue_id in ready:
+                self._look(queue_id)
+            if asked:
+                self._ctx.wakeups.notify([query_tasks.topic(*line) for line in asked])
+
+    async def _what_waits(self) -> tuple[Sequence[QueueId], Sequence[QueryQueue]]:
+        """The queues and the lines of questions in which a poll may get something.
+
+        They are all where the store cannot say, or no question can be put: whoever waits must know.
+        """
+        ctx = self._ctx
+        queues = [queue_id for queue_id, line in self._lines.items() if line.waiters and not line.looking]
+        lines = ctx.query_polls.lines
+
+        async def operation(tx: Tx) -> tuple[Sequence[QueueId], Sequence[QueryQueue]]:
+            return await tx.tasks.ready_on(queues), await tx.queries.pending_on(lines, tx.now_ms)
+
+        if not queues and not lines:
+            return (), ()
+        try:
+            ready, asked = await ctx.store.read(operation)
+        except Exception as error:
+            log.warning("cannot see what waits; everybody is asked to look", error=repr(error))
+            return queues, lines
+        return ready, asked if ctx.coordination.is_supported() else lines
+
+    async def _yield_forever(self) -> None:
+        while True:
+            await asyncio.sleep(until_tick_s(YIELD_AFTER_S / YIELD_LOOKS))
+            lone = self._lone()
+            if lone:
+                await self._yield(lone)
+
+    def _lone(self) -> list[_Waiter]:
+        """Polls that wait long enough, of workers that do not poll the other kind though they name types of it."""
+        opened_by = asyncio.get_running_loop().time() - YIELD_AFTER_S
+        kinds = Counter((namespace, worker_id) for namespace, worker_id, _ in self._open)
+        if len(kinds) * len(TaskKind) == len(self._open):
+            return []
+        return [
+            waiter
+            for line in self._lines.values()
+            for waiter in line.waiters
+            if waiter.patient
+            and waiter.serves_other
+            and waiter.opened_at <= opened_by
+            and waiter.other not in self._open
+        ]
+
+    async def _yield(self, waiters: Sequence[_Waiter]) -> None:
+        """End early the polls of workers that poll one kind at a time while the other kind has work for them."""
+
+        async def operation(tx: Tx) -> list[bool | None]:
+            return [await _other_has_work(tx, waiter) for waiter in waiters]
+
+        try:
+            found = await self._ctx.store.read(operation)
+        except Exception as error:
+            log.warning("cannot see what workers could do instead", error=repr(error))
+            return
+        for waiter, has_work in zip(waiters, found, strict=True):
+            waiter.serves_other = has_work is not None
+            if has_work and waiter.hold is not None and not waiter.is_claiming:
+                _answer(waiter, _held(waiter))
+
+
+async def _other_has_work(tx: Tx, waiter: _Waiter) -> bool | None:
+    """Whether there is work of the other kind for the worker of a poll; None where it names no types of it."""
+    namespace, worker_id, other = waiter.other
+    worker = await tx.workers.get(namespace, worker_id)
+    if worker is None or not worker.types(other):
+        return None
+    worker_filter = dispatch.sticky_filter_for(worker, worker.types(other))
+    for queue in await tx.queues.find(namespace, waiter.poll.task_queue):
+        if queue.kind is other and await tx.tasks.any_ready(queue.queue_id, worker_filter):
+            return True
+    return other is TaskKind.WORKFLOW and await update_validation.waits_for(tx, worker)
+
+
+def _says_nothing_of_others(verdict: ClaimResult) -> bool:
+    """Whether polls behind this one may be given something: it was, or it was refused, or its worker is full.
+
+    So may those for which something is reserved.
+    """
+    is_full = verdict.hold is not None and verdict.hold.reason is HoldReason.SLOTS
+    return bool(verdict.leased) or verdict.refusal is not None or is_full or verdict.reserves
+
+
+def _found_nothing(waiters: Sequence[_Waiter], hold: Hold | None) -> None:
+    """Polls behind those that found nothing need not be looked at: there is nothing for them either."""
+    for waiter in waiters:
+        waiter.hold = hold or waiter.hold
+        if not waiter.patient:
+            _answer(waiter, _held(waiter))
+
+
+def _held(waiter: _Waiter) -> PollAnswer:
+    """What a poll is answered that gets nothing; nothing is known of its queue while no claim has come back."""
+    if waiter.hold is None or waiter.is_claiming:
+        return UNAVAILABLE
+    return PollAnswer((), waiter.hold.poll_status, waiter.hold.reason)
+
+
+def _out_of_time(line: _Line, waiter: _Waiter) -> None:
+    """The wait is over. If a claim for the poll is under way or about to begin, its answer is the poll's answer."""
+    if line.looking and (waiter.is_claiming or waiter.hold is None or line.look_again):
+        waiter.patient = False
+    else:
+        _answer(waiter, _held(waiter))
+
+
+def _answer(waiter: _Waiter, answer: PollAnswer) -> None:
+    if not waiter.future.done():
+        waiter.future.set_result(answer)
+
+
+def _refuse(waiter: _Waiter, error: Exception) -> None:
+    if not waiter.future.done():
+        waiter.future.set_exception(error)

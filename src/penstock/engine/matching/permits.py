@@ -1,0 +1,116 @@
+"""Tasks that were handed out ahead of time take their permit before they are run.
+
+A worker that fetches ahead holds short leases which no limit counts. Running is what limits are about: so the
+permit is taken here, under the same locks and by the same gates as a grant, and who has lost the lease gets none.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core.model import Activity, Queue, Run, Task, TaskId, run_of
+from penstock.core.operations import journal_lines
+from penstock.core.scheduling import dispatch
+from penstock.core.scheduling.dispatch import Hold, HoldReason
+from penstock.core.scheduling.gates import ScopeState, charged, counted_by
+from penstock.core.scheduling.leases import Report
+from penstock.engine.activities.activity_reports import held_by
+from penstock.engine.context import EngineContext
+from penstock.engine.matching import slots
+from penstock.engine.matching.claim import begun, counting, keep, running_on
+from penstock.ports.store import TransactionClass, Tx
+
+
+class Permit(Struct, frozen=True):
+    """A started task, or why it may not start yet."""
+
+    task: Task
+    run: Run
+    activity: Activity
+    hold: Hold | None = None
+    now_ms: int = 0
+
+
+async def start(
+    ctx: EngineContext, namespace: str, task_id: TaskId, report: Report, lease_ms: int | None = None
+) -> Permit:
+    """Let a task run that its worker holds; one that runs already is told so again."""
+
+    async def known(tx: Tx) -> Task | None:
+        return await tx.tasks.get(task_id)
+
+    task = await ctx.store.read(known)
+    queue_id = None if task is None else task.queue_id
+
+    async def operation(tx: Tx) -> Permit:
+        queue = None if queue_id is None else await tx.queues.lock(queue_id)
+        states, settled = ({}, ()) if queue is None else await counting(tx, queue)
+        running = 0 if queue is None else await running_on(tx, queue)
+        held = await held_by(ctx, tx, namespace, task_id, report)
+        permit = Permit(held.task, held.run, held.activity, now_ms=tx.now_ms)
+        assert queue is not None, "a task that is held has a queue"
+        if not held.task.claimed:
+            keep(tx, queue, states, settled)
+            return permit
+        hold = await _at_its_slots(tx, held.task) or _hold(ctx, queue, running, states, held.task, tx.now_ms)
+        if hold is None:
+            return _begin(ctx, tx, queue, states, permit, lease_ms)
+        keep(tx, queue, states, settled)
+        return replace(permit, hold=hold)
+
+    return await ctx.store.transact(
+        operation, key=f"queue:{queue_id or run_of(task_id)}", tx_class=TransactionClass.PERMIT
+    )
+
+
+async def _at_its_slots(tx: Tx, task: Task) -> Hold | None:
+    """Whether the worker runs as many tasks as it has slots already."""
+    worker = await tx.workers.get(task.namespace, task.lease_owner or "")
+    if worker is None:
+        return None
+    free = await slots.free(tx, [worker], task.kind, ahead=False)
+    return None if free[worker.worker_id] else Hold(HoldReason.SLOTS)
+
+
+def _hold(
+    ctx: EngineContext, queue: Queue, running: int, states: dict[str, ScopeState], task: Task, now_ms: int
+) -> Hold | None:
+    if queue.is_limited and not ctx.coordination.is_supported():
+        return Hold(HoldReason.UNAVAILABLE)
+    paid = replace(queue, paid_until_ns=0)  # the claim paid for the queue's rate already
+    allowed = dispatch.budget(paid, running, now_ms, states, task.cost)
+    return allowed if isinstance(allowed, Hold) else None
+
+
+def _begin(
+    ctx: EngineContext,
+    tx: Tx,
+    queue: Queue,
+    states: dict[str, ScopeState],
+    permit: Permit,
+    asked_ms: int | None,
+) -> Permit:
+    task = permit.task
+    scopes = [charged(rules, states[rules.name], 1, task.cost, tx.now_ms) for rules in queue.limits.scopes]
+    for state in scopes:
+        tx.scopes.settle(state)
+    window = dispatch.windowed(queue, 1, tx.now_ms)
+    if window != queue.window:
+        tx.policies.settle(queue.queue_id, queue.paid_until_ns, queue.aging_turn, window)
+    lease_ms = ctx.settings.leases.of_activity(asked_ms)
+    started = replace(
+        task,
+        claimed=0,
+        counted=task.counted or (2 if queue.rules.lease_cap is not None else 0),
+        scopes=counted_by(scopes),
+        lease_expires_at_ms=max(task.lease_expires_at_ms or 0, tx.now_ms + lease_ms),
+        leased_at_ms=tx.now_ms,
+        granted_at_ms=tx.now_ms,
+    )
+    activity = begun(permit.activity, started, tx.now_ms)
+    tx.tasks.save(started, task.state)
+    tx.activities.save(activity)
+    if ctx.journals:
+        tx.journal.append(journal_lines.started(queue, started, scopes, tx.now_ms))
+    return replace(permit, task=started, activity=activity)

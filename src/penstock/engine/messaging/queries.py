@@ -1,0 +1,179 @@
+"""Queries: a bounded number of questions to replayed state, answered by a worker while the caller waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.core.model import Blob, QueryKind, QueryState, QueryTask, Run, RunId, WorkerRecord
+from penstock.engine.context import EngineContext
+from penstock.engine.matching import query_tasks
+from penstock.engine.matching.claim import Poll
+from penstock.engine.matching.query_tasks import LeasedQuery, LeaseReasons, QueryTaskRequest
+from penstock.engine.runs.address import Address, check_workflow, find
+from penstock.errors import Conflict, Exhausted, NotFound, PenstockError, Reason, Unavailable
+from penstock.ports.store import Tx
+
+RETRY_AFTER_S = 1
+_HOLDING = LeaseReasons(
+    kind=QueryKind.QUERY,
+    noun="query",
+    not_found=Reason.QUERY_TASK_NOT_FOUND,
+    not_leased=Reason.QUERY_TASK_NOT_LEASED,
+    other_owner=Reason.LEASE_OWNER_MISMATCH,
+    other_attempt=Reason.QUERY_TASK_ATTEMPT_MISMATCH,
+    expired=Reason.LEASE_EXPIRED,
+)
+
+
+class QuerySubmission(Struct, frozen=True):
+    namespace: str
+    workflow_id: str
+    name: str
+    arguments: Blob
+    run_id: RunId | None = None
+    """None: the current run."""
+    chain: RunId | None = None
+
+
+class QueryResult(Struct, frozen=True):
+    run: Run
+    outcome: dict[str, Any]
+
+
+async def ask(ctx: EngineContext, question: QuerySubmission, draining: asyncio.Event) -> QueryResult:
+    """Put the question in line, wait for a worker's answer, and forget both. A server that drains waits no more."""
+    run = await _target(ctx, question)
+    query = await query_tasks.ask(ctx, _asking(ctx, run, question), draining)
+    if query is None or not query_tasks.is_answered(query):
+        wait_s = ctx.settings.polls.query_timeout_ms // 1000
+        raise Unavailable(
+            Reason.QUERY_WORKER_TIMEOUT,
+            f"No worker answered within {wait_s} s.",
+            workflow_id=run.workflow_id,
+            run_id=run.run_id,
+            query_name=question.name,
+            result=None,
+            outcome="none",
+        )
+    outcome = query_tasks.outcome_of(query)
+    if query.state is QueryState.FAILED:
+        raise _failed(run, question.name, outcome)
+    return QueryResult(run, outcome)
+
+
+async def _target(ctx: EngineContext, question: QuerySubmission) -> Run:
+    async def operation(tx: Tx) -> Run:
+        run = await find(
+            tx, Address(question.namespace, question.workflow_id, question.run_id, question.chain)
+        )
+        check_workflow(run)
+        return run
+
+    return await ctx.store.read(operation)
+
+
+def _asking(ctx: EngineContext, run: Run, question: QuerySubmission) -> QueryTaskRequest:
+    def check_workers(workers: Sequence[WorkerRecord]) -> None:
+        if not any(query_tasks.replays(each, run) and query_tasks.fits_build(each, run) for each in workers):
+            raise Conflict(
+                Reason.QUERY_WORKER_UNAVAILABLE,
+                f"No active worker on {run.task_queue!r} can replay {run.workflow_type!r}. "
+                "Start one, then ask again.",
+                workflow_id=run.workflow_id,
+                run_id=run.run_id,
+                task_queue=run.task_queue,
+                result=None,
+            )
+
+    def full(pending: int) -> Exhausted:
+        """A refusal that says when to come back. At the latest then a caller of those who wait has given up."""
+        seconds = ctx.query_pace.retry_after_s(
+            run.namespace,
+            run.task_queue,
+            default_ms=ctx.settings.leases.query_lease_ms,
+            longest_ms=ctx.settings.polls.query_timeout_ms,
+        )
+        return Exhausted(
+            Reason.QUERY_TASK_QUEUE_FULL,
+            f"{pending} queries wait on this queue, which is as many as may. Try again in {seconds} s.",
+            workflow_id=run.workflow_id,
+            query_name=question.name,
+            result=None,
+            retry_after_seconds=seconds,
+        )
+
+    def locked_out(refusal: Unavailable) -> Unavailable:
+        return Unavailable(
+            Reason.QUERY_TASK_QUEUE_UNAVAILABLE,
+            refusal.message,
+            workflow_id=run.workflow_id,
+            query_name=question.name,
+            result=None,
+            outcome="none",
+            retry_after_seconds=RETRY_AFTER_S,
+        )
+
+    return QueryTaskRequest(
+        QueryKind.QUERY, run, question.name, question.arguments, check_workers, full, locked_out=locked_out
+    )
+
+
+def _failed(run: Run, name: str, outcome: dict[str, Any]) -> PenstockError:
+    said = str(outcome.get("reason") or "")
+    details: dict[str, Any] = {
+        "workflow_id": run.workflow_id,
+        "run_id": run.run_id,
+        "query_name": name,
+        "result": None,
+        "failure": outcome,
+    }
+    message = str(outcome.get("message") or "The worker rejected the query.")
+    if said == Reason.REJECTED_UNKNOWN_QUERY.value:
+        return NotFound(Reason.REJECTED_UNKNOWN_QUERY, message, **details)
+    if said == Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE.value:
+        return Conflict(Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE, message, **details)
+    return Conflict(Reason.QUERY_REJECTED, message, **details, worker_reason=said or None)
+
+
+async def poll(
+    ctx: EngineContext, request: Poll, wait_ms: int, draining: asyncio.Event
+) -> LeasedQuery | None:
+    """Lease the oldest query that the worker can answer, or None when the wait is over."""
+
+    async def lease() -> LeasedQuery | None:
+        leased = await query_tasks.lease_unless_cancelled(ctx, QueryKind.QUERY, request)
+        if leased is None and not draining.is_set():
+            _require_locks(ctx)
+        return leased
+
+    return await query_tasks.wait_for(ctx, QueryKind.QUERY, request, lease, wait_ms, draining)
+
+
+def _require_locks(ctx: EngineContext) -> None:
+    """A poll that finds nothing while no question can be taken in is told so, and does not wait for any."""
+    if not ctx.coordination.is_supported():
+        raise Unavailable(
+            Reason.QUERY_TASK_QUEUE_UNAVAILABLE,
+            f"No query can be put in line now: {ctx.coordination.kind} lends no locks. Poll again shortly.",
+            outcome="none",
+            retry_after_seconds=RETRY_AFTER_S,
+        )
+
+
+async def report(
+    ctx: EngineContext,
+    namespace: str,
+    query_id: str,
+    owner: str,
+    attempt: int,
+    state: QueryState,
+    outcome: dict[str, Any],
+) -> QueryTask:
+    """Take a worker's answer, if it still holds the question."""
+    done = await query_tasks.report(ctx, _HOLDING, namespace, query_id, owner, attempt, state, outcome)
+    ctx.query_pace.answered(done.namespace, done.task_queue)
+    return done

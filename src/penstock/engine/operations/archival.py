@@ -1,0 +1,77 @@
+"""Archiving: an operator puts a closed run aside, and where there is an archive its history is written there."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core.model import Run
+from penstock.engine.context import EngineContext
+from penstock.engine.operations import history_export
+from penstock.engine.runs.address import no_run
+from penstock.engine.runs.run_lookup import locate
+from penstock.errors import Conflict, Reason, Unavailable
+from penstock.ports.store import Tx
+
+
+class ArchiveOutcome(StrEnum):
+    ARCHIVED = "archived"
+    NOT_NEEDED = "archive_not_needed"
+
+
+class Archived(Struct, frozen=True):
+    run: Run
+    outcome: ArchiveOutcome
+
+
+async def archive(
+    ctx: EngineContext, namespace: str, workflow_id: str, run_id: str | None = None
+) -> Archived:
+    """Put a closed run aside. Its history stays as it is: the event that closed it remains the last one."""
+    run = await _find(ctx, namespace, workflow_id, run_id)
+    if run.is_open:
+        raise Conflict(
+            Reason.RUN_NOT_CLOSED,
+            f"The run is {run.status.value}: only a closed run is archived.",
+            workflow_id=workflow_id,
+            run_id=run.run_id,
+            status=run.status.value,
+            outcome="rejected_run_not_closed",
+            command_status="rejected",
+            rejection_reason=Reason.RUN_NOT_CLOSED.value,
+        )
+    await keep(ctx, run)
+
+    async def operation(tx: Tx) -> Archived:
+        found = await tx.runs.lock(run.run_id)
+        if found is None:
+            raise no_run(workflow_id, run.run_id)
+        if found.archived_at_ms is not None:
+            return Archived(found, ArchiveOutcome.NOT_NEEDED)
+        put_aside = replace(found, archived_at_ms=tx.now_ms)
+        tx.runs.save(put_aside)
+        return Archived(put_aside, ArchiveOutcome.ARCHIVED)
+
+    return await ctx.store.transact(operation, key=run.run_id)
+
+
+async def keep(ctx: EngineContext, run: Run) -> None:
+    """Have the archive hold a closed run, if there is an archive. Raises `Unavailable` when it cannot."""
+    if ctx.archive is None or await ctx.archive.holds(run):
+        return
+    bundle = await history_export.of_run(ctx, run)
+    try:
+        await ctx.archive.put(bundle, history_export.pages(ctx, run))
+    except Unavailable as error:
+        ctx.upkeep.record_archive_failure(error.message)
+        raise
+    ctx.upkeep.archived()
+
+
+async def _find(ctx: EngineContext, namespace: str, workflow_id: str, run_id: str | None) -> Run:
+    async def operation(tx: Tx) -> Run:
+        return (await locate(tx, namespace, workflow_id, run_id)).run
+
+    return await ctx.store.read(operation, long=True)

@@ -1,0 +1,67 @@
+"""Exporting a history: the run and what its events come to, then the events, some at a time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from penstock.core.history.bundle import Bundle, Outline
+from penstock.core.model import Instance, RecordedEvent, Run
+from penstock.engine.context import EngineContext
+from penstock.engine.runs.address import no_run
+from penstock.engine.runs.run_lookup import Located, locate
+from penstock.ports.store import Tx
+
+EVENTS_AT_ONCE = 200
+
+
+async def find(ctx: EngineContext, namespace: str, workflow_id: str, run_id: str | None = None) -> Bundle:
+    """The current run of a workflow id, or a named one, as it stands now."""
+
+    async def operation(tx: Tx) -> tuple[Located, int]:
+        return await locate(tx, namespace, workflow_id, run_id), tx.now_ms
+
+    found, now_ms = await ctx.store.read(operation, long=True)
+    run, instance = found.run, found.instance
+    return Bundle(run, instance.run_id, instance.run_count, now_ms, await outline(ctx, run))
+
+
+async def of_run(ctx: EngineContext, run: Run) -> Bundle:
+    """A run that is known already, whatever it carries."""
+
+    async def operation(tx: Tx) -> tuple[Instance | None, int]:
+        return await tx.runs.instance(run.namespace, run.workflow_id), tx.now_ms
+
+    instance, now_ms = await ctx.store.read(operation, long=True)
+    named = instance or Instance(run.namespace, run.workflow_id, run.run_id, run.run_number)
+    return Bundle(run, named.run_id, named.run_count, now_ms, await outline(ctx, run))
+
+
+async def outline(ctx: EngineContext, run: Run) -> Outline:
+    """What the events come to. They are read twice, so that a long history never stands in memory as a whole."""
+    found = Outline()
+    async for page in pages(ctx, run):
+        for event in page:
+            found.add(event)
+    return found
+
+
+async def pages(ctx: EngineContext, run: Run) -> AsyncIterator[Sequence[RecordedEvent]]:
+    """The history up to where it stood when the run was read; what came since is not part of it.
+
+    Raises `NotFound` when the run was deleted meanwhile: a part of a history is never taken for the whole.
+    """
+    after = 0
+    while after < run.last_sequence:
+        page = await _page(ctx, run, after)
+        if not page:
+            raise no_run(run.workflow_id, run.run_id)
+        after = page[-1].sequence
+        yield page
+
+
+async def _page(ctx: EngineContext, run: Run, after: int) -> Sequence[RecordedEvent]:
+    async def operation(tx: Tx) -> Sequence[RecordedEvent]:
+        most = min(EVENTS_AT_ONCE, run.last_sequence - after)
+        return await tx.histories.page(run.run_id, after, most)
+
+    return await ctx.store.read(operation, long=True)

@@ -1,0 +1,164 @@
+"""Retention: runs that were closed for longer than their namespace keeps them are archived and deleted.
+
+A run goes at once: whoever looks finds all of it, or nothing. Its rows, which may be many, follow in portions,
+so that no transaction is long. A server that dies in between leaves a note of what remains, and any other one
+goes on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from penstock.core.history import lineage
+from penstock.core.model import ChildState, Run, RunId
+from penstock.core.operations.run_counts import PurgedRows
+from penstock.core.timestamps import MINUTE_MS
+from penstock.engine.context import EngineContext
+from penstock.engine.operations import archival
+from penstock.ports.store import Tx
+
+DAY_MS: Final = 24 * 60 * MINUTE_MS
+ROWS_AT_ONCE: Final = 1_000
+"""So many rows of a kind are deleted in one transaction."""
+
+
+NOTHING: Final = PurgedRows()
+
+
+class Obstacle(StrEnum):
+    """Why a run stays."""
+
+    GONE = "run_not_found"
+    OPEN = "run_open"
+    NOT_EXPIRED = "not_expired"
+    WORK_LEFT = "tasks_not_ended"
+    AWAITED = "awaited_by_parent"
+    OLDER_RUNS = "older_runs_remain"
+
+
+class Pruned(Struct, frozen=True):
+    """What became of one run: it is deleted, or there is an obstacle."""
+
+    run_id: RunId
+    obstacle: Obstacle | None = None
+    cleared: PurgedRows = NOTHING
+
+
+class Expired(Struct, frozen=True):
+    """What a namespace keeps no longer; at most as many runs as were asked for."""
+
+    retention_days: int
+    cutoff_ms: int
+    run_ids: Sequence[RunId]
+    more: bool
+
+
+async def expired(ctx: EngineContext, namespace: str, limit: int) -> Expired:
+    async def operation(tx: Tx) -> Expired:
+        found = await tx.namespaces.get(namespace)
+        days = ctx.settings.retention_days_default if found is None else found.retention_days
+        cutoff_ms = tx.now_ms - days * DAY_MS
+        run_ids = await tx.retention.expired(namespace, cutoff_ms, limit + 1)
+        return Expired(days, cutoff_ms, run_ids[:limit], len(run_ids) > limit)
+
+    return await ctx.store.read(operation)
+
+
+async def prune(ctx: EngineContext, run_id: RunId, namespace: str | None = None) -> Pruned:
+    """Archive and delete one run, if nothing is in the way.
+
+    Raises `Unavailable` when there is an archive that cannot be written: then nothing was deleted.
+    """
+    run, obstacle = await _look(ctx, run_id, namespace)
+    if run is None and namespace is None:
+        return Pruned(run_id, obstacle, await clear(ctx, run_id))
+    if run is None or obstacle is not None:
+        return Pruned(run_id, obstacle)
+    await archival.keep(ctx, run)
+    await _release_workflow_id(ctx, run)
+
+    async def operation(tx: Tx) -> Obstacle | None:
+        found = await tx.runs.lock(run_id)
+        if found is None:
+            return Obstacle.GONE
+        found_obstacle = await _obstacle(tx, found)
+        if found_obstacle is None:
+            tx.retention.forget(found)
+        return found_obstacle
+
+    obstacle = await ctx.store.transact(operation, key=run_id)
+    if obstacle is not None:
+        return Pruned(run_id, obstacle)
+    ctx.upkeep.runs_pruned += 1
+    return Pruned(run_id, None, await clear(ctx, run_id))
+
+
+async def _release_workflow_id(ctx: EngineContext, run: Run) -> None:
+    """Free its workflow id of requests and messages, in portions; a closed run gets no more of them."""
+
+    async def operation(tx: Tx) -> bool:
+        return await tx.retention.unlink(run.run_id, ROWS_AT_ONCE)
+
+    while await ctx.store.transact(operation, key=run.run_id):
+        pass
+
+
+async def clear(ctx: EngineContext, run_id: RunId) -> PurgedRows:
+    """Delete what remains of a run that is gone, in portions."""
+
+    async def operation(tx: Tx) -> PurgedRows:
+        if await tx.runs.get(run_id) is not None:
+            return PurgedRows()
+        cleared = await tx.retention.clear(run_id, ROWS_AT_ONCE)
+        if not cleared.full:
+            tx.retention.bury(run_id)
+        return cleared
+
+    cleared = PurgedRows(full=True)
+    while cleared.full:
+        cleared += await ctx.store.transact(operation, key=f"remains:{run_id}")
+    return cleared
+
+
+async def _look(
+    ctx: EngineContext, run_id: RunId, namespace: str | None
+) -> tuple[Run | None, Obstacle | None]:
+    async def operation(tx: Tx) -> tuple[Run | None, Obstacle | None]:
+        run = await tx.runs.get(run_id)
+        if run is None or namespace not in (None, run.namespace):
+            return None, Obstacle.GONE
+        return run, await _obstacle(tx, run)
+
+    return await ctx.store.read(operation)
+
+
+async def _obstacle(tx: Tx, run: Run) -> Obstacle | None:
+    if run.is_open or run.closed_at_ms is None:
+        return Obstacle.OPEN
+    namespace = await tx.namespaces.get(run.namespace)
+    if namespace is not None and run.closed_at_ms >= tx.now_ms - namespace.retention_days * DAY_MS:
+        return Obstacle.NOT_EXPIRED
+    if await tx.namespace_stats.live_tasks(run.run_id, 1):
+        return Obstacle.WORK_LEFT
+    instance = await tx.runs.instance(run.namespace, run.workflow_id)
+    if instance is None or instance.run_id != run.run_id:
+        return None
+    if await _is_awaited_by_parent(tx, run):
+        return Obstacle.AWAITED
+    return Obstacle.OLDER_RUNS if await tx.retention.has_others(run) else None
+
+
+async def _is_awaited_by_parent(tx: Tx, run: Run) -> bool:
+    """Whether an open parent was not told yet how its child ended."""
+    origin = lineage.of(run)
+    if origin.parent_run_id is None or origin.parent_step is None:
+        return False
+    parent = await tx.runs.get(origin.parent_run_id)
+    if parent is None or not parent.is_open:
+        return False
+    child = await tx.children.get(origin.parent_run_id, origin.parent_step)
+    return child is not None and child.state is ChildState.OPEN

@@ -1,0 +1,161 @@
+"""Requests under their callers' ids: one that is sent again gets the receipt of the first, and has no second effect."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core import payload_codec
+from penstock.core.history import lineage
+from penstock.core.messaging import contracts
+from penstock.core.messaging.contracts import MessageContracts
+from penstock.core.model import Blob, RetainedRequest, Run, WorkerRecord, WorkerStatus
+from penstock.core.scheduling.cohorts import status_now
+from penstock.engine.context import EngineContext
+from penstock.engine.runs.address import Address, find, rejected
+from penstock.engine.runs.history_writer import text
+from penstock.errors import Conflict, InvalidInput, NotFound, PenstockError, Reason
+from penstock.ports.store import Tx
+
+
+class IdempotentRequest(Struct, frozen=True):
+    """What a caller says to a run."""
+
+    kind: str
+    name: str
+    arguments: Blob
+    request_id: str | None = None
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(f"{self.name}\x1f{self.arguments}".encode()).hexdigest()
+
+
+async def retained(
+    tx: Tx, namespace: str, workflow_id: str, request: IdempotentRequest, bound_to: Run | None = None
+) -> dict[str, Any] | None:
+    """The receipt of the same request, if it was accepted before; another one under its id is refused.
+
+    A request id counts for the workflow id, over all its runs. `bound_to` is the run that the caller addressed by name
+    or by its chain: a request that a run of another chain accepted is another request, and is refused.
+    """
+    if request.request_id is None:
+        return None
+    before = await tx.requests.get(namespace, workflow_id, request.kind, request.request_id)
+    if before is None:
+        return None
+    receipt: dict[str, Any] = json.loads(before.receipt)
+    if before.digest != request.digest:
+        differs = "name" if before.name != request.name else "input"
+        raise _used_before(workflow_id, request, receipt, differs, f"another {request.kind}")
+    if bound_to is not None and before.run_id != bound_to.run_id:
+        accepted_by = await tx.runs.get(before.run_id)
+        if accepted_by is not None and not lineage.is_in_chain(accepted_by, lineage.first_of(bound_to)):
+            told = f"a {request.kind} to run {before.run_id}, which is not of the same start"
+            raise _used_before(workflow_id, request, receipt, "run", told)
+    return receipt
+
+
+def _used_before(
+    workflow_id: str, request: IdempotentRequest, receipt: dict[str, Any], differs: str, used_for: str
+) -> Conflict:
+    return Conflict(
+        Reason.REQUEST_ID_CONFLICT,
+        f"The request id {request.request_id!r} was used for {used_for}. Use a new id.",
+        workflow_id=workflow_id,
+        retained_command_type=request.kind,
+        retained_command_id=receipt.get("command_id"),
+        retained_outcome=receipt.get("outcome"),
+        conflict=[differs],
+        **rejected(Reason.REQUEST_ID_CONFLICT),
+    )
+
+
+async def retained_of_old_run(
+    ctx: EngineContext, address: Address, request: IdempotentRequest, refusal: Conflict
+) -> tuple[Run, dict[str, Any]]:
+    """The receipt of a request that named a run which has gone on in another since; else the refusal."""
+    if refusal.reason is not Reason.HISTORICAL_RUN_COMMAND_REJECTED:
+        raise refusal
+
+    async def operation(tx: Tx) -> tuple[Run, dict[str, Any]] | None:
+        receipt = await retained(tx, address.namespace, address.workflow_id, request)
+        return None if receipt is None else (await find(tx, replace(address, run_id=None)), receipt)
+
+    found = await ctx.store.read(operation)
+    if found is None:
+        raise refusal
+    return found
+
+
+def retain(tx: Tx, run: Run, request: IdempotentRequest, receipt: dict[str, Any]) -> None:
+    if request.request_id is not None:
+        tx.requests.insert(
+            RetainedRequest(
+                namespace=run.namespace,
+                workflow_id=run.workflow_id,
+                kind=request.kind,
+                request_id=request.request_id,
+                run_id=run.run_id,
+                number=run.last_request,
+                name=request.name,
+                digest=request.digest,
+                receipt=text(receipt),
+                at_ms=tx.now_ms,
+            )
+        )
+
+
+async def contracts_of(ctx: EngineContext, tx: Tx, run: Run) -> MessageContracts:
+    """What the workers that are there now say of the run's type."""
+    stale_after_ms = ctx.settings.polls.worker_stale_after_ms
+    workers = await tx.workers.list(run.namespace, run.task_queue)
+    present: list[WorkerRecord] = []
+    absent: list[WorkerRecord] = []
+    for each in workers:
+        active = status_now(each, tx.now_ms, stale_after_ms) is WorkerStatus.ACTIVE
+        (present if active else absent).append(each)
+    return contracts.of_type(present, run.workflow_type, absent)
+
+
+_UNKNOWN = {"signal": Reason.UNKNOWN_SIGNAL, "update": Reason.UNKNOWN_UPDATE}
+_UNFIT = {"signal": Reason.INVALID_SIGNAL_ARGUMENTS, "update": Reason.INVALID_UPDATE_ARGUMENTS}
+
+
+def check_contract(found: MessageContracts, run: Run, request: IdempotentRequest) -> None:
+    """Refuse what the workflow's code does not know, where that is known."""
+    names = found.names(request.kind)
+    if names is not None and request.name not in names:
+        listed = ", ".join(sorted(names)) or "none"
+        raise NotFound(
+            _UNKNOWN[request.kind],
+            f"{run.workflow_type!r} has no {request.kind} {request.name!r}. It has: {listed}.",
+            workflow_id=run.workflow_id,
+            run_id=run.run_id,
+            outcome=f"rejected_unknown_{request.kind}",
+            **rejected(_UNKNOWN[request.kind]),
+        )
+    problem = _problem(found, request) if names is not None else None
+    if problem is not None:
+        raise InvalidInput(
+            _UNFIT[request.kind],
+            f"{request.kind} {request.name!r} {problem}.",
+            workflow_id=run.workflow_id,
+            run_id=run.run_id,
+            outcome="rejected_invalid_arguments",
+            **rejected(_UNFIT[request.kind]),
+            errors={"input": [problem]},
+            validation_errors={"input": [problem]},
+        )
+
+
+def _problem(found: MessageContracts, request: IdempotentRequest) -> str | None:
+    try:
+        values = payload_codec.decode(request.arguments)
+    except PenstockError:
+        return "has arguments that cannot be read"
+    return found.problem(request.kind, request.name, values)

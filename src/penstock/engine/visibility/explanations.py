@@ -1,0 +1,378 @@
+"""Why a run, an activity or a task waits: what must be known is read at one moment, and the core says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core.history import structural_limits, waits
+from penstock.core.limits.admission import LEASES_MAX
+from penstock.core.limits.policies import DispatchOrder, KeyState, LimitSetting, SettingValue
+from penstock.core.model import (
+    Activity,
+    ActivityId,
+    Queue,
+    Run,
+    RunHost,
+    RunId,
+    Task,
+    TaskId,
+    TaskKind,
+    TaskState,
+    Timer,
+    task_id,
+)
+from penstock.core.scheduling.backlog import LaneBacklog
+from penstock.core.scheduling.dispatch import WorkerFilter
+from penstock.core.scheduling.fairness import TAGGED_AT_ONCE_MAX, Lane, LaneState, VirtualClock
+from penstock.core.scheduling.gates import ScopeState
+from penstock.core.timestamps import MINUTE_MS
+from penstock.core.why import runs
+from penstock.core.why.estimate import DispatchCounts, DispatchPace
+from penstock.core.why.explain import WaitSnapshot, explain, held_by, holder
+from penstock.core.why.position import LaneContext, LevelCounts, arrival_position, position, turn, with_tags
+from penstock.core.why.values import Constraint, ConstraintKind, LeaseHolder, Position, WaitExplanation
+from penstock.core.why.workers import QueueWorkers
+from penstock.engine.context import EngineContext
+from penstock.engine.limits import lease_holders, policies
+from penstock.engine.runs.history_writer import is_stranded
+from penstock.engine.visibility.worker_coverage import queue_crew
+from penstock.errors import NotFound, Reason
+from penstock.ports.store import Tx
+
+ACTIVITIES_EXPLAINED = 20
+LANES_READ = 1_000
+LANES_COUNTED = 5_000
+TASKS_COUNTED = 200_000
+MOST = 2**62
+_ANY_FIT = WorkerFilter((), None)
+
+
+class WhyResult(Struct, frozen=True):
+    """What was asked about, and why it waits; of a run also why each of its open activities does."""
+
+    run: Run
+    explanation: WaitExplanation
+    now_ms: int
+    task: Task | None = None
+    activity: Activity | None = None
+    parts: Sequence[WhyResult] = ()
+    timers: Sequence[Timer] = ()
+
+
+async def workflow(ctx: EngineContext, namespace: str, workflow_id: str) -> WhyResult:
+    """Why the current run of a workflow waits."""
+
+    async def operation(tx: Tx) -> WhyResult:
+        instance = await tx.runs.instance(namespace, workflow_id)
+        run = None if instance is None else await tx.runs.get(instance.run_id)
+        if run is None or run.host is not RunHost.WORKFLOW:
+            raise NotFound(
+                Reason.INSTANCE_NOT_FOUND, f"There is no workflow {workflow_id!r}.", workflow_id=workflow_id
+            )
+        return await _Look(ctx, tx).of_run(run)
+
+    return await ctx.store.read(operation, long=True)
+
+
+async def activity(ctx: EngineContext, namespace: str, activity_id: str) -> WhyResult:
+    """Why a standalone activity waits, or one that a workflow scheduled."""
+
+    async def operation(tx: Tx) -> WhyResult:
+        found = await _activity(tx, namespace, activity_id)
+        if found is None:
+            raise NotFound(
+                Reason.ACTIVITY_NOT_FOUND, f"There is no activity {activity_id!r}.", activity_id=activity_id
+            )
+        return await _Look(ctx, tx).of_activity(*found)
+
+    return await ctx.store.read(operation, long=True)
+
+
+async def _activity(tx: Tx, namespace: str, activity_id: str) -> tuple[Run, Activity] | None:
+    """A standalone activity by the id that its caller gave it, or any by the one that it has in histories."""
+    instance = await tx.runs.instance(namespace, activity_id)
+    run = None if instance is None else await tx.runs.get(instance.run_id)
+    if run is not None and run.host is RunHost.ACTIVITY:
+        found = await tx.activities.get(ActivityId(f"{run.run_id}-a1"))
+    else:
+        found = await tx.activities.get(ActivityId(activity_id))
+        run = None if found is None else await tx.runs.get(found.run_id)
+    if run is None or found is None or run.namespace != namespace:
+        return None
+    return run, found
+
+
+async def task(ctx: EngineContext, namespace: str, named: str) -> WhyResult:
+    """Why a task waits."""
+
+    async def operation(tx: Tx) -> WhyResult:
+        found = await tx.tasks.get(TaskId(named))
+        if found is None or found.namespace != namespace:
+            raise NotFound(Reason.TASK_NOT_FOUND, f"There is no task {named!r}.", task_id=named)
+        run = await tx.runs.get(found.run_id)
+        if run is None:  # deleted; its tasks follow it
+            raise NotFound(Reason.TASK_NOT_FOUND, f"There is no task {named!r}.", task_id=named)
+        doing = None if found.activity_id is None else await tx.activities.get(found.activity_id)
+        return await _Look(ctx, tx).of_task(run, found, doing)
+
+    return await ctx.store.read(operation, long=True)
+
+
+class _Line(Struct, frozen=True):
+    """What is read once for all tasks of a line."""
+
+    queue: Queue
+    running: int
+    scopes: Mapping[str, ScopeState]
+    pauses: Mapping[str, SettingValue]
+    queue_workers: QueueWorkers
+
+
+class _Look:
+    """One reading."""
+
+    def __init__(self, ctx: EngineContext, tx: Tx) -> None:
+        self._ctx = ctx
+        self._tx = tx
+        self._lines: dict[tuple[str, TaskKind], _Line] = {}
+
+    async def of_run(self, run: Run) -> WhyResult:
+        now_ms = self._tx.now_ms
+        if not run.is_open:
+            return WhyResult(run, runs.closed_run(run), now_ms)
+        newest = await self._tx.tasks.get(task_id(run.run_id, run.last_task)) if run.last_task else None
+        if newest is not None and newest.kind is TaskKind.WORKFLOW and newest.is_live:
+            return await self.of_task(run, newest, None)
+        timers = await self._tx.timers.open_of(run.run_id)
+        activities = await self._tx.activities.open_of(run.run_id)
+        parts = [await self.of_activity(run, each) for each in activities[:ACTIVITIES_EXPLAINED]]
+        if parts:
+            named = [(each.activity.activity_type, each.explanation) for each in parts if each.activity]
+            why = runs.waits_for_activities(run, named, len(activities), timers, now_ms)
+        else:
+            why = await self._idle(run, timers, now_ms)
+        return WhyResult(run, why, now_ms, parts=parts, timers=timers)
+
+    async def _idle(self, run: Run, timers: Sequence[Timer], now_ms: int) -> WaitExplanation:
+        """Why a run does nothing: its code waits for a condition, for children, for time, or for a message."""
+        full = structural_limits.excess(run, self._ctx.bounds)
+        condition = waits.parse(run.waits).condition
+        if full is not None and not timers and not run.open_children and _needs_message(condition):
+            return runs.beyond_limit(run, full)
+        if is_stranded(run):
+            return runs.stranded(run)
+        if condition is not None:
+            return runs.waits_for_condition(run, condition, now_ms)
+        if run.open_children:
+            return runs.waits_for_children(run, await self._tx.children.open_of(run.run_id))
+        return runs.waits_for_timers(run, timers, now_ms) if timers else runs.waits_for_signal(run)
+
+    async def of_activity(self, run: Run, activity: Activity) -> WhyResult:
+        found = await self._tx.tasks.get(activity.task_id)
+        assert found is not None, "an activity has a task"
+        return await self.of_task(run, found, activity)
+
+    async def of_task(self, run: Run, found: Task, activity: Activity | None) -> WhyResult:
+        line = await self._line(found)
+        own = await self._tx.queues.lane(line.queue.queue_id, found.level, found.key, self._tx.now_ms)
+        states = await self._tx.policies.key_states(line.queue.queue_id, [found.key])
+        sight = await self._tx.queues.level_counts(
+            line.queue.queue_id, found.level, self._tx.now_ms, LANES_COUNTED
+        )
+        key = states.get(found.key) or KeyState(found.key)
+        place = await self._place(line.queue, found, own, sight)
+        situation = WaitSnapshot(
+            subject=_name(run, activity),
+            task=found,
+            queue=line.queue,
+            queue_workers=line.queue_workers,
+            key=key,
+            running=line.running,
+            scopes=line.scopes,
+            pauses=line.pauses,
+            weight_milli=_weight(own, key),
+            is_coordinated=self._ctx.coordination.is_supported(),
+            place=place,
+            pace=await self._pace(line.queue, found, own, sight),
+            head_cost=await self._head_cost(line.queue, place, sight),
+            run_failures=run.task_failures,
+            excess=structural_limits.excess(run, self._ctx.bounds),
+            worker_deaths=0 if activity is None else activity.worker_deaths,
+            is_quarantined=activity is not None and bool(activity.quarantined),
+        )
+        why = explain(situation)
+        if why.binding is not None and why.binding.kind in (
+            ConstraintKind.LEASES,
+            ConstraintKind.KEY_RUNNING,
+            ConstraintKind.SATURATED,
+        ):
+            why = held_by(why, await self._holders(line, found, why.binding))
+        elif why.binding is not None and why.binding.holders:
+            why = held_by(why, [holder(found, run.workflow_id, self._tx.now_ms)])
+        return WhyResult(run, why, self._tx.now_ms, found, activity)
+
+    async def _line(self, found: Task) -> _Line:
+        known = self._lines.get((found.task_queue, found.kind))
+        if known is None:
+            known = self._lines[found.task_queue, found.kind] = await self._read_line(found)
+        return known
+
+    async def _read_line(self, found: Task) -> _Line:
+        tx = self._tx
+        queue = await policies.line(tx, found.namespace, found.task_queue, found.kind)
+        limited = queue.rules.lease_cap is not None
+        running = await tx.queues.running(queue.queue_id, LEASES_MAX) if limited else 0
+        names = [each.name for each in queue.limits.scopes]
+        states = {state.name: state for state in await tx.scopes.find(names)} if names else {}
+        queue_workers = await queue_crew(self._ctx, tx, queue.namespace, queue.name, queue.kind)
+        return _Line(queue, running, states, await self._pauses(queue), queue_workers)
+
+    async def _pauses(self, queue: Queue) -> Mapping[str, SettingValue]:
+        """Who paused what, of the line and its scopes."""
+        held = {
+            lease_holders.own_scope(queue): queue.policy.at(self._tx.now_ms).settings.get(LimitSetting.PAUSED)
+        }
+        if any(each.paused for each in queue.limits.scopes):
+            admission = await self._tx.scopes.admission()
+            for each in queue.limits.scopes:
+                row = admission.row(each.name)
+                held[each.name] = None if row is None else row.policy.settings.get(LimitSetting.PAUSED)
+        return {name: setting for name, setting in held.items() if setting is not None}
+
+    async def _place(
+        self, queue: Queue, found: Task, own: LaneBacklog | None, sight: Sequence[LevelCounts]
+    ) -> Position | None:
+        if found.state is not TaskState.READY or own is None:
+            return None
+        queues, queue_id = self._tx.queues, queue.queue_id
+        before = await queues.count_before(queue_id, found.level, found.key, found.seq, TASKS_COUNTED)
+        if queue.rules.order is DispatchOrder.ARRIVAL:
+            earlier = await queues.count_before(queue_id, found.level, None, found.seq, TASKS_COUNTED)
+            return arrival_position(found, earlier, before, sight)
+        return position(found, await self._around(queue, own.lane, before, sight))
+
+    async def _head_cost(
+        self, queue: Queue, place: Position | None, sight: Sequence[LevelCounts]
+    ) -> int | None:
+        """What the task costs that goes next, where that matters and it is another one."""
+        level = next((each.level for each in sight if each.tasks), None)
+        if place is None or not place.ahead or level is None:
+            return None
+        if all(each.cost is None for each in queue.limits.scopes):
+            return None
+        key = None
+        if queue.rules.order is DispatchOrder.FAIR:
+            key = await self._next_key(queue, level)
+        head = await self._tx.queues.head(queue.queue_id, level, key)
+        return None if head is None else head.cost
+
+    async def _next_key(self, queue: Queue, level: int) -> str | None:
+        """The key whose turn it is at a level."""
+        clocks = {clock.level: clock for clock in await self._tx.queues.clocks(queue.queue_id)}
+        clock = clocks.get(level, VirtualClock(level))
+        ready = await self._tx.queues.lanes_before(queue.queue_id, level, MOST, MOST, 1)
+        fresh = await self._fresh(queue, level, None, clock)
+        lanes = [*ready, *fresh, *await self._roused(queue, level)]
+        return min(lanes, key=lambda lane: (lane.rank, lane.tag, lane.key)).key if lanes else None
+
+    async def _around(
+        self, queue: Queue, own: Lane, before: int, sight: Sequence[LevelCounts]
+    ) -> LaneContext:
+        queues, queue_id = self._tx.queues, queue.queue_id
+        clocks = {clock.level: clock for clock in await queues.clocks(queue_id)}
+        clock = clocks.get(own.level, VirtualClock(own.level))
+        fresh = await self._fresh(queue, own.level, own, clock)
+        own = next((lane for lane in fresh if lane.lane_key == own.lane_key), own)
+        tag = turn(own, before, clock.virtual)
+        ready = await queues.lanes_before(queue_id, own.level, own.rank, tag, LANES_READ)
+        unread = 0
+        if len(ready) == LANES_READ:
+            counted = await queues.count_lanes_before(queue_id, own.level, own.rank, tag, LANES_COUNTED)
+            unread = counted - LANES_READ
+        roused = await self._roused(queue, own.level)
+        others = [lane for lane in (*ready, *fresh, *roused) if lane.lane_key != own.lane_key]
+        exact = not queue.rules.counts_running
+        return LaneContext(own, before, others, len(others) + unread, clock, sight, exact)
+
+    async def _fresh(self, queue: Queue, level: int, own: Lane | None, clock: VirtualClock) -> Sequence[Lane]:
+        """The lanes of a level that the next claim places, with the tags that it gives them."""
+        found = [*await self._tx.queues.new_lanes(queue.queue_id, level, TAGGED_AT_ONCE_MAX)]
+        if (
+            own is not None
+            and own.state == LaneState.NEW
+            and all(lane.lane_key != own.lane_key for lane in found)
+        ):
+            found.append(own)
+        if not found:
+            return ()
+        overrides: dict[str, int] = {}
+        if queue.policy.overridden_keys:
+            states = await self._tx.policies.key_states(queue.queue_id, [lane.key for lane in found])
+            overrides = {
+                key: state.weight_milli for key, state in states.items() if state.weight_milli is not None
+            }
+        return with_tags(found, overrides, clock)
+
+    async def _roused(self, queue: Queue, level: int) -> Sequence[Lane]:
+        """The lanes of a level that stood aside, and that the next claim looks at again."""
+        rules, queue_id, queues = queue.rules, queue.queue_id, self._tx.queues
+        stale = await queues.lanes_to_tag(queue_id, _ANY_FIT, LaneState.DIRTY) if rules.needs_keys else ()
+        due = await queues.lanes_due(queue_id, _ANY_FIT, self._tx.now_ms) if rules.limits_keys else ()
+        return [lane for lane in (*stale, *due) if lane.level == level]
+
+    async def _pace(
+        self, queue: Queue, found: Task, own: LaneBacklog | None, sight: Sequence[LevelCounts]
+    ) -> DispatchPace:
+        minute = self._tx.now_ms // MINUTE_MS
+        higher = [each for each in sight if each.level < found.level]
+        return DispatchPace(
+            DispatchCounts(
+                await self._tx.queues.dispatched(queue.queue_id, minute),
+                await self._tx.queues.dispatched(queue.queue_id, minute - 1),
+            ),
+            DispatchCounts(
+                sum(each.dispatched for each in higher), sum(each.dispatched_before for each in higher)
+            ),
+            DispatchCounts() if own is None else DispatchCounts(own.dispatched, own.dispatched_before),
+        )
+
+    async def _holders(self, line: _Line, found: Task, binding: Constraint) -> Sequence[LeaseHolder]:
+        """Who holds the leases that are in the way, those that end first at the front."""
+        state = line.scopes.get(binding.scope or "")
+        if binding.kind is ConstraintKind.LEASES and state is not None:
+            held = await lease_holders.of_scope(self._tx, state)
+        else:
+            held = await lease_holders.of_queue(self._tx, line.queue)
+        if binding.kind is ConstraintKind.KEY_RUNNING:
+            held = [each for each in held if each.key == found.key]
+        elif binding.kind is ConstraintKind.SATURATED:
+            serving = {worker.worker_id for worker in line.queue_workers.serving(found)}
+            held = [each for each in held if each.lease_owner in serving]
+        names = await self._workflows(held[: lease_holders.SHOWN])
+        return [holder(each, names.get(each.run_id), self._tx.now_ms) for each in held[: lease_holders.SHOWN]]
+
+    async def _workflows(self, held: Sequence[Task]) -> Mapping[RunId, str]:
+        ids = list(dict.fromkeys(each.run_id for each in held))
+        found = await self._tx.runs.get_many(ids) if ids else ()
+        return {run.run_id: run.workflow_id for run in found if run is not None}
+
+
+def _needs_message(condition: waits.ConditionWait | None) -> bool:
+    """Whether nothing but a signal or an update lets an idle run go on."""
+    return condition is None or condition.fire_at_ms is None
+
+
+def _name(run: Run, activity: Activity | None) -> str:
+    """What people call it."""
+    if activity is None or run.host is RunHost.ACTIVITY:
+        return run.workflow_id
+    return f"{activity.activity_type} of {run.workflow_id}"
+
+
+def _weight(own: LaneBacklog | None, key: KeyState) -> int:
+    if own is None:
+        return key.weight_milli or 1_000
+    return replace(own.lane, override_milli=key.weight_milli).effective_milli

@@ -1,0 +1,273 @@
+"""Reading runs: describe, list, history."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.core import json_text
+from penstock.core.history.events import CLOSING
+from penstock.core.model import (
+    Activity,
+    ActivityId,
+    Instance,
+    RecordedEvent,
+    Run,
+    RunHost,
+    RunId,
+    RunStatus,
+    Task,
+    TaskKind,
+    TaskState,
+    task_id,
+)
+from penstock.engine.context import EngineContext
+from penstock.engine.long_poll import wait_until
+from penstock.engine.runs.address import no_instance, no_run
+from penstock.engine.runs.workflow_ids import newest_of_chain
+from penstock.errors import NotFound, Reason
+from penstock.ports.store import PageStart, RunFilter, Tx
+from penstock.ports.wakeups import end_topic, run_topic
+
+OPEN_ACTIVITIES_SHOWN = 25
+OPEN_ACTIVITIES_READ_MAX = 500
+
+
+class RunView(Struct, frozen=True):
+    """A run, its place among the runs of its workflow id, and its workflow task in flight."""
+
+    run: Run
+    run_count: int
+    is_current: bool
+    live: Task | None = None
+    activities: Sequence[Activity] = ()
+    """Those that it waits for, the first ones of many."""
+
+    @property
+    def status(self) -> str:
+        leased = self.live is not None and self.live.state is TaskState.LEASED
+        return "running" if leased and self.run.is_open else self.run.status.value
+
+
+async def describe(
+    ctx: EngineContext,
+    namespace: str,
+    workflow_id: str,
+    run_id: str | None = None,
+    host: RunHost = RunHost.WORKFLOW,
+    chain: RunId | None = None,
+) -> RunView:
+    """The current run of a workflow id, or of one of its chains, or a named run."""
+
+    async def operation(tx: Tx) -> RunView:
+        instance, run = await _found(tx, namespace, workflow_id, run_id, host, chain)
+        newest = (
+            await tx.tasks.get(task_id(run.run_id, run.last_task)) if run.is_open and run.last_task else None
+        )
+        deciding = newest is not None and newest.kind is TaskKind.WORKFLOW and newest.is_live
+        return RunView(
+            run,
+            instance.run_count,
+            run.run_id == instance.run_id,
+            newest if deciding else None,
+            await _open_activities(tx, run) if host is RunHost.WORKFLOW else (),
+        )
+
+    return await ctx.store.read(operation)
+
+
+async def _open_activities(tx: Tx, run: Run) -> Sequence[Activity]:
+    """The first activities that an open run waits for. A run with very many is described without them."""
+    if not run.is_open or not 0 < run.open_activities <= OPEN_ACTIVITIES_READ_MAX:
+        return ()
+    return [*await tx.activities.open_of(run.run_id)][:OPEN_ACTIVITIES_SHOWN]
+
+
+class RunsPage(Struct, frozen=True):
+    runs: Sequence[Run]
+    run_count: int
+    """How many there have been, also those that are not kept any more."""
+
+
+async def runs_of(
+    ctx: EngineContext, namespace: str, workflow_id: str, after: PageStart | None, limit: int
+) -> RunsPage:
+    """The runs of a workflow, the oldest first."""
+
+    async def operation(tx: Tx) -> RunsPage:
+        instance = await tx.runs.instance(namespace, workflow_id)
+        if instance is None:
+            raise no_instance(workflow_id)
+        runs = await tx.runs.of_instance(namespace, workflow_id, after, limit)
+        return RunsPage(runs, instance.run_count)
+
+    return await ctx.store.read(operation, long=True)
+
+
+class HistoryPage(Struct, frozen=True):
+    run: Run
+    events: Sequence[RecordedEvent]
+    more: bool
+
+
+async def history(
+    ctx: EngineContext,
+    namespace: str,
+    workflow_id: str,
+    run_id: str,
+    after: int,
+    limit: int,
+    wait_ms: int = 0,
+    draining: asyncio.Event | None = None,
+) -> HistoryPage:
+    """Events after a sequence; with a wait, held until there is one, the wait is over or the server leaves."""
+
+    async def operation(tx: Tx) -> HistoryPage:
+        run = await tx.runs.get(RunId(run_id))
+        if run is None or run.workflow_id != workflow_id or run.namespace != namespace:
+            raise no_run(workflow_id, run_id)
+        events = await tx.histories.page(run.run_id, after, limit)
+        return HistoryPage(run, events, bool(events) and events[-1].sequence < run.last_sequence)
+
+    if wait_ms <= 0:
+        return await ctx.store.read(operation, long=True)
+
+    async def look() -> tuple[HistoryPage, bool]:
+        found = await ctx.store.read(operation)
+        return found, bool(found.events) or not found.run.is_open
+
+    found, _ = await wait_until(ctx, run_topic(run_id), look, wait_ms, draining or asyncio.Event())
+    return found
+
+
+async def history_back(
+    ctx: EngineContext, namespace: str, workflow_id: str, run_id: str, before: int | None, limit: int
+) -> HistoryPage:
+    """Events before a sequence, or the last ones, the newest first."""
+
+    async def operation(tx: Tx) -> HistoryPage:
+        run = await tx.runs.get(RunId(run_id))
+        if run is None or run.workflow_id != workflow_id or run.namespace != namespace:
+            raise no_run(workflow_id, run_id)
+        upto = run.last_sequence + 1 if before is None else before
+        events = await tx.histories.page_back(run.run_id, upto, limit)
+        return HistoryPage(run, events, bool(events) and events[-1].sequence > 1)
+
+    return await ctx.store.read(operation, long=True)
+
+
+class RunResult(Struct, frozen=True):
+    """How a run ended, if it has."""
+
+    run: Run
+    failure: dict[str, Any] | None = None
+
+
+async def result(
+    ctx: EngineContext,
+    namespace: str,
+    workflow_id: str,
+    run_id: str | None,
+    wait_ms: int,
+    draining: asyncio.Event,
+    host: RunHost = RunHost.WORKFLOW,
+    chain: RunId | None = None,
+) -> RunResult:
+    """How a workflow ended, or an activity that stands alone; with a wait, held until it has or the wait is over.
+
+    Of several runs that continue each other the last counts, unless one is named. With `chain` the runs of other
+    starts under the same id do not count.
+    """
+
+    async def operation(tx: Tx) -> tuple[RunResult, bool]:
+        _, run = await _found(tx, namespace, workflow_id, run_id, host, chain)
+        if run.is_open or run.status is RunStatus.COMPLETED:
+            return RunResult(run), not run.is_open
+        return RunResult(run, _told(await tx.histories.last_of_type(run.run_id, CLOSING))), True
+
+    async def look() -> tuple[RunResult, bool]:
+        return await ctx.store.read(operation)
+
+    found, _ = await wait_until(ctx, end_topic(namespace, workflow_id), look, wait_ms, draining)
+    return found
+
+
+async def _found(
+    tx: Tx, namespace: str, workflow_id: str, run_id: str | None, host: RunHost, chain: RunId | None = None
+) -> tuple[Instance, Run]:
+    """The run that is named, the last one of a chain, or the last one of the workflow id."""
+    if chain is not None:
+        last = await newest_of_chain(tx, namespace, workflow_id, chain)
+        if last is None:
+            raise no_run(workflow_id, chain)
+        run_id = last.run_id
+    found = await tx.runs.named(namespace, workflow_id, None if run_id is None else RunId(run_id))
+    if found is None:
+        raise _no_instance(workflow_id, host)
+    instance, run = found
+    if run is None or run.workflow_id != workflow_id or run.namespace != namespace:
+        raise no_run(workflow_id, run_id or instance.run_id)
+    if run.host is not host:
+        raise _no_instance(workflow_id, host)
+    return instance, run
+
+
+async def task_history(ctx: EngineContext, run_id: RunId, after: int, limit: int) -> HistoryPage:
+    """A further page for a worker that holds the run's workflow task: the history cannot grow meanwhile."""
+
+    async def operation(tx: Tx) -> HistoryPage:
+        run = await tx.runs.get(run_id)
+        assert run is not None
+        events = await tx.histories.page(run_id, after, limit)
+        return HistoryPage(run, events, bool(events) and events[-1].sequence < run.last_sequence)
+
+    return await ctx.store.read(operation, long=True)
+
+
+class StandaloneView(Struct, frozen=True):
+    run: Run
+    activity: Activity
+
+
+async def describe_activity(
+    ctx: EngineContext, namespace: str, activity_id: str, run_id: str | None = None
+) -> StandaloneView:
+    """A standalone activity: its newest run, or the named one where its id was used again."""
+
+    async def operation(tx: Tx) -> StandaloneView:
+        _, run = await _found(tx, namespace, activity_id, run_id, RunHost.ACTIVITY)
+        activity = await tx.activities.get(ActivityId(f"{run.run_id}-a1"))
+        assert activity is not None
+        return StandaloneView(run, activity)
+
+    return await ctx.store.read(operation)
+
+
+async def page_activities(
+    ctx: EngineContext, narrow: RunFilter, after: PageStart | None, limit: int
+) -> Sequence[StandaloneView]:
+    async def operation(tx: Tx) -> Sequence[StandaloneView]:
+        runs = await tx.runs.page(narrow, after, limit)
+        found = await tx.activities.get_many([ActivityId(f"{run.run_id}-a1") for run in runs])
+        return [
+            StandaloneView(run, activity)
+            for run, activity in zip(runs, found, strict=True)
+            if activity is not None
+        ]
+
+    return await ctx.store.read(operation, long=True)
+
+
+def _told(event: RecordedEvent | None) -> dict[str, Any] | None:
+    return None if event is None else {"event_type": event.type} | json_text.read(event.payload)
+
+
+def _no_instance(workflow_id: str, host: RunHost) -> NotFound:
+    if host is RunHost.WORKFLOW:
+        return no_instance(workflow_id)
+    return NotFound(
+        Reason.ACTIVITY_NOT_FOUND, f"There is no activity {workflow_id!r}.", activity_id=workflow_id
+    )

@@ -1,0 +1,129 @@
+"""Finding runs: pages and counts of those that a query, or a few plain filters, let through."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from penstock.core.visibility.binder import bind
+from penstock.core.visibility.fields import BUCKET_WORDS
+from penstock.core.visibility.filters import All, Column, ColumnTest, Filter, Relation, Some
+from penstock.core.visibility.parser import has_operator, parse
+from penstock.core.visibility.query_errors import QueryProblem
+from penstock.core.visibility.syntax import Query
+from penstock.engine.context import EngineContext
+from penstock.errors import InvalidInput, Reason
+from penstock.ports.store import PageStart, Tx
+from penstock.ports.visibility import RunPage, RunSearch, RunTally
+
+LOOKS_MAX = 10_000
+"""So many runs are looked at for one page."""
+COUNT_PORTION = 20_000
+COUNT_PORTIONS_MAX = 50
+"""So many portions are counted for one answer."""
+
+
+class RunFilter(Struct, frozen=True):
+    """What a caller looks for in a namespace; all that is said must hold."""
+
+    namespace: str
+    query: Query | None = None
+    text: str | None = None
+    """Part of the workflow id or business key."""
+    workflow_type: str | None = None
+    bucket: str | None = None
+    only: Filter | None = None
+
+    def filter(self, types: Mapping[str, str], now_ms: int) -> Filter:
+        return All(tuple(self._parts(types, now_ms)))
+
+    def _parts(self, types: Mapping[str, str], now_ms: int) -> Iterator[Filter]:
+        if self.query is not None:
+            try:
+                yield bind(self.query, types, now_ms)
+            except QueryProblem as problem:
+                raise _invalid(problem) from None
+        if self.text is not None:
+            columns = (Column.WORKFLOW_ID, Column.BUSINESS_KEY)
+            yield Some(tuple(ColumnTest(each, Relation.CONTAINS, (self.text,)) for each in columns))
+        if self.workflow_type is not None:
+            yield ColumnTest(Column.WORKFLOW_TYPE, Relation.IS, (self.workflow_type,))
+        if self.bucket is not None:
+            yield BUCKET_WORDS[self.bucket]
+        if self.only is not None:
+            yield self.only
+
+
+def read_query(text: str) -> Query:
+    """What a query says, or a refusal that names the place of what is wrong."""
+    try:
+        return parse(text)
+    except QueryProblem as problem:
+        raise _invalid(problem) from None
+
+
+def read_query_or_text(text: str) -> Query | None:
+    """What a query says; None for a text that is none, and is looked for as it is."""
+    try:
+        return parse(text)
+    except QueryProblem as problem:
+        if has_operator(text):
+            raise _invalid(problem) from None
+        return None
+
+
+async def page(ctx: EngineContext, wanted: RunFilter, after: PageStart | None, limit: int) -> RunPage:
+    async def operation(tx: Tx) -> RunPage:
+        return await tx.visibility.page(await _search(tx, wanted), after, limit, LOOKS_MAX)
+
+    return await ctx.store.read(operation, long=True)
+
+
+class RunCount(Struct, frozen=True):
+    """How many runs of each status there are; at least so many, when it was given up."""
+
+    by_status: Mapping[str, int]
+    complete: bool
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_status.values())
+
+
+async def count(ctx: EngineContext, wanted: RunFilter) -> RunCount:
+    """Count in portions, each on its own, so that nobody waits long for a reader."""
+    total: Counter[str] = Counter()
+    after: PageStart | None = None
+    for _ in range(COUNT_PORTIONS_MAX):
+        tally = await _tally(ctx, wanted, after)
+        total.update(tally.by_status)
+        if tally.after is None:
+            return RunCount(total, complete=True)
+        after = tally.after
+    return RunCount(total, complete=False)
+
+
+async def _tally(ctx: EngineContext, wanted: RunFilter, after: PageStart | None) -> RunTally:
+    async def operation(tx: Tx) -> RunTally:
+        return await tx.visibility.tally(await _search(tx, wanted), after, COUNT_PORTION)
+
+    return await ctx.store.read(operation, long=True)
+
+
+async def _search(tx: Tx, wanted: RunFilter) -> RunSearch:
+    types = await tx.visibility.types(wanted.namespace) if wanted.query is not None else {}
+    return RunSearch(wanted.namespace, wanted.filter(types, tx.now_ms))
+
+
+def _invalid(problem: QueryProblem) -> InvalidInput:
+    errors = {"query": [str(problem)]}
+    return InvalidInput(
+        Reason.INVALID_QUERY,
+        f"The query cannot be answered. {problem}",
+        position=problem.position,
+        expected=problem.expected,
+        errors=errors,
+        validation_errors=errors,
+    )

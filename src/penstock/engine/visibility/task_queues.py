@@ -1,0 +1,232 @@
+"""Task queues as an operator sees them: counts from the rows that dispatch decides on, pollers and leases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from penstock.core.limits.admission import LEASES_MAX
+from penstock.core.limits.policies import KeyState
+from penstock.core.model import Queue, QueueStats, Run, Task, TaskKind, WorkerRecord
+from penstock.core.scheduling.backlog import LaneBacklog, LevelBacklog
+from penstock.core.scheduling.dispatch import KeyHoldReason, key_hold
+from penstock.core.scheduling.gates import Gate, gates
+from penstock.core.timestamps import MINUTE_MS
+from penstock.core.why.workers import RouteWait
+from penstock.engine.context import EngineContext
+from penstock.engine.limits import lease_holders, policies
+from penstock.engine.visibility.worker_coverage import route_waits
+from penstock.ports.store import Tx
+
+LEASES_SHOWN = 100
+HOLDERS_SHOWN = 20
+KEYS_SHOWN = 20
+
+
+class KeyStatus(StrEnum):
+    """Whether a key's next task may go, and if not, what is in its way."""
+
+    READY = "ready"
+    RATE_LIMITED = "rate_limited"
+    AT_RUNNING_LIMIT = "at_running_limit"
+    PAUSED = "paused"
+
+
+_STOPPED = {
+    KeyHoldReason.PAUSED: KeyStatus.PAUSED,
+    KeyHoldReason.RATE: KeyStatus.RATE_LIMITED,
+    KeyHoldReason.RUNNING: KeyStatus.AT_RUNNING_LIMIT,
+}
+
+
+class KeyView(Struct, frozen=True):
+    """A busy lane with what is known of its key."""
+
+    part: LaneBacklog
+    status: KeyStatus
+    open_at_ms: int | None
+    """When a key that is out of tokens may go on."""
+    running: int | None
+    """None where nobody counts."""
+
+
+class QueueKindView(Struct, frozen=True):
+    """What waits in a queue's tasks of one kind: by level, and the keys with the most of it."""
+
+    queue: Queue
+    levels: Sequence[LevelBacklog]
+    keys: Sequence[KeyView]
+
+    def level(self, number: int) -> LevelBacklog:
+        return next(each for each in self.levels if each.level == number)
+
+
+class QueueView(Struct, frozen=True):
+    """One named queue: both kinds of tasks, and the workers registered for it."""
+
+    name: str
+    now_ms: int
+    queues: Mapping[TaskKind, Queue]
+    """Both kinds; one that nobody used yet, as it would be."""
+    stats: Mapping[TaskKind, QueueStats]
+    workers: Sequence[WorkerRecord]
+    leases: Sequence[Task] = ()
+    runs: Mapping[str, Run] | None = None
+    pending_queries: int = 0
+    lines: Mapping[TaskKind, QueueKindView] = field(default_factory=dict)
+    """Looked at where one queue is described, not where all are listed."""
+    gates: Mapping[TaskKind, Sequence[Gate]] = field(default_factory=dict)
+    """Every limit of each kind's line as it stands."""
+    totals: Mapping[TaskKind, tuple[int, int]] = field(default_factory=dict)
+    """What the namespace leases of each kind, and what it gave this minute."""
+    holders: Mapping[str, Sequence[Task]] = field(default_factory=dict)
+    """Who holds the leases that a scope counts; looked at where one queue is described."""
+    waits: Mapping[TaskKind, Sequence[RouteWait]] = field(default_factory=dict)
+    """The types and builds whose ready tasks no worker can take now."""
+
+    @property
+    def unserved(self) -> Sequence[RouteWait]:
+        """Of those, the ones that wait until a worker is started or changed."""
+        return [each for waits in self.waits.values() for each in waits if each.is_unserved]
+
+
+async def list_queues(ctx: EngineContext, namespace: str) -> Sequence[QueueView]:
+    """Every queue that has tasks or workers, by name."""
+
+    async def operation(tx: Tx) -> Sequence[QueueView]:
+        workers = await tx.workers.list(namespace, None)
+        lines = await tx.queues.list(namespace)
+        names = sorted({worker.task_queue for worker in workers} | {line.name for line in lines})
+        totals = await _totals(tx, namespace)
+        views = []
+        for name in names:
+            used = {line.kind: line for line in lines if line.name == name}
+            stats = {kind: await tx.queues.stats(line.queue_id, tx.now_ms) for kind, line in used.items()}
+            pending = await tx.queries.count_pending(namespace, name, tx.now_ms)
+            mine = [worker for worker in workers if worker.task_queue == name]
+            every_line = {kind: await policies.line(tx, namespace, name, kind) for kind in TaskKind}
+            gates_ = {
+                kind: await gates_of(tx, line, _oldest(stats, kind)) for kind, line in every_line.items()
+            }
+            views.append(
+                QueueView(
+                    name,
+                    tx.now_ms,
+                    every_line,
+                    stats,
+                    mine,
+                    pending_queries=pending,
+                    gates=gates_,
+                    totals=totals,
+                    waits=await _waits(ctx, tx, used, mine),
+                )
+            )
+        return views
+
+    return await ctx.store.read(operation, long=True)
+
+
+async def describe(ctx: EngineContext, namespace: str, name: str) -> QueueView:
+    """One queue with its leases. A name that nobody used yet is an empty queue, not an error."""
+
+    async def operation(tx: Tx) -> QueueView:
+        lines = await tx.queues.find(namespace, name)
+        stats = {line.kind: await tx.queues.stats(line.queue_id, tx.now_ms) for line in lines}
+        leases = [task for line in lines for task in await tx.tasks.leases_on(line.queue_id, LEASES_SHOWN)]
+        oldest = [each.oldest for each in stats.values() if each.oldest is not None]
+        ids = list(dict.fromkeys(task.run_id for task in (*leases, *oldest)))
+        runs = {run.run_id: run for run in await tx.runs.get_many(ids) if run is not None}
+        workers = await tx.workers.list(namespace, name)
+        named = {str(key): run for key, run in runs.items()}
+        pending = await tx.queries.count_pending(namespace, name, tx.now_ms)
+        every_line = {kind: await policies.line(tx, namespace, name, kind) for kind in TaskKind}
+        return QueueView(
+            name,
+            tx.now_ms,
+            every_line,
+            stats,
+            workers,
+            leases,
+            named,
+            pending,
+            {kind: await _line(tx, line) for kind, line in every_line.items()},
+            {kind: await gates_of(tx, line, _oldest(stats, kind)) for kind, line in every_line.items()},
+            await _totals(tx, namespace),
+            await _holders(tx, namespace, [*every_line.values()]),
+            await _waits(ctx, tx, {line.kind: line for line in lines}, workers),
+        )
+
+    return await ctx.store.read(operation, long=True)
+
+
+async def _waits(
+    ctx: EngineContext, tx: Tx, lines: Mapping[TaskKind, Queue], workers: Sequence[WorkerRecord]
+) -> Mapping[TaskKind, Sequence[RouteWait]]:
+    return {kind: await route_waits(ctx, tx, line, workers) for kind, line in lines.items()}
+
+
+async def gates_of(tx: Tx, queue: Queue, oldest: Task | None) -> Sequence[Gate]:
+    """Every limit of a line as it stands, by the function that dispatch asks. Nothing is locked.
+
+    Whether a budget of cost is open depends on who asks: here, the task that has waited longest.
+    """
+    names = [each.name for each in queue.limits.scopes]
+    states = {state.name: state for state in await tx.scopes.find(names)} if names else {}
+    running = await tx.queues.running(queue.queue_id, LEASES_MAX) if queue.queue_id else 0
+    return gates(queue, running, states, tx.now_ms, 0 if oldest is None else oldest.cost)
+
+
+def _oldest(stats: Mapping[TaskKind, QueueStats], kind: TaskKind) -> Task | None:
+    return stats.get(kind, QueueStats()).oldest
+
+
+async def _totals(tx: Tx, namespace: str) -> Mapping[TaskKind, tuple[int, int]]:
+    minute = tx.now_ms // MINUTE_MS
+    return {kind: await tx.queues.totals(namespace, kind, minute) for kind in TaskKind}
+
+
+async def _holders(tx: Tx, namespace: str, lines: Sequence[Queue]) -> Mapping[str, Sequence[Task]]:
+    """The first leases that each scope of some lines counts, wherever in the namespace they are."""
+    names = list(dict.fromkeys(each.name for line in lines for each in line.limits.scopes))
+    states = await tx.scopes.find(names) if names else ()
+    others = await tx.queues.list(namespace) if states else ()
+    return {state.name: await lease_holders.of_queues(tx, state, others, HOLDERS_SHOWN) for state in states}
+
+
+async def _line(tx: Tx, queue: Queue) -> QueueKindView:
+    backlog = await tx.queues.backlog(queue.queue_id, tx.now_ms, KEYS_SHOWN)
+    keys = list(dict.fromkeys(part.lane.key for part in backlog.lanes))
+    states = await tx.policies.key_states(queue.queue_id, keys) if keys else {}
+    parts = [_reweighted(part, states.get(part.lane.key)) for part in backlog.lanes]
+    levels = [
+        replace(each, weight_milli=each.weight_milli + _gained(each.level, backlog.lanes, parts))
+        for each in backlog.levels
+    ]
+    return QueueKindView(queue, levels, [_key(queue, part, states, tx.now_ms) for part in parts])
+
+
+def _reweighted(part: LaneBacklog, state: KeyState | None) -> LaneBacklog:
+    """The lane with the operator's weight as it is now; its row learns of it with the next claim."""
+    override = None if state is None else state.weight_milli
+    return replace(part, lane=replace(part.lane, override_milli=override))
+
+
+def _gained(level: int, before: Sequence[LaneBacklog], after: Sequence[LaneBacklog]) -> int:
+    """How much more weight the lanes of a level have."""
+    return sum(
+        new.lane.effective_milli - old.lane.effective_milli
+        for old, new in zip(before, after, strict=True)
+        if old.lane.level == level
+    )
+
+
+def _key(queue: Queue, part: LaneBacklog, states: Mapping[str, KeyState], now_ms: int) -> KeyView:
+    rules, state = queue.rules, states.get(part.lane.key) or KeyState(part.lane.key)
+    running = state.running if rules.counts_leases else None
+    stop = key_hold(rules, state, part.lane.effective_milli, now_ms)
+    if stop is not None:
+        return KeyView(part, _STOPPED[stop.reason], stop.open_at_ms, running)
+    return KeyView(part, KeyStatus.READY, None, running)

@@ -1,0 +1,41 @@
+"""Runs whose code and history parted go on when a worker comes that has other code."""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec.structs import replace
+
+from penstock.core.history.divergence import may_fit
+from penstock.core.model import RunId, TaskState, WorkerRecord
+from penstock.engine.context import EngineContext
+from penstock.engine.runs.history_writer import requeue
+from penstock.ports.store import Tx
+
+AT_ONCE_MAX = 500
+"""More than these wait for the end of their back-off, which is a minute at most."""
+
+
+async def unblock(ctx: EngineContext, worker: WorkerRecord) -> int:
+    """Let a worker that has just come try what others could not go on with; returns how many runs."""
+
+    async def find(tx: Tx) -> list[RunId]:
+        return list(await tx.runs.blocked(worker.namespace, worker.task_queue, AT_ONCE_MAX))
+
+    found = await ctx.store.read(find)
+    roused = await asyncio.gather(*(_unblock(ctx, worker, run_id) for run_id in found))
+    return sum(roused)
+
+
+async def _unblock(ctx: EngineContext, worker: WorkerRecord, run_id: RunId) -> bool:
+    async def operation(tx: Tx) -> bool:
+        run = await tx.runs.lock(run_id)
+        task = await tx.tasks.lock_workflow_task(run_id)
+        if run is None or run.blocked is None or task is None or task.state is not TaskState.DELAYED:
+            return False
+        if not may_fit(run.blocked, run.workflow_type, worker):
+            return False
+        requeue(tx, replace(task, state=TaskState.READY, available_at_ms=tx.now_ms), TaskState.DELAYED)
+        return True
+
+    return await ctx.store.transact(operation, key=run_id)

@@ -1,0 +1,209 @@
+"""Children of a run: starting them, and giving up what the code no longer waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core.history import waits
+from penstock.core.history.command_effects import NewChild
+from penstock.core.history.events import EventType
+from penstock.core.history.payloads import activity_payload, child_payload, started
+from penstock.core.id_policies import IdConflictPolicy, IdPolicy, StartDecision, decide_start
+from penstock.core.model import (
+    Activity,
+    ActivityStatus,
+    ChildState,
+    Instance,
+    NewEvent,
+    Run,
+    RunHost,
+    RunId,
+    Task,
+    TaskState,
+    TimerState,
+)
+from penstock.core.scheduling.leases import freed
+from penstock.engine.messaging import messages, outbox
+from penstock.engine.runs import workflow_ids
+from penstock.engine.runs.history_writer import append, enqueue_workflow_task
+from penstock.engine.workflows.successors import pinned
+from penstock.ports.store import Tx
+
+
+async def start_children(tx: Tx, parent: Run, children: Sequence[NewChild]) -> tuple[Run, bool]:
+    """Record new children with their first events and tasks; True when one could not be started.
+
+    A child that cannot start under its id fails at once, as an event of its parent that its code can catch: the id is
+    in use, or is not a workflow id. A child whose parent closes in the same workflow task is treated as its close
+    policy says.
+    """
+    if not children:
+        return parent, False
+    state = ChildState.OPEN if parent.is_open else ChildState.CLOSED
+    refused: list[NewEvent] = []
+    for new, begun in zip(children, await _begun(tx, children), strict=True):
+        if begun is None:
+            tx.children.insert(replace(new.child, state=ChildState.CLOSED))
+            refused.append(_refused(new))
+            continue
+        tx.children.insert(replace(new.child, state=state))
+        await _start(tx, parent, begun, new.at_ms)
+        if not parent.is_open:
+            outbox.apply_close_policy(tx, parent, new.child)
+    if refused and parent.is_open:
+        parent = replace(parent, open_children=parent.open_children - len(refused))
+        parent = append(tx, parent, refused)
+    return parent, bool(refused)
+
+
+class Begun(Struct, frozen=True):
+    """A child whose workflow id is its own now."""
+
+    run: Run
+    replaced: Run | None = None
+    """The closed run that had the id before."""
+
+
+async def _begun(tx: Tx, children: Sequence[NewChild]) -> Sequence[Begun | None]:
+    """Take the ids of the children. None: the child is refused.
+
+    Of two children of one workflow task under one id, the second is refused.
+    """
+    fit = [new for new in children if new.problem is None]
+    asked = [Instance(new.run.namespace, new.run.workflow_id, new.run.run_id, 1) for new in fit]
+    begun: dict[RunId, Begun] = {}
+    ids: set[str] = set()
+    for new, standing in zip(fit, await tx.runs.reserve_all(asked), strict=True):
+        run = new.run
+        if run.workflow_id in ids:
+            continue
+        made = Begun(run) if standing.run_id == run.run_id else await _reusing(tx, new)
+        if made is not None:
+            begun[run.run_id] = made
+            ids.add(run.workflow_id)
+    return [begun.get(new.run.run_id) for new in children]
+
+
+async def _reusing(tx: Tx, new: NewChild) -> Begun | None:
+    """A child that reuses the id of a closed workflow, if its policy allows that."""
+    policy = IdPolicy(new.reuse, IdConflictPolicy.FAIL)
+    instance = Instance(new.run.namespace, new.run.workflow_id, new.run.run_id, 1)
+    for _ in range(workflow_ids.TRIES):
+        existing = await workflow_ids.newest(tx, instance)
+        if existing is None:
+            return Begun(new.run)
+        if existing.host is not RunHost.WORKFLOW or decide_start(existing, policy) is StartDecision.REFUSE:
+            return None
+        locked = await workflow_ids.lock_newest(tx, existing)
+        if locked is not None:
+            workflow_ids.replace_newest(tx, locked.run, new.run.run_id, locked.next_number)
+            started_at_ms = workflow_ids.started_at_ms(locked.run, new.run.started_at_ms)
+            run = replace(new.run, run_number=locked.next_number, started_at_ms=started_at_ms)
+            return Begun(run, locked.run)
+    raise workflow_ids.busy(new.run.workflow_id)
+
+
+async def _start(tx: Tx, parent: Run, begun: Begun, at_ms: int | None) -> None:
+    run = begun.run
+    if run.compatibility is None and run.task_queue != parent.task_queue:
+        run = replace(run, compatibility=await pinned(tx, run.namespace, run.task_queue))
+    streams = () if begun.replaced is None else await messages.begin_after(tx, begun.replaced, run)
+    run = append(tx, run, [started(run), *streams])
+    tx.runs.insert(await enqueue_workflow_task(tx, run, at_ms=at_ms))
+
+
+def _refused(new: NewChild) -> NewEvent:
+    if new.problem is not None:
+        kind, message = "InvalidWorkflowId", f"The child was not started: {new.problem}"
+    else:
+        kind, message = "WorkflowAlreadyStarted", f"The workflow id {new.child.workflow_id!r} is in use."
+    return NewEvent(
+        EventType.CHILD_RUN_FAILED,
+        child_payload(new.child)
+        | {
+            "message": message,
+            "exception_type": kind,
+            "exception_class": kind,
+            "non_retryable": True,
+            "failure_category": "child_workflow",
+            "failure_id": f"{new.child.run_id}-f1",
+        },
+    )
+
+
+async def give_up(tx: Tx, run: Run, ranges: Sequence[range]) -> Run:
+    """End whatever runs at steps that the code gave up; their events are of no concern any more."""
+    steps = steps_in(ranges)
+    if not steps:
+        return run
+    run = await _give_up_activities(tx, run, steps)
+    timers = [timer for timer in await tx.timers.open_of(run.run_id) if timer.step in steps]
+    for timer in timers:
+        tx.timers.save(replace(timer, state=TimerState.CANCELLED))
+    children = [child for child in await tx.children.open_of(run.run_id) if child.step in steps]
+    for child in children:
+        outbox.give_up(tx, run, child)
+    return replace(
+        run,
+        open_timers=run.open_timers - len(timers),
+        open_children=run.open_children - len(children),
+    )
+
+
+def steps_in(ranges: Sequence[range]) -> set[int]:
+    return {step for each in ranges for step in each}
+
+
+async def ask_to_stop(
+    tx: Tx, run: Run, steps: Collection[int], never_begun: Sequence[Activity]
+) -> tuple[Run, bool]:
+    """Ask activities to stop whose end the code waits for; True when one of them has ended by that.
+
+    One that runs is told at its next heartbeat, and its report is recorded. One that waits, for a worker or for its
+    next attempt, ends as cancelled at once. Of one that has ended the code learns anyway.
+    """
+    asked = [each for each in await tx.activities.open_of(run.run_id) if each.step in steps] if steps else []
+    live = {task.task_id: task for task in await tx.tasks.lock_live_of(run.run_id)} if asked else {}
+    running = [each for each in asked if _is_running(live.get(each.task_id))]
+    waiting = [each for each in asked if each not in running]
+    if running:
+        kept = waits.parse(run.waits)
+        ending = tuple(dict.fromkeys((*kept.ending, *(each.step for each in running))))
+        run = replace(run, waits=waits.text(replace(kept, ending=ending)))
+    for activity in waiting:
+        _cancelled(tx, activity, live.get(activity.task_id))
+    events = [
+        NewEvent(EventType.ACTIVITY_CANCELLED, activity_payload(each) | _BEFORE_IT_RAN)
+        for each in (*waiting, *never_begun)
+    ]
+    run = replace(run, open_activities=run.open_activities - len(waiting))
+    return append(tx, run, events) if events else run, bool(events)
+
+
+def _is_running(task: Task | None) -> bool:
+    return task is not None and task.state is TaskState.LEASED and not task.claimed
+
+
+_BEFORE_IT_RAN = {
+    "message": "The workflow cancelled the activity while no attempt was running.",
+    "failure_category": "cancelled",
+}
+
+
+def _cancelled(tx: Tx, activity: Activity, task: Task | None) -> None:
+    ended = replace(activity, status=ActivityStatus.CANCELLED, closed_at_ms=tx.now_ms, deadline_at_ms=None)
+    tx.activities.save(ended)
+    if task is not None:
+        tx.tasks.save(freed(task, TaskState.CANCELLED, available_at_ms=task.available_at_ms), task.state)
+
+
+async def _give_up_activities(tx: Tx, run: Run, steps: set[int]) -> Run:
+    """Cancel activities; their workers learn at the next heartbeat or report."""
+    given_up = [each for each in await tx.activities.open_of(run.run_id) if each.step in steps]
+    live = {task.task_id: task for task in await tx.tasks.lock_live_of(run.run_id)} if given_up else {}
+    for activity in given_up:
+        _cancelled(tx, activity, live.get(activity.task_id))
+    return replace(run, open_activities=run.open_activities - len(given_up))

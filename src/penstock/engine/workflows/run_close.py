@@ -1,0 +1,292 @@
+"""Closing a run: what was open around it ends with it, and whoever waits for it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core import json_text
+from penstock.core.history import lineage, waits
+from penstock.core.history.command_effects import closed
+from penstock.core.history.events import EventType
+from penstock.core.history.lineage import Successor
+from penstock.core.history.payloads import activity_payload, timer_payload
+from penstock.core.messaging.messages import Cursor
+from penstock.core.model import (
+    ActivityStatus,
+    Blob,
+    NewEvent,
+    Run,
+    RunId,
+    RunStatus,
+    TaskId,
+    TaskState,
+    TimerState,
+    UpdateStatus,
+)
+from penstock.core.scheduling.leases import freed
+from penstock.core.timestamps import iso_or_none
+from penstock.engine.context import EngineContext
+from penstock.engine.messaging import outbox
+from penstock.engine.runs.address import Address, check_open, on_run
+from penstock.engine.runs.history_writer import (
+    append_last,
+    flush_buffered_events,
+    record_external_event,
+    requeue,
+    text,
+)
+from penstock.engine.runs.idempotency import IdempotentRequest, retain, retained
+from penstock.engine.workflows.successors import begin, carry_over
+from penstock.ports.store import Tx
+
+
+class EndMode(StrEnum):
+    """How somebody outside the workflow code ends a run."""
+
+    CANCEL = "cancel"
+    TERMINATE = "terminate"
+
+
+class EndEvents(Struct, frozen=True):
+    request: EventType
+    event: EventType
+    status: RunStatus
+
+
+_ENDINGS = {
+    EndMode.CANCEL: EndEvents(EventType.CANCEL_REQUESTED, EventType.WORKFLOW_CANCELLED, RunStatus.CANCELLED),
+    EndMode.TERMINATE: EndEvents(
+        EventType.TERMINATE_REQUESTED, EventType.WORKFLOW_TERMINATED, RunStatus.TERMINATED
+    ),
+}
+
+
+class EndResult(Struct, frozen=True):
+    """What became of a request to end a run: it has closed, or its code was asked to end it."""
+
+    run: Run
+    outcome: str
+
+
+CANCEL_REQUESTED_OUTCOME = "cancel_requested"
+
+
+async def end_run(
+    ctx: EngineContext,
+    namespace: str,
+    workflow_id: str,
+    end: EndMode,
+    reason: str | None,
+    run_id: RunId | None = None,
+    request_id: str | None = None,
+    chain: RunId | None = None,
+) -> EndResult:
+    """Close the current run at once; no workflow code runs. Running activities learn at their next report.
+
+    The code of a concurrent run that is to be cancelled is asked to end it; so is that of a run that asked for it when
+    it was started, with its first workflow task. A request that is sent again under its id is answered as the first
+    time.
+    """
+    request = IdempotentRequest(end.value, "", Blob(""), request_id)
+    address = Address(namespace, workflow_id, run_id, chain)
+
+    async def act(tx: Tx, run: Run) -> EndResult:
+        before = await retained(tx, namespace, workflow_id, request, run if address.is_bound else None)
+        if before is not None:
+            accepted_by = await tx.runs.get(RunId(before.get("run_id", run.run_id)))
+            return EndResult(accepted_by or run, str(before["outcome"]))
+        check_open(run)
+        run = await end_open(ctx, tx, run, end, reason)
+        outcome = CANCEL_REQUESTED_OUTCOME if run.is_open else run.status.value
+        receipt = {"command_id": f"{run.run_id}-{end.value}", "outcome": outcome, "run_id": run.run_id}
+        retain(tx, run, request, receipt)
+        return EndResult(run, outcome)
+
+    return await on_run(ctx, address, act)
+
+
+async def end_open(ctx: EngineContext, tx: Tx, run: Run, end: EndMode, reason: str | None) -> Run:
+    """End an open run that is locked: at once, or by its code where that is to be asked."""
+    if end is EndMode.CANCEL and waits.delivers_cancel(run.waits):
+        return await _request_cancel(tx, run, reason)
+    return await close_now(ctx, tx, run, end, reason)
+
+
+async def _request_cancel(tx: Tx, run: Run, reason: str | None) -> Run:
+    """Ask the code of a run to end it, once. A first workflow task that is delayed does not wait any longer."""
+    waiting = waits.parse(run.waits)
+    if waiting.cancelling:
+        return run
+    run = replace(run, waits=waits.text(replace(waiting, cancelling=True)))
+    told = reason or f"{EndMode.CANCEL.value} requested"
+    run = await record_external_event(tx, run, [NewEvent(EventType.CANCEL_REQUESTED, {"reason": told})])
+    live = await tx.tasks.lock_workflow_task(run.run_id)
+    if live is not None and live.state is TaskState.DELAYED and not waiting.concurrent:
+        requeue(tx, replace(live, state=TaskState.READY, available_at_ms=tx.now_ms), TaskState.DELAYED)
+    tx.runs.save(run)
+    return run
+
+
+async def close_cancelled(ctx: EngineContext, tx: Tx, run: Run) -> Run:
+    """Close a run that was asked to end, whose code turned out to be stepwise: such code cannot end it by itself."""
+    told = await _cancel_reason(tx, run)
+    run, _ = await flush_buffered_events(tx, run)
+    return await _close(ctx, tx, run, EndMode.CANCEL, told, [])
+
+
+async def _cancel_reason(tx: Tx, run: Run) -> str:
+    """Why a run was asked to end: the request is in its history, or waits for the end of its workflow task."""
+    for event in await tx.histories.buffered(run.run_id) if run.buffered else ():
+        if event.type == EventType.CANCEL_REQUESTED:
+            return str(event.payload["reason"])
+    asked = await tx.histories.last_of_type(run.run_id, [EventType.CANCEL_REQUESTED])
+    assert asked is not None, "a run that was asked to end has an event that says so"
+    return str(json_text.read(asked.payload)["reason"])
+
+
+async def close_now(ctx: EngineContext, tx: Tx, run: Run, end: EndMode, reason: str | None) -> Run:
+    """Close an open run that is locked."""
+    told = reason or f"{end.value} requested"
+    run, _ = await flush_buffered_events(tx, run)
+    return await _close(ctx, tx, run, end, told, [NewEvent(_ENDINGS[end].request, {"reason": told})])
+
+
+async def _close(
+    ctx: EngineContext, tx: Tx, run: Run, end: EndMode, told: str, first: Sequence[NewEvent]
+) -> Run:
+    ending = _ENDINGS[end]
+    around = await close_open_work(tx, run)
+    last = NewEvent(ending.event, {"reason": told, "message": told, "closed_reason": ending.status.value})
+    run = append_last(tx, run, [*first, *around, last])
+    run = closed(run, ending.status, ending.status.value, tx.now_ms)
+    run = await settle(ctx, tx, run, last)
+    tx.runs.save(run)
+    return run
+
+
+async def expire_run(ctx: EngineContext, run_id: RunId) -> bool:
+    """Close a run whose execution or run timeout has passed."""
+
+    async def operation(tx: Tx) -> bool:
+        run = await tx.runs.lock(run_id)
+        if run is None or not run.is_open or run.deadline_at_ms is None or run.deadline_at_ms > tx.now_ms:
+            return False
+        by_execution = run.execution_deadline_at_ms is not None and run.execution_deadline_at_ms <= tx.now_ms
+        kind = "execution_timeout" if by_execution else "run_timeout"
+        run, _ = await flush_buffered_events(tx, run)
+        around = await close_open_work(tx, run)
+        message = f"The run exceeded its {kind.replace('_', ' ')}."
+        last = NewEvent(
+            EventType.WORKFLOW_TIMED_OUT,
+            {
+                "timeout_kind": kind,
+                "message": message,
+                "failure_category": "timeout",
+                "execution_deadline_at": iso_or_none(run.execution_deadline_at_ms),
+                "run_deadline_at": iso_or_none(run.run_deadline_at_ms),
+            },
+        )
+        run = append_last(tx, run, [*around, last])
+        run = closed(run, RunStatus.FAILED, "timed_out", tx.now_ms)
+        run = await settle(ctx, tx, run, last)
+        tx.runs.save(run)
+        return True
+
+    return await ctx.store.transact(operation, key=run_id)
+
+
+async def close_open_work(tx: Tx, run: Run, *, but: TaskId | None = None) -> Sequence[NewEvent]:
+    """End every live task, open activity and open timer of a run; returns what its history may say of that.
+
+    `but` is its workflow task that has ended it: beside that only its open activities have tasks that live.
+    """
+    events: list[NewEvent] = []
+    for task in await tx.tasks.lock_live_of(run.run_id) if but is None or run.open_activities else ():
+        if task.task_id != but:
+            tx.tasks.save(freed(task, TaskState.CANCELLED, available_at_ms=task.available_at_ms), task.state)
+    if run.open_activities:
+        for activity in await tx.activities.open_of(run.run_id):
+            ended = replace(
+                activity, status=ActivityStatus.CANCELLED, closed_at_ms=tx.now_ms, deadline_at_ms=None
+            )
+            tx.activities.save(ended)
+            events.append(
+                NewEvent(
+                    EventType.ACTIVITY_CANCELLED,
+                    activity_payload(ended)
+                    | {"message": "The run was closed.", "failure_category": "cancelled"},
+                )
+            )
+    if run.open_timers:
+        for timer in await tx.timers.open_of(run.run_id):
+            tx.timers.save(replace(timer, state=TimerState.CANCELLED))
+            events.append(NewEvent(EventType.TIMER_CANCELLED, timer_payload(timer)))
+    return events
+
+
+async def settle(
+    ctx: EngineContext,
+    tx: Tx,
+    run: Run,
+    last: NewEvent,
+    successor: Successor | None = None,
+    cursors: Sequence[Cursor] = (),
+    given_up: Collection[int] = (),
+    answered: Collection[str] = (),
+) -> Run:
+    """Tell those who are concerned that a run has closed: its children, callers who wait for updates, its parent.
+
+    A child whose policy allows another attempt is tried again; its parent hears of the end only. `cursors` say
+    how far the last workflow task has read the streams that a run which goes on will read further; `answered` are the
+    updates that it has answered.
+    """
+    await outbox.notify_children(tx, run, given_up)
+    if successor is None and run.status is RunStatus.FAILED:
+        successor = _next_attempt(ctx, run, last, tx.now_ms)
+    if successor is None:
+        await _fail_updates(tx, run, answered)
+        outbox.notify_parent(tx, run, last)
+    else:
+        moved = await carry_over(tx, run, successor.run, cursors, answered)
+        await begin(tx, run, successor, moved)
+    if run.buffered:
+        tx.histories.clear_buffer(run.run_id)
+    return with_nothing_open(run)
+
+
+def _next_attempt(ctx: EngineContext, run: Run, last: NewEvent, now_ms: int) -> Successor | None:
+    if run.lineage == "{}" or waits.parse(run.waits).cancelling:
+        return None
+    kinds = [last.payload.get(name) for name in ("exception_type", "exception_class")]
+    hopeless = bool(last.payload.get("non_retryable"))
+    run_id = RunId(ctx.entropy.new_id())
+    return lineage.retried(run, run_id, tuple(str(each) for each in kinds if each), hopeless, now_ms)
+
+
+async def _fail_updates(tx: Tx, run: Run, answered: Collection[str]) -> None:
+    if not run.open_updates:
+        return
+    outcome = text({"message": f"The run was {run.closed_reason} before the update was applied."})
+    for update in await tx.updates.accepted_of(run.run_id):
+        failed = replace(update, status=UpdateStatus.FAILED, outcome=outcome, closed_at_ms=tx.now_ms)
+        if update.update_id not in answered:
+            tx.updates.save(failed)
+
+
+def with_nothing_open(run: Run) -> Run:
+    return replace(
+        run,
+        open_activities=0,
+        open_timers=0,
+        open_children=0,
+        open_updates=0,
+        buffered=0,
+        unseen_signals=0,
+        owed=0,
+        waits="{}",
+        blocked=None,
+    )

@@ -1,0 +1,389 @@
+"""Starting: a workflow, or an activity that stands alone."""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from penstock.core.history import waits
+from penstock.core.history.command_effects import dispatched, expiring, schedule
+from penstock.core.history.commands import ScheduleActivity
+from penstock.core.history.events import EventType
+from penstock.core.history.payloads import activity_payload, started
+from penstock.core.id_policies import (
+    CONTRACT,
+    IdConflictPolicy,
+    IdPolicy,
+    IdReusePolicy,
+    StartDecision,
+    decide_start,
+)
+from penstock.core.model import (
+    Activity,
+    ActivityId,
+    Blob,
+    Instance,
+    NewEvent,
+    Run,
+    RunHost,
+    RunId,
+    TaskPriority,
+)
+from penstock.core.scheduling.retries import first_available_ms
+from penstock.core.timestamps import MINUTE_MS, earliest
+from penstock.engine.context import EngineContext
+from penstock.engine.messaging import messages
+from penstock.engine.messaging.signals import Signal, SignalReceipt, counted, receipt_of, received, send
+from penstock.engine.runs import workflow_ids
+from penstock.engine.runs.address import Address
+from penstock.engine.runs.history_writer import (
+    append,
+    buffer_events,
+    enqueue_activity_task,
+    enqueue_workflow_task,
+)
+from penstock.engine.runs.idempotency import retain
+from penstock.engine.runs.workflow_ids import Replaced
+from penstock.engine.visibility.search_attributes import check_start
+from penstock.engine.workflows.run_close import EndMode, close_now
+from penstock.engine.workflows.successors import pinned
+from penstock.errors import Conflict, Reason
+from penstock.ports.gather import gather
+from penstock.ports.store import Transaction, Tx
+
+STANDALONE_TYPE = "penstock.activity"
+"""The workflow type under which a standalone activity's host run is kept."""
+OUT_OF_REACH_MS = 60 * MINUTE_MS
+"""An activity that has expired before it is recorded is delayed this long: its timeout ends it before any poll."""
+TERMINATED_BY_START = "terminated by a start with id_conflict_policy terminate_existing"
+
+
+class DuplicatePolicy(StrEnum):
+    """The contract's policy for an id that is in use; it never reuses the id of a closed run."""
+
+    FAIL = "fail"
+    USE_EXISTING = "use-existing"
+
+
+class StartOutcome(StrEnum):
+    STARTED_NEW = "started_new"
+    RETURNED_EXISTING_ACTIVE = "returned_existing_active"
+
+
+_CONFLICTS = {
+    DuplicatePolicy.FAIL: IdConflictPolicy.FAIL,
+    DuplicatePolicy.USE_EXISTING: IdConflictPolicy.USE_EXISTING,
+}
+
+
+class Start(Struct, frozen=True):
+    """What a caller asks to be started."""
+
+    namespace: str
+    workflow_type: str
+    task_queue: str
+    input: Blob
+    workflow_id: str | None = None
+    business_key: str | None = None
+    memo: str = "{}"
+    search_attributes: str = "{}"
+    duplicate_policy: DuplicatePolicy = DuplicatePolicy.FAIL
+    id_reuse_policy: IdReusePolicy | None = None
+    id_conflict_policy: IdConflictPolicy | None = None
+    execution_timeout_s: int | None = None
+    run_timeout_s: int | None = None
+    priority: TaskPriority = field(default_factory=TaskPriority)
+    build_id: str | None = None
+    start_key: str | None = None
+    delay_ms: int = 0
+    """Of a workflow: how long its code waits before it runs first."""
+    delivers_cancel: bool = False
+    """Of a workflow: whether a cancel request before its first workflow task is delivered to its code."""
+
+    @property
+    def id_policy(self) -> IdPolicy:
+        """Both policies for a known id. A start with neither of our fields keeps to the contract: no reuse."""
+        conflict = self.id_conflict_policy or _CONFLICTS[self.duplicate_policy]
+        if self.id_reuse_policy is None and self.id_conflict_policy is None:
+            return replace(CONTRACT, conflict=conflict)
+        return IdPolicy(self.id_reuse_policy or IdReusePolicy.ALLOW_DUPLICATE, conflict)
+
+
+class StartResult(Struct, frozen=True):
+    run: Run
+    outcome: StartOutcome
+    deduplicated: bool = False
+    activity: Activity | None = None
+    """Of a standalone activity."""
+
+
+async def start_workflow(ctx: EngineContext, request: Start, signal: Signal | None = None) -> StartResult:
+    """Record the run, its first event and its first workflow task in one transaction, with a signal if there is one.
+
+    What a known workflow id means is decided in the same transaction: `engine.workflow_ids`.
+    """
+    start = workflow_start(ctx, request, signal)
+    return await ctx.store.transact(start.operation, key=start.key)
+
+
+def workflow_start(
+    ctx: EngineContext, request: Start, signal: Signal | None = None
+) -> Transaction[StartResult]:
+    """The start of a workflow as an operation that the caller hands to the store, alone or with others."""
+    run_id = RunId(ctx.entropy.new_id())
+    workflow_id = request.workflow_id or _made_id("wf", request, run_id)
+
+    async def operation(tx: Tx) -> StartResult:
+        await check_start(tx, request.namespace, request.search_attributes)
+        taking = _take_id(ctx, tx, request, Instance(request.namespace, workflow_id, run_id, 1), signal)
+        compatibility, taken = await gather(_pin(tx, request), taking)
+        if isinstance(taken, StartResult):
+            return taken
+        started_at_ms = workflow_ids.started_at_ms(taken.replaced, tx.now_ms)
+        run = _new_run(request, RunHost.WORKFLOW, workflow_id, run_id, compatibility, started_at_ms)
+        run = replace(run, run_number=taken.run_number)
+        streams = await messages.begin_after(tx, taken.replaced, run) if taken.replaced else ()
+        run = append(tx, run, [started(run), *streams])
+        if signal is not None:
+            run = counted(run)
+            run = buffer_events(tx, run, [received(run, signal)])
+            retain(tx, run, signal.request, receipt_of(run))
+        run = await enqueue_workflow_task(tx, run, at_ms=tx.now_ms + request.delay_ms)
+        tx.runs.insert(run)
+        return StartResult(run, StartOutcome.STARTED_NEW)
+
+    return Transaction(operation, f"workflow:{request.namespace}:{workflow_id}")
+
+
+async def signal_with_start(
+    ctx: EngineContext, request: Start, signal: Signal
+) -> tuple[StartResult, SignalReceipt]:
+    """Start a workflow with a signal in its history, or send the signal to the open run that has its id.
+
+    A start that is repeated with its key signals once, and a signal that was taken is acknowledged though its run
+    has ended since. If the open run ends before the signal is recorded there, the start is decided again.
+    """
+    if signal.request_id is None and request.start_key is not None:
+        signal = replace(signal, request_id=_signal_key(request.start_key))
+    if request.id_policy.conflict is IdConflictPolicy.FAIL:
+        request = replace(request, duplicate_policy=DuplicatePolicy.USE_EXISTING, id_conflict_policy=None)
+    tries = workflow_ids.TRIES
+    while True:
+        tries -= 1
+        begun = await start_workflow(ctx, request, signal)
+        if begun.outcome is StartOutcome.STARTED_NEW and not begun.deduplicated:
+            return begun, SignalReceipt(begun.run, receipt_of(begun.run))
+        address = Address(request.namespace, begun.run.workflow_id)
+        try:
+            return begun, await send(ctx, replace(signal, address=address))
+        except Conflict as refusal:
+            again = not begun.deduplicated and request.id_policy.reuse is not IdReusePolicy.REJECT_DUPLICATE
+            if refusal.reason is not Reason.RUN_NOT_ACTIVE or not again or not tries:
+                raise
+
+
+def _signal_key(start_key: str) -> str:
+    return f"start:{hashlib.sha256(start_key.encode()).hexdigest()}"
+
+
+async def start_activity(ctx: EngineContext, request: Start, command: ScheduleActivity) -> StartResult:
+    """Record a hidden host run whose only step is the activity. No workflow code is involved."""
+    start = activity_start(ctx, request, command)
+    return await ctx.store.transact(start.operation, key=start.key)
+
+
+def activity_start(ctx: EngineContext, request: Start, command: ScheduleActivity) -> Transaction[StartResult]:
+    """The start of a standalone activity as an operation that the caller hands to the store."""
+    run_id = RunId(ctx.entropy.new_id())
+    activity_id = request.workflow_id or _made_id("act", request, run_id)
+
+    async def operation(tx: Tx) -> StartResult:
+        instance = Instance(request.namespace, activity_id, run_id, 1)
+        taken = await _take_id(ctx, tx, request, instance, host=RunHost.ACTIVITY)
+        if isinstance(taken, StartResult):
+            existing = await tx.activities.get(ActivityId(f"{taken.run.run_id}-a1"))
+            return replace(taken, activity=existing)
+        started_at_ms = workflow_ids.started_at_ms(taken.replaced, tx.now_ms)
+        run = _new_run(request, RunHost.ACTIVITY, activity_id, run_id, request.build_id, started_at_ms)
+        run = replace(run, run_number=taken.run_number)
+        due_ms = tx.now_ms + command.delay_ms
+        asked = expiring(command, due_ms)
+        activity = schedule(run, asked, due_ms)
+        said = activity_payload(activity) | dispatched(activity, asked)
+        run = append(tx, run, [started(run), NewEvent(EventType.ACTIVITY_SCHEDULED, said)])
+        ready_ms = first_available_ms(activity, tx.now_ms)
+        await enqueue_activity_task(tx, run, activity, command.priority.over(run.priority), ready_ms)
+        tx.runs.insert(run)
+        return StartResult(run, StartOutcome.STARTED_NEW, activity=activity)
+
+    return Transaction(operation, f"workflow:{request.namespace}:{activity_id}")
+
+
+def _made_id(prefix: str, request: Start, run_id: RunId) -> str:
+    """The id of a start that names none: the same for a start that is repeated with its key."""
+    if request.start_key is None:
+        return f"{prefix}-{run_id}"
+    return f"{prefix}-{hashlib.sha256(request.start_key.encode()).hexdigest()[:32]}"
+
+
+async def _pin(tx: Tx, request: Start) -> str | None:
+    """The build that the run belongs to: the one asked for, else the promoted cohort's, else none."""
+    return request.build_id or await pinned(tx, request.namespace, request.task_queue)
+
+
+class Taken(Struct, frozen=True):
+    """The id is the start's."""
+
+    run_number: int = 1
+    replaced: Run | None = None
+    """The closed run that had the id before, locked."""
+
+
+async def _take_id(
+    ctx: EngineContext,
+    tx: Tx,
+    request: Start,
+    instance: Instance,
+    signal: Signal | None = None,
+    host: RunHost = RunHost.WORKFLOW,
+) -> Taken | StartResult:
+    """Take the id for a new run, or return the answer of a start that begins none. Raises `Conflict` if refused.
+
+    A workflow is never taken for a standalone activity, nor the other way round. Invariant `one-open-run`: a run is
+    replaced only under its lock, while it is the newest of its id, and is closed before the transaction ends.
+    """
+    for _ in range(workflow_ids.TRIES):
+        existing = await workflow_ids.newest(tx, instance)
+        if existing is None:
+            return Taken()
+        if existing.host is not host:
+            raise _in_use(existing, request)
+        answer = await _answered_before(tx, request, existing, signal)
+        if answer is not None:
+            return answer
+        decided = decide_start(existing, request.id_policy)
+        if decided is StartDecision.REFUSE:
+            raise _in_use(existing, request)
+        if decided is StartDecision.USE_EXISTING and (request.start_key is None or signal is not None):
+            return StartResult(existing, StartOutcome.RETURNED_EXISTING_ACTIVE)
+        locked = await workflow_ids.lock_newest(tx, existing)
+        if locked is None or decide_start(locked.run, request.id_policy) is not decided:
+            continue
+        return await _decided(ctx, tx, request, locked, decided, instance.run_id)
+    raise workflow_ids.busy(instance.workflow_id)
+
+
+async def _answered_before(
+    tx: Tx, request: Start, existing: Run, signal: Signal | None
+) -> StartResult | None:
+    """The answer of the same start, if it was sent before: by its key, or by the request id of its signal."""
+    key, workflow_id = request.start_key, existing.workflow_id
+    if key is not None and existing.start_key == key:
+        return StartResult(existing, StartOutcome.STARTED_NEW, deduplicated=True)
+    before = (
+        None if key is None else await workflow_ids.started_before(tx, request.namespace, workflow_id, key)
+    )
+    if before is not None:
+        return StartResult(before[0], StartOutcome(before[1]), deduplicated=True)
+    if signal is None or signal.request_id is None:
+        return None
+    sent = await tx.requests.get(request.namespace, workflow_id, signal.request.kind, signal.request_id)
+    run = None if sent is None else await tx.runs.get(sent.run_id)
+    return None if run is None else StartResult(run, StartOutcome.RETURNED_EXISTING_ACTIVE, deduplicated=True)
+
+
+async def _decided(
+    ctx: EngineContext, tx: Tx, request: Start, locked: Replaced, decided: StartDecision, run_id: RunId
+) -> Taken | StartResult:
+    """Carry out a verdict that was reached under the lock of the newest run."""
+    existing = locked.run
+    if decided is StartDecision.USE_EXISTING:
+        again = await _answered_before(
+            tx, request, existing, None
+        )  # by another server, before the lock was ours
+        if again is not None:
+            return again
+        outcome = StartOutcome.RETURNED_EXISTING_ACTIVE
+        workflow_ids.retain_start(tx, existing, request.start_key, outcome)
+        return StartResult(existing, outcome)
+    if decided is StartDecision.TERMINATE_AND_START:
+        existing = await close_now(ctx, tx, existing, EndMode.TERMINATE, TERMINATED_BY_START)
+    workflow_ids.replace_newest(tx, existing, run_id, locked.next_number)
+    return Taken(locked.next_number, existing)
+
+
+def _in_use(existing: Run, request: Start) -> Conflict:
+    workflow_id = existing.workflow_id
+    if existing.is_open:
+        remedy = (
+            "Choose another id, or start with id_conflict_policy use_existing to get that run (in the contract: "
+            "duplicate_policy use-existing), or terminate_existing to end it first."
+        )
+    elif request.id_policy.reuse is IdReusePolicy.ALLOW_DUPLICATE:
+        remedy = "Choose another id."  # a workflow under the id of an activity, or the other way round
+    else:
+        remedy = "Choose another id, or start with id_reuse_policy allow_duplicate."
+    return Conflict(
+        Reason.INSTANCE_ALREADY_STARTED,
+        f"{workflow_id!r} is in use by {_called(existing)} that is {existing.status.value}. {remedy}",
+        workflow_id=workflow_id,
+        run_id=existing.run_id,
+        outcome="rejected_duplicate",
+        status=existing.status.value,
+    )
+
+
+def _called(existing: Run) -> str:
+    return "a standalone activity" if existing.host is RunHost.ACTIVITY else "a run"
+
+
+def _new_run(
+    request: Start, host: RunHost, workflow_id: str, run_id: RunId, compatibility: str | None, now_ms: int
+) -> Run:
+    """A run as it is when nothing of it is recorded; one that hosts an activity has that step already."""
+    hosts = int(host is RunHost.ACTIVITY)
+    begins_at_ms = now_ms if hosts else now_ms + request.delay_ms
+    execution_deadline = _after(begins_at_ms, request.execution_timeout_s)
+    run_deadline = _after(begins_at_ms, request.run_timeout_s)
+    return Run(
+        run_id=run_id,
+        namespace=request.namespace,
+        workflow_id=workflow_id,
+        run_number=1,
+        host=host,
+        workflow_type=request.workflow_type,
+        task_queue=request.task_queue,
+        business_key=request.business_key,
+        level=request.priority.level,
+        key=request.priority.key,
+        weight_milli=request.priority.weight_milli,
+        compatibility=compatibility,
+        input=request.input,
+        memo=request.memo,
+        search_attributes=request.search_attributes,
+        execution_timeout_s=request.execution_timeout_s,
+        run_timeout_s=request.run_timeout_s,
+        execution_deadline_at_ms=execution_deadline,
+        run_deadline_at_ms=run_deadline,
+        started_at_ms=now_ms,
+        start_key=request.start_key,
+        last_progress_at_ms=now_ms,
+        deadline_at_ms=earliest(execution_deadline, run_deadline),
+        last_step=hosts,
+        last_task=hosts,
+        open_activities=hosts,
+        waits=_first_waits(request, host),
+    )
+
+
+def _first_waits(request: Start, host: RunHost) -> str:
+    if host is RunHost.ACTIVITY:
+        return "{}"
+    return waits.NEW_RUN_DELIVERING_CANCEL if request.delivers_cancel else waits.NEW_RUN
+
+
+def _after(now_ms: int, timeout_s: int | None) -> int | None:
+    return None if timeout_s is None else now_ms + timeout_s * 1000

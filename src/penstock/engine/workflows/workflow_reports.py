@@ -1,0 +1,466 @@
+"""What workers report on workflow tasks: complete, fail, heartbeat, and lost leases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core.history import divergence, waits
+from penstock.core.history.command_effects import CommandEffects
+from penstock.core.history.commands import Command, ContinueAsNew, OnUpdate, StartChild
+from penstock.core.history.decide import advance
+from penstock.core.history.divergence import Divergence
+from penstock.core.history.events import EventType
+from penstock.core.last_error import join_error
+from penstock.core.messaging.messages import Cursor
+from penstock.core.model import RecordedEvent, Run, RunId, Task, TaskId, TaskKind, TaskState, Update, run_of
+from penstock.core.operations import journal_lines
+from penstock.core.scheduling.leases import (
+    HANDED_BACK,
+    Report,
+    answered,
+    check_workflow_report,
+    freed,
+    is_overdue,
+    renew,
+    repeated,
+    run_timed_out,
+    stop_details,
+)
+from penstock.core.scheduling.retries import (
+    blocked_backoff_ms,
+    first_available_ms,
+    workflow_task_backoff_ms,
+)
+from penstock.engine.activities.worker_deaths import record_death
+from penstock.engine.context import EngineContext
+from penstock.engine.messaging import messages, outbox, streams
+from penstock.engine.runs.history_writer import (
+    DUE_TOPIC,
+    allow_signals,
+    append,
+    back_off,
+    enqueue_activity_task,
+    flush_buffered_events,
+    newest_task,
+    requeue,
+    reset_unhandled_signals,
+    schedule_next_task,
+    text,
+    turned_back,
+    with_cached_worker,
+    without_cached_worker,
+)
+from penstock.engine.visibility.attribute_upserts import check_upserts
+from penstock.engine.workflows.children import ask_to_stop, give_up, start_children, steps_in
+from penstock.engine.workflows.run_close import close_cancelled, close_open_work, settle
+from penstock.engine.workflows.timers import cancel as cancel_timer
+from penstock.errors import LeaseLost, PenstockError, Reason
+from penstock.ports.store import Transaction, Tx
+
+HISTORY_PORTION = 1_000
+WAITING_FOR_HISTORY = "WorkflowTaskWaitingForHistory"
+"""The failure type by which an SDK says that replay gave no new command: an acknowledgement, not a failure."""
+
+
+class TaskOutcome(StrEnum):
+    COMPLETED = "completed"
+    FAILED = "failed"
+    WAITING_FOR_HISTORY = "waiting_for_history"
+    TURNED_BACK = "turned_back"
+    """It would have ended the run over a signal that the code has not heard."""
+    RUN_CANCELLED = "run_cancelled"
+    """The run was asked to end before its code, which turned out to be stepwise, began: it has closed instead."""
+
+
+class WorkflowTaskReceipt(Struct, frozen=True):
+    """What a report brought about; the same report sent again gets the same receipt."""
+
+    task: Task
+    run: Run
+    outcome: str
+    created: tuple[TaskId, ...] = ()
+    repeated: bool = False
+
+
+async def complete(
+    ctx: EngineContext,
+    namespace: str,
+    task_id: TaskId,
+    report: Report,
+    commands: Sequence[Command],
+    cursors: Sequence[Cursor] = (),
+    *,
+    concurrent: bool = False,
+    cached: bool = False,
+    sticky_ms: int = 0,
+) -> WorkflowTaskReceipt:
+    """Apply the commands of a workflow task: all of their events and tasks, or none.
+
+    `cursors` say how far the code has read the streams of messages that it is sent. With `concurrent` the run is one
+    whose code has many steps open at once; with `cached` its worker keeps the code in memory, and
+    the run's next task waits up to `sticky_ms` for that worker.
+    """
+    done = completion_transaction(
+        ctx,
+        namespace,
+        task_id,
+        report,
+        commands,
+        cursors,
+        concurrent=concurrent,
+        cached=cached,
+        sticky_ms=sticky_ms,
+    )
+    return check_recorded(await ctx.store.transact(done.operation, key=done.key))
+
+
+def completion_transaction(
+    ctx: EngineContext,
+    namespace: str,
+    task_id: TaskId,
+    report: Report,
+    commands: Sequence[Command],
+    cursors: Sequence[Cursor] = (),
+    *,
+    concurrent: bool = False,
+    cached: bool = False,
+    sticky_ms: int = 0,
+) -> Transaction[WorkflowTaskReceipt]:
+    """The same as an operation that is yet to be carried out; its receipt has to be `check_recorded`."""
+    ids = tuple(
+        RunId(ctx.entropy.new_id()) for each in commands if isinstance(each, StartChild | ContinueAsNew)
+    )
+
+    async def operation(tx: Tx) -> WorkflowTaskReceipt:
+        task, run, before = await _open(ctx, tx, namespace, task_id, report)
+        if before is not None:
+            return before
+        if is_overdue(run, tx.now_ms):
+            raise run_timed_out(run)
+        if not concurrent and waits.parse(run.waits).cancelling:
+            return WorkflowTaskReceipt(task, await close_cancelled(ctx, tx, run), TaskOutcome.RUN_CANCELLED)
+        await check_upserts(tx, namespace, commands)
+        own = task.update_id is not None and not concurrent
+        update = await tx.updates.get(task.update_id or "") if own else None
+        accepted = await _answered_updates(tx, commands) if concurrent else {}
+        step = advance(
+            run,
+            commands,
+            ctx.bounds,
+            tx.now_ms,
+            ids=ids,
+            update=update,
+            concurrent=concurrent,
+            accepted=accepted,
+        )
+        if await _has_unhandled_signal(tx, run, step):
+            return await _reject_unhandled_signal(tx, task, run)
+        await streams.apply(tx, run, step.streams)
+        run = append(tx, reset_unhandled_signals(step.run), step.events, task.task_id)
+        run = with_cached_worker(run, report.owner, sticky_ms) if cached and concurrent else run
+        for each in step.updates:
+            tx.updates.save(each)
+        for asked in step.requests:
+            outbox.ask(tx, run, asked)
+        if step.attributes_changed:
+            tx.runs.save_attributes(run)
+        if run.is_open:
+            run, created = await _go_on(tx, run, step, cursors, after_update=update is not None)
+        else:
+            timers = run.open_timers + len(step.ended_timers)
+            await close_open_work(tx, replace(run, open_timers=timers), but=task.task_id)
+            await start_children(tx, run, step.children)
+            gone = steps_in(step.cancelled)
+            answered_now = {each.update_id for each in step.updates}
+            run = await settle(ctx, tx, run, step.events[-1], step.successor, cursors, gone, answered_now)
+            created = []
+        done = answered(task, report, TaskState.DONE, TaskOutcome.COMPLETED, task.available_at_ms)
+        tx.tasks.save(done, TaskState.LEASED)
+        tx.runs.save(run)
+        return WorkflowTaskReceipt(done, run, TaskOutcome.COMPLETED, tuple(created))
+
+    return Transaction(operation, run_of(task_id))
+
+
+def check_recorded(receipt: WorkflowTaskReceipt) -> WorkflowTaskReceipt:
+    """The receipt, or the refusal of commands that would have ended a run before it heard a signal."""
+    if receipt.outcome == TaskOutcome.TURNED_BACK:
+        raise LeaseLost(
+            Reason.TASK_NOT_LEASED,
+            "A signal came while the workflow was about to end. Nothing was recorded; the task is handed out again, "
+            "so that the code can hear it.",
+            task_status=receipt.task.state.value,
+        )
+    if receipt.outcome == TaskOutcome.RUN_CANCELLED:
+        raise LeaseLost(
+            Reason.RUN_CLOSED,
+            "The run was cancelled before its code began. Nothing of this task was recorded.",
+            **stop_details(receipt.task, receipt.run),
+        )
+    return receipt
+
+
+async def _answered_updates(tx: Tx, commands: Sequence[Command]) -> dict[str, Update]:
+    """The updates that the commands answer."""
+    named = dict.fromkeys(each.update_id for each in commands if isinstance(each, OnUpdate))
+    found = [await tx.updates.get(update_id) for update_id in named]
+    return {each.update_id: each for each in found if each is not None}
+
+
+async def _has_unhandled_signal(tx: Tx, run: Run, step: CommandEffects) -> bool:
+    """Whether a run would end though it was told something that its code has not heard.
+
+    It ends at last, anyway: when that was so often enough, nothing more is taken while its code looks. A run that goes
+    on in another takes signals along; a request to end is for its own code.
+    """
+    if step.run.is_open or not run.buffered:
+        return False
+    unheard = EventType.SIGNAL_RECEIVED if step.successor is None else EventType.CANCEL_REQUESTED
+    waiting = await tx.histories.buffered(run.run_id)
+    return any(event.type == unheard for event in waiting)
+
+
+async def _reject_unhandled_signal(tx: Tx, task: Task, run: Run) -> WorkflowTaskReceipt:
+    """Record what the code must hear before its run may end, and have it decide once more."""
+    run, _ = await flush_buffered_events(tx, allow_signals(without_cached_worker(turned_back(run))))
+    again = freed(task, TaskState.READY, available_at_ms=tx.now_ms, how=HANDED_BACK)
+    requeue(tx, again, TaskState.LEASED)
+    tx.runs.save(run)
+    return WorkflowTaskReceipt(again, run, TaskOutcome.TURNED_BACK)
+
+
+async def _go_on(
+    tx: Tx, run: Run, step: CommandEffects, cursors: Sequence[Cursor], *, after_update: bool
+) -> tuple[Run, list[TaskId]]:
+    """Record what a run that stays open has started, and what it must look at next."""
+    created = [activity.task_id for activity in step.activities]
+    for activity, priority in zip(step.activities, step.priorities, strict=True):
+        await enqueue_activity_task(tx, run, activity, priority, first_available_ms(activity, tx.now_ms))
+    for timer in step.timers:
+        tx.timers.insert(timer)
+    if step.timers:
+        tx.wake(DUE_TOPIC)
+    for timer_id in step.ended_timers:
+        await cancel_timer(tx, timer_id)
+    run, refused = await start_children(tx, run, step.children)
+    run = await give_up(tx, run, step.cancelled)
+    run, stopped = await ask_to_stop(tx, run, step.asked_to_end, step.never_begun)
+    gone = steps_in(step.cancelled) if waits.is_concurrent(run.waits) else ()
+    run, wakes = await flush_buffered_events(tx, run, gone)
+    run, told = await messages.after_task(tx, run, cursors)
+    last_task = run.last_task
+    run = await schedule_next_task(
+        tx, run, wakes=wakes or told or refused or stopped or step.wakes, after_update=after_update
+    )
+    if run.last_task != last_task:
+        created.append(newest_task(run))
+    return run, created
+
+
+async def fail(
+    ctx: EngineContext,
+    namespace: str,
+    task_id: TaskId,
+    report: Report,
+    message: str,
+    failure_type: str | None,
+    stack: str | None = None,
+) -> WorkflowTaskReceipt:
+    """A workflow task that could not be decided rests and is tried again; the run stays open.
+
+    A failure that only says "nothing new" ends the task quietly. One that says that the code no longer fits the
+    history marks the run as blocked, until a worker comes whose code does.
+    """
+    parted = divergence.of(failure_type, message)
+    diverging = None
+    if parted is not None and await _is_held(ctx, namespace, task_id, report):
+        diverging = await _first_diverging(ctx, run_of(task_id), parted)
+    failed = failure_transaction(ctx, namespace, task_id, report, message, failure_type, diverging, stack)
+    return await ctx.store.transact(failed.operation, key=failed.key)
+
+
+def failure_transaction(
+    ctx: EngineContext,
+    namespace: str,
+    task_id: TaskId,
+    report: Report,
+    message: str,
+    failure_type: str | None,
+    diverging: RecordedEvent | None = None,
+    stack: str | None = None,
+) -> Transaction[WorkflowTaskReceipt]:
+    """The same as an operation that is yet to be carried out, told of where code that does not fit parts."""
+    parted = divergence.of(failure_type, message)
+
+    async def operation(tx: Tx) -> WorkflowTaskReceipt:
+        task, run, before = await _open(ctx, tx, namespace, task_id, report)
+        if before is not None:
+            return before
+        if failure_type == WAITING_FOR_HISTORY:
+            return await _wait_for_history(tx, task, run, report)
+        failures = run.task_failures + 1
+        told = join_error(f"{failure_type}: {message}" if failure_type else message, stack)
+        at_ms = tx.now_ms + workflow_task_backoff_ms(failures)
+        blocked = None
+        if parted is not None:
+            worker = await tx.workers.get(namespace, report.owner)
+            blocked = text(divergence.account(parted, diverging, run, worker, tx.now_ms))
+            at_ms = tx.now_ms + blocked_backoff_ms(failures)
+        resting = replace(
+            answered(task, report, TaskState.DELAYED, TaskOutcome.FAILED, at_ms),
+            last_error=told,
+        )
+        run = replace(without_cached_worker(run), task_failures=failures, task_error=told, blocked=blocked)
+        run = await back_off(tx, run, resting)
+        tx.runs.save(run)
+        return WorkflowTaskReceipt(resting, run, TaskOutcome.FAILED)
+
+    return Transaction(operation, run_of(task_id))
+
+
+async def _is_held(ctx: EngineContext, namespace: str, task_id: TaskId, report: Report) -> bool:
+    """Whether the reporter holds the lease, so that reading a history for it is not for nothing."""
+    try:
+        await hold(ctx, namespace, task_id, report)
+    except PenstockError:
+        return False
+    return True
+
+
+async def _wait_for_history(tx: Tx, task: Task, run: Run, report: Report) -> WorkflowTaskReceipt:
+    done = answered(task, report, TaskState.DONE, TaskOutcome.WAITING_FOR_HISTORY, task.available_at_ms)
+    tx.tasks.save(done, TaskState.LEASED)
+    run = replace(allow_signals(reset_unhandled_signals(run)), task_failures=0, task_error=None, blocked=None)
+    if task.update_id is None:
+        run = replace(run, unseen_signals=0)
+    run, wakes = await flush_buffered_events(tx, run)
+    run = await schedule_next_task(tx, run, wakes=wakes, after_update=task.update_id is not None)
+    tx.runs.save(run)
+    return WorkflowTaskReceipt(done, run, TaskOutcome.WAITING_FOR_HISTORY)
+
+
+async def _first_diverging(ctx: EngineContext, run_id: RunId, parted: Divergence) -> RecordedEvent | None:
+    """The event at which the history and the code part."""
+
+    async def operation(tx: Tx) -> RecordedEvent | None:
+        after = 0
+        while events := await tx.histories.page(run_id, after, HISTORY_PORTION):
+            found = divergence.first(events, parted)
+            if found is not None:
+                return found
+            after = events[-1].sequence
+        return None
+
+    return await ctx.store.read(operation, long=True)
+
+
+async def heartbeat(
+    ctx: EngineContext, namespace: str, task_id: TaskId, report: Report
+) -> WorkflowTaskReceipt:
+    async def operation(tx: Tx) -> WorkflowTaskReceipt:
+        task, run, _ = await _open(ctx, tx, namespace, task_id, report, may_repeat=False)
+        renewed = renew(task, tx.now_ms, ctx.settings.leases.workflow_lease_ms)
+        tx.tasks.save(renewed, TaskState.LEASED)
+        if ctx.journals:
+            tx.journal.append(journal_lines.renewed(renewed, tx.now_ms))
+        tx.workers.touch(namespace, report.owner, tx.now_ms)
+        return WorkflowTaskReceipt(renewed, run, "renewed")
+
+    return await ctx.store.transact(operation, key=run_of(task_id))
+
+
+async def hand_back(
+    ctx: EngineContext, namespace: str, task_id: TaskId, report: Report
+) -> WorkflowTaskReceipt:
+    """Give a task back that is not going to be decided here: it waits again at once."""
+    back = hand_back_transaction(ctx, namespace, task_id, report)
+    return await ctx.store.transact(back.operation, key=back.key)
+
+
+def hand_back_transaction(
+    ctx: EngineContext, namespace: str, task_id: TaskId, report: Report
+) -> Transaction[WorkflowTaskReceipt]:
+    """The same as an operation that is yet to be carried out."""
+
+    async def operation(tx: Tx) -> WorkflowTaskReceipt:
+        task, run, before = await _open(ctx, tx, namespace, task_id, report)
+        if before is not None:
+            return before
+        again = answered(task, report, TaskState.READY, HANDED_BACK, tx.now_ms)
+        run = await back_off(tx, without_cached_worker(run), again)
+        tx.runs.save(run)
+        return WorkflowTaskReceipt(again, run, HANDED_BACK)
+
+    return Transaction(operation, run_of(task_id))
+
+
+async def hold(ctx: EngineContext, namespace: str, task_id: TaskId, report: Report) -> WorkflowTaskReceipt:
+    """Check that the caller holds the lease (it wants more pages of the history)."""
+
+    async def operation(tx: Tx) -> WorkflowTaskReceipt:
+        task, run, _ = await _open(ctx, tx, namespace, task_id, report, may_repeat=False, lock=False)
+        return WorkflowTaskReceipt(task, run, "held")
+
+    return await ctx.store.read(operation)
+
+
+async def reclaim(ctx: EngineContext, task_id: TaskId, *, expired_only: bool = True) -> bool:
+    """Take back the lease of a workflow task that nobody renewed, or whose worker has left."""
+
+    async def operation(tx: Tx) -> bool:
+        run = await tx.runs.lock(run_of(task_id))
+        task = await tx.tasks.lock(task_id)
+        if (
+            run is None
+            or task is None
+            or task.state is not TaskState.LEASED
+            or task.kind is not TaskKind.WORKFLOW
+        ):
+            return False
+        if not run.is_open:
+            tx.tasks.save(freed(task, TaskState.CANCELLED, available_at_ms=tx.now_ms), TaskState.LEASED)
+            return True
+        assert task.lease_expires_at_ms is not None
+        if expired_only and task.lease_expires_at_ms > tx.now_ms:
+            return False
+        if expired_only:
+            await record_death(tx, task.namespace, task.lease_owner, task.lease_expires_at_ms)
+        again = freed(
+            task,
+            TaskState.READY,
+            available_at_ms=tx.now_ms,
+            error=f"lease of {task.lease_owner} " + ("expired" if expired_only else "returned"),
+            how="expired" if expired_only else HANDED_BACK,
+        )
+        tx.runs.save(await back_off(tx, run, again))
+        return True
+
+    return await ctx.store.transact(operation, key=run_of(task_id))
+
+
+async def _open(
+    ctx: EngineContext,
+    tx: Tx,
+    namespace: str,
+    task_id: TaskId,
+    report: Report,
+    *,
+    may_repeat: bool = True,
+    lock: bool = True,
+) -> tuple[Task, Run, WorkflowTaskReceipt | None]:
+    """The task and its run if the reporter holds the live lease, or the receipt of the same report before."""
+    run_id: RunId = run_of(task_id)
+    run = await (tx.runs.lock(run_id) if lock else tx.runs.get(run_id))
+    task = await (tx.tasks.lock(task_id) if lock else tx.tasks.get(task_id))
+    if may_repeat and task is not None and run is not None and task.namespace == namespace:
+        outcome = repeated(task, report)
+        if outcome is not None:
+            return task, run, WorkflowTaskReceipt(task, run, outcome, repeated=True)
+    now_ms = tx.now_ms - ctx.stall_detector.lease_grace_ms
+    task = check_workflow_report(task, run, namespace, report, now_ms)
+    assert run is not None
+    return task, run, None

@@ -1,0 +1,33 @@
+"""The time by which activities are timed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class ActivityClock(Protocol):
+    def now(self) -> datetime:
+        """An instant with its zone."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> TimerAlarm:
+        """Call in the event loop that runs now, after so long."""
+
+
+class TimerAlarm(Protocol):
+    def cancel(self) -> None: ...
+
+
+class MachineClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> TimerAlarm:
+        return asyncio.get_running_loop().call_later(seconds, callback)

@@ -1,0 +1,136 @@
+"""Where activities run: the event loop, threads, processes; with what stands around them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from itertools import count
+from typing import Any
+
+from penstock.sdk.activities.context import CURRENT
+from penstock.sdk.activities.definition import ActivityDefinition
+from penstock.sdk.activities.execution.running_attempt import RunningAttempt
+from penstock.sdk.activities.interceptors import ActivityInvoker, ExecuteActivityInput, chain
+from penstock.sdk.activities.outcomes import ProcessDied, RemoteFailure, decoded_arguments, encoded_result
+from penstock.sdk.activities.process_pool.pool import ProcessPool
+from penstock.sdk.activities.process_pool.process_child import ProcessJob
+from penstock.sdk.activities.process_pool.process_slot import ProcessExit
+from penstock.sdk.activities.raw_value import RawValue
+from penstock.sdk.converters import DataConverter, Envelope
+from penstock.sdk.failures import ApplicationError
+from penstock.sdk.lease import LeaseEnded
+
+
+class ActivityExecutor:
+    def __init__(
+        self,
+        converter: DataConverter,
+        threads: Executor,
+        processes: ProcessPool,
+        targets: dict[str | None, str],
+        interceptors: Sequence[Any],
+    ) -> None:
+        self._converter, self._threads, self._processes = converter, threads, processes
+        self._targets, self._interceptors = targets, interceptors
+        self._numbers = count(1)
+
+    async def perform(self, call: RunningAttempt, arguments: Any) -> Envelope:
+        """Run the activity of a call, in a task of its own; its result, encoded."""
+        CURRENT.set(call.context)
+        myself = asyncio.current_task()
+        assert myself is not None
+        call.reached_by(myself.cancel)
+        try:
+            if call.definition.kind == "process" and not self._interceptors:
+                return await self._in_process(call, arguments)
+            return await self._within_interceptors(call, arguments)
+        except SystemExit as error:  # it would end the event loop
+            raise ApplicationError(
+                f"The activity called sys.exit({error.code!r})", type="SystemExit"
+            ) from error
+
+    async def _within_interceptors(self, call: RunningAttempt, arguments: Any) -> Envelope:
+        definition = call.definition
+        values = decoded_arguments(definition, arguments, self._converter)
+        given: list[Any] = (
+            [[RawValue(each, self._converter) for each in values]] if definition.dynamic else values
+        )
+        asked = ExecuteActivityInput(definition.fn, given)
+        if self._interceptors:
+            innermost = ActivityInvoker(partial(self._innermost, call, arguments, given))
+            value = await chain(self._interceptors, innermost).execute_activity(asked)
+        else:
+            value = await self._innermost(call, arguments, given, asked)
+        return encoded_result(definition, value, self._converter)
+
+    async def _innermost(
+        self, call: RunningAttempt, sent: Any, given: list[Any], asked: ExecuteActivityInput
+    ) -> Any:
+        match call.definition.kind:
+            case "async":
+                call.begin()
+                return await call.definition.bound(asked.args, asked.fn)()
+            case "thread":
+                return await self._in_thread(call, call.definition.bound(asked.args, asked.fn))
+            case "process":
+                if asked.args is not given:
+                    sent = self._sent_anew(call.definition, asked.args)
+                result = await self._in_process(call, sent)
+                return self._converter.decode(result, call.definition.ret_type)
+
+    def _sent_anew(self, definition: ActivityDefinition, args: Sequence[Any]) -> Envelope:
+        """What an interceptor has put in the place of the arguments."""
+        values = [each.value for each in args[0]] if definition.dynamic else list(args)
+        return self._converter.encode_arguments(values, definition.told)
+
+    async def _in_thread(self, call: RunningAttempt, function: Callable[[], Any]) -> Any:
+        interruption = call.context.interruption
+        assert interruption is not None
+        inside = contextvars.copy_context()
+
+        def begin() -> Any:
+            call.begin()
+            return function()
+
+        running = self._threads.submit(inside.run, interruption.run, begin)
+        call.reached_by(interruption.interrupt, end=running.cancel)
+        return await asyncio.wrap_future(running)
+
+    async def _in_process(self, call: RunningAttempt, arguments: Any) -> Envelope:
+        number = next(self._numbers)
+        target = self._targets[call.definition.name]
+        async with self._processes.slot() as slot:
+            call.begin()
+            job = ProcessJob(number, target, arguments, call.context.info, call.lease.ends_at)
+            running = asyncio.wrap_future(slot.run(job, call.tell, call.lease))
+            call.reached_by(
+                partial(slot.tell, "cancel", number),
+                end=slot.kill,
+                shutdown=partial(slot.tell, "shutdown", number),
+            )
+            try:
+                answer = await asyncio.shield(running)
+            except asyncio.CancelledError:
+                slot.kill()  # the next one finds the process free
+                await running
+                raise
+        if isinstance(answer, ProcessExit):
+            raise _death(call.definition, answer)
+        if answer.not_begun:
+            call.not_begun = True
+            raise LeaseEnded
+        call.context.cost = answer.cost
+        if answer.failure is not None:
+            raise RemoteFailure(answer.failure, cancelled=answer.cancelled)
+        assert answer.result is not None
+        return answer.result
+
+
+def _death(definition: ActivityDefinition, death: ProcessExit) -> ProcessDied:
+    where = "" if death.began else " while it started"
+    hint = "" if death.began else '. A script must start its worker under `if __name__ == "__main__":`'
+    message = f"The process of {definition.told} died{where}: {death}{hint}"
+    return ProcessDied(message, began=death.began)

@@ -1,0 +1,131 @@
+"""Heartbeats of one attempt: throttled on the way to the server, and the last details never lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+from penstock.sdk.activities.execution.clock import ActivityClock
+from penstock.sdk.failures import ServerRefused
+
+log = logging.getLogger(__name__)
+
+OF_THE_TIMEOUT = 0.8
+"""Heartbeats are at most so far apart, as a part of the heartbeat timeout."""
+
+SOONER = 0.1
+"""What was not heard is told again after this part of the interval."""
+
+Send = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+def throttle_interval(timeout: timedelta | None, default: timedelta, most: timedelta) -> timedelta:
+    """How long a heartbeat waits for the next one to be sent."""
+    return min(default if timeout is None else timeout * OF_THE_TIMEOUT, most)
+
+
+class Heartbeats:
+    """The first is sent at once, then one in an interval; what was told last goes when the interval is over.
+
+    `heard` gets every answer. A refusal that says that the attempt is over counts as an answer; a server that cannot
+    be reached does not, and is told again soon.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        heard: Callable[[dict[str, Any]], None],
+        interval: timedelta,
+        clock: ActivityClock,
+        before: Any = None,
+    ) -> None:
+        self._send, self._on_response = send, heard
+        self._interval_s, self._clock = interval.total_seconds(), clock
+        self._loop = asyncio.get_running_loop()
+        self._details = before
+        """Told with every heartbeat, since the server keeps what the last one told."""
+        self._unsent = asyncio.Event()
+        self._wakeup = False
+        self._count = 0
+        self._over = False
+        self._sending = asyncio.Lock()
+        self._sender: asyncio.Task[None] | None = None
+        self._repeat_task: asyncio.Task[None] | None = None
+
+    def beat(self, details: Any) -> None:
+        """Tell details, in the form in which they travel. From any thread."""
+        self._details = details
+        if not self._wakeup:
+            self._wakeup = True
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def repeat_every(self, interval: timedelta) -> None:
+        """Heartbeat by itself from now on, with what was told last."""
+        self._repeat_task = self._loop.create_task(self._repeat(interval.total_seconds()))
+
+    async def flush(self) -> None:
+        """Send what waits for the end of the interval, now. What is on its way arrives first."""
+        async with self._sending:
+            pass
+        if self._wakeup or self._unsent.is_set():
+            await self._send_one()
+
+    async def close(self) -> None:
+        self._over = True
+        ending = [each for each in (self._sender, self._repeat_task) if each is not None]
+        for each in ending:
+            each.cancel()
+        for each in ending:
+            with contextlib.suppress(asyncio.CancelledError):
+                await each
+
+    def _wake(self) -> None:
+        self._wakeup = False
+        self._unsent.set()
+        if self._sender is None and not self._over:
+            self._sender = self._loop.create_task(self._keep_sending())
+
+    async def _keep_sending(self) -> None:
+        while True:
+            await self._unsent.wait()
+            heard = await self._send_one()
+            await self._clock.sleep(self._interval_s if heard else self._interval_s * SOONER)
+
+    async def _repeat(self, seconds: float) -> None:
+        while True:
+            await self._clock.sleep(seconds)
+            self._wake()
+
+    async def _send_one(self) -> bool:
+        """Tell what is known now; False: it was not heard, and waits to be told again."""
+        async with self._sending:
+            self._wakeup = False
+            self._unsent.clear()
+            if self._over:
+                return True
+            self._count += 1
+            body: dict[str, Any] = {"sequence": self._count}
+            if self._details is not None:
+                body["details"] = self._details
+            answer: dict[str, Any] | None = None
+            try:
+                answer = await self._send(body)
+            except ServerRefused as refusal:
+                answer = self._refused(refusal)
+            except Exception as error:
+                log.warning("A heartbeat was not heard and is told again: %s", error)
+        if answer is None:
+            self._unsent.set()
+            return False
+        self._on_response(answer)
+        return True
+
+    def _refused(self, refusal: ServerRefused) -> dict[str, Any] | None:
+        if refusal.status in (404, 409, 410):
+            return {"cancel_requested": False, "can_continue": False, "reason": refusal.reason}
+        log.warning("A heartbeat was refused and is told again: %s", refusal)
+        return None

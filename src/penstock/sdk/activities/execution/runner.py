@@ -1,0 +1,345 @@
+"""Runs activity tasks and says how they ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from penstock.sdk.activities.context import ActivityContext
+from penstock.sdk.activities.definition import ActivityDefinition
+from penstock.sdk.activities.execution.clock import ActivityClock, MachineClock, TimerAlarm
+from penstock.sdk.activities.execution.executor import ActivityExecutor
+from penstock.sdk.activities.execution.heartbeats import Heartbeats, throttle_interval
+from penstock.sdk.activities.execution.running_attempt import RunningAttempt, StopReason
+from penstock.sdk.activities.execution.thread_pool import ActivityThreads
+from penstock.sdk.activities.info import ActivityInfo, WorkerIdentity, info_of, last_heartbeat_details
+from penstock.sdk.activities.outcomes import (
+    WORKER_SHUTDOWN,
+    Outcome,
+    ProcessDied,
+    RemoteFailure,
+    cancelled,
+    completed,
+    dropped,
+    failed,
+    failure_body,
+    timed_out,
+)
+from penstock.sdk.activities.process_pool.pool import ProcessPool, StartMethod, check_converter, target_of
+from penstock.sdk.activities.registry import ActivityRegistry
+from penstock.sdk.activities.thread_interrupt import ThreadInterrupt
+from penstock.sdk.converters import DataConverter, Envelope
+from penstock.sdk.failures import ApplicationError, is_cancelled_exception
+from penstock.sdk.lease import Lease, lease_of
+
+log = logging.getLogger(__name__)
+KILL_SECONDS = 2.0
+"""How long a process has to end by itself when its time is over."""
+
+Task = Mapping[str, Any]
+Heartbeat = Callable[[Task, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class ActivityRunner:
+    """Carries out activity tasks. What was told to stop and does not is counted as `stuck`.
+
+    `auto_heartbeat` holds for activities that say nothing of it themselves. What was told to stop is waited for as
+    long as `cancel_grace`; a process is killed then.
+    """
+
+    def __init__(
+        self,
+        definitions: Sequence[ActivityDefinition],
+        converter: DataConverter,
+        *,
+        heartbeat: Heartbeat,
+        worker: WorkerIdentity,
+        executor: Executor | None = None,
+        thread_slots: int = 100,
+        process_slots: int | None = None,
+        process_start_method: StartMethod = "spawn",
+        process_recycle_after: int | None = None,
+        processes: ProcessPool | None = None,
+        default_heartbeat_throttle_interval: timedelta = timedelta(seconds=30),
+        max_heartbeat_throttle_interval: timedelta = timedelta(seconds=60),
+        auto_heartbeat: bool | timedelta = False,
+        cancel_grace: timedelta = timedelta(seconds=10),
+        interceptors: Sequence[Any] = (),
+        clock: ActivityClock | None = None,
+    ) -> None:
+        if isinstance(executor, ProcessPoolExecutor):
+            raise TypeError(
+                'The executor is for threads. For a process say @activity.defn(runs_in="process")'
+            )
+        self._registry = ActivityRegistry(definitions)
+        targets = {each.name: target_of(each) for each in definitions if each.kind == "process"}
+        if targets:
+            check_converter(converter)
+        self._own_threads = None if executor is not None else ActivityThreads(max(1, thread_slots))
+        self._processes = processes or ProcessPool(
+            process_slots or max(1, thread_slots),
+            converter,
+            method=process_start_method,
+            recycle_after=process_recycle_after,
+        )
+        self.targets = tuple(targets.values())
+        self.is_all_in_processes = bool(definitions) and all(each.kind == "process" for each in definitions)
+        """What runs in processes, as `module:name`."""
+        self.killed = 0
+        """Processes that were ended by force because they did not end with the worker."""
+        around = [each for each in interceptors if hasattr(each, "intercept_activity")]
+        threads = executor or self._own_threads
+        assert threads is not None
+        self._executor = ActivityExecutor(converter, threads, self._processes, targets, around)
+        self._converter, self._heartbeat, self._worker = converter, heartbeat, worker
+        self._throttle = (default_heartbeat_throttle_interval, max_heartbeat_throttle_interval)
+        self._auto_heartbeat, self._grace_s = auto_heartbeat, cancel_grace.total_seconds()
+        self._clock: ActivityClock = clock or MachineClock()
+        self._running: set[RunningAttempt] = set()
+        self._by_task: dict[str, RunningAttempt] = {}
+        self._stuck: set[asyncio.Future[Any]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._shutting_down = False
+
+    @property
+    def stuck(self) -> int:
+        """Functions that were told to stop and go on. Each holds its thread, or its place in the event loop."""
+        return len(self._stuck)
+
+    async def run(self, task: Task) -> Outcome:
+        """Carry out an activity task as it was polled. What the activity raises is told in the outcome."""
+        try:
+            definition = self._registry.found(str(task["activity_type"]))
+            info = info_of(task, self._worker, self._converter, self._clock.now())
+        except Exception as error:
+            return failed(failure_body(error, self._converter))
+        call, beats = self._attempt(definition, info, task)
+        self._by_task[info.task_id] = call
+        try:
+            outcome = await self._run_attempt(call, task.get("arguments"))
+            if outcome["action"] == "fail":
+                await beats.flush()
+        finally:
+            if self._by_task.get(info.task_id) is call:  # a later attempt may have come to this worker
+                del self._by_task[info.task_id]
+            await beats.close()
+        if call.not_begun:
+            return dropped("lease_ended")
+        return dropped("lease_lost") if call.lost else outcome
+
+    def apply_heartbeat_response(self, task_id: str, answer: Mapping[str, Any]) -> None:
+        """Heed what the server said to a heartbeat that the worker sent for a task by itself."""
+        call = self._by_task.get(task_id)
+        if call is not None:
+            _apply_response(call, answer)
+
+    def unknown(self, activity_type: str) -> str | None:
+        """What to say of an activity that does not run here; None: it does."""
+        try:
+            self._registry.found(activity_type)
+        except ApplicationError as error:
+            return error.message
+        return None
+
+    async def run_local(
+        self, activity_type: str, arguments: Any, info: ActivityInfo, lease: Lease | None = None
+    ) -> Outcome:
+        """Carry out a local activity, unless the lease of its workflow task has ended.
+
+        Its heartbeats are not sent; cancelling this call stops it.
+        """
+        try:
+            definition = self._registry.found(activity_type)
+        except Exception as error:
+            return failed(failure_body(error, self._converter))
+        call = self._call(definition, info, _ignore_heartbeat, lease)
+        outcome = await self._run_attempt(call, arguments)
+        return dropped("lease_ended") if call.not_begun else outcome
+
+    def resize(self, thread_slots: int) -> None:
+        """Have threads for so many functions at once."""
+        if self._own_threads is not None:
+            self._own_threads.resize(thread_slots)
+
+    def shut_down(self) -> None:
+        """Tell activities that the worker stops. They go on."""
+        self._shutting_down = True
+        for call in self._running:
+            call.shut_down()
+
+    async def close(self, grace: timedelta = timedelta(0)) -> None:
+        """Stop what has not ended within the grace, and let go of threads and processes."""
+        self.shut_down()
+        await self._wait_idle(grace.total_seconds())
+        for call in tuple(self._running):
+            call.stop(StopReason.SHUTDOWN)
+        await self._idle.wait()
+        await self._processes.close()
+        if self._own_threads is not None:
+            self._own_threads.shutdown()
+
+    # One attempt
+
+    def _attempt(
+        self, definition: ActivityDefinition, info: ActivityInfo, task: Task
+    ) -> tuple[RunningAttempt, Heartbeats]:
+        every = self._every(definition, info)
+        interval = throttle_interval(info.heartbeat_timeout, *self._throttle)
+        beats = Heartbeats(
+            partial(self._heartbeat, task),
+            lambda answer: _apply_response(call, answer),
+            interval if every is None else min(interval, every),
+            self._clock,
+            before=last_heartbeat_details(task),
+        )
+        call = self._call(definition, info, beats.beat, lease_of(task))
+        if every is not None:
+            beats.repeat_every(every)
+        return call, beats
+
+    def _call(
+        self,
+        definition: ActivityDefinition,
+        info: ActivityInfo,
+        tell: Callable[[Any], None],
+        lease: Lease | None,
+    ) -> RunningAttempt:
+        def heartbeat(details: tuple[Any, ...]) -> None:
+            tell(self._converter.encode_arguments(details, f"the heartbeat of {definition.told}"))
+
+        interruption = ThreadInterrupt() if definition.kind == "thread" else None
+        context = ActivityContext(info, heartbeat, interruption=interruption)
+        call = RunningAttempt(definition, context, self._clock.now(), tell, lease)
+        if self._shutting_down:
+            call.shut_down()
+        return call
+
+    def _every(self, definition: ActivityDefinition, info: ActivityInfo) -> timedelta | None:
+        """How often it heartbeats by itself; None: never."""
+        auto = self._auto_heartbeat if definition.auto_heartbeat is None else definition.auto_heartbeat
+        if isinstance(auto, timedelta):
+            return auto
+        if not auto:
+            return None
+        return min(self._throttle) if info.heartbeat_timeout is None else info.heartbeat_timeout / 2
+
+    async def _run_attempt(self, call: RunningAttempt, arguments: Any) -> Outcome:
+        self._running.add(call)
+        self._idle.clear()
+        work = asyncio.create_task(self._executor.perform(call, arguments))
+        work.add_done_callback(lambda _: call.end())
+        alarms: list[TimerAlarm] = []
+        call.over = lambda: self._over(call, work, alarms)
+        call.pressed = lambda: alarms.append(self._clock.call_later(self._grace_of(call), call.give_up))
+        deadline_s = call.deadline_s
+        if deadline_s is not None:
+            alarms.append(self._clock.call_later(deadline_s, partial(call.stop, StopReason.TIMED_OUT)))
+        try:
+            await call.ended
+        except asyncio.CancelledError:
+            call.stop(StopReason.SHUTDOWN)
+            raise
+        return self._outcome(call, work)
+
+    def _grace_of(self, call: RunningAttempt) -> float:
+        """A process that is late, lost its lease, or whose worker ends gets less time than one that was cancelled."""
+        hurry = call.definition.kind == "process" and call.why is not StopReason.CANCEL
+        return min(KILL_SECONDS, self._grace_s) if hurry else self._grace_s
+
+    def _over(self, call: RunningAttempt, work: asyncio.Task[Envelope], alarms: list[TimerAlarm]) -> None:
+        for each in alarms:
+            each.cancel()
+        self._running.discard(call)
+        if not self._running:
+            self._idle.set()
+        if not work.done():
+            self._abandon(call, work)
+        elif not work.cancelled():
+            work.exception()  # whoever waited for it may be gone
+
+    def _abandon(self, call: RunningAttempt, work: asyncio.Task[Envelope]) -> None:
+        self._stuck.add(work)
+        work.add_done_callback(partial(self._abandoned_ended, call))
+        log.error(
+            "%s was told to stop and goes on; it keeps its place until it ends%s",
+            call.definition.told,
+            _stack(call, work),
+            extra=call.context.info.ids,
+        )
+
+    def _abandoned_ended(self, call: RunningAttempt, work: asyncio.Future[Any]) -> None:
+        self._stuck.discard(work)
+        if not work.cancelled():
+            work.exception()
+        log.info("%s has ended at last", call.definition.told, extra=call.context.info.ids)
+
+    def _outcome(self, call: RunningAttempt, work: asyncio.Task[Envelope]) -> Outcome:
+        if not work.done() or call.why is StopReason.TIMED_OUT:  # a result after the timeout does not count
+            return self._stopped(call, asyncio.CancelledError())
+        try:
+            return completed(work.result(), call.context.cost)
+        except (Exception, asyncio.CancelledError) as error:
+            if call.why is not None and _is_stop(error):
+                return self._stopped(call, error)
+            return failed(failure_body(error, self._converter), call.context.cost)
+
+    def _stopped(self, call: RunningAttempt, error: BaseException) -> Outcome:
+        cost = call.context.cost
+        match call.why:
+            case StopReason.LOST:
+                return dropped("lease_lost")
+            case StopReason.SHUTDOWN if isinstance(error, ProcessDied):
+                self.killed += 1
+                return failed(failure_body(error, self._converter) | {"code": WORKER_SHUTDOWN}, cost)
+            case StopReason.SHUTDOWN:
+                return dropped("worker_shutdown")
+            case StopReason.TIMED_OUT:
+                return failed(timed_out(call.definition, call.timeout_kind, call.timeout_s), cost)
+            case _:
+                return failed(cancelled(error, self._converter), cost)
+
+    async def _wait_idle(self, seconds: float) -> None:
+        """Wait until nothing runs, or for so long."""
+        sleeping = asyncio.create_task(self._clock.sleep(seconds))
+        quiet = asyncio.create_task(self._idle.wait())
+        await asyncio.wait({sleeping, quiet}, return_when=asyncio.FIRST_COMPLETED)
+        for each in (sleeping, quiet):
+            each.cancel()
+
+
+def _apply_response(call: RunningAttempt, answer: Mapping[str, Any]) -> None:
+    """What the server says to a heartbeat."""
+    if not answer.get("can_continue", True):
+        call.stop(StopReason.LOST)
+    elif answer.get("cancel_requested"):
+        call.stop(StopReason.CANCEL)
+
+
+def _is_stop(error: BaseException) -> bool:
+    """Whether the code ended because it was told to."""
+    if isinstance(error, RemoteFailure):
+        return error.cancelled
+    return isinstance(error, ProcessDied) or is_cancelled_exception(error)
+
+
+def _stack(call: RunningAttempt, work: asyncio.Task[Envelope]) -> str:
+    """Where the code is, as text behind a message."""
+    interruption = call.context.interruption
+    frame = sys._current_frames().get(interruption.thread) if interruption and interruption.thread else None
+    if frame is not None:
+        return ":\n" + "".join(traceback.format_stack(frame))
+    return "".join(
+        f"\n  {each.f_code.co_filename}:{each.f_lineno} in {each.f_code.co_name}" for each in work.get_stack()
+    )
+
+
+def _ignore_heartbeat(details: Any) -> None:
+    """Heartbeats of local activities go nowhere."""

@@ -1,0 +1,138 @@
+"""One attempt of an activity while it runs, and how it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from penstock.sdk.activities.context import ActivityContext
+from penstock.sdk.activities.definition import ActivityDefinition
+from penstock.sdk.lease import Lease, LeaseEnded
+
+
+class StopReason(Enum):
+    """Why an attempt is to stop."""
+
+    CANCEL = "cancel"
+    """The workflow has asked for it; the answer still counts."""
+    LOST = "lost"
+    """The attempt is somebody else's, or nobody's; no answer counts."""
+    TIMED_OUT = "timed_out"
+    SHUTDOWN = "shutdown"
+    """The worker stops."""
+
+
+class RunningAttempt:
+    """`stop` asks the code to end, in the way in which it can be reached; `give_up` does without its answer."""
+
+    def __init__(
+        self,
+        definition: ActivityDefinition,
+        context: ActivityContext,
+        received: datetime,
+        tell: Callable[[Any], None],
+        lease: Lease | None = None,
+    ) -> None:
+        self.definition, self.context, self.received = definition, context, received
+        self.lease = lease or Lease()
+        self.not_begun = False
+        """Whether the code was kept from beginning because the lease had ended."""
+        self.tell = tell
+        """Takes the details of a heartbeat as they travel."""
+        self.why: StopReason | None = None
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """It is not waited for any more. Who waits here may be cancelled; the code goes on then."""
+        self.over: Callable[[], None] | None = None
+        """Called once, when it is not waited for any more."""
+        self.pressed: Callable[[], None] | None = None
+        """Called once, when it is to be waited for no longer than the grace."""
+        self._reach: Callable[[], object] | None = None
+        self._end: Callable[[], object] | None = None
+        self._tell_of_shutdown: Callable[[], object] | None = None
+
+    @property
+    def lost(self) -> bool:
+        return self.why is StopReason.LOST
+
+    def begin(self) -> None:
+        """Raise `LeaseEnded` unless the code may begin. To be called right before it does, in whichever thread."""
+        if self.lease.is_over:
+            self.not_begun = True
+            raise LeaseEnded
+
+    @property
+    def deadline_s(self) -> float | None:
+        """How long after its receipt the attempt is stopped."""
+        deadline = self.context.info.deadline
+        return None if deadline is None else max(0.0, (deadline - self.received).total_seconds())
+
+    @property
+    def timeout_kind(self) -> str:
+        """Which timeout ends first."""
+        info = self.context.info
+        limit, whole = info.start_to_close_timeout, info.schedule_to_close_timeout
+        waited = info.started_time - info.scheduled_time
+        if limit is None or (whole is not None and whole - waited < limit):
+            return "schedule_to_close"
+        return "start_to_close"
+
+    @property
+    def timeout_s(self) -> float:
+        """The timeout that ends first, as it was asked for."""
+        info, kind = self.context.info, self.timeout_kind
+        asked = info.start_to_close_timeout if kind == "start_to_close" else info.schedule_to_close_timeout
+        return (self.deadline_s or 0.0) if asked is None else asked.total_seconds()
+
+    def reached_by(
+        self,
+        stop: Callable[[], object],
+        *,
+        end: Callable[[], object] | None = None,
+        shutdown: Callable[[], object] | None = None,
+    ) -> None:
+        """How the code is told to stop, is ended by force, and is told of a shutdown."""
+        self._reach, self._end, self._tell_of_shutdown = stop, end, shutdown
+        if shutdown is not None and self.context.worker_shutdown.is_set():
+            shutdown()
+        if self.why is not None:
+            stop()
+
+    def stop(self, why: StopReason) -> None:
+        """A lease that is lost outdoes every other reason; of the others the first counts."""
+        first = self.why is None
+        if first or why is StopReason.LOST:
+            self.why = why
+        if why is not StopReason.CANCEL or self.definition.kind == "process":
+            self._press()
+        if first:
+            self.context.cancelled.set()
+            if self._reach is not None:
+                self._reach()
+
+    def end(self) -> None:
+        over, self.over = self.over, None
+        if over is not None:
+            over()
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def give_up(self) -> None:
+        """End the code by force, or do without its answer."""
+        if self._end is not None:
+            self._end()
+        if self._end is None or self.definition.kind != "process":
+            self.end()
+
+    def _press(self) -> None:
+        pressed, self.pressed = self.pressed, None
+        if pressed is not None:
+            pressed()
+
+    def shut_down(self) -> None:
+        if not self.context.worker_shutdown.is_set():
+            self.context.worker_shutdown.set()
+            if self._tell_of_shutdown is not None:
+                self._tell_of_shutdown()

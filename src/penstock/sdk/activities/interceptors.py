@@ -1,0 +1,49 @@
+"""What may stand around the run of an activity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(slots=True)
+class ExecuteActivityInput:
+    fn: Callable[..., Any]
+    args: Sequence[Any]
+
+
+class ActivityInboundInterceptor:
+    """Stands around activities. It runs in the event loop, whatever the activity runs in."""
+
+    def __init__(self, next: ActivityInboundInterceptor) -> None:  # noqa: A002 - the name that people know
+        self.next = next
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the name that people know
+        return await self.next.execute_activity(input)
+
+
+class ActivityInterceptor(Protocol):
+    """Of what a worker is given as an interceptor, the part that concerns activities."""
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor: ...  # noqa: A002
+
+
+class ActivityInvoker(ActivityInboundInterceptor):
+    """Runs the activity itself."""
+
+    def __init__(self, run: Callable[[ExecuteActivityInput], Any]) -> None:
+        self._run = run
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the name that people know
+        return await self._run(input)
+
+
+def chain(interceptors: Sequence[Any], innermost: ActivityInvoker) -> ActivityInboundInterceptor:
+    """The first interceptor is the outermost. Those that do not concern activities are passed over."""
+    found: ActivityInboundInterceptor = innermost
+    for each in reversed(interceptors):
+        around = getattr(each, "intercept_activity", None)
+        if around is not None:
+            found = around(found)
+    return found

@@ -1,0 +1,170 @@
+"""Processes for activities: one per slot, started when they are needed."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import multiprocessing
+import pickle
+import sys
+import weakref
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from multiprocessing import util as _before_ours  # noqa: F401 - what it does at exit must be registered first
+from typing import Any, Literal
+
+from penstock.sdk.activities.definition import MARK, ActivityDefinition
+from penstock.sdk.activities.process_pool.process_child import ProcessPreload, import_target
+from penstock.sdk.activities.process_pool.process_slot import REAP_DELAY_S, ProcessSlot
+from penstock.sdk.converters import DataConverter
+
+StartMethod = Literal["spawn", "forkserver"]
+"""A bare fork would copy locks that threads of the worker hold."""
+
+log = logging.getLogger(__name__)
+_LIVE: weakref.WeakSet[ProcessSlot] = weakref.WeakSet()
+
+
+class ProcessPool:
+    def __init__(
+        self,
+        most: int,
+        converter: DataConverter,
+        *,
+        method: StartMethod = "spawn",
+        recycle_after: int | None = None,
+        recycle_over_bytes: int | None = None,
+    ) -> None:
+        if recycle_after is not None and recycle_after < 1:
+            raise ValueError(
+                f"A process serves at least 1 activity before it is replaced, not {recycle_after}"
+            )
+        if method not in ("spawn", "forkserver"):
+            raise ValueError(f'Processes are started by "spawn" or "forkserver", not {method!r}')
+        self._context = multiprocessing.get_context(method)
+        self._converter, self._recycle_after = converter, recycle_after
+        self._recycle_over_bytes = recycle_over_bytes
+        self._most, self._room = most, asyncio.Semaphore(most)
+        self._free: list[ProcessSlot] = []
+        self._all: list[ProcessSlot] = []
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[ProcessSlot]:
+        """A process of one's own, for a while."""
+        async with self._room:
+            slot = self._free.pop() if self._free else self._new()
+            try:
+                yield slot
+            finally:
+                self._free.append(slot)
+
+    def prepare(self, targets: Iterable[str]) -> None:
+        """Start all processes now, with the modules of these targets imported, and have each replaced at once."""
+        modules = dict.fromkeys(target.partition(":")[0] for target in targets)
+        while len(self._all) < self._most:
+            self._free.append(self._new())
+        for each in self._all:
+            each.prepare(ProcessPreload(tuple(modules)))
+
+    def resize(self, most: int) -> None:
+        """Allow so many from now on. Fewer: whoever asks for one has fewer places, and those that are idle stay."""
+        for _ in range(most - self._most):
+            self._room.release()
+        self._most = max(self._most, most)
+
+    def kill(self) -> None:
+        for each in self._all:
+            each.kill()
+
+    async def close(self) -> None:
+        """End all processes and wait until they are gone."""
+        for each in self._all:
+            each.close()
+        for each in self._all:
+            await asyncio.to_thread(each.join)
+            _LIVE.discard(each)
+        self._all, self._free = [], []
+
+    def _new(self) -> ProcessSlot:
+        slot = ProcessSlot(
+            self._context,
+            self._converter,
+            recycle_after=self._recycle_after,
+            recycle_over_bytes=self._recycle_over_bytes,
+            name=f"activity-process-{len(self._all) + 1}",
+        )
+        self._all.append(slot)
+        _LIVE.add(slot)
+        return slot
+
+
+def check_converter(converter: DataConverter) -> None:
+    """Raises a TypeError where the converter cannot be handed to a process."""
+    try:
+        pickle.dumps(converter)
+    except Exception as error:
+        raise TypeError(
+            f"The data converter cannot be handed to processes of activities: {error}. Define its codecs at the top of "
+            "a module, and let them hold nothing that cannot be pickled"
+        ) from error
+
+
+def target_of(definition: ActivityDefinition) -> str:
+    """`module:qualname` of an activity that runs in processes; a TypeError that names the fix where it has none."""
+    fn: Any = definition.fn
+    module, path = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
+    if module is None or path is None or getattr(fn, "__self__", None) is not None:
+        raise TypeError(_unreachable(definition, "it belongs to an object"))
+    if "<locals>" in path:
+        raise TypeError(_unreachable(definition, f"it is defined inside of a function ({path})"))
+    if module == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+        raise TypeError(_unreachable(definition, "it is defined in an interactive session"))
+    target = f"{module}:{path}"
+    try:
+        found = import_target(target)
+    except (ImportError, AttributeError) as error:
+        raise TypeError(_unreachable(definition, f"{target} cannot be imported ({error})")) from error
+    known = ActivityDefinition.of(found)
+    if known is None or replace(known, kind=definition.kind) != definition:
+        raise TypeError(_unreachable(definition, f"{target} is something else"))
+    return target
+
+
+def all_in_processes(definitions: Iterable[ActivityDefinition]) -> list[ActivityDefinition]:
+    """The same, to be run in processes; those that say otherwise, or that no process could import, stay as they are."""
+    return [_in_process(each) for each in definitions]
+
+
+def _in_process(definition: ActivityDefinition) -> ActivityDefinition:
+    mark = getattr(definition.fn, MARK, None)
+    if definition.kind == "process" or getattr(mark, "runs_in", None) == "thread":
+        return definition
+    moved = replace(definition, kind="process")
+    try:
+        target_of(moved)
+    except TypeError as error:
+        log.warning("%s, so it runs in the worker itself", error)
+        return definition
+    return moved
+
+
+def _unreachable(definition: ActivityDefinition, why: str) -> str:
+    return (
+        f"{definition.told} runs in processes, which import it by its name, and {why}. "
+        'Make it a function at the top of a module, or run it in a thread: @activity.defn(runs_in="thread")'
+    )
+
+
+def _at_exit() -> None:
+    """A program that ends without closing its worker is not kept from ending by its processes."""
+    slots = list(_LIVE)
+    for each in slots:
+        each.close()
+        each.kill()
+    for each in slots:
+        each.join(REAP_DELAY_S)
+
+
+atexit.register(_at_exit)

@@ -1,0 +1,194 @@
+"""How an app is set up: which queues it has, what is capped, and how its workers claim tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from penstock.sdk.app_config.broker import PostgresConfig
+from penstock.sdk.app_config.checks import Problems, ValidatedConfig, is_a, problem, whole
+from penstock.sdk.app_config.queues import CAP_MOST, CustomQueueConfig, QueueMode
+from penstock.sdk.app_config.recovery import RecoveryConfig
+
+DEFAULT_QUEUE = "default"
+LEASE_LEAST_MS, LEASE_MOST_MS = 100, 600_000
+"""What a server takes for the lease of a claim."""
+RENEW_AGE_MS = 180_000
+PREFETCH_MOST = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppConfig(ValidatedConfig):
+    """The configuration of an app. Every mistake in it is told when it is made.
+
+    Without `prefetch_buffer` workers claim only what they can run at once, and caps count what is claimed and what runs
+    (hard caps). With it they claim ahead, for `claim_lease_ms` at a time; what runs is within the caps all the same,
+    because a task that was claimed ahead is counted when it starts.
+    """
+
+    queue_mode: QueueMode = QueueMode.DEFAULT
+    custom_queues: Sequence[CustomQueueConfig] | None = None
+    broker: PostgresConfig | None = None
+    cluster_wide_cap: int | None = None
+    """Most tasks that run at a time, of all queues and on all workers; None: this configuration asks for no cap.
+
+    A cap that another worker or an operator set stays in force then.
+    """
+    caps_version: int = 0
+    """Version of the caps in this configuration (`cluster_wide_cap`, and `max_concurrency` of each queue).
+
+    Count it up when you raise a cap: a worker that starts may lower a cap at once, but raises one only with a higher
+    version than the recorded one, and one with a lower version changes nothing.
+    """
+    prefetch_buffer: int = 0
+    claim_lease_ms: int | None = None
+    max_claim_renew_age_ms: int | None = None
+    """What was claimed ahead so long ago and did not start is handed back; None: after three minutes."""
+    recovery: RecoveryConfig | None = None
+
+    def __post_init__(self) -> None:
+        if _is_listing(self.custom_queues):
+            object.__setattr__(self, "custom_queues", tuple(self.custom_queues or ()))
+        super().__post_init__()
+
+    def problems(self) -> Problems:
+        yield from self._of_types()
+        yield from self._of_queues()
+        yield from self._of_caps()
+        yield from self._of_claims()
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether workers claim ahead."""
+        return self.prefetch_buffer > 0
+
+    @property
+    def queues(self) -> list[CustomQueueConfig]:
+        """In the order in which they are served: by priority, else as they are written."""
+        if self.queue_mode is QueueMode.DEFAULT:
+            return [CustomQueueConfig(name=DEFAULT_QUEUE, priority=100, max_concurrency=None)]
+        return sorted(self.custom_queues or (), key=lambda each: each.priority)
+
+    @property
+    def renew_age_ms(self) -> int:
+        """For how long a claim is renewed at the most."""
+        return self.max_claim_renew_age_ms or max(RENEW_AGE_MS, self.claim_lease_ms or 0)
+
+    def claims_most(self, processes: int, asked: int = 0) -> int:
+        """How many tasks a worker may hold that do not run yet; 0 asks for the usual."""
+        return asked or processes + self.prefetch_buffer
+
+    def _of_types(self) -> Problems:
+        wanted = (
+            ("broker", PostgresConfig, "PostgresConfig(database_url=…)"),
+            ("recovery", RecoveryConfig, "RecoveryConfig(…)"),
+        )
+        for name, kind, written in wanted:
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                yield problem("bad_value", name, f"{name} is {written}, not {value!r}")
+
+    def _of_queues(self) -> Problems:
+        if not is_a(self.queue_mode, QueueMode):
+            told = "queue_mode is QueueMode.DEFAULT or QueueMode.CUSTOM"
+            yield problem("bad_queue_mode", "queue_mode", f"{told}, not {self.queue_mode!r}")
+            return
+        if self.queue_mode is QueueMode.DEFAULT:
+            if self.custom_queues is not None:
+                yield problem(
+                    "bad_queue_mode",
+                    "custom_queues",
+                    "custom_queues are given, and queue_mode is DEFAULT",
+                    "Leave them out, or say queue_mode=QueueMode.CUSTOM",
+                )
+            return
+        if self.custom_queues is not None and not isinstance(self.custom_queues, tuple):
+            told = f"custom_queues is a list of CustomQueueConfig(…), not {self.custom_queues!r}"
+            yield problem("bad_queue_mode", "custom_queues", told)
+            return
+        if not self.custom_queues:
+            yield problem(
+                "bad_queue_mode",
+                "custom_queues",
+                "queue_mode is CUSTOM, and there are no custom_queues",
+                "Give at least one: custom_queues=[CustomQueueConfig(name=…)]",
+            )
+            return
+        yield from self._of_names()
+
+    def _of_names(self) -> Problems:
+        assert self.custom_queues is not None
+        for each in self.custom_queues:
+            if not is_a(each, CustomQueueConfig):
+                yield problem(
+                    "bad_queue_mode", "custom_queues", f"custom_queues has CustomQueueConfig(…), not {each!r}"
+                )
+                return
+        for name, times in Counter(each.name for each in self.custom_queues).items():
+            if times > 1:
+                yield problem(
+                    "bad_queue_mode",
+                    "custom_queues",
+                    f"custom_queues names {name!r} {times} times",
+                    "Names are unique",
+                )
+
+    def _of_caps(self) -> Problems:
+        cap = self.cluster_wide_cap
+        if cap is not None and (not is_a(cap, int) or cap < 1):
+            yield problem(
+                "bad_cap",
+                "cluster_wide_cap",
+                f"cluster_wide_cap is 1 or more, or None for no cap; not {cap!r}",
+            )
+        elif cap is not None:
+            yield from whole("bad_cap", "cluster_wide_cap", cap, 1, CAP_MOST)
+        yield from whole("bad_cap", "caps_version", self.caps_version, 0)
+        if cap is not None and is_a(self.prefetch_buffer, int) and self.prefetch_buffer > 0:
+            yield problem(
+                "bad_cap",
+                "cluster_wide_cap",
+                "cluster_wide_cap and prefetch_buffer cannot be combined",
+                "For a cap of all queues leave prefetch_buffer out",
+            )
+
+    def _of_claims(self) -> Problems:
+        ahead, lease = self.prefetch_buffer, self.claim_lease_ms
+        unfit = list(whole("bad_prefetch", "prefetch_buffer", ahead, 0, PREFETCH_MOST))
+        yield from unfit
+        if lease is not None:
+            yield from whole("bad_lease", "claim_lease_ms", lease, LEASE_LEAST_MS, LEASE_MOST_MS)
+        if not unfit and ahead > 0 and lease is None:
+            yield problem(
+                "bad_lease",
+                "claim_lease_ms",
+                f"prefetch_buffer is {ahead}, and claim_lease_ms is missing",
+                "Say how long a claim lasts, such as claim_lease_ms=5000",
+            )
+        if not unfit and ahead == 0 and lease is not None:
+            yield problem(
+                "bad_lease",
+                "claim_lease_ms",
+                f"claim_lease_ms is {lease}, and prefetch_buffer is 0: nothing is claimed ahead",
+                "Leave it out, or say prefetch_buffer=…",
+            )
+        yield from self._of_age(lease)
+
+    def _of_age(self, lease: object) -> Problems:
+        age = self.max_claim_renew_age_ms
+        if age is None:
+            return
+        unfit = list(whole("bad_lease", "max_claim_renew_age_ms", age, 1))
+        yield from unfit
+        if not unfit and isinstance(lease, int) and age < lease:
+            yield problem(
+                "bad_lease",
+                "max_claim_renew_age_ms",
+                f"max_claim_renew_age_ms is at least claim_lease_ms ({lease}), not {age}",
+            )
+
+
+def _is_listing(value: object) -> bool:
+    """Whether it has an order and can be gone through; what is kept of it is a tuple, which nobody changes later."""
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | Set)

@@ -1,0 +1,58 @@
+"""Where an app's tasks are kept, in the words of a database."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from penstock.sdk.app_config.checks import Problems, ValidatedConfig, is_a, problem
+
+_SERVER = re.compile(r"https?://[^\s/]+\S*")
+_DATABASE = re.compile(r"postgresql(\+psycopg)?://\S+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostgresConfig(ValidatedConfig):
+    """The `broker` of an app. Penstock's tasks are kept by a server, so that workers hold no connection to a database.
+
+    An address of a server (`http://…`) is where the app connects to. The address of a database is the server's own
+    affair (`DW_DATABASE_URL`): it is taken, and not used by workers and senders. The same holds for the pool settings.
+    """
+
+    database_url: str = ""
+    pool_size: int | None = None
+    max_overflow: int | None = None
+    pool_timeout: float | None = None
+    pool_recycle: int | None = None
+    pool_pre_ping: bool | None = None
+    echo: bool | None = None
+
+    def problems(self) -> Problems:
+        url = self.database_url
+        if not is_a(url, str) or not (_SERVER.fullmatch(url) or _DATABASE.fullmatch(url)):
+            yield problem(
+                "bad_url",
+                "database_url",
+                f"database_url is the address of a Penstock server (http://…) or of a PostgreSQL database"
+                f" (postgresql://… or postgresql+psycopg://…), not {_masked(url)!r}",
+            )
+
+    def __repr__(self) -> str:
+        return f"PostgresConfig(database_url={_masked(self.database_url)!r})"
+
+    @property
+    def server_url(self) -> str | None:
+        """The server to connect to, if one is named."""
+        return self.database_url if self.database_url.startswith("http") else None
+
+    @property
+    def unused(self) -> list[str]:
+        """What is said here and does nothing."""
+        pool = ("pool_size", "max_overflow", "pool_timeout", "pool_recycle", "pool_pre_ping", "echo")
+        said = [name for name in pool if getattr(self, name) is not None]
+        return said if self.server_url is not None else ["database_url", *said]
+
+
+def _masked(url: object) -> object:
+    """An address without its password."""
+    return re.sub(r"://[^@/\s]*@", "://***@", url) if isinstance(url, str) else url

@@ -1,0 +1,565 @@
+"""Handles: what a client holds of workflows, updates and standalone activities that it started or found."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+
+from penstock.sdk.call_targets import UNSET, query_target, signal_target, update_target
+from penstock.sdk.clients.descriptions import (
+    ActivityExecutionDescription,
+    Json,
+    WorkflowExecutionDescription,
+    WorkflowHistory,
+)
+from penstock.sdk.clients.interceptors import (
+    WAIT_SECONDS,
+    EndWorkflowInput,
+    OutboundInterceptor,
+    QueryWorkflowInput,
+    RunInput,
+    SignalWorkflowInput,
+    UpdateStage,
+    UpdateState,
+    UpdateWorkflowInput,
+    new_id,
+    pace,
+    wait_for_end,
+    within,
+)
+from penstock.sdk.clients.results import activity_result, update_error, workflow_result
+from penstock.sdk.connection.transport import Transport, route
+from penstock.sdk.converters import DataConverter
+from penstock.sdk.failures import ServerRefused
+
+SelfT = TypeVar("SelfT")
+ArgT = TypeVar("ArgT")
+ResultT = TypeVar("ResultT")
+OwnT = TypeVar("OwnT")
+"""The result of the workflow, update or activity that a handle is of."""
+P = ParamSpec("P")
+
+HISTORY_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ClientContext:
+    """What handles ask through."""
+
+    transport: Transport
+    outbound: OutboundInterceptor
+    converter: DataConverter
+    namespace: str
+
+
+class WorkflowHandle(Generic[OwnT]):
+    """A workflow that was started or found.
+
+    A handle that a start returned is bound to that start: it reaches the runs that continue each other from
+    `first_execution_run_id` on, and no run of a later start under the same id. A handle of `get_workflow_handle`
+    reaches the newest run of the id, or, where `run_id` is set, that run.
+    """
+
+    def __init__(
+        self,
+        context: ClientContext,
+        id: str,  # noqa: A002 - the word of the API
+        *,
+        run_id: str | None = None,
+        first_execution_run_id: str | None = None,
+        is_new: bool | None = None,
+        result_type: Any = None,
+    ) -> None:
+        self._context = context
+        self._result_type = result_type
+        self.id = id
+        self.run_id = run_id
+        self.first_execution_run_id = first_execution_run_id
+        """The run that the start began or found; None where nothing was started."""
+        self.is_new = is_new
+        """Whether the start began it; None where nothing was started."""
+
+    def __repr__(self) -> str:
+        run = "" if self.run_id is None else f", run_id={self.run_id!r}"
+        return f"WorkflowHandle({self.id!r}{run})"
+
+    async def result(self, *, timeout: timedelta | float | None = None) -> OwnT:
+        """Wait for the end, over all runs that continue each other, and give the result.
+
+        Raises `WorkflowFailureError` if it failed, was cancelled or terminated, or timed out, and `TimeoutError`
+        if it has not ended in time; the workflow goes on then.
+        """
+        async with within(timeout, f"Workflow {self.id!r} has not ended"):
+            run, transport = self._run, self._context.transport
+            answer = await wait_for_end(transport, run.path + route("result"), run.chain)
+            if run.run_id is not None and answer["closed_reason"] == "continued":
+                run = RunInput(id=self.id, run_id=None, first_execution_run_id=run.run_id)
+                answer = await wait_for_end(transport, run.path + route("result"), run.chain)
+        found: OwnT = workflow_result(answer, self._result_type, self._context.converter)
+        return found
+
+    @overload
+    async def signal(self, signal: Callable[[SelfT], Any], *, request_id: str | None = None) -> None: ...
+    @overload
+    async def signal(
+        self, signal: Callable[[SelfT, ArgT], Any], arg: ArgT, *, request_id: str | None = None
+    ) -> None: ...
+    @overload
+    async def signal(
+        self,
+        signal: Callable[Concatenate[SelfT, P], Any],
+        *,
+        args: Sequence[Any],
+        request_id: str | None = None,
+    ) -> None: ...
+    @overload
+    async def signal(
+        self, signal: str, arg: Any = UNSET, *, args: Sequence[Any] = (), request_id: str | None = None
+    ) -> None: ...
+    async def signal(
+        self,
+        signal: str | Callable[..., Any],
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        request_id: str | None = None,
+    ) -> None:
+        """Tell the workflow something. Under one `request_id` it hears it once, however often it is sent."""
+        called = signal_target(signal)
+        await self._context.outbound.signal_workflow(
+            SignalWorkflowInput(
+                id=self.id,
+                run_id=self.run_id,
+                first_execution_run_id=self.first_execution_run_id,
+                signal=called.name,
+                args=called.arguments(arg, args),
+                request_id=request_id or new_id(),
+            )
+        )
+
+    @overload
+    async def query(self, query: Callable[[SelfT], ResultT]) -> ResultT: ...
+    @overload
+    async def query(self, query: Callable[[SelfT, ArgT], ResultT], arg: ArgT) -> ResultT: ...
+    @overload
+    async def query(
+        self, query: Callable[Concatenate[SelfT, P], ResultT], *, args: Sequence[Any]
+    ) -> ResultT: ...
+    @overload
+    async def query(
+        self, query: str, arg: Any = UNSET, *, args: Sequence[Any] = (), result_type: type[ResultT]
+    ) -> ResultT: ...
+    @overload
+    async def query(
+        self, query: str, arg: Any = UNSET, *, args: Sequence[Any] = (), result_type: None = None
+    ) -> Any: ...
+    async def query(
+        self,
+        query: str | Callable[..., Any],
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: Any = None,
+    ) -> Any:
+        """Ask the workflow; nothing is recorded. A worker must be there to answer, also for a closed run."""
+        called = query_target(query)
+        return await self._context.outbound.query_workflow(
+            QueryWorkflowInput(
+                id=self.id,
+                run_id=self.run_id,
+                first_execution_run_id=self.first_execution_run_id,
+                query=called.name,
+                args=called.arguments(arg, args),
+                result_type=result_type or called.result_type,
+            )
+        )
+
+    @overload
+    async def execute_update(
+        self,
+        update: Callable[[SelfT], Awaitable[ResultT]],
+        *,
+        id: str | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> ResultT: ...
+    @overload
+    async def execute_update(
+        self,
+        update: Callable[[SelfT], ResultT],
+        *,
+        id: str | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> ResultT: ...
+    @overload
+    async def execute_update(
+        self,
+        update: Callable[[SelfT, ArgT], Awaitable[ResultT]],
+        arg: ArgT,
+        *,
+        id: str | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> ResultT: ...
+    @overload
+    async def execute_update(
+        self,
+        update: Callable[[SelfT, ArgT], ResultT],
+        arg: ArgT,
+        *,
+        id: str | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> ResultT: ...
+    @overload
+    async def execute_update(
+        self,
+        update: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
+        *,
+        args: Sequence[Any],
+        id: str | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> ResultT: ...
+    @overload
+    async def execute_update(
+        self,
+        update: Callable[Concatenate[SelfT, P], ResultT],
+        *,
+        args: Sequence[Any],
+        id: str | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> ResultT: ...
+    @overload
+    async def execute_update(
+        self,
+        update: str,
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        id: str | None = None,
+        result_type: type[ResultT],
+        timeout: timedelta | float | None = None,
+    ) -> ResultT: ...
+    @overload
+    async def execute_update(
+        self,
+        update: str,
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        id: str | None = None,
+        result_type: None = None,
+        timeout: timedelta | float | None = None,
+    ) -> Any: ...
+    async def execute_update(
+        self,
+        update: str | Callable[..., Any],
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        id: str | None = None,  # noqa: A002
+        result_type: Any = None,
+        timeout: timedelta | float | None = None,
+    ) -> Any:
+        """Ask the workflow to change, and wait for its answer. Under one `id` it changes once."""
+        handle = self._update(update, arg, args, id, result_type)
+        return await handle.result(timeout=timeout)
+
+    @overload
+    async def start_update(
+        self,
+        update: Callable[[SelfT], Awaitable[ResultT]],
+        *,
+        wait_for: UpdateStage = "accepted",
+        id: str | None = None,
+    ) -> WorkflowUpdateHandle[ResultT]: ...
+    @overload
+    async def start_update(
+        self,
+        update: Callable[[SelfT], ResultT],
+        *,
+        wait_for: UpdateStage = "accepted",
+        id: str | None = None,
+    ) -> WorkflowUpdateHandle[ResultT]: ...
+    @overload
+    async def start_update(
+        self,
+        update: Callable[[SelfT, ArgT], Awaitable[ResultT]],
+        arg: ArgT,
+        *,
+        wait_for: UpdateStage = "accepted",
+        id: str | None = None,
+    ) -> WorkflowUpdateHandle[ResultT]: ...
+    @overload
+    async def start_update(
+        self,
+        update: Callable[[SelfT, ArgT], ResultT],
+        arg: ArgT,
+        *,
+        wait_for: UpdateStage = "accepted",
+        id: str | None = None,
+    ) -> WorkflowUpdateHandle[ResultT]: ...
+    @overload
+    async def start_update(
+        self,
+        update: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
+        *,
+        args: Sequence[Any],
+        wait_for: UpdateStage = "accepted",
+        id: str | None = None,
+    ) -> WorkflowUpdateHandle[ResultT]: ...
+    @overload
+    async def start_update(
+        self,
+        update: Callable[Concatenate[SelfT, P], ResultT],
+        *,
+        args: Sequence[Any],
+        wait_for: UpdateStage = "accepted",
+        id: str | None = None,
+    ) -> WorkflowUpdateHandle[ResultT]: ...
+    @overload
+    async def start_update(
+        self,
+        update: str,
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        wait_for: UpdateStage = "accepted",
+        id: str | None = None,
+        result_type: type[ResultT],
+    ) -> WorkflowUpdateHandle[ResultT]: ...
+    @overload
+    async def start_update(
+        self,
+        update: str,
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        wait_for: UpdateStage = "accepted",
+        id: str | None = None,
+        result_type: None = None,
+    ) -> WorkflowUpdateHandle[Any]: ...
+    async def start_update(
+        self,
+        update: str | Callable[..., Any],
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        wait_for: UpdateStage = "accepted",
+        id: str | None = None,  # noqa: A002
+        result_type: Any = None,
+    ) -> WorkflowUpdateHandle[Any]:
+        """Ask the workflow to change, and wait until that was accepted, or also carried out.
+
+        An update that the workflow's validator refuses is raised here.
+        """
+        if wait_for not in ("accepted", "completed"):
+            raise ValueError(f'wait_for must be "accepted" or "completed", not {wait_for!r}')
+        handle = self._update(update, arg, args, id, result_type)
+        await handle.reach_stage(wait_for)
+        return handle
+
+    def _update(
+        self,
+        update: str | Callable[..., Any],
+        arg: Any,
+        args: Sequence[Any],
+        id: str | None,  # noqa: A002
+        result_type: Any,
+    ) -> WorkflowUpdateHandle[Any]:
+        called = update_target(update)
+        return WorkflowUpdateHandle(
+            self._context,
+            UpdateWorkflowInput(
+                id=self.id,
+                run_id=self.run_id,
+                first_execution_run_id=self.first_execution_run_id,
+                update=called.name,
+                args=called.arguments(arg, args),
+                update_id=id or new_id(),
+                wait_for="accepted",
+            ),
+            result_type or called.result_type,
+        )
+
+    async def cancel(self, reason: str | None = None, *, request_id: str | None = None) -> None:
+        """Ask the workflow to end. Its code may clean up first, or refuse; code that cannot hear is ended at once."""
+        await self._context.outbound.cancel_workflow(self._ending(reason, request_id))
+
+    async def terminate(self, reason: str | None = None, *, request_id: str | None = None) -> None:
+        """End the workflow at once; its code does not hear of it."""
+        await self._context.outbound.terminate_workflow(self._ending(reason, request_id))
+
+    def _ending(self, reason: str | None, request_id: str | None) -> EndWorkflowInput:
+        return EndWorkflowInput(
+            id=self.id,
+            run_id=self.run_id,
+            first_execution_run_id=self.first_execution_run_id,
+            reason=reason,
+            request_id=request_id or new_id(),
+        )
+
+    async def describe(self) -> WorkflowExecutionDescription:
+        """How it stands."""
+        return await self._context.outbound.describe_workflow(self._run)
+
+    async def fetch_history(self) -> WorkflowHistory:
+        """The whole history of the run as it stands."""
+        run_id = self.run_id or (await self.describe()).run_id
+        events = [event async for event in self._events(run_id, wait_new_event=False)]
+        return WorkflowHistory(self.id, run_id, events)
+
+    async def fetch_history_events(self, *, wait_new_event: bool = False) -> AsyncIterator[Json]:
+        """The events of the run, one by one; with `wait_new_event` also those to come, until it closes."""
+        run_id = self.run_id or (await self.describe()).run_id
+        async for event in self._events(run_id, wait_new_event):
+            yield event
+
+    async def _events(self, run_id: str, wait_new_event: bool) -> AsyncIterator[Json]:
+        path = route("workflows", self.id, "runs", run_id)
+        loop = asyncio.get_running_loop()
+        seen = 0
+        while True:
+            asked_at = loop.time()
+            page = await self._context.transport.control(
+                "GET",
+                path + route("history"),
+                idempotent=True,
+                timeout_s=2 * WAIT_SECONDS if wait_new_event else None,
+                query={
+                    "page_size": HISTORY_PAGE,
+                    "next_page_token": page_token(seen) if seen else None,
+                    "wait_new_event": wait_new_event,
+                },
+            )
+            for event in page["events"]:
+                seen = event["sequence"]
+                yield event
+            if page["next_page_token"] is not None:
+                continue
+            if not wait_new_event or (page["events"] and page["events"][-1]["event_type"] in _CLOSING):
+                return
+            if not page["events"]:
+                described = await self._context.transport.control("GET", path, idempotent=True)
+                if described["is_terminal"] and described["history_length"] <= seen:
+                    return
+                await pace(loop.time() - asked_at)
+
+    @property
+    def _run(self) -> RunInput:
+        return RunInput(id=self.id, run_id=self.run_id, first_execution_run_id=self.first_execution_run_id)
+
+
+class WorkflowUpdateHandle(Generic[OwnT]):
+    """An update that was accepted, or is being carried out."""
+
+    def __init__(self, context: ClientContext, asked: UpdateWorkflowInput, result_type: Any) -> None:
+        self._context = context
+        self._asked = asked
+        self._result_type = result_type
+        self._state: UpdateState | None = None
+
+    def __repr__(self) -> str:
+        return f"WorkflowUpdateHandle({self.id!r}, workflow_id={self.workflow_id!r})"
+
+    @property
+    def id(self) -> str:
+        """The caller's name for the update: sent again under it, it is the same update."""
+        return self._asked.update_id
+
+    @property
+    def workflow_id(self) -> str:
+        return self._asked.id
+
+    @property
+    def workflow_run_id(self) -> str | None:
+        """The run that accepted the update."""
+        return self._asked.run_id if self._state is None else self._state.run_id
+
+    async def result(self, *, timeout: timedelta | float | None = None) -> OwnT:
+        """Wait for the answer. Raises `UpdateFailedError` if the workflow's code did."""
+        async with within(
+            timeout, f"Update {self._asked.update!r} of {self.workflow_id!r} was not completed"
+        ):
+            state = await self.reach_stage("completed")
+        found: OwnT = self._context.converter.decode(state.result, self._result_type)
+        return found
+
+    async def reach_stage(self, stage: Literal["accepted", "completed"]) -> UpdateState:
+        """Wait until the update is so far."""
+        loop = asyncio.get_running_loop()
+        while self._state is None or (stage == "completed" and not self._state.is_completed):
+            asked_at = loop.time()
+            self._state = await self._ask(stage)
+            if stage == "completed" and not self._state.is_completed:
+                await pace(loop.time() - asked_at)
+        return self._state
+
+    async def _ask(self, stage: UpdateStage) -> UpdateState:
+        asked = self._asked
+        try:
+            return await self._context.outbound.update_workflow(replace(asked, wait_for=stage))
+        except ServerRefused as refused:
+            raise update_error(refused, self._context.converter) from refused.__cause__
+
+
+class ActivityHandle(Generic[OwnT]):
+    """A standalone activity: the run that its start began or found, or, without `run_id`, the newest of its id."""
+
+    def __init__(
+        self,
+        context: ClientContext,
+        id: str,  # noqa: A002
+        *,
+        run_id: str | None = None,
+        is_new: bool | None = None,
+        result_type: Any = None,
+    ) -> None:
+        self._context = context
+        self._result_type = result_type
+        self.id = id
+        self.run_id = run_id
+        self.is_new = is_new
+        """Whether the start began it; None where nothing was started."""
+
+    def __repr__(self) -> str:
+        return f"ActivityHandle({self.id!r})"
+
+    async def result(self, *, timeout: timedelta | float | None = None) -> OwnT:
+        """Wait for the end and give the result.
+
+        Raises `ActivityFailureError` if all attempts failed, or it was cancelled, and `TimeoutError` if it has not
+        ended in time; it goes on then.
+        """
+        async with within(timeout, f"Activity {self.id!r} has not ended"):
+            path = route("activities", self.id, "result")
+            which = None if self.run_id is None else {"run_id": self.run_id}
+            answer = await wait_for_end(self._context.transport, path, which)
+        found: OwnT = activity_result(answer, self._result_type, self._context.converter)
+        return found
+
+    async def cancel(self, reason: str | None = None) -> None:
+        """Cancel it; a worker that runs it learns at its next heartbeat."""
+        await self._context.outbound.cancel_activity(self.id, reason, self.run_id)
+
+    async def describe(self) -> ActivityExecutionDescription:
+        """How it stands."""
+        return await self._context.outbound.describe_activity(self.id, self.run_id)
+
+
+_CLOSING = frozenset(
+    {
+        "WorkflowCompleted",
+        "WorkflowFailed",
+        "WorkflowCancelled",
+        "WorkflowTerminated",
+        "WorkflowTimedOut",
+        "WorkflowContinuedAsNew",
+    }
+)
+
+
+def page_token(sequence: int) -> str:
+    """Where to read on behind an event; the token of a page that was the last one so far."""
+    return base64.b64encode(str(sequence).encode()).decode()

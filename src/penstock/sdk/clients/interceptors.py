@@ -1,0 +1,469 @@
+"""What a client asks of a server, as values that interceptors may change, and the last link of their chain."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
+
+import msgspec
+
+from penstock.sdk.clients.descriptions import ActivityExecutionDescription, WorkflowExecutionDescription
+from penstock.sdk.clients.start_batcher import StartBatcher
+from penstock.sdk.connection.transport import Transport, route, route_of
+from penstock.sdk.converters import DataConverter
+from penstock.sdk.failures import ServerRefused, refusal
+from penstock.sdk.id_policies import WorkflowIDConflictPolicy as WorkflowIDConflictPolicy
+from penstock.sdk.id_policies import WorkflowIDReusePolicy as WorkflowIDReusePolicy
+from penstock.sdk.priority import Priority, priority_fields
+from penstock.sdk.retry import RetryPolicy
+
+Json = dict[str, Any]
+UpdateStage = Literal["accepted", "completed"]
+OnLostLease = Literal["redeliver", "fail"]
+
+QUERY_SECONDS: Final = 60.0
+WAIT_SECONDS: Final = 30
+"""How long the server is asked to hold a request that waits for an outcome; then it is asked again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartWorkflowInput:
+    """A start, with a signal if one goes with it."""
+
+    workflow: str
+    args: Sequence[Any]
+    id: str
+    task_queue: str
+    request_id: str
+    execution_timeout: timedelta | None = None
+    run_timeout: timedelta | None = None
+    id_reuse_policy: WorkflowIDReusePolicy = WorkflowIDReusePolicy.ALLOW_DUPLICATE
+    id_conflict_policy: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.FAIL
+    memo: Mapping[str, Any] | None = None
+    search_attributes: Mapping[str, Any] | None = None
+    priority: Priority | None = None
+    business_key: str | None = None
+    build_id: str | None = None
+    start_signal: str | None = None
+    start_signal_args: Sequence[Any] = ()
+    start_delay: timedelta | None = None
+    rpc_timeout: timedelta | None = None
+    """How long the server may take to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartedWorkflow:
+    id: str
+    run_id: str
+    is_new: bool
+    """False: the run that has the id already, as `USE_EXISTING` wants it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInput:
+    """Which run a request is about: the newest of an id, the newest that continues a started one, or a named one."""
+
+    id: str
+    run_id: str | None
+    first_execution_run_id: str | None = None
+    """The run that a start began: runs of later starts under the same id are not meant."""
+
+    @property
+    def path(self) -> str:
+        return route_of("workflows", self.id) + ("" if self.run_id is None else route("runs", self.run_id))
+
+    @property
+    def chain(self) -> Json | None:
+        """What the request adds to its path, where that names no run."""
+        if self.run_id is not None or self.first_execution_run_id is None:
+            return None
+        return {"first_execution_run_id": self.first_execution_run_id}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalWorkflowInput(RunInput):
+    signal: str
+    args: Sequence[Any]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryWorkflowInput(RunInput):
+    query: str
+    args: Sequence[Any]
+    result_type: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateWorkflowInput(RunInput):
+    """An update. Sent again under its `update_id`, it is the same one, and tells how it stands."""
+
+    update: str
+    args: Sequence[Any]
+    update_id: str
+    wait_for: UpdateStage
+    wait_s: int = WAIT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateState:
+    """How an update stands. An update that failed is raised, not returned."""
+
+    run_id: str
+    is_completed: bool
+    result: Json | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndWorkflowInput(RunInput):
+    reason: str | None
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartActivityInput:
+    """The start of a standalone activity."""
+
+    activity: str
+    args: Sequence[Any]
+    id: str
+    task_queue: str
+    request_id: str
+    start_to_close_timeout: timedelta | None = None
+    schedule_to_start_timeout: timedelta | None = None
+    schedule_to_close_timeout: timedelta | None = None
+    heartbeat_timeout: timedelta | None = None
+    start_delay: timedelta | None = None
+    good_until: datetime | timedelta | None = None
+    on_lost_lease: OnLostLease | None = None
+    retry_policy: RetryPolicy | None = None
+    id_reuse_policy: WorkflowIDReusePolicy = WorkflowIDReusePolicy.ALLOW_DUPLICATE
+    id_conflict_policy: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.FAIL
+    priority: Priority | None = None
+    business_key: str | None = None
+    build_id: str | None = None
+    cost_estimate: int | None = None
+    routing_key: str | None = None
+    dispatch: Mapping[str, Any] | None = None
+    """By which configuration its options were resolved, and which layer each comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartedActivity:
+    id: str
+    run_id: str
+    is_new: bool
+
+
+class OutboundInterceptor:
+    """One link of the chain between a client and its server. Override what you want to see, and call `next`."""
+
+    def __init__(self, next: OutboundInterceptor) -> None:  # noqa: A002 - the word that interceptors use
+        self.next = next
+
+    async def start_workflow(self, input: StartWorkflowInput) -> StartedWorkflow:  # noqa: A002
+        return await self.next.start_workflow(input)
+
+    async def signal_workflow(self, input: SignalWorkflowInput) -> None:  # noqa: A002
+        await self.next.signal_workflow(input)
+
+    async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002
+        return await self.next.query_workflow(input)
+
+    async def update_workflow(self, input: UpdateWorkflowInput) -> UpdateState:  # noqa: A002
+        """Called once for each wait, with the same `update_id`."""
+        return await self.next.update_workflow(input)
+
+    async def cancel_workflow(self, input: EndWorkflowInput) -> None:  # noqa: A002
+        await self.next.cancel_workflow(input)
+
+    async def terminate_workflow(self, input: EndWorkflowInput) -> None:  # noqa: A002
+        await self.next.terminate_workflow(input)
+
+    async def describe_workflow(self, input: RunInput) -> WorkflowExecutionDescription:  # noqa: A002
+        return await self.next.describe_workflow(input)
+
+    async def start_activity(self, input: StartActivityInput) -> StartedActivity:  # noqa: A002
+        return await self.next.start_activity(input)
+
+    async def start_activities(
+        self,
+        inputs: Sequence[StartActivityInput],
+    ) -> Sequence[StartedActivity | ServerRefused]:
+        """Many at once; not passed through `start_activity`."""
+        return await self.next.start_activities(inputs)
+
+    async def cancel_activity(self, id: str, reason: str | None, run_id: str | None = None) -> None:  # noqa: A002
+        await self.next.cancel_activity(id, reason, run_id)
+
+    async def describe_activity(self, id: str, run_id: str | None = None) -> ActivityExecutionDescription:  # noqa: A002
+        return await self.next.describe_activity(id, run_id)
+
+
+class ClientInterceptor:
+    """Gives a client a link of its own. The first of a client's interceptors is the outermost."""
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002
+        return next
+
+
+def chain(interceptors: Sequence[ClientInterceptor], last: OutboundInterceptor) -> OutboundInterceptor:
+    for each in reversed(interceptors):
+        last = each.intercept_client(last)
+    return last
+
+
+def new_id() -> str:
+    """An id that nobody else makes. Ids sort by time: what is started together lies together in the database."""
+    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
+
+
+class HttpOutbound(OutboundInterceptor):
+    """The last link: what is asked goes out over HTTP."""
+
+    def __init__(self, transport: Transport, converter: DataConverter) -> None:
+        super().__init__(self)
+        self._transport = transport
+        self._converter = converter
+        self._workflows, self._activities = (
+            StartBatcher(transport, "workflows"),
+            StartBatcher(transport, "activities"),
+        )
+
+    async def start_workflow(self, input: StartWorkflowInput) -> StartedWorkflow:  # noqa: A002
+        body = self._workflow_start(input)
+        async with within(input.rpc_timeout, f"The server did not answer the start of {input.id!r}"):
+            if input.start_signal is None:
+                answer = await self._workflows.send(body, input.request_id)
+            else:
+                answer = await self._signal_with_start(input, input.start_signal, body)
+        return StartedWorkflow(answer["workflow_id"], answer["run_id"], answer["outcome"] == "started_new")
+
+    async def _signal_with_start(self, start: StartWorkflowInput, signal: str, body: Json) -> Json:
+        if body["id_conflict_policy"] == WorkflowIDConflictPolicy.FAIL:
+            body["id_conflict_policy"] = WorkflowIDConflictPolicy.USE_EXISTING.value
+        what = f'the signal "{signal}" of workflow "{start.workflow}"'
+        body |= {
+            "signal_name": signal,
+            "signal_input": self._converter.encode_arguments(start.start_signal_args, what),
+            "signal_request_id": start.request_id,
+        }
+        path = route("workflows", "signal-with-start")
+        return await self._transport.control(
+            "POST", path, body, idempotent=True, idempotency_key=start.request_id
+        )
+
+    def _workflow_start(self, start: StartWorkflowInput) -> Json:
+        return _present(
+            workflow_id=start.id,
+            workflow_type=start.workflow,
+            task_queue=start.task_queue,
+            input=self._converter.encode_arguments(start.args, f'workflow "{start.workflow}"'),
+            **_id_policies(start),
+            execution_timeout_seconds=_whole_seconds(start.execution_timeout, "execution_timeout"),
+            run_timeout_seconds=_whole_seconds(start.run_timeout, "run_timeout"),
+            start_delay_seconds=_whole_seconds(start.start_delay, "start_delay"),
+            start_delay_ms=_whole_ms(start.start_delay, "start_delay"),
+            memo=_plain(start.memo),
+            search_attributes=_plain(start.search_attributes),
+            business_key=start.business_key,
+            build_id=start.build_id,
+            deliver_cancel=True,
+        ) | priority_fields(start.priority)
+
+    async def signal_workflow(self, input: SignalWorkflowInput) -> None:  # noqa: A002
+        arguments = self._converter.encode_arguments(input.args, f'signal "{input.signal}"')
+        body = {"input": arguments, "request_id": input.request_id}
+        await self._transport.control(
+            "POST", input.path + route("signal", input.signal), body, idempotent=True, query=input.chain
+        )
+
+    async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002
+        body = {"input": self._converter.encode_arguments(input.args, f'query "{input.query}"')}
+        path = input.path + route("query", input.query)
+        answer = await self._transport.control(
+            "POST", path, body, idempotent=True, timeout_s=QUERY_SECONDS, query=input.chain
+        )
+        result = answer["result_envelope"]
+        if result is None and answer["result"] is not None:  # a worker that answers in plain JSON
+            result = self._converter.encode(answer["result"], f'result of query "{input.query}"')
+        return self._converter.decode(result, input.result_type)
+
+    async def update_workflow(self, input: UpdateWorkflowInput) -> UpdateState:  # noqa: A002
+        body = {
+            "input": self._converter.encode_arguments(input.args, f'update "{input.update}"'),
+            "request_id": input.update_id,
+            "wait_for": input.wait_for,
+            "wait_timeout_seconds": input.wait_s,
+        }
+        answer = await self._transport.control(
+            "POST",
+            input.path + route("update", input.update),
+            body,
+            idempotent=True,
+            timeout_s=input.wait_s + QUERY_SECONDS,
+            query=input.chain,
+        )
+        done = answer["update_status"] == "completed"
+        return UpdateState(answer["run_id"], done, answer["result_envelope"])
+
+    async def cancel_workflow(self, input: EndWorkflowInput) -> None:  # noqa: A002
+        await self._end(input, "cancel")
+
+    async def terminate_workflow(self, input: EndWorkflowInput) -> None:  # noqa: A002
+        await self._end(input, "terminate")
+
+    async def _end(self, end: EndWorkflowInput, how: str) -> None:
+        body = _present(reason=end.reason, request_id=end.request_id)
+        await self._transport.control("POST", end.path + route(how), body, idempotent=True, query=end.chain)
+
+    async def describe_workflow(self, input: RunInput) -> WorkflowExecutionDescription:  # noqa: A002
+        return WorkflowExecutionDescription.read(
+            await self._transport.control("GET", input.path, idempotent=True, query=input.chain),
+            self._converter,
+        )
+
+    async def start_activity(self, input: StartActivityInput) -> StartedActivity:  # noqa: A002
+        return _started(await self._activities.send(self._activity_start(input), input.request_id))
+
+    async def start_activities(
+        self, inputs: Sequence[StartActivityInput]
+    ) -> Sequence[StartedActivity | ServerRefused]:
+        starts = [(self._activity_start(each), each.request_id) for each in inputs]
+        return [_outcome(answer) for answer in await self._activities.send_all(starts)]
+
+    def _activity_start(self, start: StartActivityInput) -> Json:
+        body = _present(
+            activity_id=start.id,
+            activity_type=start.activity,
+            task_queue=start.task_queue,
+            input=self._converter.encode_arguments(start.args, f'activity "{start.activity}"'),
+            **_id_policies(start),
+            retry_policy=start.retry_policy.on_the_wire() if start.retry_policy else None,
+            business_key=start.business_key,
+            build_id=start.build_id,
+            cost_estimate=start.cost_estimate,
+            routing_key=start.routing_key,
+            dispatch=start.dispatch,
+            on_lost_lease=start.on_lost_lease,
+        )
+        if start.good_until is not None:
+            body |= _good_until_field(start.good_until)
+        for name in _TIMES:
+            ms = _whole_ms(getattr(start, name), name)
+            if ms is not None:
+                body[f"{name}_seconds"], body[f"{name}_ms"] = -(-ms // 1000), ms
+        return body | priority_fields(start.priority)
+
+    async def cancel_activity(self, id: str, reason: str | None, run_id: str | None = None) -> None:  # noqa: A002
+        body = _present(reason=reason, request_id=new_id())
+        path = route("activities", id, "cancel")
+        await self._transport.control("POST", path, body, idempotent=True, query=_present(run_id=run_id))
+
+    async def describe_activity(self, id: str, run_id: str | None = None) -> ActivityExecutionDescription:  # noqa: A002
+        path = route("activities", id)
+        answer = await self._transport.control("GET", path, idempotent=True, query=_present(run_id=run_id))
+        return ActivityExecutionDescription.read(answer, self._converter)
+
+
+async def wait_for_end(transport: Transport, path: str, which: Json | None = None) -> Json:
+    """Ask again and again how something ended, until it has. `which` are query parameters that choose its run."""
+    loop = asyncio.get_running_loop()
+    while True:
+        asked_at = loop.time()
+        answer = await transport.control(
+            "GET",
+            path,
+            idempotent=True,
+            timeout_s=WAIT_SECONDS,
+            query={"wait_seconds": WAIT_SECONDS} | (which or {}),
+        )
+        if answer["is_terminal"]:
+            return answer
+        await pace(loop.time() - asked_at)
+
+
+@asynccontextmanager
+async def within(timeout: timedelta | float | None, told: str) -> AsyncIterator[None]:
+    """`TimeoutError`, which says what was waited for, if the block takes longer."""
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise TimeoutError(f"{told} within {seconds:g} seconds") from None
+
+
+async def pace(took_s: float) -> None:
+    """A pause before asking again, if the server did not wait as asked: it is leaving, or does not know how."""
+    if took_s < 1:
+        await asyncio.sleep(0.5)
+
+
+_TIMES: Final = (
+    "start_to_close_timeout",
+    "schedule_to_start_timeout",
+    "schedule_to_close_timeout",
+    "heartbeat_timeout",
+    "start_delay",
+)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_NO_TIME: Final = timedelta(0)
+
+
+def _started(answer: Json) -> StartedActivity:
+    new = answer["outcome"] == "started_new"
+    return StartedActivity(answer["activity_id"], answer["workflow_run_id"], new)
+
+
+def _outcome(item: Json) -> StartedActivity | ServerRefused:
+    status = item.pop("http_status")
+    return _started(item) if status < 400 else refusal(status, item)
+
+
+def _id_policies(start: StartWorkflowInput | StartActivityInput) -> dict[str, str]:
+    return {
+        "id_reuse_policy": WorkflowIDReusePolicy(start.id_reuse_policy).value,
+        "id_conflict_policy": WorkflowIDConflictPolicy(start.id_conflict_policy).value,
+    }
+
+
+def _present(**fields: Any) -> Json:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _plain(values: Mapping[str, Any] | None) -> Json | None:
+    """What the server keeps as JSON, not as a payload."""
+    if values is None:
+        return None
+    plain: Json = msgspec.to_builtins(dict(values), str_keys=True)
+    return plain
+
+
+def _good_until_field(until: datetime | timedelta) -> Json:
+    """Until when it may begin. A time counts by the clock of the server, which has only that one."""
+    if isinstance(until, timedelta):
+        return {"good_for_ms": _whole_ms(until, "good_until")}
+    return {"good_until": until.astimezone(UTC).isoformat()}
+
+
+def _whole_ms(time: timedelta | None, name: str) -> int | None:
+    if time is None:
+        return None
+    if not isinstance(time, timedelta):
+        raise TypeError(f"{name} must be a timedelta, not {type(time).__name__}")
+    if time < _NO_TIME or (not time and name != "start_delay"):
+        raise ValueError(f"{name} must be longer than nothing")
+    return -(-time // _MILLISECOND)
+
+
+def _whole_seconds(time: timedelta | None, name: str) -> int | None:
+    """Timeouts of workflows reach the server in whole seconds, rounded up."""
+    ms = _whole_ms(time, name)
+    return None if ms is None else -(-ms // 1000)

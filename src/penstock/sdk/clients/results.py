@@ -1,0 +1,50 @@
+"""How what a client waited for has ended: its result, or the error that tells why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.sdk.converters import DataConverter
+from penstock.sdk.failures import (
+    ActivityFailureError,
+    FailureError,
+    ServerRefused,
+    UpdateFailedError,
+    WorkflowFailureError,
+    error_from,
+)
+
+
+def workflow_result(answer: Mapping[str, Any], hint: Any, converter: DataConverter) -> Any:
+    """The result of a workflow that has ended, or `WorkflowFailureError`."""
+    if answer["status"] != "completed":
+        raise WorkflowFailureError(
+            _cause(answer, converter), workflow_id=answer["workflow_id"], run_id=answer["run_id"]
+        )
+    return converter.decode(
+        answer["result_envelope"], hint, what=f'the result of workflow "{answer["workflow_id"]}"'
+    )
+
+
+def activity_result(answer: Mapping[str, Any], hint: Any, converter: DataConverter) -> Any:
+    """The result of a standalone activity that has ended, or `ActivityFailureError`."""
+    if answer["status"] != "completed":
+        raise ActivityFailureError(_cause(answer, converter), activity_id=answer["activity_id"])
+    return converter.decode(
+        answer["result_envelope"], hint, what=f'the result of activity "{answer["activity_id"]}"'
+    )
+
+
+def update_error(refused: ServerRefused, converter: DataConverter) -> ServerRefused:
+    """A refused update, with the error of the workflow's code as this client's converter reads it."""
+    failure = refused.details.get("failure")
+    if isinstance(refused, UpdateFailedError) and isinstance(failure, Mapping) and failure:
+        refused.__cause__ = error_from(failure, converter)
+    return refused
+
+
+def _cause(answer: Mapping[str, Any], converter: DataConverter) -> FailureError:
+    """What the event says that closed it; an answer without one says only how."""
+    told = answer.get("failure") or {"message": f"It is {answer['status']}"}
+    return error_from(told, converter, event_type=told.get("event_type"))

@@ -1,0 +1,209 @@
+"""Starts that are under way together travel together, as reports of a worker do.
+
+A start that meets an idle client goes out alone, at once. While some requests are open, further starts gather,
+and the next request takes all of them. Each keeps its own idempotency key, and its own outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from penstock.sdk.connection.transport import Transport, route
+from penstock.sdk.failures import Unreachable
+
+Json = dict[str, Any]
+log = logging.getLogger("penstock.sdk")
+BATCH_ITEMS_MAX: Final = 100
+BATCH_BYTES_MAX: Final = 1_500_000
+"""Well below the body that a server accepts, unless it was set to accept less."""
+OPEN_MAX: Final = 4
+"""Requests with starts that are open at a time before others gather."""
+SLOW_REQUEST_S: Final = 1.0
+"""If no request has ended for so long, nobody waits for one any longer."""
+
+
+@dataclass(eq=False, slots=True)
+class _PendingStart:
+    item: Json
+    size: int
+    answer: asyncio.Future[Json | None] = field(repr=False)
+    """What the server says of it; None: it is to go alone."""
+    is_sent: bool = False
+
+    def tell(self, answer: Json | None) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class StartBatcher:
+    """Sends starts of one kind (`workflows`, `activities`) for one client."""
+
+    def __init__(self, transport: Transport, kind: str) -> None:
+        self._transport = transport
+        self._single_path, self._batch_path = route(kind), route(kind, "batch")
+        self._queue: _StartQueue | None = None
+
+    async def send(self, body: Json, key: str) -> Json:
+        """The server's answer to one start; raises its refusal, or that it was not reached."""
+        line = self._queue_for_loop()
+        if line.is_full:
+            answer = await line.answer_for(_keyed(body, key))
+            if answer is not None:
+                return answer
+        with line.open_request():
+            return await self._transport.control(
+                "POST", self._single_path, body, idempotent=True, idempotency_key=key
+            )
+
+    async def send_all(self, starts: Sequence[tuple[Json, str]]) -> list[Json]:
+        """The answers to many starts, each with its `http_status`: those that were refused are among them."""
+        answers: list[Json] = []
+        for portion in portions([_keyed(body, key) for body, key in starts]):
+            answers += await self._post(portion)
+        return answers
+
+    def _queue_for_loop(self) -> _StartQueue:
+        """A client may be used in another loop when its own has ended, and what was under way there with it."""
+        loop = asyncio.get_running_loop()
+        if self._queue is None or self._queue.loop is not loop:
+            self._queue = _StartQueue(loop, self._post)
+        return self._queue
+
+    async def _post(self, portion: Sequence[Json]) -> list[Json]:
+        answer = await self._transport.control("POST", self._batch_path, {"items": portion}, idempotent=True)
+        items = answer.get("items")
+        if not isinstance(items, list) or len(items) != len(portion):
+            raise ValueError(
+                f"The server was sent {len(portion)} starts, and does not say what became of each."
+            )
+        return items
+
+
+class _StartQueue:
+    """The starts that gather in one event loop, and the requests that are open."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, post: Callable[[Sequence[Json]], Awaitable[list[Json]]]
+    ) -> None:
+        self.loop = loop
+        self._post = post
+        self._waiting: deque[_PendingStart] = deque()
+        self._open = 0
+        self._ended_at = loop.time()
+        self._sending: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_full(self) -> bool:
+        return self._open >= OPEN_MAX
+
+    @contextmanager
+    def open_request(self) -> Iterator[None]:
+        """While a request is open; when it is over, what has gathered goes out."""
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
+            self._ended_at = self.loop.time()
+            if some := self._next():
+                sending = asyncio.ensure_future(self._deliver(some))
+                self._sending.add(sending)
+                sending.add_done_callback(self._sending.discard)
+
+    async def answer_for(self, item: Json) -> Json | None:
+        """What was said of a start that travelled with others; None if it must go alone.
+
+        One that was refused goes alone, too: it is then told what it would have been told without the others, or is
+        tried again as it would have been.
+        """
+        waiting = _PendingStart(item, _size(item), self.loop.create_future())
+        self._waiting.append(waiting)
+        patience = self.loop.call_later(SLOW_REQUEST_S, self._watch_pending, waiting)
+        try:
+            answer = await waiting.answer
+        finally:
+            patience.cancel()
+        accepted = answer is not None and answer.pop("http_status", 500) < 400
+        return answer if accepted else None
+
+    def _watch_pending(self, waiting: _PendingStart) -> None:
+        """Let a start go alone that waits for requests which do not end."""
+        if waiting.is_sent or waiting.answer.done():
+            return
+        left_s = self._ended_at + SLOW_REQUEST_S - self.loop.time()
+        if left_s > 0:
+            self.loop.call_later(left_s, self._watch_pending, waiting)
+        else:
+            waiting.tell(None)
+
+    def _next(self) -> list[_PendingStart]:
+        """As many as one request may carry, without those that nobody waits for any more."""
+        some: list[_PendingStart] = []
+        room = BATCH_BYTES_MAX
+        while self._waiting and len(some) < BATCH_ITEMS_MAX:
+            if self._waiting[0].answer.done():
+                self._waiting.popleft()
+                continue
+            room -= self._waiting[0].size
+            if some and room < 0:
+                break
+            some.append(self._waiting.popleft())
+        return some
+
+    async def _deliver(self, some: Sequence[_PendingStart]) -> None:
+        """Tell each its outcome. If the server refuses them together, each goes alone and is told for itself."""
+        answers: Sequence[Json | None] = [None] * len(some)
+        with self.open_request():
+            for each in some:
+                each.is_sent = True
+            try:
+                answers = await self._post([each.item for each in some])
+            except Unreachable as error:
+                for each in some:
+                    each.fail(_is_retriable(error))
+            except Exception as error:
+                log.debug("%d starts go alone: %r", len(some), error)
+            finally:
+                for each, answer in zip(some, answers, strict=True):
+                    each.tell(answer)
+
+
+def _is_retriable(error: Unreachable) -> Unreachable:
+    """The same for another caller, who raises it on a way of its own."""
+    told = Unreachable(str(error))
+    told.__cause__ = error.__cause__
+    return told
+
+
+def portions(items: Sequence[Json]) -> list[list[Json]]:
+    """As many items in each as one request may carry."""
+    found: list[list[Json]] = []
+    size = 0
+    for item in items:
+        item_bytes = _size(item)
+        if not found or len(found[-1]) == BATCH_ITEMS_MAX or size + item_bytes > BATCH_BYTES_MAX:
+            found.append([])
+            size = 0
+        found[-1].append(item)
+        size += item_bytes
+    return found
+
+
+def _keyed(body: Json, key: str) -> Json:
+    return body | {"idempotency_key": key}
+
+
+def _size(item: Json) -> int:
+    return len(msgspec.json.encode(item))

@@ -1,0 +1,333 @@
+"""The client for code without async: the same calls, which wait. It is made by wrapping the async one."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from penstock.sdk.clients.client import Client
+from penstock.sdk.clients.handles import ActivityHandle, WorkflowHandle, WorkflowUpdateHandle
+from penstock.sdk.clients.starts import ActivityStart
+
+P = ParamSpec("P")
+InnerT = TypeVar("InnerT")
+ResultT = TypeVar("ResultT")
+OwnT = TypeVar("OwnT")
+
+JOIN_SECONDS = 10.0
+
+
+class LoopThread:
+    """An event loop in a thread of its own, on which any other thread may have something done."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._pid = os.getpid()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="penstock-client", daemon=True)
+        self._thread.start()
+
+    def wait(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """Do it there, and wait for what comes of it."""
+        try:
+            self._check()
+            future: Future[ResultT] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return future.result()
+        except CancelledError:
+            raise RuntimeError("The client was closed while this call waited") from None
+        except BaseException:
+            future.cancel()  # without effect if it has ended; else the caller has given up
+            raise
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            raise RuntimeError("A SyncClient does not survive a fork: connect one in each process")
+        if self._closed:
+            raise RuntimeError("This client is closed; connect a new one")
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(
+                "A SyncClient was called on its own event loop, where it would wait for itself for ever."
+                " Use Client, and await it, in async code such as interceptors and codecs."
+            )
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Do one last thing, give up what still waits, and end the thread. A second time does nothing."""
+        if self._closed or self._pid != os.getpid():
+            return
+        try:
+            if last is not None:
+                self.wait(last())
+        finally:
+            self._closed = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(JOIN_SECONDS)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+
+class _Facade(Generic[InnerT]):
+    """Something async, and the thread on which it lives."""
+
+    def __init__(self, thread: LoopThread, inner: InnerT) -> None:
+        self._thread = thread
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return f"Sync{self._inner!r}"
+
+
+# How calls are wrapped
+
+
+def _waits(
+    call: Callable[Concatenate[InnerT, P], Coroutine[Any, Any, ResultT]],
+) -> Callable[Concatenate[Any, P], ResultT]:
+    """The same call, which waits."""
+
+    @functools.wraps(call)
+    def waiting(self: _Facade[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> ResultT:
+        return self._thread.wait(call(self._inner, *args, **kwargs))
+
+    return waiting
+
+
+def _iterates(
+    call: Callable[Concatenate[InnerT, P], AsyncIterator[ResultT]],
+) -> Callable[Concatenate[Any, P], Iterator[ResultT]]:
+    """The same call, whose items are waited for one by one."""
+
+    @functools.wraps(call)
+    def iterating(self: _Facade[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[ResultT]:
+        items = call(self._inner, *args, **kwargs)
+        try:
+            while (item := self._thread.wait(_next(items))) is not _END:
+                yield item
+        finally:
+            self._thread.wait(_close(items))
+
+    return iterating
+
+
+_END: Any = object()
+
+
+async def _next(items: AsyncIterator[ResultT]) -> ResultT:
+    return await anext(items, _END)
+
+
+async def _close(items: AsyncIterator[Any]) -> None:
+    if isinstance(items, AsyncGenerator):
+        await items.aclose()
+
+
+def _starts_update(
+    call: Callable[Concatenate[InnerT, P], Coroutine[Any, Any, WorkflowUpdateHandle[ResultT]]],
+) -> Callable[Concatenate[Any, P], SyncWorkflowUpdateHandle[ResultT]]:
+    @functools.wraps(call)
+    def waiting(
+        self: _Facade[InnerT], /, *args: P.args, **kwargs: P.kwargs
+    ) -> SyncWorkflowUpdateHandle[ResultT]:
+        return SyncWorkflowUpdateHandle(self._thread, self._thread.wait(call(self._inner, *args, **kwargs)))
+
+    return waiting
+
+
+def _starts_workflow(
+    call: Callable[Concatenate[InnerT, P], Coroutine[Any, Any, WorkflowHandle[ResultT]]],
+) -> Callable[Concatenate[Any, P], SyncWorkflowHandle[ResultT]]:
+    @functools.wraps(call)
+    def waiting(self: _Facade[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> SyncWorkflowHandle[ResultT]:
+        return SyncWorkflowHandle(self._thread, self._thread.wait(call(self._inner, *args, **kwargs)))
+
+    return waiting
+
+
+def _starts_activity(
+    call: Callable[Concatenate[InnerT, P], Coroutine[Any, Any, ActivityHandle[ResultT]]],
+) -> Callable[Concatenate[Any, P], SyncActivityHandle[ResultT]]:
+    @functools.wraps(call)
+    def waiting(self: _Facade[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> SyncActivityHandle[ResultT]:
+        return SyncActivityHandle(self._thread, self._thread.wait(call(self._inner, *args, **kwargs)))
+
+    return waiting
+
+
+def _finds_workflow(
+    call: Callable[Concatenate[InnerT, P], WorkflowHandle[ResultT]],
+) -> Callable[Concatenate[Any, P], SyncWorkflowHandle[ResultT]]:
+    @functools.wraps(call)
+    def finding(self: _Facade[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> SyncWorkflowHandle[ResultT]:
+        return SyncWorkflowHandle(self._thread, call(self._inner, *args, **kwargs))
+
+    return finding
+
+
+def _finds_activity(
+    call: Callable[Concatenate[InnerT, P], ActivityHandle[ResultT]],
+) -> Callable[Concatenate[Any, P], SyncActivityHandle[ResultT]]:
+    @functools.wraps(call)
+    def finding(self: _Facade[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> SyncActivityHandle[ResultT]:
+        return SyncActivityHandle(self._thread, call(self._inner, *args, **kwargs))
+
+    return finding
+
+
+def _connects(call: Callable[P, Coroutine[Any, Any, Client]]) -> Callable[P, SyncClient]:
+    @functools.wraps(call)
+    def connecting(*args: P.args, **kwargs: P.kwargs) -> SyncClient:
+        thread = LoopThread()
+        try:
+            return SyncClient(thread, thread.wait(call(*args, **kwargs)))
+        except BaseException:
+            thread.close()
+            raise
+
+    return connecting
+
+
+# What callers hold
+
+
+class SyncWorkflowUpdateHandle(_Facade[WorkflowUpdateHandle[OwnT]], Generic[OwnT]):
+    """`WorkflowUpdateHandle`, whose calls wait."""
+
+    @property
+    def id(self) -> str:
+        return self._inner.id
+
+    @property
+    def workflow_id(self) -> str:
+        return self._inner.workflow_id
+
+    @property
+    def workflow_run_id(self) -> str | None:
+        return self._inner.workflow_run_id
+
+    def result(self, *, timeout: timedelta | float | None = None) -> OwnT:
+        return self._thread.wait(self._inner.result(timeout=timeout))
+
+
+class SyncWorkflowHandle(_Facade[WorkflowHandle[OwnT]], Generic[OwnT]):
+    """`WorkflowHandle`, whose calls wait."""
+
+    @property
+    def id(self) -> str:
+        return self._inner.id
+
+    @property
+    def run_id(self) -> str | None:
+        return self._inner.run_id
+
+    @property
+    def first_execution_run_id(self) -> str | None:
+        return self._inner.first_execution_run_id
+
+    @property
+    def is_new(self) -> bool | None:
+        return self._inner.is_new
+
+    def result(self, *, timeout: timedelta | float | None = None) -> OwnT:
+        return self._thread.wait(self._inner.result(timeout=timeout))
+
+    signal = _waits(WorkflowHandle[Any].signal)
+    query = _waits(WorkflowHandle[Any].query)
+    execute_update = _waits(WorkflowHandle[Any].execute_update)
+    start_update = _starts_update(WorkflowHandle[Any].start_update)
+    cancel = _waits(WorkflowHandle[Any].cancel)
+    terminate = _waits(WorkflowHandle[Any].terminate)
+    describe = _waits(WorkflowHandle[Any].describe)
+    fetch_history = _waits(WorkflowHandle[Any].fetch_history)
+    fetch_history_events = _iterates(WorkflowHandle[Any].fetch_history_events)
+
+
+class SyncActivityHandle(_Facade[ActivityHandle[OwnT]], Generic[OwnT]):
+    """`ActivityHandle`, whose calls wait."""
+
+    @property
+    def id(self) -> str:
+        return self._inner.id
+
+    @property
+    def run_id(self) -> str | None:
+        return self._inner.run_id
+
+    @property
+    def is_new(self) -> bool | None:
+        return self._inner.is_new
+
+    def result(self, *, timeout: timedelta | float | None = None) -> OwnT:
+        return self._thread.wait(self._inner.result(timeout=timeout))
+
+    cancel = _waits(ActivityHandle[Any].cancel)
+    describe = _waits(ActivityHandle[Any].describe)
+
+
+class SyncClient(_Facade[Client]):
+    """`Client`, whose calls wait. Any thread may use it; close it, or use it as a context manager."""
+
+    connect = staticmethod(_connects(Client.connect))
+
+    def close(self) -> None:
+        """Close all connections and end the thread; calls that still wait are given up."""
+        self._thread.close(self._inner.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def namespace(self) -> str:
+        return self._inner.namespace
+
+    start_workflow = _starts_workflow(Client.start_workflow)
+    execute_workflow = _waits(Client.execute_workflow)
+    get_workflow_handle = _finds_workflow(Client.get_workflow_handle)
+    get_workflow_handle_for = _finds_workflow(Client.get_workflow_handle_for)
+    start_update_with_start_workflow = _starts_update(Client.start_update_with_start_workflow)
+    execute_update_with_start_workflow = _waits(Client.execute_update_with_start_workflow)
+    list_workflows = _iterates(Client.list_workflows)
+    count_workflows = _waits(Client.count_workflows)
+    preview_batch = _waits(Client.preview_batch)
+    cancel_workflows = _waits(Client.cancel_workflows)
+    terminate_workflows = _waits(Client.terminate_workflows)
+    signal_workflows = _waits(Client.signal_workflows)
+    start_activity = _starts_activity(Client.start_activity)
+    execute_activity = _waits(Client.execute_activity)
+    get_activity_handle = _finds_activity(Client.get_activity_handle)
+    list_activities = _iterates(Client.list_activities)
+
+    def start_activities(
+        self, starts: Sequence[ActivityStart[ResultT]], *, return_exceptions: bool = False
+    ) -> list[SyncActivityHandle[ResultT]]:
+        """Start many standalone activities with few requests. Each succeeds or is refused on its own."""
+        work = self._inner.start_activities(starts, return_exceptions=return_exceptions)
+        found: list[Any] = self._thread.wait(work)
+        return [
+            SyncActivityHandle(self._thread, each) if isinstance(each, ActivityHandle) else each
+            for each in found
+        ]

@@ -1,0 +1,170 @@
+"""Which server to talk to, and as whom: from arguments, the environment, a profile, or the default, in this order."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.sdk.connection.signing import PROFILE_VARIABLE as SIGNATURE_PROFILE_VARIABLE
+from penstock.sdk.connection.signing import WORKER_KEY_VARIABLE, SigningKey, key_in
+from penstock.sdk.connection.transport import server_urls
+
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+DEFAULT_NAMESPACE: Final = "default"
+DEFAULT_PROFILE: Final = "default"
+"""The profile that holds when none is named, if the file has it."""
+PROFILES_VARIABLE: Final = "PENSTOCK_PROFILES"
+PROFILE_VARIABLE: Final = "PENSTOCK_PROFILE"
+VARIABLES: Final = {
+    "url": "DURABLE_WORKFLOW_SERVER_URL",
+    "namespace": "DURABLE_WORKFLOW_NAMESPACE",
+    "token": "DURABLE_WORKFLOW_AUTH_TOKEN",
+    "control_token": "DURABLE_WORKFLOW_CONTROL_TOKEN",
+    "worker_token": "DURABLE_WORKFLOW_WORKER_TOKEN",
+    "worker_signature_key": WORKER_KEY_VARIABLE,
+    "signature_profile": SIGNATURE_PROFILE_VARIABLE,
+}
+CREDENTIALS: Final = ("token", "control_token", "worker_token", "signature_key", "worker_signature_key")
+
+
+class ProfileError(ValueError):
+    """The file of profiles cannot be used as it is; the message names the place."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectOptions:
+    """All that it takes to reach a server. Tokens and keys do not show."""
+
+    url: str = DEFAULT_URL
+    """The address of a server; with commas between them, of several that share a database."""
+    namespace: str = DEFAULT_NAMESPACE
+    token: str | None = field(default=None, repr=False)
+    control_token: str | None = field(default=None, repr=False)
+    """For starting, asking and ending; where it is missing, `token` counts."""
+    worker_token: str | None = field(default=None, repr=False)
+    """For workers; where it is missing, `token` counts."""
+    insecure: bool = False
+    """A token may leave this machine over plain http."""
+    signature_key: str | None = field(default=None, repr=False)
+    """For a server that wants signatures: requests are signed with it. `operator:secret`; without an id, shared."""
+    worker_signature_key: str | None = field(default=None, repr=False)
+    """The key of workers; where it is missing, `signature_key` counts."""
+    signature_profile: str | None = None
+    """What is signed, as the server's `DW_SIGNATURE_PROFILE` says: `penstock` (the default) or `body`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", ",".join(server_urls(self.url)))
+        self.control_key, self.worker_key  # noqa: B018 - raises if one is not well formed
+
+    @property
+    def control_key(self) -> SigningKey | None:
+        """What requests of the control plane are signed with."""
+        if self.signature_key is None:
+            return None
+        return SigningKey.parse(self.signature_key, profile=self.signature_profile)
+
+    @property
+    def worker_key(self) -> SigningKey | None:
+        """What requests of workers are signed with."""
+        if self.worker_signature_key is None:
+            return self.control_key
+        return SigningKey.parse(self.worker_signature_key, "worker", self.signature_profile)
+
+    @classmethod
+    def resolve(
+        cls,
+        *,
+        url: str | Sequence[str] | None = None,
+        namespace: str | None = None,
+        token: str | None = None,
+        control_token: str | None = None,
+        worker_token: str | None = None,
+        signature_key: str | None = None,
+        worker_signature_key: str | None = None,
+        signature_profile: str | None = None,
+        insecure: bool | None = None,
+        profile: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> ConnectOptions:
+        """What is given wins over the environment, and that over the profile. Blank variables count as unset.
+
+        Tokens and keys belong together: where one is given, those of the environment and the profile are not looked
+        at; nor those of the profile where the environment has one.
+        """
+        around = os.environ if environment is None else environment
+        given = {
+            "url": url if url is None or isinstance(url, str) else ",".join(server_urls(url)),
+            "namespace": namespace,
+            "token": token,
+            "control_token": control_token,
+            "worker_token": worker_token,
+            "signature_key": signature_key,
+            "worker_signature_key": worker_signature_key,
+            "signature_profile": signature_profile,
+            "insecure": insecure,
+        }
+        said = {name: around.get(variable, "").strip() or None for name, variable in VARIABLES.items()}
+        said["signature_key"] = key_in(around)
+        return cls(**_merged([given, said, _profile(profile, around)]))
+
+
+def _merged(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for source in sources:
+        knows_us = any(name in merged for name in CREDENTIALS)
+        for name, value in source.items():
+            if value is not None and not (name in CREDENTIALS and knows_us):
+                merged.setdefault(name, value)
+    return merged
+
+
+def _profile(named: str | None, environment: Mapping[str, str]) -> dict[str, Any]:
+    wanted = named or environment.get(PROFILE_VARIABLE, "").strip() or None
+    path = _profiles_path(environment)
+    try:
+        profiles = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        if wanted is None:
+            return {}
+        raise ProfileError(f"There is no profile {wanted!r}: {path} does not exist") from None
+    except PermissionError:
+        if wanted is None and PROFILES_VARIABLE not in environment:
+            return {}  # nobody asked for what stands in somebody else's home
+        raise ProfileError(f"{path} cannot be read: it is not yours to read") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ProfileError(f"{path} cannot be read: {error}") from None
+    if wanted is None and DEFAULT_PROFILE not in profiles:
+        return {}
+    name = wanted or DEFAULT_PROFILE
+    if not isinstance(profiles.get(name), dict):
+        raise ProfileError(f"There is no profile {name!r} in {path}{_near(name, profiles)}")
+    return _checked(profiles[name], f"[{name}] in {path}")
+
+
+def _profiles_path(environment: Mapping[str, str]) -> Path:
+    named = environment.get(PROFILES_VARIABLE, "").strip()
+    return Path(named).expanduser() if named else Path("~/.config/penstock/profiles.toml").expanduser()
+
+
+def _checked(profile: Mapping[str, Any], where: str) -> dict[str, Any]:
+    known = [each.name for each in fields(ConnectOptions)]
+    for name, value in profile.items():
+        if name not in known:
+            raise ProfileError(f"{where} has an unknown key {name!r}{_near(name, known)}")
+        kind, called = (bool, "true or false") if name == "insecure" else (str, "text")
+        is_list = name == "url" and isinstance(value, list) and all(isinstance(each, str) for each in value)
+        if not isinstance(value, kind) and not is_list:
+            raise ProfileError(f"{where}: {name} must be {called}")
+    return {name: ",".join(value) if isinstance(value, list) else value for name, value in profile.items()}
+
+
+def _near(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; there are {', '.join(sorted(known))}" if known else ""

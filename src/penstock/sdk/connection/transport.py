@@ -1,0 +1,537 @@
+"""Requests to a Penstock server over HTTP: sent again when that is safe, answered or refused with a reason.
+
+Paths begin behind `/api`: `/workflows/order-7`, `/worker/register`. `route` escapes the parts of one.
+
+Several addresses are those of servers with one database, any of which can answer any request. Requests go to one of
+them until it fails; the next address is then tried at once, and stays the one in use. A pause is made only when every
+address has failed. What may be sent twice follows the same rule with one address and with many: a request is sent
+again if it is idempotent, or if no connection was made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import ssl as tls
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Any, Final, Protocol
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+
+from penstock import __version__
+from penstock.sdk.connection.outage_log import OutageLog, log, sentence
+from penstock.sdk.connection.signing import SigningKey
+from penstock.sdk.failures import ServerRefused, Unreachable, refusal
+from penstock.sdk.http.connection_pool import ConnectFailed, HttpConnectionPool
+from penstock.sdk.http.response import HttpResponse, MalformedResponse, ResponseTooLarge
+from penstock.wire.signatures import SignedRequest
+
+Json = dict[str, Any]
+
+CONTROL_PLANE: Final = ("X-Durable-Workflow-Control-Plane-Version", "2")
+WORKER_PLANE: Final = ("X-Durable-Workflow-Protocol-Version", "1.20")
+ANSWER_SECONDS: Final = 30.0
+MARGIN_SECONDS: Final = 10.0
+"""Beyond what the server was asked to wait, before its answer counts as lost."""
+RETRY_SECONDS: Final = 30.0
+FIRST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 5.0
+TRIED_AGAIN: Final = (429, 500, 502, 503)
+"""Statuses that say: not now. A request that may be sent twice is."""
+_ROUTES: Final = {("workflows", "count")}
+"""Paths that are routes of their own for the method with which something is read."""
+TRIED_ELSEWHERE: Final = (500, 502, 503)
+"""Of these, the ones that are about this server: another one may answer at once."""
+_JSON: Final = "application/json"
+_CLOSED: Final = "This client is closed; connect a new one"
+_HEADER_TEXT: Final = re.compile(r"[\x21-\x7e]+")
+_LINE_END: Final = re.compile(r"[\r\n\0]")
+
+
+class Transport(Protocol):
+    """How clients and workers reach a server."""
+
+    async def control(
+        self,
+        method: str,
+        path: str,
+        body: Json | None = None,
+        *,
+        idempotent: bool,
+        timeout_s: float | None = None,
+        query: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Json:
+        """A request of the control plane. `timeout_s`: how long the server may hold it."""
+
+    async def work(
+        self,
+        path: str,
+        body: Json,
+        *,
+        idempotent: bool,
+        timeout_s: float | None = None,
+        method: str = "POST",
+        on_send: Callable[[], None] | None = None,
+        answer_s: float | None = None,
+    ) -> Json:
+        """A request of the worker plane. `on_send` is called before each time that it is sent.
+
+        `answer_s`: a server that has not answered for so long has failed: the request is sent again.
+        """
+
+    async def close(self) -> None: ...
+
+
+def route(*parts: str) -> str:
+    """A path of these parts, each escaped: none can reach into another."""
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def route_of(kind: str, id: str, *parts: str) -> str:  # noqa: A002 - the word of the API
+    """The path of something with an id, which may be the word of another route: the workflow `count`."""
+    if (kind, id) in _ROUTES:
+        return f"/{kind}/%{ord(id[0]):02X}{id[1:]}" + route(*parts)  # the same text, and not that segment
+    return route(kind, id, *parts)
+
+
+def server_urls(given: str | Sequence[str]) -> tuple[str, ...]:
+    """The addresses of servers, each checked and once: a list, or a text with commas between them."""
+    texts = given.split(",") if isinstance(given, str) else list(given)
+    urls = tuple(dict.fromkeys(base_url(each) for each in texts if each.strip()))
+    return urls or (base_url(""),)
+
+
+def base_url(url: str) -> str:
+    """The address of a server, checked and without a slash at its end."""
+    problem = f"{_shown(url)} is not the address of a server, such as http://127.0.0.1:8080"
+    try:
+        parts = urlsplit(url.strip())
+        parts.port  # noqa: B018 - raises if it is no number
+    except ValueError:
+        raise ValueError(problem) from None
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("The address of a server must not contain a password; pass the token as token=…")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError(problem)
+    path = parts.path.rstrip("/")
+    if path.endswith("/api"):
+        shorter = f"{parts.scheme}://{parts.netloc}{path.removesuffix('/api')}"
+        raise ValueError(
+            f"Leave out /api at the end of the address: {shorter}. It is added to every request."
+        )
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def _shown(url: str) -> str:
+    return "The text given" if "@" in url else repr(url)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRetries:
+    """How long a request is tried again, and the pauses between."""
+
+    seconds: float = RETRY_SECONDS
+    first_pause_s: float = FIRST_PAUSE_SECONDS
+    longest_pause_s: float = LONGEST_PAUSE_SECONDS
+
+    def pause_s(self, attempt: int, asked_s: float | None, jitter: float) -> float:
+        """The pause after an attempt (1, 2, …). What the server asked for is never cut; `jitter` is 0 to 1."""
+        grown = min(self.longest_pause_s, self.first_pause_s * 2.0 ** min(attempt - 1, 30))
+        own = grown * (0.5 + jitter / 2)
+        return own if asked_s is None else asked_s + min(own, 1.0) * jitter
+
+
+@dataclass(slots=True)
+class _Request:
+    """One request, with the same content whenever and wherever it is sent."""
+
+    method: str
+    path: str
+    plane: tuple[str, str]
+    head: str = field(repr=False)
+    """Headers of its own, beside those that all requests of its plane have."""
+    content: bytes = field(repr=False)
+    has_body: bool
+    idempotent: bool
+    timeout_s: float
+    on_send: Callable[[], None] | None = None
+
+
+class _Server:
+    """One address: its headers, and its connections while they are open."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        parts = urlsplit(url)
+        self.root = f"{parts.path}/api"
+        self.host = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode()
+        self.is_local = _is_loopback(parts.hostname or "")
+        self.heads: dict[tuple[str, str], str] = {}
+        self.connections: HttpConnectionPool | None = None
+
+
+class _FailedAttempt(Exception):
+    """An attempt that brought no result: what to raise, and whether anything may have happened.
+
+    `again`: another attempt may succeed; `elsewhere`: one at another address may.
+    """
+
+    def __init__(
+        self,
+        error: Exception,
+        *,
+        happened: bool,
+        again: bool,
+        elsewhere: bool = False,
+        asked_s: float | None = None,
+    ) -> None:
+        super().__init__(str(error))
+        self.error, self.happened, self.asked_s = error, happened, asked_s
+        self.again, self.elsewhere = again, elsewhere
+
+
+class HttpTransport:
+    """Keeps connections open and shares them between requests. Made anywhere, used in one event loop.
+
+    A request is sent again after a lost connection, or a refusal that says "not now" (429, 503), if it is
+    idempotent; else only if no connection could be made. Redirects are not followed, so that a token
+    reaches the server that was named and no other.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        *,
+        namespace: str = "default",
+        token: str | None = None,
+        control_token: str | None = None,
+        worker_token: str | None = None,
+        control_key: SigningKey | None = None,
+        worker_key: SigningKey | None = None,
+        ssl: tls.SSLContext | bool = True,
+        insecure: bool = False,
+        patience: RequestRetries | None = None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.urls = server_urls(url)
+        self.namespace = namespace
+        self._control_token = control_token or token
+        self._worker_token = worker_token or token
+        self._ssl = ssl
+        self._patience = patience or RequestRetries()
+        self._jitter = jitter
+        self._keys = {CONTROL_PLANE: control_key, WORKER_PLANE: worker_key or control_key}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._outage = OutageLog()
+        self._servers = [_Server(each) for each in self.urls]
+        self._in_use = self._logged_server = 0
+        self._move_reason = ""
+        for server in self._servers:
+            self._check(server.url, insecure)
+            server.heads = {plane: self._head(server, plane) for plane in (CONTROL_PLANE, WORKER_PLANE)}
+
+    @property
+    def url(self) -> str:
+        """The address that requests go to now."""
+        return self.urls[self._in_use]
+
+    def __repr__(self) -> str:
+        return f"HttpTransport({','.join(self.urls)!r}, namespace={self.namespace!r})"
+
+    def _check(self, url: str, insecure: bool) -> None:
+        tokens = {"control": self._control_token, "worker": self._worker_token}
+        for name, text in (("namespace", self.namespace), *((f"{k} token", v) for k, v in tokens.items())):
+            if text is not None and not _HEADER_TEXT.fullmatch(text):
+                raise ValueError(f"The {name} must be printable ASCII without spaces")
+        parts = urlsplit(url)
+        plain = parts.scheme == "http" and not _is_loopback(parts.hostname or "")
+        if plain and any(tokens.values()) and not insecure:
+            raise ValueError(
+                f"Refusing to send a token in the clear to {parts.hostname}."
+                " Use an https address, or pass insecure=True on a network you trust."
+            )
+
+    async def control(
+        self,
+        method: str,
+        path: str,
+        body: Json | None = None,
+        *,
+        idempotent: bool,
+        timeout_s: float | None = None,
+        query: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Json:
+        """Ask the control plane. `timeout_s` is how long the server may hold the request; a margin is added."""
+        head = ""
+        if idempotency_key is not None:
+            head = f"Idempotency-Key: {_one_line(idempotency_key)}\r\n"
+        if query is not None:
+            path += _queried(query)
+        call = _call(method, path, CONTROL_PLANE, head, body, idempotent, timeout_s)
+        return await self._send_with_retries(call)
+
+    async def work(
+        self,
+        path: str,
+        body: Json,
+        *,
+        idempotent: bool,
+        timeout_s: float | None = None,
+        method: str = "POST",
+        on_send: Callable[[], None] | None = None,
+        answer_s: float | None = None,
+    ) -> Json:
+        """Ask the worker plane; the path begins with `/worker`. A DELETE is sent without its body."""
+        sent = None if method in ("GET", "DELETE") else body
+        call = _call(method, path, WORKER_PLANE, "", sent, idempotent, timeout_s)
+        call.on_send = on_send
+        if answer_s is not None:
+            call.timeout_s = min(call.timeout_s, answer_s)
+        return await self._send_with_retries(call)
+
+    async def close(self) -> None:
+        """Close all connections; the transport cannot be used again."""
+        self._closed = True
+        open_ = [each.connections for each in self._servers if each.connections is not None]
+        for server in self._servers:
+            server.connections = None
+        for connections in open_:
+            connections.close()
+        if open_:
+            await asyncio.sleep(0)  # the loop closes the sockets in its next turn
+
+    def _head(self, server: _Server, plane: tuple[str, str]) -> str:
+        """The headers that all requests of a plane have. Within a machine nothing is compressed."""
+        token = self._control_token if plane is CONTROL_PLANE else self._worker_token
+        headers = {
+            "Host": server.host,
+            "User-Agent": f"penstock-python/{__version__}",
+            "Accept": "application/json",
+            plane[0]: plane[1],
+            "X-Namespace": self.namespace,
+        }
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        if not server.is_local:
+            headers["Accept-Encoding"] = "gzip"
+        return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+    async def _send_with_retries(self, call: _Request) -> Json:
+        """Patience counts from the first trouble, so that a long poll has all of it."""
+        ends_at: float | None = None
+        failed: dict[int, str] = {}
+        pauses = 0
+        while True:
+            place = self._in_use
+            try:
+                body = await self._send(call, self._servers[place])
+            except _FailedAttempt as trouble:
+                now = asyncio.get_running_loop().time()
+                ends_at = ends_at or now + self._patience.seconds
+                failed[place] = str(trouble.error)
+                if trouble.happened and not call.idempotent:
+                    raise trouble.error from trouble.error.__cause__
+                if trouble.elsewhere and self._next_server(place, failed):
+                    continue
+                pauses += 1
+                pause_s = self._patience.pause_s(pauses, trouble.asked_s, self._jitter())
+                if not trouble.again or now + pause_s >= ends_at:
+                    raise self._final_error(trouble.error, failed) from trouble.error.__cause__
+                if isinstance(trouble.error, Unreachable):
+                    self._outage.record_failure(str(self._final_error(trouble.error, failed)), pause_s, now)
+            else:
+                self._outage.record_recovery(self._servers[place].url, asyncio.get_running_loop().time())
+                self._log_move(place)
+                return body
+            failed = {}
+            await asyncio.sleep(pause_s)
+
+    def _next_server(self, place: int, failed: Mapping[int, str]) -> bool:
+        """Use the address after the one that failed, unless another request has moved on already.
+
+        False when this request has tried every address since its last pause.
+        """
+        if self._in_use == place:
+            self._in_use = (place + 1) % len(self._servers)
+            self._move_reason = failed[place]
+        return self._in_use not in failed
+
+    def _log_move(self, place: int) -> None:
+        """Log, once, that another address is in use now."""
+        if place == self._in_use != self._logged_server:
+            self._logged_server = place
+            log.warning("%s Requests go to %s now", sentence(self._move_reason), self.urls[place])
+
+    def _final_error(self, error: Exception, failed: Mapping[int, str]) -> Exception:
+        """The error to raise: with several addresses it names what is wrong with each."""
+        if len(failed) < 2 or not isinstance(error, Unreachable):
+            return error
+        return Unreachable("No server can be reached. " + " ".join(map(sentence, failed.values())))
+
+    async def _send(self, call: _Request, server: _Server) -> Json:
+        connections = self._open_connections(server)
+        request = self._request(call, server)
+        renewed = None if self._keys[call.plane] is None else lambda: self._request(call, server)
+        try:
+            answer = await connections.send(
+                request, call.timeout_s, again=call.idempotent, renewed=renewed, on_send=call.on_send
+            )
+        except (ConnectFailed, MalformedResponse, OSError) as error:
+            raise self._lost(call, server, error) from None
+        return self._read(answer, server)
+
+    def _request(self, call: _Request, server: _Server) -> bytes:
+        """The bytes to send. A signature holds for one use, so that each attempt has another."""
+        head = server.heads[call.plane] + call.head
+        key = self._keys[call.plane]
+        target = f"{server.root}{call.path}"
+        if key is not None:
+            path, _, query = target.partition("?")
+            signed = SignedRequest(
+                method=call.method,
+                raw_path=path,
+                raw_query=query,
+                host=server.host,
+                namespace=self.namespace,
+                content_type=_JSON if call.has_body else "",
+                content_encoding="",
+                body=call.content,
+            )
+            head += "".join(f"{name}: {value}\r\n" for name, value in key.headers(signed).items())
+        if call.has_body:
+            head += f"Content-Type: {_JSON}\r\nContent-Length: {len(call.content)}\r\n"
+        return f"{call.method} {target} HTTP/1.1\r\n{head}\r\n".encode() + call.content
+
+    def _open_connections(self, server: _Server) -> HttpConnectionPool:
+        if self._closed:
+            raise RuntimeError(_CLOSED)
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None and not self._loop.is_closed():
+                raise RuntimeError(
+                    "A client belongs to the event loop that first used it; connect one in each loop"
+                )
+            for each in self._servers:
+                each.connections = None  # the loop is gone, and the connections with it
+            self._loop = loop
+        if server.connections is None:
+            server.connections = HttpConnectionPool(server.url, self._ssl)
+        return server.connections
+
+    def _lost(
+        self, call: _Request, server: _Server, error: ConnectFailed | MalformedResponse | OSError
+    ) -> _FailedAttempt:
+        made = not isinstance(error, ConnectFailed)
+        cause = error.cause if isinstance(error, ConnectFailed) else error
+        insecure = isinstance(cause, tls.SSLError)
+        url = server.url
+        text = f"{url} did not answer: {_plain(cause)}"
+        if self._closed:
+            text = _CLOSED
+        elif insecure:
+            text = f"No secure connection to {url}: {_plain(cause)}. Check the certificate"
+        elif not made:
+            text = (
+                f"Cannot reach {url}: {_plain(cause)}. Does the server run (`penstock dev`) and listen there?"
+            )
+        elif isinstance(cause, ResponseTooLarge):
+            text = f"The answer of {url} was not read: {cause}"
+        elif isinstance(cause, TimeoutError):
+            text = f"{url} did not answer within {call.timeout_s:g} seconds"
+        if made and not call.idempotent:
+            text += ". The request may have been carried out: look before you repeat it"
+        lost = RuntimeError(text) if self._closed else Unreachable(text)
+        lost.__cause__ = cause.with_traceback(None)  # where in asyncio it failed says nothing
+        hopeless = self._closed or isinstance(cause, ResponseTooLarge)
+        return _FailedAttempt(lost, happened=made, again=not (hopeless or insecure), elsewhere=not hopeless)
+
+    def _read(self, answer: HttpResponse, server: _Server) -> Json:
+        status = answer.status
+        try:
+            body = msgspec.json.decode(answer.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            body = None
+        if status < 300 and isinstance(body, dict):
+            return body
+        asked_s = _seconds(answer.headers.get(b"retry-after"))
+        if not isinstance(body, dict):
+            raise _not_a_penstock_server(server.url, status, asked_s)
+        refused: ServerRefused = refusal(status, body)
+        again, elsewhere = status in TRIED_AGAIN, status in TRIED_ELSEWHERE
+        raise _FailedAttempt(refused, happened=True, again=again, elsewhere=elsewhere, asked_s=asked_s)
+
+
+def _not_a_penstock_server(url: str, status: int, asked_s: float | None) -> _FailedAttempt:
+    """An answer that did not come from a Penstock server."""
+    if status >= 500:
+        away = Unreachable(f"A proxy before {url} says that the server is away (status {status})")
+        return _FailedAttempt(away, happened=True, again=True, elsewhere=True, asked_s=asked_s)
+    text = (
+        f"{url} answered (status {status}), but not as a Penstock server does."
+        " Check the address and the port: another program may be listening there."
+    )
+    return _FailedAttempt(Unreachable(text), happened=True, again=False)
+
+
+def _call(
+    method: str,
+    path: str,
+    plane: tuple[str, str],
+    head: str,
+    body: Json | None,
+    idempotent: bool,
+    timeout_s: float | None,
+) -> _Request:
+    content = b"" if body is None else msgspec.json.encode(body)
+    wait_s = ANSWER_SECONDS if timeout_s is None else timeout_s + MARGIN_SECONDS
+    return _Request(
+        method, path, plane, head, content, body is not None, idempotent or method == "GET", wait_s
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _queried(query: Mapping[str, Any]) -> str:
+    given = {name: _text(value) for name, value in query.items() if value is not None}
+    return f"?{urlencode(given)}" if given else ""
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _one_line(text: str) -> str:
+    """The value of a header, which must not begin another one."""
+    if _LINE_END.search(text):
+        raise ValueError(f"An idempotency key is one line of text, not {text!r}")
+    return text
+
+
+def _seconds(header: bytes | None) -> float | None:
+    """What Retry-After asks for; a date there is not understood, and our own pause is taken."""
+    text = "" if header is None else header.decode("latin-1").strip()
+    return float(text) if re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", text) else None
+
+
+def _plain(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "nothing came in time"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.rstrip(".").lower()
+    return str(error).rstrip(".") or type(error).__name__

@@ -1,0 +1,16 @@
+"""How values travel: Python values as plain data in the contract's payload codec, and back by type hints."""
+
+from penstock.sdk.converters.conversion_errors import ConversionError, PayloadTooLarge
+from penstock.sdk.converters.data_converter import DEFAULT, DataConverter, Envelope
+from penstock.sdk.converters.payload_codecs import ENCODED_KEY, PayloadCodec, ZlibCodec
+
+__all__ = [
+    "DEFAULT",
+    "ENCODED_KEY",
+    "ConversionError",
+    "DataConverter",
+    "Envelope",
+    "PayloadCodec",
+    "PayloadTooLarge",
+    "ZlibCodec",
+]

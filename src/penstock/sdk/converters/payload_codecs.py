@@ -1,0 +1,128 @@
+"""Codecs that change the bytes of a value on its way, and the form in which the result says so.
+
+A value that went through codecs travels as a map that names them under one well-known key. Anybody who cannot
+read it sees at least what it is.
+"""
+
+from __future__ import annotations
+
+import binascii
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from penstock.core import payload_codec
+from penstock.errors import InvalidInput
+from penstock.sdk.converters.conversion_errors import ConversionError
+
+ENCODED_KEY: Final = "penstock.encoded"
+"""Names the codecs of a value, in the order in which they were applied."""
+DATA_KEY: Final = "data"
+
+
+class PayloadCodec(Protocol):
+    """Changes the bytes of a value before they are sent, and back after they arrived.
+
+    A codec that has nothing to do for a value returns the very bytes that it was given; then its name is not
+    written down, and it is not asked when the value arrives. It may be called from several threads.
+    """
+
+    @property
+    def name(self) -> str:
+        """Names the encoding on the wire. It stays the same for as long as there are values to be read."""
+        ...
+
+    def encode(self, data: bytes) -> bytes: ...
+
+    def decode(self, data: bytes) -> bytes: ...
+
+
+class ZlibCodec:
+    """Compresses what is at least `min_size` bytes long and becomes shorter by it."""
+
+    name = "zlib"
+
+    def __init__(
+        self, *, min_size: int = 1024, level: int = 6, inflated_bytes_max: int = 268_435_456
+    ) -> None:
+        if min_size < 0:
+            raise ValueError(f"min_size must not be negative, and is {min_size}")
+        if not 0 <= level <= 9:
+            raise ValueError(f"level must be from 0 to 9, and is {level}")
+        self.min_size = min_size
+        self.level = level
+        self.inflated_bytes_max = inflated_bytes_max
+
+    def encode(self, data: bytes) -> bytes:
+        if len(data) < self.min_size:
+            return data
+        shorter = zlib.compress(data, self.level)
+        return shorter if len(shorter) < len(data) else data
+
+    def decode(self, data: bytes) -> bytes:
+        inflating = zlib.decompressobj()
+        whole = inflating.decompress(data, self.inflated_bytes_max)
+        if not inflating.eof:
+            raise ValueError(
+                f"it is cut off, or more than {self.inflated_bytes_max:,} bytes without compression"
+            )
+        return whole
+
+
+def apply_codecs(value: Any, codecs: Sequence[PayloadCodec], what: str) -> Any:
+    """A plain value as it travels. Without a codec that does something to it, that is the value itself."""
+    names: list[str] = []
+    if codecs:
+        data = before = _bytes_of(value)
+        for codec in codecs:
+            data = _applied(codec, "encode", before, what)
+            if data is not before:
+                names.append(codec.name)
+            before = data
+        if names:
+            return {ENCODED_KEY: names, DATA_KEY: data}
+    if isinstance(value, Mapping) and ENCODED_KEY in value:
+        return {ENCODED_KEY: [], DATA_KEY: _bytes_of(value)}
+    return value
+
+
+def undo_codecs(value: Any, codecs: Mapping[str, PayloadCodec], what: str) -> Any:
+    """The plain value inside what travelled."""
+    if not isinstance(value, Mapping) or ENCODED_KEY not in value:
+        return value
+    names, data = value[ENCODED_KEY], value.get(DATA_KEY)
+    if isinstance(names, str):
+        names = [names]
+    if not isinstance(names, list) or not isinstance(data, bytes):
+        raise ConversionError(
+            what, f'it has the key "{ENCODED_KEY}", but not the names and bytes that go with it'
+        )
+    for name in reversed(names):
+        codec = codecs.get(name) if isinstance(name, str) else None
+        if codec is None:
+            known = ", ".join(f'"{each}"' for each in codecs)
+            raise ConversionError(
+                what, f'it is encoded as "{name}", and this DataConverter has codecs for {known} only'
+            )
+        data = _applied(codec, "decode", data, what)
+    try:
+        return payload_codec.decode(binascii.b2a_base64(data, newline=False).decode("ascii"))
+    except InvalidInput as damage:
+        raise ConversionError(what, f"it is damaged: {damage.details['payload_error']}") from None
+
+
+def _bytes_of(value: Any) -> bytes:
+    return binascii.a2b_base64(payload_codec.encode(value))
+
+
+def _applied(codec: PayloadCodec, step: str, data: bytes, what: str) -> bytes:
+    try:
+        changed = codec.encode(data) if step == "encode" else codec.decode(data)
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise ConversionError(what, f'the codec "{codec.name}" cannot {step} it: {told}') from error
+    if not isinstance(changed, bytes):
+        raise ConversionError(
+            what, f'the codec "{codec.name}" gave a {type(changed).__name__} instead of bytes'
+        )
+    return changed

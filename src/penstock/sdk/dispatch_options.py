@@ -1,0 +1,181 @@
+"""The options of one call of an activity: what the configuration, the definition and the call say of it together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Protocol
+
+from penstock.dispatch import DispatchConfig, DispatchOptions, Layer, RetryPolicyConfigOverlay
+from penstock.dispatch.options import Resolution, resolution_of
+from penstock.dispatch.routing import trace_log
+from penstock.dispatch.routing.layers import CALL_SITE
+from penstock.sdk.activities.defaults import NONE, ActivityDefaults
+from penstock.sdk.activities.routing import KEY_MAX, is_plain
+from penstock.sdk.retry import RetryPolicy
+
+CLOCKS = (
+    "schedule_to_close_timeout",
+    "schedule_to_start_timeout",
+    "start_to_close_timeout",
+    "heartbeat_timeout",
+)
+_NAMES = "retry.non_retryable"
+
+
+class DispatchSource(Protocol):
+    """Something that knows the configuration which is in force now: a file that is looked after."""
+
+    @property
+    def current(self) -> DispatchConfig: ...
+
+
+Dispatch = DispatchConfig | DispatchSource
+ConfigGetter = Callable[[], DispatchConfig | None]
+"""Asked with every call: a configuration that was replaced is the one for whatever is scheduled from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedOptions:
+    """What is asked for; `told` is recorded with it, `trace` is to be called once it is sent."""
+
+    task_queue: str | None
+    clocks: Mapping[str, timedelta | None]
+    retry_policy: RetryPolicy | None
+    told: Mapping[str, Any] | None = None
+    trace: Callable[[], None] | None = None
+    routing_key: str | None = None
+
+
+def config_getter(given: Dispatch | None, *, what: str = "dispatch") -> ConfigGetter:
+    """How to ask for the configuration that is in force. Raises `TypeError` for anything else."""
+    if given is None:
+        return no_configuration
+    if isinstance(given, DispatchConfig):
+        return lambda: given
+    if isinstance(getattr(given, "current", None), DispatchConfig):
+        return lambda: given.current
+    raise TypeError(f"{what} is a DispatchConfig, such as load_dispatch(path); not {type(given).__name__}")
+
+
+def no_configuration() -> None:
+    """Nothing is configured: the code alone says how its activities are dispatched."""
+
+
+def resolve_options(
+    activity: str,
+    routing_key: str | None,
+    said: Mapping[str, Any],
+    defaults: ActivityDefaults = NONE,
+    config: DispatchConfig | None = None,
+) -> ResolvedOptions:
+    """The options of a call: baseline, decorator, queue, handle, call site; the last word on each wins."""
+    carried = resolution_of(said.get("retry_policy"))
+    if carried is not None and routing_key is None and "routing_key" not in said:
+        routing_key = _key_of(carried)
+    is_traced = carried is not None and carried.take_trace()
+    if config is None:
+        return _by_code_alone(routing_key, said, defaults, carried)
+    found = config.options_of(activity, routing_key, _layer(defaults), _said(said))
+    fingerprint: str | None = config.fingerprint
+    if carried is not None:
+        found = replace(found, provenance=_as_carried(found, carried.options))
+        if carried.options != config.options_of(activity, routing_key):
+            fingerprint = None
+    return ResolvedOptions(
+        task_queue=found.task_queue,
+        clocks={name: getattr(found, name) for name in CLOCKS},
+        retry_policy=found.retry_policy,
+        told=_told(found.provenance, fingerprint),
+        trace=_tracing(activity, routing_key, found, fingerprint)
+        if config.is_traced and not is_traced
+        else None,
+        routing_key=routing_key,
+    )
+
+
+def _key_of(carried: Resolution) -> str | None:
+    """The key that the code resolved with, where it is one that can be recorded."""
+    key = carried.options.routing_key
+    return str(key) if isinstance(key, str) and len(key) <= KEY_MAX and is_plain(key) else None
+
+
+def _told(sources: Mapping[str, str], fingerprint: str | None) -> dict[str, Any]:
+    said = {"sources": dict(sources)}
+    return said if fingerprint is None else {"fingerprint": fingerprint, **said}
+
+
+def _as_carried(found: DispatchOptions, carried: DispatchOptions) -> dict[str, str]:
+    """The sources of a call whose arguments came from a resolution: the layers that gave them, not the call.
+
+    What the code changed in between is the call's.
+    """
+    sources = dict(found.provenance)
+    for name, source in sources.items():
+        is_kept = name.startswith("retry.") or getattr(found, name) == getattr(carried, name)
+        if source == CALL_SITE and is_kept:
+            sources[name] = carried.provenance[name]
+    givers = [giver for giver in sources[_NAMES].split(" + ") if giver not in (CALL_SITE, "none")]
+    givers += [giver for giver in carried.provenance[_NAMES].split(" + ") if giver not in (*givers, "none")]
+    sources[_NAMES] = " + ".join(givers) or "none"
+    return sources
+
+
+def _by_code_alone(
+    routing_key: str | None, said: Mapping[str, Any], defaults: ActivityDefaults, carried: Resolution | None
+) -> ResolvedOptions:
+    asked, known = said.get("retry_policy"), defaults.retry_policy
+    if asked is not None and known is not None and known.non_retryable_error_types:
+        names = (*known.non_retryable_error_types, *(asked.non_retryable_error_types or ()))
+        asked = replace(asked, non_retryable_error_types=tuple(dict.fromkeys(names)))
+    clocks = {name: said.get(name) for name in CLOCKS}
+    clocks = {name: getattr(defaults, name) if value is None else value for name, value in clocks.items()}
+    return ResolvedOptions(
+        said.get("task_queue"),
+        clocks,
+        asked or known,
+        None if carried is None else _told(_kept(said, carried.options), None),
+        routing_key=routing_key,
+    )
+
+
+def _kept(said: Mapping[str, Any], carried: DispatchOptions) -> dict[str, str]:
+    """The sources of what came from a resolution and was not changed since."""
+    return {
+        name: source
+        for name, source in carried.provenance.items()
+        if name.startswith("retry.") or said.get(name) == getattr(carried, name)
+    }
+
+
+def _tracing(
+    activity: str, routing_key: str | None, found: DispatchOptions, fingerprint: str | None
+) -> Callable[[], None]:
+    return lambda: trace_log.emit(activity, routing_key, found, fingerprint)
+
+
+def _layer(defaults: ActivityDefaults) -> Layer | None:
+    if defaults is NONE:
+        return None
+    clocks = {name: getattr(defaults, name) for name in CLOCKS}
+    return Layer(**clocks, retry=_overlay(defaults.retry_policy))
+
+
+def _said(said: Mapping[str, Any]) -> Layer | None:
+    given = {name: said[name] for name in (*CLOCKS, "task_queue") if said.get(name) is not None}
+    retry = _overlay(said.get("retry_policy"))
+    return None if not given and retry is None else Layer(**given, retry=retry)
+
+
+def _overlay(policy: RetryPolicy | None) -> RetryPolicyConfigOverlay | None:
+    """A policy of code says everything that a policy can say."""
+    if policy is None:
+        return None
+    return RetryPolicyConfigOverlay(
+        initial_interval=policy.initial_interval,
+        backoff_coefficient=policy.backoff_coefficient,
+        maximum_interval=policy.maximum_interval or policy.initial_interval * 100,
+        maximum_attempts=policy.maximum_attempts or "unlimited",
+        non_retryable_error_types_extra=tuple(policy.non_retryable_error_types or ()),
+    )

@@ -1,0 +1,238 @@
+"""The errors of workflows and activities."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import StrEnum
+from math import isfinite
+from typing import Any, Final
+
+from penstock.sdk.converters import ConversionError
+
+RETRY_AFTER_MAX: Final = timedelta(days=1)
+
+
+class SdkError(Exception):
+    """Base of all errors of the SDK."""
+
+
+class RetryState(StrEnum):
+    """Why something was not tried again."""
+
+    NON_RETRYABLE_FAILURE = "non_retryable_failure"
+    MAXIMUM_ATTEMPTS_REACHED = "maximum_attempts_reached"
+    RETRY_POLICY_NOT_SET = "retry_policy_not_set"
+    TIMEOUT = "timeout"
+    CANCEL_REQUESTED = "cancel_requested"
+
+
+class FailureError(SdkError):
+    """An error that travels between workflows, activities and clients. `cause` is what it came from."""
+
+    def __init__(self, message: str = "", *, stack_trace: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.stack_trace = stack_trace
+        """Where it was raised, as text, if that was in another process."""
+        self.failure: Mapping[str, Any] = {}
+        """As it travelled, if it did."""
+
+    @property
+    def cause(self) -> BaseException | None:
+        return self.__cause__
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class ApplicationError(FailureError):
+    """What the code of a workflow or an activity has to say of its failure.
+
+    Any other exception of an activity arrives as one of these, whose `type` is the name of its class.
+    `next_retry_delay` is sent along; a server that knows nothing of it goes by the retry policy.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *details: Any,
+        type: str | None = None,  # noqa: A002
+        non_retryable: bool = False,
+        next_retry_delay: timedelta | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.type = type
+        self.non_retryable = non_retryable
+        self.next_retry_delay = next_retry_delay
+        self.origin: str | None = None
+        """The class that was raised, with its module, where it is known."""
+        self._details: tuple[Any, ...] | ConversionError = details
+
+    @property
+    def details(self) -> tuple[Any, ...]:
+        """What was given along. Raises `ConversionError` if it arrived in a form that cannot be read here."""
+        if isinstance(self._details, ConversionError):
+            raise self._details
+        return self._details
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.type else self.message
+
+
+class CancelledError(FailureError):
+    """An activity, a child or a workflow was cancelled."""
+
+    def __init__(self, message: str = "Cancelled", *details: Any) -> None:
+        super().__init__(message)
+        self.details = details
+
+
+class TerminatedError(FailureError):
+    """A workflow was terminated."""
+
+    def __init__(self, message: str = "Terminated", *details: Any) -> None:
+        super().__init__(message)
+        self.details = details
+
+
+class TimeoutError(FailureError):  # noqa: A001
+    """A clock ran out. `kind` says which: `start_to_close`, `heartbeat`, `run_timeout` …"""
+
+    def __init__(self, message: str = "Timed out", kind: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class _RemoteError(FailureError):
+    """The failure of something that was called. Its cause tells what happened there."""
+
+    def __str__(self) -> str:
+        told = "" if self.cause is None else str(self.cause) or type(self.cause).__name__
+        return self.message if not told or told in self.message else f"{self.message}: {told}"
+
+
+class ActivityError(_RemoteError):
+    """An activity that a workflow called has failed, timed out or was cancelled; `cause` says which."""
+
+    def __init__(
+        self,
+        message: str = "Activity failed",
+        *,
+        activity_type: str | None = None,
+        activity_id: str | None = None,
+        attempt: int | None = None,
+        retry_state: RetryState | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.activity_type = activity_type
+        self.activity_id = activity_id
+        self.attempt = attempt
+        self.retry_state = retry_state
+
+
+class ChildWorkflowError(_RemoteError):
+    """A child workflow has failed, timed out, was cancelled or terminated; `cause` says which."""
+
+    def __init__(
+        self,
+        message: str = "Child workflow failed",
+        *,
+        workflow_type: str | None = None,
+        workflow_id: str | None = None,
+        run_id: str | None = None,
+        retry_state: RetryState | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.workflow_type = workflow_type
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.retry_state = retry_state
+
+
+class ActivityThrottled(FailureError):
+    """What an activity leans on has refused: the attempt is not charged, and its budget group rests for a while."""
+
+    def __init__(self, retry_after: timedelta | float | None = None, message: str | None = None) -> None:
+        self.retry_after = _rest(retry_after)
+        pause = "" if self.retry_after is None else f"; it asks for {self.retry_after.total_seconds():g} s"
+        super().__init__(f"Throttled upstream{pause}" if message is None else message)
+        self.args = (retry_after, message)
+
+
+def _rest(retry_after: timedelta | float | None) -> timedelta | None:
+    if retry_after is None:
+        return None
+    if not isinstance(retry_after, timedelta):
+        if isinstance(retry_after, bool) or not isinstance(retry_after, int | float):
+            raise TypeError(f"retry_after must be a timedelta or seconds, not {type(retry_after).__name__}")
+        if not isfinite(retry_after) or abs(retry_after) > RETRY_AFTER_MAX.total_seconds():
+            raise ValueError(f"retry_after must be from 0 s to one day, not {retry_after} s")
+        retry_after = timedelta(seconds=retry_after)
+    if not timedelta(0) <= retry_after <= RETRY_AFTER_MAX:
+        raise ValueError(f"retry_after must be from 0 s to one day, not {retry_after}")
+    return retry_after
+
+
+# What a client is told of a workflow or an activity that it waits for
+
+
+class WorkflowFailureError(SdkError):
+    """The workflow whose result was asked for did not complete; `cause` says why."""
+
+    def __init__(
+        self, cause: BaseException | None = None, *, workflow_id: str | None = None, run_id: str | None = None
+    ) -> None:
+        super().__init__(cause)
+        self.__cause__ = cause
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+
+    @property
+    def cause(self) -> BaseException | None:
+        return self.__cause__
+
+    def __str__(self) -> str:
+        return _ended("Workflow", self.workflow_id, self.cause)
+
+
+class WorkflowContinuedAsNewError(SdkError):
+    """The run whose result was asked for went on as another one."""
+
+    def __init__(self, new_run_id: str | None = None) -> None:
+        super().__init__(new_run_id)
+        self.new_run_id = new_run_id
+
+    def __str__(self) -> str:
+        return f"The workflow continued as a new run, {self.new_run_id}"
+
+
+class ActivityFailureError(SdkError):
+    """The standalone activity whose result was asked for did not complete; `cause` says why."""
+
+    def __init__(self, cause: BaseException | None = None, *, activity_id: str | None = None) -> None:
+        super().__init__(cause)
+        self.__cause__ = cause
+        self.activity_id = activity_id
+
+    @property
+    def cause(self) -> BaseException | None:
+        return self.__cause__
+
+    def __str__(self) -> str:
+        return _ended("Activity", self.activity_id, self.cause)
+
+
+def _ended(noun: str, name: str | None, cause: BaseException | None) -> str:
+    who = noun if name is None else f'{noun} "{name}"'
+    how = {CancelledError: "was cancelled", TerminatedError: "was terminated", TimeoutError: "timed out"}
+    verb = next((verb for kind, verb in how.items() if isinstance(cause, kind)), "failed")
+    return f"{who} {verb}" if cause is None or not str(cause) else f"{who} {verb}: {cause}"
+
+
+def is_cancelled_exception(error: BaseException) -> bool:
+    """Whether an error is a cancellation: asyncio's, ours, or that of an activity or child."""
+    if isinstance(error, ActivityError | ChildWorkflowError):
+        return isinstance(error.cause, CancelledError)
+    return isinstance(error, asyncio.CancelledError | CancelledError)

@@ -1,0 +1,90 @@
+"""Compares what code asks for with what its history says that it asked for: `replay-is-deterministic`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.sdk.replay.commands import NUMBERED, Command, CommandKind
+from penstock.sdk.replay.errors import NonDeterminismError, WorkflowTaskError
+from penstock.sdk.replay.events import HistoryEvent, may_be_skipped, records_command
+from penstock.sdk.replay.runtime import LOCAL_OUTCOMES, Runtime
+
+Json = dict[str, Any]
+_OUTCOMES = {
+    "ActivityCompleted": "completed",
+    "ActivityFailed": "failed",
+    "ActivityTimedOut": "timed_out",
+    "ActivityCancelled": "cancelled",
+}
+
+
+class ExpectedCommands:
+    """Commands of one activation that the history must confirm. Local activities end in the order recorded."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        commands: Sequence[Command],
+        commands_after_local: Callable[[HistoryEvent, Json], list[Command]],
+        marker: int,
+    ) -> None:
+        self._runtime = runtime
+        self._commands = deque(commands)
+        self._commands_after_local = commands_after_local
+        self._local_scheduled: HistoryEvent | None = None
+        self._last_sequence = marker
+
+    def match_command(self, event: HistoryEvent) -> None:
+        """One recorded command. Raises `NonDeterminismError` if the code asked for something else."""
+        self._last_sequence = event.sequence
+        if event.asked is CommandKind.LOCAL_ACTIVITY:
+            self._local_scheduled = event
+            return
+        if event.is_local_end:
+            self._match_local_outcome(event)
+            return
+        if self._commands and records_command(event, self._commands[0]):
+            self._match(self._commands.popleft(), event)
+            return
+        if may_be_skipped(event):
+            return
+        asked = self._commands[0] if self._commands else None
+        raise NonDeterminismError(
+            event.sequence,
+            event.in_words(),
+            "nothing more" if asked is None else asked.in_words(),
+            "" if asked is None else asked.where,
+        )
+
+    def _match_local_outcome(self, event: HistoryEvent) -> None:
+        """A local activity was recorded here: if the code has not asked for it yet, it is run to where it has."""
+        known = self._commands[0] if self._commands else None
+        if known is None or known.kind is not CommandKind.LOCAL_ACTIVITY:
+            told: Json = {"outcome": _OUTCOMES[event.type]}
+            told |= {name: event.payload[name] for name in LOCAL_OUTCOMES if name in event.payload}
+            if event.type == "ActivityCompleted":
+                told["result"] = event.payload.get("result")
+            self._commands.extend(self._commands_after_local(event, told))
+        command = self._commands.popleft() if self._commands else None
+        if command is None or not (
+            self._local_scheduled is not None and records_command(self._local_scheduled, command)
+        ):
+            asked = "nothing more" if command is None else command.in_words()
+            raise NonDeterminismError(event.sequence, event.in_words(), asked)
+        self._match(command, event)
+
+    def _match(self, command: Command, event: HistoryEvent) -> None:
+        step = event.step if command.kind in NUMBERED else None
+        if command.step is not None and step is not None and command.step != step:
+            raise WorkflowTaskError(f"step {command.step} was recorded as step {step}; it is replayed anew")
+        self._runtime.confirm(command, step)
+
+    def check_all_matched(self) -> None:
+        """Nothing may be left that the code asks for and the history does not have."""
+        if self._commands:
+            left = self._commands[0]
+            raise NonDeterminismError(
+                self._last_sequence + 1, "something else, or the end of the task", left.in_words(), left.where
+            )

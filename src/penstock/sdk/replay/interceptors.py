@@ -1,0 +1,62 @@
+"""What may stand around the code of a workflow. It is part of that code: it is replayed with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from penstock.sdk.workflows.definitions import Handler
+
+
+@dataclass(slots=True)
+class ExecuteWorkflowInput:
+    run_fn: Callable[..., Any]
+    args: Sequence[Any]
+
+
+@dataclass(slots=True)
+class HandlerInput:
+    """A signal, a query or an update that has found its handler."""
+
+    name: str
+    args: Sequence[Any]
+    handler: Handler
+
+
+class WorkflowInboundInterceptor:
+    """Stands around a run. Override what you want to see, and call `next`."""
+
+    def __init__(self, next: WorkflowInboundInterceptor) -> None:  # noqa: A002 - the word that interceptors use
+        self.next = next
+
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002
+        return await self.next.execute_workflow(input)
+
+    async def handle_signal(self, input: HandlerInput) -> None:  # noqa: A002
+        await self.next.handle_signal(input)
+
+    async def handle_update(self, input: HandlerInput) -> Any:  # noqa: A002
+        return await self.next.handle_update(input)
+
+    def validate_update(self, input: HandlerInput) -> None:  # noqa: A002
+        self.next.validate_update(input)
+
+    def handle_query(self, input: HandlerInput) -> Any:  # noqa: A002
+        return self.next.handle_query(input)
+
+
+class WorkflowInterceptor(Protocol):
+    """Of what a worker is given as an interceptor, the part that concerns workflows."""
+
+    def intercept_workflow(self, next: WorkflowInboundInterceptor) -> WorkflowInboundInterceptor: ...  # noqa: A002
+
+
+def chain(interceptors: Sequence[Any], innermost: WorkflowInboundInterceptor) -> WorkflowInboundInterceptor:
+    """The first interceptor is the outermost. Those that do not concern workflows are passed over."""
+    found = innermost
+    for each in reversed(interceptors):
+        around = getattr(each, "intercept_workflow", None)
+        if around is not None:
+            found = around(found)
+    return found

@@ -1,0 +1,115 @@
+"""The clients of an app: one for each event loop, made when it is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import AsyncGenerator, Coroutine
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from penstock.sdk.clients.client import Client
+from penstock.sdk.clients.sync_client import LoopThread
+from penstock.sdk.connection.connect_options import CREDENTIALS, ConnectOptions
+from penstock.sdk.converters import DataConverter
+from penstock.sdk.replay.runtime import maybe_current
+
+ResultT = TypeVar("ResultT")
+
+
+class ClientPool:
+    """Connects as it was told, in whichever loop asks. Nothing is connected before."""
+
+    def __init__(self, data_converter: DataConverter, **connecting: Any) -> None:
+        self.data_converter = data_converter
+        self._connecting = connecting
+        self._open: dict[asyncio.AbstractEventLoop, AsyncGenerator[Client]] = {}
+        self._known: dict[asyncio.AbstractEventLoop, Client] = {}
+        self._thread: LoopThread | None = None
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+
+    @property
+    def options(self) -> ConnectOptions:
+        """Which server, and as whom."""
+        names = ("url", "namespace", "profile", "insecure", "signature_profile", *CREDENTIALS)
+        return ConnectOptions.resolve(**{name: self._connecting.get(name) for name in names})
+
+    def prefer(self, **said: Any) -> None:
+        """What is said here counts more than what the app says, from the next client on."""
+        given = {name: value for name, value in said.items() if value is not None}
+        if any(name in given for name in CREDENTIALS):
+            self._connecting = {
+                name: value for name, value in self._connecting.items() if name not in CREDENTIALS
+            }
+        self._connecting = self._connecting | given
+
+    async def check(self, retry_for: timedelta) -> None:
+        """Raises if the server is away, or does not know us."""
+        connecting = self._connecting | {"data_converter": self.data_converter, "retry_for": retry_for}
+        await (await Client.connect(**connecting)).close()
+
+    async def get(self) -> Client:
+        """The client of the running loop. It is closed with the loop, where `asyncio.run` or the like ends it."""
+        if maybe_current() is not None:
+            raise RuntimeError(
+                "Workflow code does not send tasks: a replay would send them again. Call the same function with"
+                " `await workflow.execute_activity(task, …)`."
+            )
+        loop = asyncio.get_running_loop()
+        known = self._known.get(loop)
+        if known is not None:
+            return known
+        self._forget_the_closed()
+        connecting = self._connecting | {"data_converter": self.data_converter}
+        client = await Client.connect(**connecting, lazy=True)
+        keeping = self._keep(loop, client)
+        self._known[loop], self._open[loop] = client, keeping
+        await anext(keeping)
+        return client
+
+    async def close(self) -> None:
+        """Close the client of the running loop. The next send makes another."""
+        keeping = self._open.get(asyncio.get_running_loop())
+        if keeping is not None:
+            await keeping.aclose()
+
+    async def _keep(self, loop: asyncio.AbstractEventLoop, client: Client) -> AsyncGenerator[Client]:
+        """A loop that shuts down its asynchronous generators closes the client on its way."""
+        try:
+            yield client
+        finally:
+            self._known.pop(loop, None)
+            self._open.pop(loop, None)
+            await client.close()
+
+    def _forget_the_closed(self) -> None:
+        for loop in [each for each in self._known if each.is_closed()]:
+            del self._known[loop], self._open[loop]
+
+    def wait(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """Do it on a loop in a thread of its own, and wait for what comes of it: for code without async."""
+        if asyncio._get_running_loop() is not None:
+            work.close()
+            raise RuntimeError(
+                "A call that ends in _sync waits, and would hold up everything else in this event loop: await its"
+                " twin without _sync, or go to a thread with asyncio.to_thread."
+            )
+        return self._own_thread().wait(work)
+
+    def _own_thread(self) -> LoopThread:
+        with self._lock:
+            if self._thread is None or self._pid != os.getpid():
+                self._thread, self._pid = LoopThread(), os.getpid()
+                atexit.register(self._thread.close, self.close)
+            return self._thread
+
+    def close_sync(self) -> None:
+        """Close the client of code without async, and end its thread."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            atexit.unregister(thread.close)
+            thread.close(self.close)

@@ -1,0 +1,101 @@
+"""Running workers as a program does: until somebody asks them to end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from penstock.gc_tuning import frozen_startup_heap
+from penstock.sdk.worker.error_policy import log
+from penstock.sdk.worker.worker import Worker
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+REPEATED_SIGNAL_SECONDS = 0.2
+"""Signals so soon after each other are one wish: a terminal and a supervisor may send the same one."""
+
+
+def run_worker(*workers: Worker | Callable[[], Awaitable[Worker]]) -> signal.Signals | None:
+    """Start a loop and run workers in it until Ctrl-C or SIGTERM, which shuts them down; a second one ends at once.
+
+    Takes workers, or async functions that make them: connecting belongs in there. uvloop is used where present.
+    Returns the second signal, if there was one.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_make_and_run(workers))
+
+
+async def run_until_signalled(*workers: Worker) -> signal.Signals | None:
+    """Run workers in this loop until Ctrl-C or SIGTERM; the second one, if that ended them at once."""
+    loop = asyncio.get_running_loop()
+    running = [asyncio.ensure_future(worker.run()) for worker in workers]
+    asked_at: float | None = None
+    hurried: signal.Signals | None = None
+
+    def stop(number: signal.Signals) -> None:
+        nonlocal asked_at, hurried
+        if asked_at is not None:
+            if loop.time() - asked_at < REPEATED_SIGNAL_SECONDS:
+                return
+            hurried = number
+            for each in running:
+                each.cancel()
+            return
+        asked_at = loop.time()
+        log.info("Shutting down; once more to end at once")
+        for worker in workers:
+            worker.begin_shutdown()
+
+    heard = [number for number in SIGNALS if _listen(loop, number, partial(stop, number))]
+    try:
+        await _all(running, workers)
+    finally:
+        for number in heard:
+            loop.remove_signal_handler(number)
+    return hurried
+
+
+async def _make_and_run(
+    workers: tuple[Worker | Callable[[], Awaitable[Worker]], ...],
+) -> signal.Signals | None:
+    made = [each if isinstance(each, Worker) else await each() for each in workers]
+    with frozen_startup_heap():
+        return await run_until_signalled(*made)
+
+
+async def _all(running: list[asyncio.Task[None]], workers: tuple[Worker, ...]) -> None:
+    """Wait for all. If one breaks, the others are shut down and what broke it is raised."""
+    try:
+        done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
+        broke = [each for each in done if not each.cancelled() and each.exception() is not None]
+        for worker in workers:
+            worker.begin_shutdown()
+        await asyncio.wait(running)
+        for each in broke:
+            each.result()
+    except asyncio.CancelledError:
+        for each in running:
+            each.cancel()
+        await asyncio.wait(running)
+        raise
+
+
+def _listen(loop: asyncio.AbstractEventLoop, number: signal.Signals, stop: Callable[[], None]) -> bool:
+    """Hear a signal, where the system and the thread allow it."""
+    try:
+        loop.add_signal_handler(number, stop)
+    except (NotImplementedError, RuntimeError, ValueError):
+        return False
+    return True
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if sys.platform == "win32":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,97 @@
+"""What goes wrong between worker and server: what is worth another try, what ends the worker, what is said of it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from penstock.errors import Reason
+from penstock.sdk.failures import ServerRefused, Unreachable
+
+FATAL_REASONS = frozenset(
+    {
+        Reason.UNAUTHORIZED,
+        Reason.FORBIDDEN,
+        Reason.NAMESPACE_NOT_FOUND,
+        Reason.VALIDATION_FAILED,
+        Reason.TASK_QUEUE_MISMATCH,
+        Reason.BUILD_ID_MISMATCH,
+        Reason.WORKFLOW_DEFINITION_CHANGED,
+        Reason.MISSING_PROTOCOL_VERSION,
+        Reason.UNSUPPORTED_PROTOCOL_VERSION,
+        Reason.NOT_FOUND,
+        Reason.METHOD_NOT_ALLOWED,
+    }
+)
+"""Refusals of registrations and polls that no waiting heals."""
+
+LEASE_LOST_REASONS = frozenset(
+    {
+        Reason.TASK_NOT_FOUND,
+        Reason.TASK_NOT_LEASED,
+        Reason.LEASE_EXPIRED,
+        Reason.LEASE_OWNER_MISMATCH,
+        Reason.WORKFLOW_TASK_ATTEMPT_MISMATCH,
+        Reason.COMPLETION_CONFLICT,
+        Reason.RUN_CLOSED,
+        Reason.RUN_ALREADY_CLOSED,
+        Reason.RUN_TIMED_OUT,
+        Reason.RUN_CANCELLED,
+        Reason.RUN_TERMINATED,
+        Reason.ATTEMPT_NOT_FOUND,
+        Reason.TASK_MISMATCH,
+        Reason.STALE_ATTEMPT,
+        Reason.ACTIVITY_CANCELLED,
+        Reason.QUERY_TASK_NOT_FOUND,
+        Reason.QUERY_TASK_NOT_LEASED,
+        Reason.QUERY_TASK_ATTEMPT_MISMATCH,
+        Reason.UPDATE_VALIDATION_TASK_NOT_FOUND,
+        Reason.UPDATE_VALIDATION_TASK_NOT_LEASED,
+        Reason.UPDATE_VALIDATION_LEASE_EXPIRED,
+        Reason.STALE_UPDATE_VALIDATION_COMPLETION,
+    }
+)
+"""Refusals of reports that say: this task is not yours any more. What was to be reported is dropped."""
+
+log = logging.getLogger("penstock.worker")
+
+
+def is_fatal(error: Exception) -> bool:
+    return isinstance(error, ServerRefused) and error.reason in FATAL_REASONS
+
+
+def is_lease_lost(error: Exception) -> bool:
+    return isinstance(error, ServerRefused) and error.reason in LEASE_LOST_REASONS
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether the same request may be answered later."""
+    if isinstance(error, Unreachable):
+        return True
+    return isinstance(error, ServerRefused) and (error.status == 429 or error.status >= 500)
+
+
+def retry_after_s(error: Exception) -> float:
+    """How long the server asks to be left alone."""
+    details: Any = error.details if isinstance(error, ServerRefused) else None
+    seconds = details.get("retry_after_seconds") if isinstance(details, dict) else None
+    return float(seconds) if isinstance(seconds, int | float) else 0.0
+
+
+class ErrorPolicy:
+    """Tells of trouble once when it begins and once when it is over, however many requests meet it."""
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+        self._logged: str | None = None
+
+    def report_error(self, error: Exception) -> None:
+        what = str(error.reason) if isinstance(error, ServerRefused) else type(error).__name__
+        if what != self._logged:
+            self._logged = what
+            log.warning("%s is not served and keeps trying: %s", self._who, error)
+
+    def report_recovery(self) -> None:
+        if self._logged is not None:
+            self._logged = None
+            log.info("%s is served again", self._who)

@@ -1,0 +1,229 @@
+"""Workflow tasks: replay or go on, run what is local, and report what the code asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from penstock.errors import Reason
+from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.lease import LeaseEnded, lease_of
+from penstock.sdk.replay.errors import WorkflowTaskError
+from penstock.sdk.replay.instance import Activation, WorkflowRun
+from penstock.sdk.worker import metrics as names
+from penstock.sdk.worker.error_policy import is_lease_lost, log
+from penstock.sdk.worker.execution.failure_log import FailureLog, workflow_of
+from penstock.sdk.worker.execution.local_activities import LocalActivities, WorkerStopping
+from penstock.sdk.worker.execution.report_batcher import HAND_BACK, ReportBatcher
+from penstock.sdk.worker.execution.run_cache import RunCache
+from penstock.sdk.worker.execution.run_factory import RunFactory, with_arguments
+from penstock.sdk.worker.execution.task_failures import task_failure
+from penstock.sdk.worker.lease_renewal import DroppedTasks, renewing
+from penstock.sdk.worker.metrics import WorkerMetrics
+from penstock.sdk.worker.worker_api import HISTORY_START_TOKEN, WorkerApi
+
+Json = dict[str, Any]
+STICKY_MAX_MS = 600_000
+"""A server lets no task wait longer for one worker."""
+CONCURRENT_REPLAYS = 50
+"""After so many workflow tasks that are replayed others have a turn: polls, heartbeats, activities."""
+YIELD_AFTER_SECONDS = 5.0
+"""So long a task waits for the one before; it is replayed anew then."""
+
+
+class WorkflowTasks:
+    """Decides workflow tasks, each on a run that was kept or on one that is replayed."""
+
+    def __init__(
+        self,
+        api: WorkerApi,
+        reports: ReportBatcher,
+        cache: RunCache[WorkflowRun],
+        begin: RunFactory,
+        local: LocalActivities,
+        metrics: WorkerMetrics,
+        sticky_timeout: timedelta,
+        hands_back: Callable[[], bool],
+        dropped: DroppedTasks,
+    ) -> None:
+        self._sticky_ms = min(STICKY_MAX_MS, max(1, round(sticky_timeout / timedelta(milliseconds=1))))
+        self._hands_back, self._dropped = hands_back, dropped
+        self._api, self._reports, self._cache = api, reports, cache
+        self._new_run, self._local, self._metrics = begin, local, metrics
+        self._failures = FailureLog()
+        self._turns: dict[str, asyncio.Future[None]] = {}
+        """Of each run the task that came last, until it is done with."""
+
+    async def handle(self, task: Json) -> str:
+        """Decide a task and report it; how it ended. A lease that is lost on the way drops the task.
+
+        The next task of a run may come before the report of the one before is answered: it waits for that.
+        """
+        before = self._turns.get(task["run_id"])
+        turn = self._turns[task["run_id"]] = asyncio.get_running_loop().create_future()
+        try:
+            if before is not None:
+                await asyncio.wait({before}, timeout=YIELD_AFTER_SECONDS)
+            lease_of(task).check()
+            run, activation = await self._decide(task)
+            try:
+                through = await self._complete(task, activation)
+            except BaseException:
+                run.close()
+                raise
+            if through is not None:
+                run.keep(through)
+                self._cache.put(task["run_id"], run)
+            else:
+                run.close()
+            return "completed"
+        except WorkerStopping:
+            return await self._hand_back(task)
+        except LeaseEnded as ended:
+            return self._dropped.note("workflow", began=ended.began)
+        except (ServerRefused, Unreachable) as error:
+            return await self._refused(task, error)
+        except Exception as error:
+            return await self._fail(task, error)
+        finally:
+            turn.set_result(None)
+            if self._turns.get(task["run_id"]) is turn:
+                del self._turns[task["run_id"]]
+            self._metrics.level(names.CACHED_RUNS, len(self._cache))
+
+    async def _decide(self, task: Json) -> tuple[WorkflowRun, Activation]:
+        """The run, and what it asks for. A run that was kept and does not fit is replayed from its beginning."""
+        kept = self._cache.take(task["run_id"])
+        only_new = (task.get("history_from_sequence") or 1) > 1
+        self._metrics.count(names.CACHE_LOOKS, outcome="kept" if kept and only_new else "replayed")
+        if kept is not None and only_new:
+            try:
+                return kept, await self._advance(task, kept, await self._events(task))
+            except WorkflowTaskError as error:
+                self._metrics.count(names.CACHE_LOOKS, outcome="misfit")
+                log.info("%s does not go on where it was kept: %s", workflow_of(task), error)
+        elif kept is not None:
+            kept.close()
+        run = self._new_run(task)
+        return run, await self._advance(task, run, await self._events(task, whole=only_new))
+
+    async def _events(self, task: Json, *, whole: bool = False) -> list[Json]:
+        if whole:
+            return with_arguments(task, await self._api.history(task, HISTORY_START_TOKEN))
+        events: list[Json] = task["history_events"]
+        token = task.get("next_history_page_token")
+        if token is not None:
+            events = events + await self._api.history(task, token)
+        return with_arguments(task, events)
+
+    async def _advance(self, task: Json, run: WorkflowRun, events: Sequence[Json]) -> Activation:
+        """Have the code look at what is new, and at what its local activities bring, until it waits for the server."""
+        try:
+            lease_of(task).check()
+            for number, _ in enumerate(run.apply_history(events), 1):
+                if number % CONCURRENT_REPLAYS == 0:
+                    await asyncio.sleep(0)
+            activation = run.advance()
+            if not activation.local:
+                return activation
+            async with renewing(task, lambda: self._api.renew(task)) as keeper:
+                return await self._with_local(task, run, activation, keeper)
+        except BaseException:
+            run.close()
+            raise
+
+    async def _with_local(
+        self, task: Json, run: WorkflowRun, activation: Activation, keeper: asyncio.Task[None]
+    ) -> Activation:
+        running: dict[asyncio.Task[Json], str] = {}
+        try:
+            while activation.local or running:
+                for request in activation.local:
+                    running[asyncio.ensure_future(self._local.run(request, task))] = request.request_id
+                done, _ = await asyncio.wait({*running, keeper}, return_when=asyncio.FIRST_COMPLETED)
+                if keeper in done:
+                    keeper.result()
+                ended = next(each for each in running if each in done)
+                activation = run.resolve_local(running.pop(ended), ended.result())
+                if activation.closes:
+                    break
+            return activation
+        except LeaseEnded as ended:
+            ended.began = True
+            raise
+        finally:
+            for each in running:
+                each.cancel()
+
+    async def _complete(self, task: Json, activation: Activation) -> int | None:
+        """Report what the code asks for; up to which event the server knows it, if the run is kept here."""
+        keep = self._cache.keeps and not activation.closes
+        item = {
+            "task_id": task["task_id"],
+            "action": "complete",
+            **self._api.lease(task),
+            "commands": activation.commands,
+            "concurrent": True,
+            "cached": keep,
+        }
+        if keep:
+            item["sticky_timeout_ms"] = self._sticky_ms
+        try:
+            answer = await self._reports.send(item)
+        except ServerRefused as error:
+            error.message += _origin(error, activation.origins)
+            raise
+        if activation.closes:
+            self._failures.commands(task, activation.commands)
+        return answer.get("cached_through") or None if keep else None
+
+    async def _hand_back(self, task: Json) -> str:
+        """Another worker decides the task, and runs its local activities anew."""
+        if not self._hands_back():
+            return "dropped"
+        try:
+            await self._reports.send(
+                {"task_id": task["task_id"], "action": HAND_BACK, **self._api.lease(task)}
+            )
+        except (ServerRefused, Unreachable) as error:
+            log.info("A task of %s was lost: %s", workflow_of(task), error)
+            return "lost"
+        return "handed_back"
+
+    async def _refused(self, task: Json, error: ServerRefused | Unreachable) -> str:
+        if is_lease_lost(error) or isinstance(error, Unreachable):
+            log.info("A task of %s was lost: %s", workflow_of(task), error)
+            return "lost"
+        return await self._fail(task, error.with_traceback(None))  # its frames are those of the SDK
+
+    async def _fail(self, task: Json, error: Exception) -> str:
+        """The run stays open: the task is tried again, here or by a worker with other code."""
+        failure = task_failure(error)
+        self._failures.workflow_task(task, error)
+        item = {
+            "task_id": task["task_id"],
+            "action": "fail",
+            **self._api.lease(task),
+            "failure": failure,
+        }
+        try:
+            await self._reports.send(item)
+        except (ServerRefused, Unreachable) as refused:
+            log.info("The failure of a task of %s was not recorded: %s", workflow_of(task), refused)
+            return "lost"
+        return "failed"
+
+
+def _origin(error: ServerRefused, origins: Sequence[str]) -> str:
+    """Which line of the code asked for what the server refuses."""
+    if error.reason == Reason.PAYLOAD_TOO_LARGE and origins:
+        return (
+            f" ({len(origins)} commands of one workflow task together, the first: {origins[0]}. Start them in portions,"
+            " or pass references instead of large arguments)"
+        )
+    found = re.search(r"\bcommands\.([0-9]+)\b", error.message)
+    place = len(origins) if found is None else int(found[1])
+    return f" ({origins[place]})" if place < len(origins) else ""

@@ -1,0 +1,266 @@
+"""Tasks that were claimed ahead: kept while they may start soon, started in order, else handed back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.lease import LeaseEnded, lease_of
+from penstock.sdk.worker.error_policy import is_lease_lost, is_transient, log, retry_after_s
+from penstock.sdk.worker.lease_renewal import renewing
+from penstock.sdk.worker.matching.backpressure import BackpressureWindow
+from penstock.sdk.worker.matching.slots import Slots
+
+Json = dict[str, Any]
+BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.02, 0.25
+"""How long a queue that is at its cap is left alone before it is asked again."""
+RETRY_AFTER_MAX_S = 5.0
+
+
+class ClaimOutcome(Enum):
+    """What became of a claim."""
+
+    STARTED = "started"
+    HAND_BACK = "hand_back"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOps:
+    """What is done with claims of one queue at the server."""
+
+    queue: str
+    rank: int
+    """The queue with the lowest goes first."""
+    start: Callable[[Json], Awaitable[Json]]
+    renew: Callable[[Json], Awaitable[Json]]
+
+
+@dataclass(eq=False, slots=True)
+class _PrefetchedTask:
+    queue: str
+    order: tuple[int, int]
+    since: float
+    turn: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """True: a place is there for it. False: it is to be handed back."""
+    refused: bool = False
+    """Whether it was kept from starting before."""
+
+
+class Prefetcher:
+    """Places for tasks that run, and the claims that wait for one.
+
+    A claim is renewed while this worker moves. Once nothing has started for as long as a claim lasts, what waits is
+    handed back for others, and nothing is claimed until a place is free again. What a queue at its cap has too many
+    waiting is handed back at once if there are other queues, which could use the places for claims.
+    """
+
+    def __init__(
+        self, places: int, claims: Slots, *, lease_s: float, age_s: float, spare: int | None = None
+    ) -> None:
+        """`spare` is how many claims may wait for queues at their caps; None: it is one queue."""
+        self._places = self._free = places
+        self._backpressure = BackpressureWindow(claims.total, spare)
+        self._claims, self._lease_s, self._age_s = claims, lease_s, age_s
+        self._waiting: list[_PrefetchedTask] = []
+        self._backoff_until: dict[str, float] = {}
+        self._backoffs_s: dict[str, float] = {}
+        self._sequence = 0
+        self._progress_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
+        self.open = asyncio.Event()
+        """Whether it is worth claiming more."""
+        self.open.set()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def capacity_freed(self) -> asyncio.Event:
+        """Set when a queue may be asked again that had no room."""
+        return self._backpressure.capacity_freed
+
+    def capacity(self, queue: str) -> int:
+        """How many more tasks of a queue may be claimed."""
+        rests = self._backoff_until.get(queue, 0.0) > asyncio.get_running_loop().time()
+        return self._backpressure.capacity(queue, rests=rests)
+
+    def expect(self, queue: str) -> None:
+        """A task of this queue is about to be taken."""
+        self._backpressure.entered(queue)
+
+    async def take(self, task: Json, ops: QueueOps) -> ClaimOutcome:
+        """Wait for a place and start the task, which was expected; a started one has its place until `leave`."""
+        waiting = self._join(ops)
+        try:
+            async with renewing(task, lambda: ops.renew(task)) as keeper:
+                how = await self._until_started(task, waiting, ops, keeper)
+        finally:
+            self._remove(waiting)
+            self._claims.give_back()
+            self._backpressure.left(ops.queue)
+        return how
+
+    def leave(self, queue: str) -> None:
+        """A task has ended, and with it perhaps what kept others of its queue from starting."""
+        self._free += 1
+        self._note_progress()
+        if self._backpressure.is_limited:
+            self._backoff_until.pop(queue, None)
+            self._backoffs_s.pop(queue, None)
+            self._backpressure.recheck(queue)
+        self._admit_waiting()
+
+    def resize(self, places: int, spare: int | None) -> None:
+        """Let more tasks run from now on, or fewer as soon as enough have ended; its claims have been resized."""
+        self._free += places - self._places
+        self._places = places
+        self._backpressure.resize(self._claims.total, spare)
+        self._admit_waiting()
+
+    def close(self) -> None:
+        """Have everything handed back that did not start."""
+        self._closing = True
+        for each in list(self._waiting):
+            self._reject(each)
+
+    async def _until_started(
+        self, task: Json, waiting: _PrefetchedTask, ops: QueueOps, keeper: asyncio.Task[None]
+    ) -> ClaimOutcome:
+        while True:
+            awaited: set[asyncio.Future[Any]] = {waiting.turn, keeper}
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.turn.done():
+                return ClaimOutcome.LOST
+            if not waiting.turn.result():
+                return ClaimOutcome.HAND_BACK
+            how = await self._try_start(task, waiting, ops)
+            if how is not None:
+                return how
+            waiting.turn = asyncio.get_running_loop().create_future()
+            self._wait(waiting)
+            if waiting.refused:
+                self._trim(waiting.queue)
+
+    async def _try_start(self, task: Json, waiting: _PrefetchedTask, ops: QueueOps) -> ClaimOutcome | None:
+        """Ask for the permit, in a place that was given. None: not now."""
+        how: ClaimOutcome | None = None
+        try:
+            lease_of(task).check()
+            answer = await ops.start(task)
+            if answer["started"]:
+                task["lease_expires_at"] = answer.get("lease_expires_at")
+                gone = self._closing or self._free < 0  # its place is no more
+                how = ClaimOutcome.HAND_BACK if gone else ClaimOutcome.STARTED
+            else:
+                waiting.refused = True
+                self._backpressure.refused(ops.queue)
+                self._back_off(ops.queue, answer.get("retry_after_seconds"))
+                self._trim(ops.queue)
+        except LeaseEnded:
+            how = ClaimOutcome.LOST
+        except (ServerRefused, Unreachable) as error:
+            if is_transient(error):
+                self._back_off(ops.queue, retry_after_s(error) or None)
+            else:
+                how = ClaimOutcome.LOST
+                if not is_lease_lost(error):
+                    log.warning("Task %s cannot be started: %s", task["task_id"], error)
+        finally:
+            if how is not ClaimOutcome.STARTED:
+                self._free += 1
+        if how is ClaimOutcome.STARTED:
+            self._backoffs_s.pop(ops.queue, None)
+            self._note_progress()
+            if not waiting.refused:
+                self._backpressure.grow(ops.queue)
+        else:
+            self._admit_waiting()
+        return how
+
+    # Who waits
+
+    def _join(self, ops: QueueOps) -> _PrefetchedTask:
+        loop = asyncio.get_running_loop()
+        self._sequence += 1
+        waiting = _PrefetchedTask(ops.queue, (ops.rank, self._sequence), loop.time())
+        if not self._waiting:
+            self._progress_at = loop.time()
+        self._wait(waiting)
+        return waiting
+
+    def _wait(self, waiting: _PrefetchedTask) -> None:
+        self._waiting.append(waiting)
+        if self._closing:
+            self._reject(waiting)
+        self._admit_waiting()
+        self._arm_timer()
+
+    def _remove(self, waiting: _PrefetchedTask) -> None:
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
+
+    def _reject(self, waiting: _PrefetchedTask) -> None:
+        self._remove(waiting)
+        if not waiting.turn.done():
+            waiting.turn.set_result(False)
+
+    def _trim(self, queue: str) -> None:
+        """Of a queue that is refused, keep the oldest that may wait here."""
+        theirs = sorted((each for each in self._waiting if each.queue == queue), key=lambda each: each.order)
+        for each in theirs[self._backpressure.keeps(queue) :]:
+            self._reject(each)
+
+    def _admit_waiting(self) -> None:
+        """Give free places to those whose turn it is."""
+        if self._free > 0:
+            self.open.set()
+        now = asyncio.get_running_loop().time()
+        ready = sorted(
+            (each for each in self._waiting if self._backoff_until.get(each.queue, 0.0) <= now),
+            key=lambda each: each.order,
+        )
+        for each in ready[: max(0, self._free)]:
+            self._free -= 1
+            self._remove(each)
+            each.turn.set_result(True)
+
+    def _back_off(self, queue: str, hint_s: float | None) -> None:
+        """Leave a queue alone for a moment: it is at a limit, or the server is away."""
+        grown = min(BACKOFF_MAX_S, 2 * self._backoffs_s.get(queue, BACKOFF_FIRST_S / 2))
+        self._backoffs_s[queue] = grown
+        pause_s = grown if hint_s is None else min(RETRY_AFTER_MAX_S, max(BACKOFF_FIRST_S, hint_s))
+        loop = asyncio.get_running_loop()
+        self._backoff_until[queue] = loop.time() + pause_s
+        loop.call_later(pause_s + 0.001, self._backoff_over, queue)
+
+    def _backoff_over(self, queue: str) -> None:
+        self._backpressure.recheck(queue)
+        self._admit_waiting()
+
+    # Whether it moves
+
+    def _note_progress(self) -> None:
+        self._progress_at = asyncio.get_running_loop().time()
+
+    def _arm_timer(self) -> None:
+        if self._timer is None and self._waiting:
+            self._timer = asyncio.get_running_loop().call_later(self._lease_s / 3, self._check_progress)
+
+    def _check_progress(self) -> None:
+        """Hand back what is too old, and everything while nothing moves here: others may be idle."""
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        stands = self._free <= 0 and now - self._progress_at >= self._lease_s
+        for each in list(self._waiting):
+            if stands or now - each.since >= self._age_s:
+                self._reject(each)
+        if stands:
+            self.open.clear()
+        self._arm_timer()

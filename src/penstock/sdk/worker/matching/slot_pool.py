@@ -1,0 +1,115 @@
+"""The room for activities: one for all queues that a worker serves."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any
+
+from penstock.sdk.activities.process_pool.pool import ProcessPool
+from penstock.sdk.converters import DataConverter
+from penstock.sdk.worker.matching.prefetcher import Prefetcher
+from penstock.sdk.worker.matching.rate_limiter import RateLimiter
+from penstock.sdk.worker.matching.round_robin_poller import PolledQueue, RoundRobinPoller
+from penstock.sdk.worker.matching.slots import Slots
+from penstock.sdk.worker.options import WorkerOptions
+
+Json = dict[str, Any]
+
+
+class SlotPool:
+    """Places, processes and claims, however many queues they are for."""
+
+    def __init__(
+        self, options: WorkerOptions, converter: DataConverter, *, runs_activities: bool, queues: int = 1
+    ) -> None:
+        self._options, self._converter, self._queues = options, converter, queues
+        claiming = options.claiming
+        self.places = options.max_concurrent_activity_tasks if runs_activities else 0
+        self.slots = Slots(self._held_most)
+        self.rate_limiter = RateLimiter(options.max_activities_per_second)
+        self._claims: Slots | None = None
+        self.prefetcher: Prefetcher | None = None
+        if claiming.lease_ms is not None and self.places:
+            self._claims = Slots(self._claims_most)
+            self.prefetcher = Prefetcher(
+                self.places,
+                self._claims,
+                lease_s=claiming.lease_ms / 1000,
+                age_s=claiming.renew_age_ms / 1000,
+                spare=self._spare,
+            )
+        self.uses_round_robin = queues > 1 or not claiming.is_plain
+        """Whether its queues are asked in turn, for the same places."""
+        self._batch = claiming.batch_max
+        if claiming.most and self.prefetcher is None:
+            self._batch = min(self._batch or claiming.most, claiming.most)
+        self._processes: ProcessPool | None = None
+        self._polled_queues: list[PolledQueue] = []
+        self._task_runners: list[Sized] = []
+
+    @property
+    def _held_most(self) -> int:
+        return self.places + self._options.claiming.prefetch if self.places else 0
+
+    @property
+    def _claims_most(self) -> int:
+        return min(self._held_most, self._options.claiming.most_with(self.places))
+
+    @property
+    def _spare(self) -> int | None:
+        return min(self._options.claiming.prefetch, self._claims_most - 1) if self._queues > 1 else None
+
+    def resize(self, options: WorkerOptions) -> None:
+        """Go by other numbers from now on. Where there were no places there are none now, and the other way round."""
+        self._options = options
+        self.rate_limiter.change(options.max_activities_per_second)
+        if not self.places:
+            return
+        self.places = options.max_concurrent_activity_tasks
+        self.slots.resize(self._held_most)
+        if self._claims is not None and self.prefetcher is not None:
+            self._claims.resize(self._claims_most)
+            self.prefetcher.resize(self.places, self._spare)
+        if self._processes is not None:
+            self._processes.resize(self._processes_most)
+
+    @property
+    def _processes_most(self) -> int:
+        local = self._options.max_concurrent_local_activities
+        return self._options.process_slots or max(1, self.places + local)
+
+    @property
+    def available(self) -> int:
+        return max(0, self.places - sum(map(len, self._task_runners)))
+
+    @property
+    def processes(self) -> ProcessPool:
+        """Made when the first one asks."""
+        if self._processes is None:
+            options = self._options
+            self._processes = ProcessPool(
+                self._processes_most,
+                self._converter,
+                method=options.process_start_method,
+                recycle_after=options.process_recycle_after,
+                recycle_over_bytes=options.process_recycle_over_bytes,
+            )
+        return self._processes
+
+    def join(self, polled_queue: PolledQueue, task_runner: Sized) -> None:
+        """Serve one more queue; they go in the order in which they join."""
+        self._polled_queues.append(polled_queue)
+        self._task_runners.append(task_runner)
+
+    def shared_poller(self, polled_queue: PolledQueue) -> RoundRobinPoller | None:
+        """What polls for all queues; one of them runs it."""
+        if not self.uses_round_robin or self._polled_queues[0] is not polled_queue:
+            return None
+        return RoundRobinPoller(
+            self._polled_queues,
+            self.slots,
+            batch_max=self._batch,
+            claims=self._claims,
+            rate_limiter=self.rate_limiter,
+            capacity_freed=None if self.prefetcher is None else self.prefetcher.capacity_freed,
+        )

@@ -1,0 +1,134 @@
+"""Queries: asked by clients, answered by workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core.history.events import CODEC
+from penstock.core.last_error import STACK_CHARS_MAX
+from penstock.core.model import Blob, QueryState, TaskKind
+from penstock.core.timestamps import iso
+from penstock.engine.matching import query_tasks
+from penstock.engine.matching.claim import Poll
+from penstock.engine.matching.query_tasks import LeasedQuery
+from penstock.engine.messaging import queries
+from penstock.engine.messaging.queries import QuerySubmission
+from penstock.errors import Reason, Unavailable
+from penstock.server.endpoints.workflows.addresses import address, scope
+from penstock.server.operation import OperationCall, Response, text_path
+from penstock.wire import payloads
+from penstock.wire.numbers import whole_ms
+from penstock.wire.request_parser import field_error
+from penstock.wire.requests import AnswerQueryTask, AskQuery, FailQueryTask, PollTasks
+from penstock.wire.responses import envelope, readable, worker_event
+
+
+async def ask(call: OperationCall) -> Response:
+    request: AskQuery = call.body
+    longest = call.ctx.settings.limits.operation_name_bytes_max
+    name = text_path(call, "name", longest)
+    if len(name.encode()) > longest:
+        raise field_error("name", f"must be at most {longest} bytes")
+    meant = address(call)
+    arguments = Blob(payloads.parse(request.input, "input").blob)
+    question = QuerySubmission(meant.namespace, meant.workflow_id, name, arguments, meant.run_id, meant.chain)
+    answer = await queries.ask(call.ctx, question, call.dispatcher.draining)
+    blob = answer.outcome.get("blob")
+    return Response(
+        {
+            "workflow_id": answer.run.workflow_id,
+            "run_id": answer.run.run_id,
+            "target_scope": scope(meant),
+            "query_name": name,
+            "result": answer.outcome["result"] if "result" in answer.outcome else readable(blob),
+            "result_envelope": envelope(blob),
+            "reason": None,
+        }
+    )
+
+
+async def poll(call: OperationCall) -> Response:
+    request: PollTasks = call.body
+    policy = call.ctx.settings.polls
+    wait_ms = policy.poll_timeout_ms if request.timeout_seconds is None else request.timeout_seconds * 1000
+    asked = Poll(call.namespace, request.worker_id, request.task_queue, TaskKind.WORKFLOW, request.build_id)
+    try:
+        leased = await queries.poll(
+            call.ctx, asked, min(wait_ms, policy.poll_timeout_ms_max), call.dispatcher.draining
+        )
+    except Unavailable as refusal:
+        raise Unavailable(
+            Reason.QUERY_TASK_QUEUE_UNAVAILABLE,
+            refusal.message,
+            task=None,
+            poll_status="unavailable",
+            namespace=call.namespace,
+            task_queue=request.task_queue,
+            retry_after_seconds=refusal.details.get("retry_after_seconds", 1),
+        ) from refusal
+    if leased is None:
+        return Response({"task": None, "poll_status": "empty"})
+    found = leased
+
+    def give_back() -> None:
+        call.dispatcher.undo(query_tasks.hand_back(call.ctx, found))
+
+    task = _task(leased, whole_ms(leased.lease_ends_at - call.arrived_at))
+    return Response({"task": task, "poll_status": "leased"}, on_undelivered=give_back)
+
+
+def _task(leased: LeasedQuery, lease_ends_after_ms: int) -> dict[str, Any]:
+    query, run = leased.query, leased.run
+    assert query.lease_expires_at_ms is not None
+    return {
+        "query_task_id": query.query_id,
+        "query_task_attempt": query.attempt,
+        "workflow_id": run.workflow_id,
+        "run_id": run.run_id,
+        "workflow_type": run.workflow_type,
+        "query_name": query.name,
+        "payload_codec": CODEC,
+        "workflow_arguments": envelope(run.input),
+        "query_arguments": envelope(query.arguments),
+        "history_events": [worker_event(event) for event in leased.events],
+        "run_status": run.status.value,
+        "last_history_sequence": run.last_sequence,
+        "task_queue": query.task_queue,
+        "lease_owner": query.lease_owner,
+        "lease_expires_at": iso(query.lease_expires_at_ms),
+        "lease_ends_after_ms": lease_ends_after_ms,
+    }
+
+
+async def answer(call: OperationCall) -> Response:
+    request: AnswerQueryTask = call.body
+    outcome: dict[str, Any] = {}
+    if request.result is not None:
+        outcome["result"] = request.result
+    if request.result_envelope is not None:
+        outcome["blob"] = payloads.parse_value(request.result_envelope, "result_envelope").blob
+    elif request.result is None:
+        outcome["result"] = None
+    return await _report(
+        call, request.lease_owner, request.query_task_attempt, QueryState.ANSWERED, outcome, "completed"
+    )
+
+
+async def fail(call: OperationCall) -> Response:
+    request: FailQueryTask = call.body
+    failure = request.failure
+    outcome = {"message": failure.message, "reason": failure.reason, "type": failure.type}
+    if failure.stack_trace:
+        outcome["stack_trace"] = failure.stack_trace[-STACK_CHARS_MAX:]
+    return await _report(
+        call, request.lease_owner, request.query_task_attempt, QueryState.FAILED, outcome, "failed"
+    )
+
+
+async def _report(
+    call: OperationCall, owner: str, attempt: int, state: QueryState, outcome: dict[str, Any], word: str
+) -> Response:
+    query_id = text_path(call, "query_task_id")
+    done = await queries.report(call.ctx, call.namespace, query_id, owner, attempt, state, outcome)
+    body = {"query_task_id": query_id, "query_task_attempt": done.attempt, "outcome": word}
+    return Response(body | ({"reason": outcome.get("reason")} if state is QueryState.FAILED else {}))

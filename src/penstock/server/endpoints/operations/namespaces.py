@@ -1,0 +1,63 @@
+"""Namespaces: list, describe, create, update, delete, and where their large payloads go."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from penstock.engine.operations import namespaces
+from penstock.server.operation import OperationCall, Response, text_path
+from penstock.wire import responses
+from penstock.wire.requests import CreateNamespace, SetExternalStorage, UpdateNamespace
+
+
+async def list_all(call: OperationCall) -> Response:
+    found = await namespaces.list_namespaces(call.ctx)
+    return Response({"namespaces": [responses.namespace(each) for each in found]})
+
+
+async def describe(call: OperationCall) -> Response:
+    return Response(responses.namespace(await namespaces.describe(call.ctx, _name(call))))
+
+
+async def create(call: OperationCall) -> Response:
+    request: CreateNamespace = call.body
+    made = await namespaces.create(
+        call.ctx,
+        request.name.lower(),
+        request.description,
+        request.retention_days,
+        fair=request.fairness != "off",
+    )
+    return Response(responses.namespace(made), 201)
+
+
+async def update(call: OperationCall) -> Response:
+    request: UpdateNamespace = call.body
+    changed = await namespaces.update(
+        call.ctx,
+        _name(call),
+        request.description,
+        request.retention_days,
+        fair=None if request.fairness is None else request.fairness == "on",
+    )
+    return Response(responses.namespace(changed))
+
+
+async def set_external_storage(call: OperationCall) -> Response:
+    request: SetExternalStorage = call.body
+    kept = {name: value for name, value in msgspec.to_builtins(request).items() if value is not None}
+    if "config" in kept:
+        kept["config"] = {name: value for name, value in kept["config"].items() if value is not None}
+    changed = await namespaces.store_payloads(call.ctx, _name(call), json.dumps(kept))
+    return Response(responses.namespace(changed))
+
+
+async def delete(call: OperationCall) -> Response:
+    gone = await namespaces.delete(call.ctx, _name(call))
+    return Response(responses.namespace(gone) | {"deleted": {"namespaces": 1}})
+
+
+def _name(call: OperationCall) -> str:
+    return text_path(call, "name", 128).lower()

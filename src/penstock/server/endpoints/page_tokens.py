@@ -1,0 +1,53 @@
+"""Page tokens: opaque to callers, checked when they come back."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from penstock.core.model import Run
+from penstock.errors import InvalidInput, Reason
+from penstock.ports.store import PageStart
+from penstock.wire.responses import page_token
+
+
+def decode_page_start(token: str | None) -> PageStart | None:
+    """Where a list goes on; None from the beginning."""
+    if token is None:
+        return None
+    started, _, run_id = _decode(token).partition(":")
+    if not started.isascii() or not started.isdigit() or len(started) > 18 or not run_id.isprintable():
+        raise _invalid()
+    return PageStart(int(started), run_id)
+
+
+def page_token_after_run(run: Run) -> str:
+    return encode_page_start(PageStart(run.started_at_ms, run.run_id))
+
+
+def encode_page_start(place: PageStart) -> str:
+    return page_token(f"{place.started_at_ms}:{place.run_id}")
+
+
+def decode_sequence(token: str | None) -> int:
+    """The last event seen; 0 from the beginning."""
+    if token is None:
+        return 0
+    text = _decode(token)
+    if not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise _invalid()
+    return int(text)
+
+
+def _decode(token: str) -> str:
+    try:
+        return base64.b64decode(token, validate=True).decode("ascii")
+    except (binascii.Error, ValueError):
+        raise _invalid() from None
+
+
+def _invalid() -> InvalidInput:
+    return InvalidInput(
+        Reason.INVALID_PAGE_TOKEN,
+        "The page token is not one that this server gave out. Start from the first page.",
+    )

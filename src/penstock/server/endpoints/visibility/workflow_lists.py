@@ -1,0 +1,51 @@
+"""Finding runs: lists and counts under filters and queries."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.engine.visibility import run_search
+from penstock.engine.visibility.run_search import RunFilter
+from penstock.server.endpoints.page_tokens import decode_page_start, encode_page_start
+from penstock.server.operation import Body, OperationCall, Response
+from penstock.wire import responses
+from penstock.wire.fields import PRINTABLE
+from penstock.wire.request_parser import field_error
+from penstock.wire.visibility.searches import CountWorkflows, FindWorkflows, ListWorkflows
+
+TEXT_MAX = 255
+
+
+async def list_all(call: OperationCall) -> Response:
+    request: ListWorkflows = call.query
+    after = decode_page_start(request.next_page_token)
+    found = await run_search.page(call.ctx, wanted(call, request), after, request.page_size)
+    return Response(
+        {
+            "workflows": [responses.run_summary(run) for run in found.runs],
+            "workflow_count": len(found.runs),
+            "next_page_token": None if found.after is None else encode_page_start(found.after),
+        }
+    )
+
+
+async def count(call: OperationCall) -> Response:
+    request: CountWorkflows = call.query
+    counted = await run_search.count(call.ctx, wanted(call, request))
+    body: Body = {
+        "count": counted.total,
+        "complete": counted.complete,
+        "at_least": None if counted.complete else counted.total,
+    }
+    if request.group_by is not None:
+        body["groups"] = dict(sorted(counted.by_status.items()))
+    return Response(body)
+
+
+def wanted(call: OperationCall, request: FindWorkflows) -> RunFilter:
+    """What a list is narrowed by. A text that is no query is looked for in ids and business keys."""
+    query = None if request.query is None else run_search.read_query_or_text(request.query)
+    text = request.query if query is None else None
+    if text is not None and (len(text) > TEXT_MAX or not re.match(PRINTABLE, text)):
+        raise field_error("query", f"must be a query, or at most {TEXT_MAX} visible characters")
+    return RunFilter(call.namespace, query, text, request.workflow_type, request.status)

@@ -1,0 +1,185 @@
+"""Workflows: start, describe, runs, history, cancel, terminate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core.history.events import CODEC
+from penstock.engine.visibility import run_reader
+from penstock.engine.visibility.run_reader import HistoryPage, RunView
+from penstock.engine.workflows import run_close, starts
+from penstock.engine.workflows.run_close import EndMode
+from penstock.engine.workflows.starts import StartOutcome, StartResult
+from penstock.server.endpoints import batch_requests
+from penstock.server.endpoints.page_tokens import decode_page_start, decode_sequence, page_token_after_run
+from penstock.server.endpoints.pending_operation import PendingOperation, run_operation
+from penstock.server.endpoints.workflows.addresses import address, scope, workflow_id
+from penstock.server.endpoints.workflows.start_requests import workflow_start
+from penstock.server.operation import OperationCall, Response, text_path
+from penstock.wire import responses, strict_json
+from penstock.wire.activities.progress import open_activity
+from penstock.wire.request_parser import field_error
+from penstock.wire.requests import EndRun, ListRuns, ReadHistory, StartWorkflow
+from penstock.wire.unknown_fields import parse_strict
+
+IDEMPOTENCY_KEY_MAX = 255
+
+
+async def start(call: OperationCall) -> Response:
+    body = strict_json.loads(call.raw) if call.raw else {}
+    return await run_operation(call.ctx.store, _start(call, call.body, body, idempotency_key(call)))
+
+
+async def start_batch(call: OperationCall) -> Response:
+    def one(item: dict[str, Any]) -> PendingOperation[StartResult]:
+        key = start_key(item.pop("idempotency_key", None), "idempotency_key")
+        return _start(call, parse_strict(item, StartWorkflow), item, key)
+
+    return await batch_requests.run_batch(call, one)
+
+
+def _start(
+    call: OperationCall, request: StartWorkflow, body: object, key: str | None
+) -> PendingOperation[StartResult]:
+    limits = call.ctx.settings.limits
+    asked = workflow_start(request, body if isinstance(body, dict) else {}, call.namespace, key, limits)
+    return PendingOperation(starts.workflow_start(call.ctx, asked), started_body)
+
+
+def started_body(started: StartResult) -> Response:
+    run = started.run
+    answer = {
+        "workflow_id": run.workflow_id,
+        "run_id": run.run_id,
+        "workflow_type": run.workflow_type,
+        "namespace": run.namespace,
+        "task_queue": run.task_queue,
+        "status": run.status.value,
+        "business_key": run.business_key,
+        "payload_codec": CODEC,
+        "outcome": started.outcome.value,
+        "priority": run.level,
+        "fairness_key": run.key or None,
+        "fairness_weight": run.weight_milli / 1000,
+    }
+    if started.deduplicated:
+        return Response(answer | {"deduplicated": True}, 200)
+    return Response(answer, 201 if started.outcome is StartOutcome.STARTED_NEW else 200)
+
+
+def idempotency_key(call: OperationCall) -> str | None:
+    return start_key(call.headers.get("idempotency-key", "").strip(" \t") or None, "Idempotency-Key")
+
+
+def start_key(key: object, field: str) -> str | None:
+    """A key that cannot be kept is refused: a caller who sends one counts on it."""
+    if key is None:
+        return None
+    if not isinstance(key, str) or not 1 <= len(key) <= IDEMPOTENCY_KEY_MAX or not key.isprintable():
+        raise field_error(field, f"must be 1 to {IDEMPOTENCY_KEY_MAX} visible characters")
+    return key
+
+
+async def describe(call: OperationCall) -> Response:
+    meant = address(call)
+    view = await run_reader.describe(
+        call.ctx, meant.namespace, meant.workflow_id, meant.run_id, chain=meant.chain
+    )
+    return Response(_detail(call, view))
+
+
+def _detail(call: OperationCall, view: RunView) -> dict[str, Any]:
+    detail = responses.run_detail(view.run, view.status, view.run_count, view.is_current, call.ctx.bounds)
+    return detail | {"pending_activities": [open_activity(each) for each in view.activities]}
+
+
+async def runs(call: OperationCall) -> Response:
+    query: ListRuns = call.query
+    after = decode_page_start(query.next_page_token)
+    found = await run_reader.runs_of(call.ctx, call.namespace, workflow_id(call), after, query.page_size + 1)
+    page = found.runs[: query.page_size]
+    return Response(
+        {
+            "workflow_id": workflow_id(call),
+            "run_count": found.run_count,
+            "runs": [responses.run_summary(run) for run in page],
+            "next_page_token": page_token_after_run(page[-1]) if len(found.runs) > len(page) else None,
+        }
+    )
+
+
+async def history(call: OperationCall) -> Response:
+    """A page of the named run's history, or of the current one's: forwards from a place, or back from the end."""
+    query: ReadHistory = call.query
+    named = text_path(call, "run_id") if "run_id" in call.path else None
+    run_id = named or (await run_reader.describe(call.ctx, call.namespace, workflow_id(call))).run.run_id
+    if query.order == "desc":
+        before = decode_sequence(query.next_page_token) if query.next_page_token is not None else None
+        page = await run_reader.history_back(
+            call.ctx, call.namespace, workflow_id(call), run_id, before, query.page_size
+        )
+        return _history(page)
+    wait_ms = call.ctx.settings.polls.poll_timeout_ms if query.wait_new_event else 0
+    page = await run_reader.history(
+        call.ctx,
+        call.namespace,
+        workflow_id(call),
+        run_id,
+        decode_sequence(query.next_page_token),
+        query.page_size,
+        wait_ms,
+        call.dispatcher.draining,
+    )
+    return _history(page)
+
+
+def _history(page: HistoryPage) -> Response:
+    return Response(
+        {
+            "workflow_id": page.run.workflow_id,
+            "run_id": page.run.run_id,
+            "events": [responses.control_event(event, page.run) for event in page.events],
+            "next_page_token": responses.page_token(page.events[-1].sequence) if page.more else None,
+        }
+    )
+
+
+async def cancel(call: OperationCall) -> Response:
+    return await _end(call, EndMode.CANCEL)
+
+
+async def terminate(call: OperationCall) -> Response:
+    return await _end(call, EndMode.TERMINATE)
+
+
+async def _end(call: OperationCall, end: EndMode) -> Response:
+    request: EndRun = call.body
+    meant = address(call)
+    ended = await run_close.end_run(
+        call.ctx,
+        meant.namespace,
+        meant.workflow_id,
+        end,
+        request.reason,
+        meant.run_id,
+        request.request_id,
+        meant.chain,
+    )
+    run = ended.run
+    return Response(
+        {
+            "workflow_id": run.workflow_id,
+            "run_id": run.run_id,
+            "workflow_type": run.workflow_type,
+            "outcome": ended.outcome,
+            "status": run.status.value,
+            "command_status": "accepted",
+            "command_id": f"{run.run_id}-{end.value}",
+            "command_source": "control_plane",
+            "target_scope": scope(meant),
+            "request_id": request.request_id,
+            "reason": None,
+            "rejection_reason": None,
+            "validation_errors": [],
+        }
+    )

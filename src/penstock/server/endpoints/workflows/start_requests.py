@@ -1,0 +1,160 @@
+"""From a start request on the wire to the engine's, with the checks that need more than one field."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from penstock.core.history.commands import ScheduleActivity
+from penstock.core.id_policies import IdConflictPolicy, IdReusePolicy
+from penstock.core.model import Blob, PriorityOverride, TaskPriority
+from penstock.core.scheduling.worker_deaths import ON_LOST_LEASE
+from penstock.engine.workflows.starts import STANDALONE_TYPE, DuplicatePolicy, Start
+from penstock.errors import ValidationFailed
+from penstock.settings import LimitPolicy
+from penstock.wire import payloads
+from penstock.wire.requests import StartActivity, StartWorkflow
+from penstock.wire.workflows.commands import (
+    activity_timeouts,
+    instant_of,
+    layered_timeouts,
+    ms_of,
+    retry_policy,
+    wish,
+)
+
+DEFAULT_QUEUE = "default"
+_UNSUPPORTED = (
+    "workflow_execution_timeout",
+    "workflow_run_timeout",
+    "workflow_task_timeout",
+    "retry_policy",
+    "idempotency_key",
+    "request_id",
+)
+_USUAL = TaskPriority()
+_ATTRIBUTE_NAME = re.compile(r"\A[A-Za-z][A-Za-z0-9_]*\Z")
+
+
+def workflow_start(
+    request: StartWorkflow, body: Mapping[str, Any], namespace: str, key: str | None, limits: LimitPolicy
+) -> Start:
+    errors = {name: ["is not supported on start"] for name in _UNSUPPORTED if body.get(name) is not None}
+    errors |= _memo_errors(request.memo, limits)
+    errors |= _attribute_errors(request.search_attributes, limits)
+    run_s, execution_s = request.run_timeout_seconds, request.execution_timeout_seconds
+    if run_s is not None and execution_s is not None and run_s > execution_s:
+        errors["run_timeout_seconds"] = [f"must not exceed execution_timeout_seconds ({execution_s})"]
+    if errors:
+        raise ValidationFailed(errors)
+    return Start(
+        namespace=namespace,
+        workflow_type=request.workflow_type,
+        task_queue=request.task_queue or DEFAULT_QUEUE,
+        input=Blob(payloads.parse(request.input, "input").blob),
+        workflow_id=request.workflow_id,
+        business_key=request.business_key,
+        memo=json.dumps(request.memo or {}),
+        search_attributes=json.dumps(request.search_attributes or {}),
+        **_id_policies(request),
+        execution_timeout_s=execution_s,
+        run_timeout_s=run_s,
+        priority=priority(request),
+        build_id=request.build_id or request.compatibility,
+        start_key=key,
+        delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
+        delivers_cancel=bool(request.deliver_cancel),
+    )
+
+
+def activity_start(request: StartActivity, namespace: str, key: str | None) -> tuple[Start, ScheduleActivity]:
+    arguments = Blob(payloads.parse(request.input, "input").blob)
+    start = Start(
+        namespace=namespace,
+        workflow_type=STANDALONE_TYPE,
+        task_queue=request.task_queue,
+        input=arguments,
+        workflow_id=request.activity_id,
+        business_key=request.business_key,
+        **_id_policies(request),
+        priority=priority(request),
+        build_id=request.build_id,
+        start_key=key,
+    )
+    fitting = activity_timeouts if request.dispatch is None else layered_timeouts
+    timeouts = fitting(
+        ms_of(request.start_to_close_timeout_seconds, request.start_to_close_timeout_ms),
+        ms_of(request.schedule_to_start_timeout_seconds, request.schedule_to_start_timeout_ms),
+        ms_of(request.schedule_to_close_timeout_seconds, request.schedule_to_close_timeout_ms),
+        ms_of(request.heartbeat_timeout_seconds, request.heartbeat_timeout_ms),
+    )
+    command = ScheduleActivity(
+        activity_type=request.activity_type,
+        task_queue=request.task_queue,
+        arguments=arguments,
+        retry=retry_policy(request.retry_policy),
+        timeouts=timeouts,
+        extra={} if request.on_lost_lease is None else {ON_LOST_LEASE: request.on_lost_lease},
+        priority=PriorityOverride(cost=request.cost_estimate),
+        routing_key=request.routing_key,
+        dispatch=None if request.dispatch is None else msgspec.to_builtins(request.dispatch),
+        delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
+        good_until_ms=instant_of(request.good_until, "good_until"),
+        good_for_ms=request.good_for_ms,
+    )
+    return start, command
+
+
+def _id_policies(request: StartWorkflow | StartActivity) -> dict[str, Any]:
+    """The policies for a known id; two that contradict each other are refused."""
+    reuse, conflict, plain = request.id_reuse_policy, request.id_conflict_policy, request.duplicate_policy
+    if conflict is not None and plain is not None and conflict != plain.replace("-", "_"):
+        raise ValidationFailed(
+            {"id_conflict_policy": [f"contradicts duplicate_policy {plain}; send one of them"]}
+        )
+    policies = {
+        "duplicate_policy": DuplicatePolicy(plain or DuplicatePolicy.FAIL),
+        "id_reuse_policy": None if reuse is None else IdReusePolicy(reuse),
+        "id_conflict_policy": None if conflict is None else IdConflictPolicy(conflict),
+    }
+    if reuse == "reject_duplicate" and conflict == "terminate_existing":
+        problem = "terminate_existing starts a new run under the same id, which reject_duplicate forbids"
+        raise ValidationFailed({"id_conflict_policy": [problem]})
+    return policies
+
+
+def priority(request: StartWorkflow | StartActivity) -> TaskPriority:
+    """Level, key and weight of the request, with the defaults for what it leaves out."""
+    return wish(request).over(_USUAL)
+
+
+def _memo_errors(memo: Mapping[str, Any] | None, limits: LimitPolicy) -> dict[str, list[str]]:
+    size = len(json.dumps(memo or {}, ensure_ascii=False).encode())
+    return (
+        {"memo": [f"must be at most {limits.memo_bytes_max} bytes"]} if size > limits.memo_bytes_max else {}
+    )
+
+
+def _attribute_errors(attributes: Mapping[str, Any] | None, limits: LimitPolicy) -> dict[str, list[str]]:
+    errors: dict[str, list[str]] = {}
+    if not attributes:
+        return errors
+    if len(attributes) > limits.search_attributes_max:
+        errors["search_attributes"] = [f"must have at most {limits.search_attributes_max} entries"]
+    for name, value in attributes.items():
+        if len(name) > limits.search_attribute_key_length_max or not _ATTRIBUTE_NAME.match(name):
+            errors[f"search_attributes.{name[:60]}"] = [
+                "must be a letter followed by letters, digits or underscores"
+            ]
+            continue
+        members = value if isinstance(value, list) else [value]
+        if any(isinstance(each, dict | list) for each in members):
+            errors[f"search_attributes.{name}"] = ["must be a plain value or a list of plain values"]
+        too_long = limits.search_attribute_value_bytes_max
+        if any(isinstance(each, str) and len(each.encode()) > too_long for each in members):
+            errors[f"search_attributes.{name}"] = [f"must be at most {too_long} bytes"]
+    return errors

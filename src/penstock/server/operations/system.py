@@ -1,0 +1,177 @@
+"""The endpoints of looking inside and keeping house, one row each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.core.permissions import RouteFamily as Family
+from penstock.server.endpoints.operations import history_export, system
+from penstock.server.endpoints.visibility import debug
+from penstock.server.endpoints.workflows import repair
+from penstock.server.operation import Operation
+from penstock.wire.operations import system as wire
+from penstock.wire.requests import EndRun
+
+_WORKFLOW = "/api/workflows/{workflow_id}"
+_RUN = _WORKFLOW + "/runs/{run_id}"
+_SYSTEM = "/api/system"
+
+SYSTEM_OPERATIONS: Final = (
+    Operation(
+        "GET",
+        f"{_WORKFLOW}/history/export",
+        "export_history",
+        "Export the history of the current run, whole and sealed.",
+        Family.WORK,
+        history_export.export,
+        refusals=(404,),
+    ),
+    Operation(
+        "GET",
+        f"{_RUN}/history/export",
+        "export_run_history",
+        "Export the history of a run, whole and sealed.",
+        Family.WORK,
+        history_export.export,
+        refusals=(404,),
+    ),
+    Operation(
+        "GET",
+        f"{_WORKFLOW}/debug",
+        "debug_workflow",
+        "Look inside the current run: tasks, activities, queue, failures, and what to see to.",
+        Family.WORK,
+        debug.describe,
+        query=wire.ReadDebug,
+        control="debug_workflow",
+        refusals=(404,),
+    ),
+    Operation(
+        "GET",
+        f"{_RUN}/debug",
+        "debug_run",
+        "Look inside a run: tasks, activities, queue, failures, and what to see to.",
+        Family.WORK,
+        debug.describe,
+        query=wire.ReadDebug,
+        control="debug_workflow",
+        refusals=(404,),
+    ),
+    Operation(
+        "POST",
+        f"{_WORKFLOW}/repair",
+        "repair_workflow",
+        "Have the current run decided at once: end the rest of its workflow task, or make one that is missing.",
+        Family.WORK,
+        repair.repair,
+        wire.RepairRun,
+        control="repair",
+        refusals=(404, 409),
+    ),
+    Operation(
+        "POST",
+        f"{_RUN}/repair",
+        "repair_run",
+        "The same for a run that must be the current one.",
+        Family.WORK,
+        repair.repair,
+        wire.RepairRun,
+        control="repair",
+        refusals=(404, 409),
+    ),
+    Operation(
+        "POST",
+        f"{_WORKFLOW}/archive",
+        "archive_workflow",
+        "Put the current run aside, if it is closed; its history goes to the archive where there is one.",
+        Family.WORK,
+        repair.archive,
+        EndRun,
+        control="archive",
+        refusals=(404, 409),
+    ),
+    Operation(
+        "POST",
+        f"{_RUN}/archive",
+        "archive_run",
+        "Put a closed run aside; its history goes to the archive where there is one.",
+        Family.WORK,
+        repair.archive,
+        EndRun,
+        control="archive",
+        refusals=(404, 409),
+    ),
+    Operation(
+        "GET",
+        f"{_SYSTEM}/metrics",
+        "read_system_metrics",
+        "Read which workflow types fail again and again.",
+        Family.SYSTEM,
+        system.metrics,
+    ),
+    Operation(
+        "GET",
+        f"{_SYSTEM}/operator-metrics",
+        "read_operator_metrics",
+        "Read the namespace in numbers: runs, tasks, activities, workers.",
+        Family.SYSTEM,
+        system.operator_metrics,
+    ),
+    Operation(
+        "GET",
+        f"{_SYSTEM}/repair",
+        "read_repair_candidates",
+        "Read what could be repaired in the namespace.",
+        Family.SYSTEM,
+        system.repair,
+        query=wire.ScanParameters,
+    ),
+    Operation(
+        "POST",
+        f"{_SYSTEM}/repair/pass",
+        "repair_pass",
+        "Repair up to 100 tasks and runs of the namespace, or those that are named.",
+        Family.SYSTEM,
+        system.repair_pass,
+        wire.RepairPass,
+        may_fail_partially=True,
+    ),
+    Operation(
+        "GET",
+        f"{_SYSTEM}/activity-timeouts",
+        "read_activity_timeouts",
+        "Read which activities of the namespace are beyond one of their clocks.",
+        Family.SYSTEM,
+        system.activity_timeouts,
+        query=wire.ScanParameters,
+    ),
+    Operation(
+        "POST",
+        f"{_SYSTEM}/activity-timeouts/pass",
+        "activity_timeouts_pass",
+        "Time out up to 100 activities of the namespace that are beyond one of their clocks.",
+        Family.SYSTEM,
+        system.activity_timeouts_pass,
+        wire.TimeoutPass,
+        may_fail_partially=True,
+    ),
+    Operation(
+        "GET",
+        f"{_SYSTEM}/retention",
+        "read_retention",
+        "Read which runs the namespace keeps no longer, and whether the archive can be written.",
+        Family.SYSTEM,
+        system.expired,
+        query=wire.ScanParameters,
+    ),
+    Operation(
+        "POST",
+        f"{_SYSTEM}/retention/pass",
+        "retention_pass",
+        "Archive and delete up to 100 runs that the namespace keeps no longer.",
+        Family.SYSTEM,
+        system.retention_pass,
+        wire.RetentionPass,
+        may_fail_partially=True,
+    ),
+)

@@ -1,0 +1,70 @@
+"""The endpoints of finding runs and of acting on many of them, one row each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.core.permissions import RouteFamily as Family
+from penstock.server.endpoints.operations import batch_operations
+from penstock.server.endpoints.visibility import search_attributes, workflow_lists
+from penstock.server.operation import Operation
+from penstock.wire.visibility import searches as wire
+
+VISIBILITY_OPERATIONS: Final = (
+    Operation(
+        "GET",
+        "/api/workflows",
+        "list_workflows",
+        "List runs, newest first, by filters or a query.",
+        Family.WORK,
+        workflow_lists.list_all,
+        query=wire.ListWorkflows,
+        control="list",
+    ),
+    Operation(
+        "GET",
+        "/api/workflows/count",
+        "count_workflows",
+        "Count runs, by filters or a query.",
+        Family.WORK,
+        workflow_lists.count,
+        query=wire.CountWorkflows,
+    ),
+    Operation(
+        "POST",
+        "/api/workflows/batch-operations",
+        "carry_out_batch_operation",
+        "Cancel, terminate or signal the open runs that a query finds, up to 500 a call.",
+        Family.WORK,
+        batch_operations.carry_out,
+        wire.BatchOperation,
+    ),
+    Operation(
+        "GET",
+        "/api/search-attributes",
+        "list_search_attributes",
+        "List the search attributes that every run has, and those of the namespace.",
+        Family.WORK,
+        search_attributes.list_all,
+    ),
+    Operation(
+        "POST",
+        "/api/search-attributes",
+        "register_search_attribute",
+        "Give a search attribute a type, which values must have from now on.",
+        Family.WORK,
+        search_attributes.register,
+        wire.RegisterSearchAttribute,
+        status=201,
+        refusals=(409,),
+    ),
+    Operation(
+        "DELETE",
+        "/api/search-attributes/{name}",
+        "unregister_search_attribute",
+        "Forget the type of a search attribute; values stay.",
+        Family.WORK,
+        search_attributes.unregister,
+        refusals=(404, 409),
+    ),
+)

@@ -1,0 +1,81 @@
+"""What is wrong or odd in a nested part of the configuration, each with the path to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from penstock.settings.types.invalid_value import SHOWN_CHARACTERS_MAX, quoted
+from penstock.settings.types.json_text import JsonMembers, NumberText
+
+_STEP_LENGTH_MAX = 400
+"""More than any key that is valid has, so that different keys have different paths."""
+
+_BARE = re.compile(rf"[A-Za-z0-9_-]{{1,{_STEP_LENGTH_MAX}}}", re.ASCII)
+_INTEGER_MAX = 2**63
+
+Steps = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigPath:
+    """A value in the configuration: the names that lead to it, and who can tell where those stand."""
+
+    steps: Steps
+    origin_of: Callable[[Steps], str]
+
+    def at(self, name: str) -> ConfigPath:
+        return ConfigPath((*self.steps, name), self.origin_of)
+
+    @property
+    def path(self) -> str:
+        return path_of(self.steps)
+
+    @property
+    def source(self) -> str:
+        return self.origin_of(self.steps)
+
+
+def path_of(steps: Steps) -> str:
+    """Fit for a message: `admission.queues."production:payments".workflow_tasks`."""
+    return ".".join(step if _BARE.fullmatch(step) else quoted(step, _STEP_LENGTH_MAX) for step in steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostics:
+    """Reasons not to start, and what an operator should know; one line each, and each line once."""
+
+    problems: dict[str, None] = field(default_factory=dict)
+    cautions: dict[str, None] = field(default_factory=dict)
+
+    def refuse(self, source: str, path: str, text: str) -> None:
+        self.problems[f"{source}: {path}: {text}"] = None
+
+    def caution(self, source: str, path: str, text: str) -> None:
+        self.cautions[f"{source}: {path}: {text}"] = None
+
+
+def shown(value: object) -> str:
+    """A value as it was written, short and safe for a terminal; of what is nested only what it is."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case NumberText(text):
+            return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}..."
+        case int():
+            return str(value) if abs(value) < _INTEGER_MAX else "a number beyond 64 bits"
+        case float():
+            return str(value)
+        case str():
+            return quoted(value)
+        case JsonMembers():
+            return "an object"
+        case dict():
+            return "a table"
+        case list():
+            return "a list"
+        case _:
+            return "a date or time"

@@ -1,0 +1,80 @@
+"""JSON that an operator wrote: nothing in it is lost, and what is wrong has a line and a column."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import NoReturn
+
+from penstock.settings.types.invalid_value import InvalidValue, quoted
+
+_DIGITS_MAX = 20
+_SHOWN_BEFORE = 40
+_SHOWN_AFTER = 24
+
+
+class JsonMembers(dict[str, object]):
+    """A JSON object that remembers which of its names stood there more than once."""
+
+    repeated: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NumberText:
+    """A number that is not whole, not finite or beyond all bounds, as it was written."""
+
+    text: str
+
+
+def parse_object(text: str) -> JsonMembers:
+    """The object that the text holds, or `InvalidValue` with the place where it stops to be one."""
+    value: object = None
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_members,
+            parse_int=_whole,
+            parse_float=NumberText,
+            parse_constant=NumberText,
+        )
+    except json.JSONDecodeError as error:
+        _refuse(error)
+    except RecursionError:
+        raise InvalidValue("is nested too deep") from None
+    if not isinstance(value, JsonMembers):
+        raise InvalidValue(f"must be a JSON object, {{...}}, not {quoted(text.strip())}")
+    return value
+
+
+def _members(pairs: list[tuple[str, object]]) -> JsonMembers:
+    members = JsonMembers(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        members.repeated = tuple(dict.fromkeys(name for name in names if names.count(name) > 1))
+    return members
+
+
+def _whole(text: str) -> int | NumberText:
+    return int(text) if len(text) <= _DIGITS_MAX else NumberText(text)
+
+
+def _refuse(error: json.JSONDecodeError) -> NoReturn:
+    place = f"line {error.lineno}, column {error.colno}"
+    advice = ""
+    if error.pos == 0 and error.doc[:1] in ("'", '"'):
+        advice = "; quotes around the whole belong to the shell, so leave them out where no shell reads it"
+    raise InvalidValue(f"is not valid JSON: {place}: {error.msg}: {_pointed(error)}{advice}") from None
+
+
+def _pointed(error: json.JSONDecodeError) -> str:
+    """The line as it was written, with a mark where reading stopped."""
+    line, at = error.doc.split("\n")[error.lineno - 1], error.colno - 1
+    before, after = line[:at], line[at:]
+    cut = "..." if len(before) > _SHOWN_BEFORE else ""
+    rest = "..." if len(after) > _SHOWN_AFTER else ""
+    end = "" if after else " (nothing more)"
+    return f"{cut}{_plain(before[-_SHOWN_BEFORE:])} >>>{_plain(after[:_SHOWN_AFTER])}{rest}{end}".strip()
+
+
+def _plain(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,0 +1,21 @@
+"""What time will bring, in SQL: one statement looks at the front of every index of moments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.ports.next_due import Due
+from penstock.stores.sql.session import Session
+
+
+class SqlNextDue:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def until(self, at_ms: int) -> Mapping[Due, int]:
+        rows = await self._session.fetch("next_due", at_ms)
+        found: dict[Due, int] = {}
+        for _, name, moment in rows:
+            if moment is not None:
+                found[Due(name)] = min(int(moment), found.get(Due(name), int(moment)))
+        return found

@@ -1,0 +1,55 @@
+"""Runs that are closed for long, and what remains of those that went, in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.model import Run, RunId
+from penstock.core.operations.run_counts import PurgedRows
+from penstock.stores.sql.session import Session
+
+_COUNTED = ("clear_run_events", "clear_run_tasks", "clear_run_activities", "clear_run_timers")
+_OTHERS = (
+    "clear_run_buffered",
+    "clear_run_children",
+    "clear_run_updates",
+    "clear_run_attributes",
+    "clear_run_items",
+    "clear_run_streams",
+)
+_BY_WORKFLOW_ID = ("clear_run_requests", "clear_run_messages", "clear_run_message_streams")
+
+
+class SqlRetention:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def expired(self, namespace: str, before_ms: int, limit: int) -> Sequence[RunId]:
+        rows = await self._session.fetch("expired_runs", namespace, before_ms, limit)
+        return [RunId(row[1]) for row in rows]
+
+    async def has_others(self, run: Run) -> bool:
+        return bool(await self._session.fetch("has_other_runs", run.namespace, run.workflow_id, run.run_id))
+
+    async def unlink(self, run_id: RunId, most: int) -> bool:
+        counts = [len(await self._session.fetch(name, run_id, most)) for name in _BY_WORKFLOW_ID]
+        return any(count >= most for count in counts)
+
+    def forget(self, run: Run) -> None:
+        self._session.record("forget_run", run.run_id)
+        self._session.record("forget_instance", run.namespace, run.workflow_id, run.run_id)
+        self._session.record("forget_unindexed", run.run_id)
+        self._session.record("record_remains", run.run_id)
+
+    async def remains(self, limit: int) -> Sequence[RunId]:
+        return [RunId(row[1]) for row in await self._session.fetch("runs_with_remains", limit)]
+
+    async def clear(self, run_id: RunId, most: int) -> PurgedRows:
+        counted = [len(await self._session.fetch(name, run_id, most)) for name in _COUNTED]
+        others = [len(await self._session.fetch(name, run_id, most)) for name in _OTHERS]
+        events, tasks, activities, timers = counted
+        full = any(count >= most for count in (*counted, *others))
+        return PurgedRows(events, tasks, activities, timers, sum(others), full)
+
+    def bury(self, run_id: RunId) -> None:
+        self._session.record("delete_remains", run_id)

@@ -1,0 +1,308 @@
+"""Task queues in SQL: lines, lanes, virtual clocks and minute meters."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+
+from penstock.core.model import Queue, QueueId, QueueStats, Task, TaskKind
+from penstock.core.scheduling.backlog import Backlog, LaneBacklog, LevelBacklog
+from penstock.core.scheduling.dispatch import BlockedLanes, WorkerFilter
+from penstock.core.scheduling.fairness import (
+    ALL_LEVELS,
+    TAGGED_AT_ONCE_MAX,
+    Arrival,
+    Lane,
+    LaneState,
+    Starving,
+    VirtualClock,
+)
+from penstock.core.timestamps import MINUTE_MS
+from penstock.core.why.position import LevelCounts
+from penstock.stores.sql.cached_attribute import cached_attribute
+from penstock.stores.sql.immutable_cache import ImmutableCache
+from penstock.stores.sql.limits.scopes import SqlScopes
+from penstock.stores.sql.session import Row, Rows, Session
+from penstock.stores.sql.tasks.tasks import TASKS, route, routes, routes_of, sticky_workers_of, task_of
+
+ROUTES_TRIED_MAX = 2
+"""Most routes that are tried in every lane; of more, each lane is asked which ones matter."""
+
+
+class SqlQueues:
+    def __init__(self, session: Session, known: ImmutableCache) -> None:
+        self._session = session
+        self._known = known
+
+    @cached_attribute
+    def _scopes(self) -> SqlScopes:
+        return SqlScopes(self._session, self._known)
+
+    async def ensure(self, namespace: str, name: str, kind: TaskKind) -> Queue:
+        who = (namespace, name, kind)
+        known = self._known.queues.get(who) or self._session.cacheable.queues.get(who)
+        if known is not None:
+            return known
+        rows = await self._session.fetch("get_queue", namespace, name, kind)
+        if not rows:
+            await self._session.fetch("create_queue", namespace, name, kind, await self._scopes.stamp_now())
+            rows = await self._session.fetch("get_queue", namespace, name, kind)
+        queue = await self._scopes.line(rows[0])
+        self._session.cacheable.queues[who] = queue
+        return queue
+
+    async def find(self, namespace: str, name: str) -> Sequence[Queue]:
+        rows = await self._session.fetch("find_queues", namespace, name)
+        return [await self._scopes.line(row) for row in rows]
+
+    async def list(self, namespace: str) -> Sequence[Queue]:
+        rows = await self._session.fetch("list_queues", namespace)
+        return [await self._scopes.line(row) for row in rows]
+
+    async def lock(self, queue_id: QueueId) -> Queue | None:
+        rows = await self._session.fetch("lock_queue", queue_id)
+        return await self._scopes.line(rows[0]) if rows else None
+
+    async def lanes(
+        self, queue_id: QueueId, worker_filter: WorkerFilter, room: int, levels: tuple[int, int] = ALL_LEVELS
+    ) -> Sequence[Lane]:
+        now = (sticky_workers_of(worker_filter), self._session.now_ms)
+        if worker_filter.types:
+            asked = (queue_id, routes_of(worker_filter), *now, *levels, room)
+            rows = await self._session.fetch("least_lanes_of_routes", *asked)
+        else:
+            rows = await self._session.fetch(
+                "least_lanes", queue_id, worker_filter.build_id, *now, *levels, room
+            )
+        return [Lane(*row[1:]) for row in rows]
+
+    async def lanes_to_tag(
+        self, queue_id: QueueId, worker_filter: WorkerFilter, lane_state: LaneState
+    ) -> Sequence[Lane]:
+        name = "fresh_lanes" if lane_state is LaneState.NEW else "stale_lanes"
+        most = (sticky_workers_of(worker_filter), self._session.now_ms, TAGGED_AT_ONCE_MAX)
+        if worker_filter.types:
+            rows = await self._session.fetch(f"{name}_of_routes", queue_id, routes_of(worker_filter), *most)
+        else:
+            rows = await self._session.fetch(name, queue_id, worker_filter.build_id, *most)
+        return [Lane(*row[1:]) for row in rows]
+
+    async def lanes_due(self, queue_id: QueueId, worker_filter: WorkerFilter, now_ms: int) -> Sequence[Lane]:
+        most = (sticky_workers_of(worker_filter), now_ms, TAGGED_AT_ONCE_MAX)
+        if worker_filter.types:
+            rows = await self._session.fetch("lanes_due_of_routes", queue_id, routes_of(worker_filter), *most)
+        else:
+            rows = await self._session.fetch("lanes_due", queue_id, worker_filter.build_id, *most)
+        return [Lane(*row[1:]) for row in rows]
+
+    async def wake_due_lanes(self, queue_id: QueueId, now_ms: int) -> None:
+        await self._session.fetch("reopen_due_lanes", queue_id, now_ms)
+
+    async def arrivals(
+        self,
+        queue_id: QueueId,
+        worker_filter: WorkerFilter,
+        room: int,
+        now_ms: int,
+        levels: tuple[int, int] = ALL_LEVELS,
+    ) -> Sequence[tuple[Arrival, Lane]]:
+        most = (sticky_workers_of(worker_filter), now_ms, *levels, room)
+        if worker_filter.types:
+            asked = [(queue_id, path, *most) for path in routes(worker_filter)]
+            answers = await self._session.fetch_each("arrivals_of_route", asked)
+            rows = sorted((row for answer in answers for row in answer), key=lambda row: (row[2], row[1]))
+        else:
+            rows = [*await self._session.fetch("arrivals", queue_id, worker_filter.build_id, *most)]
+        return [(Arrival(row[2], row[1], row[3]), Lane(*row[2:])) for row in rows[:room]]
+
+    async def blocked(self, queue_id: QueueId) -> BlockedLanes:
+        row = (await self._session.fetch("blocked_lanes", queue_id))[0]
+        return BlockedLanes(row[1], bool(row[2]))
+
+    async def starving(self, queue_id: QueueId, since_ms: int, most: int) -> Sequence[Starving]:
+        asked = [(queue_id, level, since_ms, most) for level in range(ALL_LEVELS[0], ALL_LEVELS[1] + 1)]
+        answers = await self._session.fetch_each("starving_level", asked)
+        found = [(level, rows[0]) for (_, level, _, _), rows in zip(asked, answers, strict=True)]
+        return [Starving(level, row[1], row[2]) for level, row in found if row[2]]
+
+    async def running(self, queue_id: QueueId, most: int) -> int:
+        return int((await self._session.fetch("count_running", queue_id, most))[0][1])
+
+    async def clocks(self, queue_id: QueueId) -> Sequence[VirtualClock]:
+        return [VirtualClock(*row[1:]) for row in await self._session.fetch("get_clocks", queue_id)]
+
+    async def rebase(self, queue_id: QueueId, clock: VirtualClock) -> None:
+        await self._session.fetch("rebase_lanes", queue_id, clock.level, clock.virtual)
+        await self._session.fetch("rebase_clock", queue_id, clock.level)
+
+    async def take(
+        self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], worker_filter: WorkerFilter
+    ) -> Sequence[Sequence[Task]]:
+        now = (sticky_workers_of(worker_filter), self._session.now_ms)
+        if not worker_filter.types:
+            lanes = [
+                (queue_id, level, key, count, worker_filter.build_id, *now) for level, key, count in wanted
+            ]
+            answers = await self._session.fetch_each("take_tasks", lanes)
+            return [[self._taken(row) for row in rows] for rows in answers]
+        paths = await self._paths(queue_id, wanted, worker_filter)
+        asked = [
+            (queue_id, level, key, count, path, *now)
+            for (level, key, count), mine in zip(wanted, paths, strict=True)
+            for path in mine
+        ]
+        found = iter(await self._session.fetch_each("take_tasks_of_route", asked))
+        taken = []
+        for (_, _, count), mine in zip(wanted, paths, strict=True):
+            tasks = [self._taken(row) for _ in mine for row in next(found)]
+            taken.append(sorted(tasks, key=lambda task: task.seq)[:count])
+        return taken
+
+    def _taken(self, row: Row) -> Task:
+        return self._session.read(TASKS, task_of(row))
+
+    async def _paths(
+        self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], worker_filter: WorkerFilter
+    ) -> Sequence[Sequence[str]]:
+        """For each lane the routes to take from: of many, only those that can give one of the next tasks."""
+        paths = routes(worker_filter)
+        if len(paths) <= ROUTES_TRIED_MAX:
+            return [paths] * len(wanted)
+        most = (routes_of(worker_filter), sticky_workers_of(worker_filter), self._session.now_ms)
+        lanes = [(queue_id, level, key, count, *most) for level, key, count in wanted]
+        answers = await self._session.fetch_each("first_routes", lanes)
+        return [[str(row[1]) for row in rows] for rows in answers]
+
+    async def stats(self, queue_id: QueueId, now_ms: int) -> QueueStats:
+        ready = (await self._session.fetch("count_ready", queue_id))[0]
+        leased = (await self._session.fetch("count_leased", queue_id, now_ms))[0]
+        delayed = (await self._session.fetch("count_delayed", queue_id))[0]
+        meter: builtins.list[Row] = [*await self._session.fetch("get_meter", queue_id, now_ms // MINUTE_MS)]
+        levels = range(ALL_LEVELS[0], ALL_LEVELS[1] + 1)
+        heads = await self._session.fetch_each("oldest_at_level", ((queue_id, level) for level in levels))
+        oldest = [task_of(row) for rows in heads for row in rows]
+        return QueueStats(
+            ready=int(ready[1]),
+            leased=int(leased[1]),
+            expired=int(leased[2]),
+            delayed=int(delayed[1]),
+            added_last_minute=int(meter[0][1]) if meter else 0,
+            dispatched_last_minute=int(meter[0][2]) if meter else 0,
+            oldest=min(oldest, key=lambda task: (task.enqueued_at_ms, task.seq), default=None),
+            claimed=int(leased[3]),
+        )
+
+    async def totals(self, namespace: str, kind: TaskKind, minute: int) -> tuple[int, int]:
+        row = (await self._session.fetch("namespace_totals", namespace, kind, minute))[0]
+        return int(row[1]), int(row[2])
+
+    async def backlog(self, queue_id: QueueId, now_ms: int, top: int) -> Backlog:
+        minute = now_ms // MINUTE_MS
+        levels = await self._session.fetch("backlog_by_level", queue_id, minute)
+        heads = await self._session.fetch_each("oldest_at_level", ((queue_id, row[1]) for row in levels))
+        lanes = await self._session.fetch("largest_lanes", queue_id, minute, top)
+        return Backlog(
+            levels=tuple(_level(row, head) for row, head in zip(levels, heads, strict=True)),
+            lanes=tuple(LaneBacklog(Lane(*row[1:13]), *row[13:]) for row in lanes),
+        )
+
+    async def lane(self, queue_id: QueueId, level: int, key: str, now_ms: int) -> LaneBacklog | None:
+        rows = await self._session.fetch("get_lane", queue_id, level, key, now_ms // MINUTE_MS)
+        return LaneBacklog(Lane(*rows[0][1:13]), *rows[0][13:]) if rows else None
+
+    async def lanes_before(
+        self, queue_id: QueueId, level: int, rank: int, tag: int, most: int
+    ) -> Sequence[Lane]:
+        rows = await self._session.fetch("lanes_before", queue_id, level, rank, tag, most)
+        return [Lane(*row[1:]) for row in rows]
+
+    async def count_lanes_before(self, queue_id: QueueId, level: int, rank: int, tag: int, most: int) -> int:
+        return int((await self._session.fetch("count_lanes_before", queue_id, level, rank, tag, most))[0][1])
+
+    async def new_lanes(self, queue_id: QueueId, level: int, most: int) -> Sequence[Lane]:
+        rows = await self._session.fetch("fresh_lanes_of_level", queue_id, level, most)
+        return [Lane(*row[1:]) for row in rows]
+
+    async def count_before(self, queue_id: QueueId, level: int, key: str | None, seq: int, most: int) -> int:
+        if key is None:
+            rows = await self._session.fetch("count_before_in_level", queue_id, level, seq, most)
+        else:
+            rows = await self._session.fetch("count_before_in_lane", queue_id, level, key, seq, most)
+        return int(rows[0][1])
+
+    async def head(self, queue_id: QueueId, level: int, key: str | None) -> Task | None:
+        if key is None:
+            rows = await self._session.fetch("oldest_at_level", queue_id, level)
+        else:
+            rows = await self._session.fetch("head_of_lane", queue_id, level, key)
+        return task_of(rows[0]) if rows else None
+
+    async def route_heads(self, queue_id: QueueId, most: int) -> Sequence[Task]:
+        tasks = [task_of(row) for row in await self._session.fetch("heads_of_routes", queue_id, most)]
+        return sorted(tasks, key=lambda task: (task.type, task.compatibility or ""))
+
+    async def count_route(self, queue_id: QueueId, type_: str, build_id: str | None, most: int) -> int:
+        rows = await self._session.fetch("count_route", queue_id, route(type_, build_id), most)
+        return int(rows[0][1])
+
+    async def level_counts(
+        self, queue_id: QueueId, to_level: int, now_ms: int, most: int
+    ) -> Sequence[LevelCounts]:
+        levels = range(ALL_LEVELS[0], to_level + 1)
+        asked = [(queue_id, level, now_ms // MINUTE_MS, now_ms, most) for level in levels]
+        answers = await self._session.fetch_each("level_summary", asked)
+        return [_sight(level, rows[0], most) for level, rows in zip(levels, answers, strict=True)]
+
+    async def dispatched(self, queue_id: QueueId, minute: int) -> int:
+        rows = await self._session.fetch("get_meter", queue_id, minute)
+        return int(rows[0][2]) if rows else 0
+
+    def settle(self, queue_id: QueueId, lane: Lane, taken: int) -> None:
+        self._session.record(
+            "settle_lane",
+            queue_id,
+            lane.level,
+            lane.key,
+            lane.tag,
+            lane.rank,
+            lane.weight_milli,
+            lane.override_milli,
+            int(lane.state),
+            lane.open_at_ms,
+            lane.held_at,
+            taken,
+            self._session.now_ms // MINUTE_MS,
+        )
+
+    def refund(self, queue_id: QueueId, level: int, key: str, stride: int, minute: int) -> None:
+        self._session.record("refund_lane", queue_id, level, key, stride, minute)
+
+    def save_clock(self, queue_id: QueueId, clock: VirtualClock) -> None:
+        self._session.record("save_clock", queue_id, clock.level, clock.virtual, clock.placed)
+
+    async def idle_lanes(self, limit: int) -> Sequence[tuple[QueueId, int, str]]:
+        rows = await self._session.fetch("idle_lanes", limit)
+        return [(QueueId(row[1]), row[2], row[3]) for row in rows]
+
+    def drop_lane(self, queue_id: QueueId, level: int, key: str) -> None:
+        self._session.record("drop_lane", queue_id, level, key)
+
+    async def any_meter_before(self, minute: int) -> bool:
+        return bool(await self._session.fetch("any_meter_before", minute))
+
+    def forget_meters(self, before_minute: int) -> None:
+        self._session.record("forget_meters", before_minute)
+
+    def count_dispatches(self, queue_id: QueueId, minute: int, count: int) -> None:
+        self._session.record("count_dispatched", queue_id, minute, count)
+
+
+def _sight(level: int, row: Row, most: int) -> LevelCounts:
+    keys, tasks, dispatched, before, rows = (int(value) for value in row[1:6])
+    return LevelCounts(level, keys, tasks, dispatched, before, rows < most)
+
+
+def _level(row: Row, head: Rows) -> LevelBacklog:
+    level, count, keys, weight_milli, dispatched, before = (int(value) for value in row[1:7])
+    oldest_ms = task_of(head[0]).enqueued_at_ms if head else None
+    return LevelBacklog(level, count, keys, weight_milli, dispatched, before, oldest_ms)

@@ -1,0 +1,95 @@
+"""Worker registrations in SQL."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.core.model import WorkerRecord, WorkerStatus
+from penstock.stores.sql.session import Row, Session
+
+
+class SqlWorkers:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def get(self, namespace: str, worker_id: str) -> WorkerRecord | None:
+        rows = await self._session.fetch("get_worker", namespace, worker_id)
+        return _worker(rows[0]) if rows else None
+
+    async def get_many(self, namespace: str, worker_ids: Sequence[str]) -> Sequence[WorkerRecord | None]:
+        answers = await self._session.fetch_each("get_worker", ((namespace, each) for each in worker_ids))
+        return [_worker(rows[0]) if rows else None for rows in answers]
+
+    async def list(self, namespace: str, task_queue: str | None) -> Sequence[WorkerRecord]:
+        return [_worker(row) for row in await self._session.fetch("list_workers", namespace, task_queue)]
+
+    def save(self, worker: WorkerRecord) -> None:
+        self._session.record(
+            "save_worker",
+            worker.namespace,
+            worker.worker_id,
+            worker.task_queue,
+            worker.runtime,
+            worker.sdk_version,
+            worker.build_id,
+            _text(worker.workflow_types),
+            _text(worker.activity_types),
+            _text(worker.fingerprints),
+            worker.workflow_slots,
+            worker.activity_slots,
+            worker.status.value,
+            _text(worker.advertised),
+            None if worker.task_slots is None else _text(worker.task_slots),
+            None if worker.process_metrics is None else _text(worker.process_metrics),
+            worker.heartbeat_interval_s,
+            worker.registered_at_ms,
+            worker.heartbeat_at_ms,
+            worker.updated_at_ms,
+            worker.session_at_ms,
+        )
+
+    def mark(self, namespace: str, worker_id: str, status: WorkerStatus) -> None:
+        self._session.record("mark_worker", namespace, worker_id, status.value, self._session.now_ms)
+
+    def heartbeat(self, worker: WorkerRecord) -> None:
+        self._session.record(
+            "record_heartbeat",
+            worker.namespace,
+            worker.worker_id,
+            worker.status.value,
+            worker.workflow_slots,
+            worker.activity_slots,
+            None if worker.task_slots is None else _text(worker.task_slots),
+            None if worker.process_metrics is None else _text(worker.process_metrics),
+            worker.heartbeat_interval_s,
+            worker.heartbeat_at_ms,
+        )
+
+    async def silent(self, since_ms: int, limit: int) -> Sequence[tuple[str, str]]:
+        return [(row[1], row[2]) for row in await self._session.fetch("silent_workers", since_ms, limit)]
+
+    def touch(self, namespace: str, worker_id: str, now_ms: int) -> None:
+        self._session.record("touch_worker", namespace, worker_id, now_ms)
+
+    def delete(self, namespace: str, worker_id: str) -> None:
+        self._session.record("delete_worker", namespace, worker_id)
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _worker(row: Row) -> WorkerRecord:
+    values: builtins.list[Any] = [*row[1:]]
+    values[6] = tuple(msgspec.json.decode(values[6]))
+    values[7] = tuple(msgspec.json.decode(values[7]))
+    values[8] = msgspec.json.decode(values[8])
+    values[11] = WorkerStatus(values[11])
+    values[12] = msgspec.json.decode(values[12])
+    for place in (13, 14):
+        values[place] = None if values[place] is None else msgspec.json.decode(values[place])
+    return WorkerRecord(*values)

@@ -1,0 +1,27 @@
+"""Requests that were accepted under their callers' ids, in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import astuple
+
+from penstock.core.model import RetainedRequest, RunId
+from penstock.stores.sql.session import Session
+
+
+class SqlRequests:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def get(
+        self, namespace: str, workflow_id: str, kind: str, request_id: str
+    ) -> RetainedRequest | None:
+        rows = await self._session.fetch("get_request", namespace, workflow_id, kind, request_id)
+        return RetainedRequest(*rows[0][1:]) if rows else None
+
+    async def all_of(self, run_id: RunId) -> Sequence[RetainedRequest]:
+        return [RetainedRequest(*row[1:]) for row in await self._session.fetch("requests_of_run", run_id)]
+
+    def insert(self, request: RetainedRequest) -> None:
+        self._session.record("insert_request", *astuple(request))

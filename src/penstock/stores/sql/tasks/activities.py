@@ -1,0 +1,100 @@
+"""Activities in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from msgspec.structs import astuple
+
+from penstock.core import json_text
+from penstock.core.model import (
+    Activity,
+    ActivityId,
+    ActivityStatus,
+    ActivityTimeouts,
+    RetrySchedule,
+    RunId,
+)
+from penstock.stores.sql.row_cache import CachedTable, length_of
+from penstock.stores.sql.session import Row, Session
+
+_CHANGING = (
+    "activity_id",
+    "status",
+    "attempt",
+    "started_at_ms",
+    "heartbeat_at_ms",
+    "heartbeat_details",
+    "deadline_at_ms",
+    "closed_at_ms",
+    "worker_deaths",
+    "quarantined",
+)
+_changing = attrgetter(*_CHANGING)
+_length = length_of("arguments", "extra", "heartbeat_details")
+_OF_A_PAUSE = 40
+"""What a number takes in memory, as if it were text."""
+_STATUSES = {each.value: each for each in ActivityStatus}
+_SHORT = 1024
+_read_retry = msgspec.json.Decoder(RetrySchedule).decode
+_read_timeouts = lru_cache(maxsize=256)(msgspec.json.Decoder(ActivityTimeouts).decode)
+_read_short_retry = lru_cache(maxsize=256)(_read_retry)
+"""Many activities say the same, so what a text says is worked out once."""
+
+
+class SqlActivities:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def get(self, activity_id: ActivityId) -> Activity | None:
+        return await self._session.one("get_activity", ACTIVITIES, activity_id)
+
+    async def get_many(self, activity_ids: Sequence[ActivityId]) -> Sequence[Activity | None]:
+        return await self._session.many("get_activity", ACTIVITIES, activity_ids)
+
+    async def open_of(self, run_id: RunId) -> Sequence[Activity]:
+        return [_activity(row) for row in await self._session.fetch("open_activities", run_id)]
+
+    async def overdue(self, now_ms: int, limit: int) -> Sequence[ActivityId]:
+        return [ActivityId(row[1]) for row in await self._session.fetch("overdue_activities", now_ms, limit)]
+
+    def insert(self, activity: Activity) -> None:
+        values: list[Any] = [*astuple(activity)]
+        values[7] = json_text.written(activity.retry)
+        values[8] = json_text.written(activity.timeouts)
+        self._session.record("insert_activity", *values)
+        self._session.inserted(ACTIVITIES, activity)
+
+    def save(self, activity: Activity) -> None:
+        self._session.record("save_activity", *_changing(activity))
+        self._session.saved(ACTIVITIES, activity)
+
+
+def _activity(row: Row) -> Activity:
+    values: list[Any]
+    _, *values = row
+    values[7] = (_read_short_retry if len(values[7]) <= _SHORT else _read_retry)(values[7])
+    values[8] = _read_timeouts(values[8])
+    values[11] = _STATUSES[values[11]]
+    return Activity(*values)
+
+
+def _size(activity: Activity) -> int:
+    retry = activity.retry
+    pauses = len(retry.backoff_s) + len(retry.backoff_ms)
+    return _length(activity) + pauses * _OF_A_PAUSE + sum(map(len, retry.non_retryable_error_types))
+
+
+ACTIVITIES = CachedTable(
+    "activities",
+    Activity.__struct_fields__,
+    _CHANGING,
+    _activity,
+    size=_size,
+    is_over=lambda activity: not activity.status.is_open,
+    told=("insert_activity", "save_activity"),
+)

@@ -1,0 +1,192 @@
+"""Runs and the workflow ids that name them, in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+from msgspec.structs import astuple
+
+from penstock.core.model import Instance, Run, RunHost, RunId, RunStatus
+from penstock.errors import Reason, Unavailable
+from penstock.ports.store import PageStart, RunFilter
+from penstock.stores.sql.row_cache import CachedTable, length_of
+from penstock.stores.sql.session import Row, Session
+from penstock.stores.sql.workflows.run_attributes import record_entries, replace_entries
+
+_CHANGING = (
+    "run_id",
+    "status",
+    "closed_reason",
+    "output",
+    "closed_at_ms",
+    "last_progress_at_ms",
+    "deadline_at_ms",
+    "last_sequence",
+    "last_step",
+    "last_task",
+    "open_activities",
+    "open_timers",
+    "buffered",
+    "task_failures",
+    "task_error",
+    "open_children",
+    "open_updates",
+    "unseen_signals",
+    "last_request",
+    "owed",
+    "waits",
+    "blocked",
+    "archived_at_ms",
+)
+_SELDOM = (
+    "closed_reason",
+    "output",
+    "closed_at_ms",
+    "deadline_at_ms",
+    "task_failures",
+    "task_error",
+    "blocked",
+    "archived_at_ms",
+)
+"""What stays while a run only goes on; the columns by which runs are searched are among them."""
+_changing, _seldom = attrgetter(*_CHANGING), attrgetter(*_SELDOM)
+_course = attrgetter(*(each for each in _CHANGING if each not in _SELDOM))
+_HOSTS = {each.value: each for each in RunHost}
+_STATUSES = {each.value: each for each in RunStatus}
+
+
+_RESERVE_TRIES = 10
+_INSTANCE = 4
+"""So many columns an instance has; in an answer they stand behind its number."""
+
+
+class SqlRuns:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def reserve(self, instance: Instance) -> Instance:
+        for _ in range(_RESERVE_TRIES):
+            rows = await self._session.fetch(
+                "reserve_instance", *astuple(instance)
+            ) or await self._session.fetch("get_instance", instance.namespace, instance.workflow_id)
+            if rows:  # else another server deleted the instance between the two statements
+                return Instance(*rows[0][1:])
+        raise _contended(instance)
+
+    async def reserve_all(self, instances: Sequence[Instance]) -> Sequence[Instance]:
+        if not instances:
+            return ()
+        fetch = self._session.fetch_each
+        made = await fetch("reserve_instance", map(astuple, instances))
+        late = [each for each, rows in zip(instances, made, strict=True) if not rows]
+        others = iter(await fetch("get_instance", ((each.namespace, each.workflow_id) for each in late)))
+        found = [rows or next(others) for rows in made]
+        return [
+            Instance(*rows[0][1:]) if rows else await self.reserve(instance)
+            for instance, rows in zip(instances, found, strict=True)
+        ]
+
+    async def instance(self, namespace: str, workflow_id: str) -> Instance | None:
+        rows = await self._session.fetch("get_instance", namespace, workflow_id)
+        return Instance(*rows[0][1:]) if rows else None
+
+    async def named(
+        self, namespace: str, workflow_id: str, run_id: RunId | None
+    ) -> tuple[Instance, Run | None] | None:
+        rows = await self._session.fetch("get_named_run", namespace, workflow_id, run_id)
+        if not rows:
+            return None
+        row = rows[0]
+        run = None if row[_INSTANCE + 1] is None else run_from(row[_INSTANCE:])
+        return Instance(*row[1 : _INSTANCE + 1]), run
+
+    async def get(self, run_id: RunId) -> Run | None:
+        return await self._session.one("get_run", RUNS, run_id)
+
+    async def get_many(self, run_ids: Sequence[RunId]) -> Sequence[Run | None]:
+        return await self._session.many("get_run", RUNS, run_ids)
+
+    async def lock(self, run_id: RunId) -> Run | None:
+        return await self._session.one("lock_run", RUNS, run_id)
+
+    async def of_instance(
+        self, namespace: str, workflow_id: str, after: PageStart | None, limit: int
+    ) -> Sequence[Run]:
+        place = (after.started_at_ms, after.run_id) if after else (-1, "")
+        rows = await self._session.fetch("runs_of_instance", namespace, workflow_id, *place, limit)
+        return [run_from(row) for row in rows]
+
+    async def page(self, narrow: RunFilter, after: PageStart | None, limit: int) -> Sequence[Run]:
+        rows = await self._session.fetch(
+            "page_runs",
+            narrow.namespace,
+            narrow.host,
+            narrow.type,
+            narrow.bucket,
+            narrow.text,
+            after.started_at_ms if after else None,
+            after.run_id if after else None,
+            limit,
+        )
+        return [run_from(row) for row in rows]
+
+    async def overdue(self, now_ms: int, limit: int) -> Sequence[RunId]:
+        return [RunId(row[1]) for row in await self._session.fetch("overdue_runs", now_ms, limit)]
+
+    async def blocked(self, namespace: str, task_queue: str, limit: int) -> Sequence[RunId]:
+        rows = await self._session.fetch("blocked_runs", namespace, task_queue, limit)
+        return [RunId(row[1]) for row in rows]
+
+    def insert(self, run: Run) -> None:
+        self._session.record("insert_run", *astuple(run))
+        self._session.inserted(RUNS, run)
+        record_entries(self._session, run)
+
+    def save(self, run: Run) -> None:
+        before = self._session.cached(RUNS, run.run_id)
+        if before is not None and _seldom(before) == _seldom(run):
+            self._session.record("save_run_progress", *_course(run))
+        else:
+            self._session.record("save_run", *_changing(run))
+        self._session.saved(RUNS, run)
+
+    def save_attributes(self, run: Run) -> None:
+        self._session.record("save_run_attributes", run.run_id, run.memo, run.search_attributes)
+        replace_entries(self._session, run)
+
+    def succeed(self, instance: Instance) -> None:
+        self._session.record(
+            "succeed_instance", instance.namespace, instance.workflow_id, instance.run_id, instance.run_count
+        )
+
+
+def run_from(row: Row) -> Run:
+    values: list[Any]
+    _, *values = row
+    values[4] = _HOSTS[values[4]]
+    values[21] = _STATUSES[values[21]]
+    return Run(*values)
+
+
+RUNS = CachedTable(
+    "runs",
+    Run.__struct_fields__,
+    _CHANGING,
+    run_from,
+    size=length_of(
+        "input", "output", "memo", "search_attributes", "waits", "lineage", "task_error", "blocked"
+    ),
+    is_over=lambda run: run.status.is_terminal,
+    told=("insert_run", "save_run", "save_run_progress"),
+)
+
+
+def _contended(instance: Instance) -> Unavailable:
+    return Unavailable(
+        Reason.STORE_UNAVAILABLE,
+        f"The workflow id {instance.workflow_id!r} was deleted and taken again too often meanwhile. Try again.",
+        outcome="none",
+        retryable=True,
+    )

@@ -1,0 +1,121 @@
+"""What operators send about limits, field by field.
+
+A field that is not known is refused: a limit that is misspelt would not be there when it is needed.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, UnsetType
+
+from penstock.wire.fields import INT_MAX, GroupName, LeaseCap, PerMinute, ReasonText, Seconds
+from penstock.wire.requests import Default, QueueKind, RequestModel
+
+ScopePart = Literal["all", "workflow_tasks", "activity_tasks"]
+"""Both kinds of tasks together, or one of them."""
+GroupScope = Literal["namespace", "global"]
+"""A budget group of one namespace, or one that all namespaces share."""
+WindowName = Literal["minute", "sliding", "default"]
+HistoryLength = Annotated[int, Meta(ge=1, le=1000)]
+
+
+class Passing(RequestModel, forbid_unknown_fields=True, kw_only=True):
+    """What may end by itself, and why it is done."""
+
+    reason: ReasonText | None = None
+    expires_in_seconds: Seconds | None = None
+    ends_at: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+class LimitChange(Passing, kw_only=True):
+    """What changes in some limits; what is left out stays as it is, and `default` or null unsets."""
+
+    max_dispatches_per_minute: PerMinute | Default | UnsetType = UNSET
+    dispatch_window: WindowName | UnsetType | None = UNSET
+    paused: bool | Default | UnsetType = UNSET
+    if_version: Annotated[int, Meta(ge=0, le=INT_MAX)] | None = None
+
+
+class QueueLimitParameters(RequestModel):
+    task_queue_type: QueueKind | None = None
+
+
+class ChangeQueueLimits(LimitChange, kw_only=True):
+    """The limits of a queue's tasks of one kind."""
+
+    task_queue_type: QueueKind | None = None
+    """Here or in the query string; `activity` where neither says it."""
+    max_active_leases_per_queue: LeaseCap | Default | UnsetType = UNSET
+    dispatch_budget_group: GroupName | UnsetType | None = UNSET
+
+
+class ChangeScopeLimits(LimitChange, kw_only=True):
+    """The limits of a namespace or of the cluster."""
+
+    kind: ScopePart = "all"
+    max_active_leases: LeaseCap | Default | UnsetType = UNSET
+    max_cost_per_minute: PerMinute | Default | UnsetType = UNSET
+
+
+class ChangeGroupLimits(ChangeScopeLimits, kw_only=True):
+    """The limits of a budget group."""
+
+    scope: GroupScope = "namespace"
+
+
+class ReadGroup(RequestModel):
+    scope: GroupScope = "namespace"
+
+
+class ReadScopeHistory(RequestModel):
+    kind: ScopePart = "all"
+    limit: HistoryLength = 50
+
+
+class ReadDeclarationHistory(RequestModel):
+    limit: HistoryLength = 50
+
+
+class ReadGroupHistory(ReadScopeHistory):
+    scope: GroupScope = "namespace"
+
+
+class PauseQueue(Passing, kw_only=True):
+    task_queue_type: QueueKind | None = None
+    """Both kinds of its tasks, if none is named."""
+
+
+class ResumeQueue(RequestModel, forbid_unknown_fields=True, kw_only=True):
+    task_queue_type: QueueKind | None = None
+    reason: ReasonText | None = None
+
+
+class PauseKey(RequestModel, forbid_unknown_fields=True, kw_only=True):
+    """The pause of a key ends when somebody ends it."""
+
+    task_queue_type: QueueKind | None = None
+    reason: ReasonText | None = None
+
+
+class PauseScope(Passing, kw_only=True):
+    kind: ScopePart = "all"
+
+
+class ResumeScope(RequestModel, forbid_unknown_fields=True, kw_only=True):
+    kind: ScopePart = "all"
+    reason: ReasonText | None = None
+
+
+class PauseGroup(PauseScope, kw_only=True):
+    scope: GroupScope = "namespace"
+
+
+class ResumeGroup(ResumeScope, kw_only=True):
+    scope: GroupScope = "namespace"
+
+
+class ReadJournal(RequestModel):
+    after: Annotated[int, Meta(ge=0, le=INT_MAX)] = 0
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000

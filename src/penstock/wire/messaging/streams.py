@@ -1,0 +1,160 @@
+"""Streams on the wire: messages that are sent to workflows, items that are added to streams, and what readers see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from penstock.core.history.events import CODEC
+from penstock.core.messaging.streams import (
+    StreamAppend,
+    StreamClose,
+    StreamItem,
+    StreamItemDraft,
+    StreamOrigin,
+    WorkflowStream,
+)
+from penstock.core.model import Blob, Run
+from penstock.core.timestamps import iso, iso_or_none
+from penstock.errors import ValidationFailed
+from penstock.wire import payloads
+from penstock.wire.fields import INT_MAX, NO_NUL, Name, RequestId, Seconds
+from penstock.wire.request_parser import parse
+from penstock.wire.requests import Anything, RequestModel
+from penstock.wire.responses import Body, envelope, readable
+
+ITEMS_PER_APPEND_MAX = 1_000
+Reference = Annotated[str, Meta(min_length=1, max_length=2048, pattern=NO_NUL)]
+ErrorReason = Annotated[str, Meta(min_length=1, max_length=1000, pattern=NO_NUL)]
+PendingMax = Annotated[int, Meta(ge=1, le=INT_MAX)]
+
+
+class SendMessage(RequestModel):
+    message_id: RequestId
+    input: Anything = None
+
+
+class Item(RequestModel):
+    payload: Anything = None
+    payload_codec: Literal["avro"] | None = None
+    payload_reference: Reference | None = None
+    item_type: Name | None = None
+    content_type: Name | None = None
+    idempotency_key: RequestId | None = None
+
+
+Items = Annotated[list[Item], Meta(min_length=1, max_length=ITEMS_PER_APPEND_MAX)]
+
+
+class AppendItems(RequestModel):
+    items: Items
+    max_pending_items: PendingMax | None = None
+    """Refuse the items if more than so many would not be read."""
+
+
+class CloseStream(RequestModel):
+    error_reason: ErrorReason | None = None
+    """With this, the stream ends as errored."""
+    retention_seconds: Seconds | None = None
+    """How long it is kept; as long as its run, where nothing is said."""
+
+
+class ReadItems(RequestModel):
+    start: Annotated[int, Meta(ge=0, le=INT_MAX)] = msgspec.field(name="from", default=0)
+    max_items: Annotated[int, Meta(ge=1, le=500)] = 100
+    wait_seconds: Annotated[int, Meta(ge=0, le=60)] = 0
+
+
+class _Directive(RequestModel, kw_only=True):
+    operation: Literal["append", "close", "error"]
+    stream_name: Name
+    command_identity: Name | None = None
+    command_ordinal: Annotated[int, Meta(ge=0, le=INT_MAX)]
+    items: Items | None = None
+    max_pending_items: PendingMax | None = None
+    error_reason: ErrorReason | None = None
+    retention_seconds: Seconds | None = None
+
+
+def append(request: AppendItems) -> StreamAppend:
+    drafts = [_draft(each, f"items.{place}") for place, each in enumerate(request.items)]
+    return StreamAppend(drafts, StreamOrigin.CLIENT, pending_max=request.max_pending_items)
+
+
+def close(request: CloseStream) -> StreamClose:
+    return StreamClose(request.error_reason, request.retention_seconds)
+
+
+def directive(body: Mapping[str, Any] | None, field: str = "workflow_stream") -> Body | None:
+    """What a command does with a stream, checked; payloads become blobs."""
+    if body is None:
+        return None
+    try:
+        said = parse(dict(body), _Directive)
+    except ValidationFailed as refusal:
+        errors = refusal.details["errors"]
+        raise ValidationFailed({f"{field}.{name}": each for name, each in errors.items()}) from None
+    if said.operation == "append" and not said.items:
+        raise ValidationFailed({f"{field}.items": ["is required: what is to be added"]})
+    if said.operation == "error" and said.error_reason is None:
+        raise ValidationFailed({f"{field}.error_reason": ["is required: why the stream ends"]})
+    checked: Body = msgspec.structs.asdict(said)
+    checked["items"] = [
+        msgspec.structs.asdict(each) | {"payload": _blob(each, f"{field}.items.{place}")}
+        for place, each in enumerate(said.items or ())
+    ]
+    checked["error_reason"] = said.error_reason if said.operation == "error" else None
+    return checked
+
+
+def _draft(item: Item, field: str) -> StreamItemDraft:
+    return StreamItemDraft(
+        payload=_blob(item, field),
+        reference=item.payload_reference,
+        idempotency_key=item.idempotency_key,
+        item_type=item.item_type,
+        content_type=item.content_type,
+    )
+
+
+def _blob(item: Item, field: str) -> Blob | None:
+    """The payload of an item; None when only a reference says where it lies."""
+    if item.payload is None and item.payload_reference is not None:
+        return None
+    return Blob(payloads.parse_value(item.payload, f"{field}.payload").blob)
+
+
+def stream(run: Run, each: WorkflowStream) -> Body:
+    return {
+        "workflow_id": run.workflow_id,
+        "workflow_run_id": run.run_id,
+        "stream_name": each.name,
+        "status": each.status.value,
+        "last_offset": each.last_offset,
+        "total_items": each.total_items,
+        "pending_items": each.pending_items,
+        "error_reason": each.error_reason,
+        "opened_at": iso(each.opened_at_ms),
+        "last_appended_at": iso_or_none(each.last_appended_at_ms),
+        "closed_at": iso_or_none(each.closed_at_ms),
+        "retention_seconds": each.retention_s,
+    }
+
+
+def item(each: StreamItem) -> Body:
+    return {
+        "offset": each.offset,
+        "payload": envelope(each.payload),
+        "value": readable(each.payload),
+        "payload_reference": each.reference,
+        "payload_codec": CODEC if each.payload is not None else None,
+        "idempotency_key": each.idempotency_key,
+        "item_type": each.item_type,
+        "content_type": each.content_type,
+        "origin": each.origin.value,
+        "origin_reference": each.origin_reference,
+        "emitted_at": iso(each.emitted_at_ms),
+    }

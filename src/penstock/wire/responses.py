@@ -1,0 +1,393 @@
+"""What clients see of runs, activities, namespaces and workers."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import msgspec
+
+from penstock.core.history import lineage, waits
+from penstock.core.history.events import CODEC
+from penstock.core.history.structural_limits import StructuralLimits, limit_warnings
+from penstock.core.last_error import split_error
+from penstock.core.model import (
+    Activity,
+    Blob,
+    Cohort,
+    Namespace,
+    RecordedEvent,
+    Run,
+    Task,
+    TaskKind,
+    WorkerRecord,
+    WorkerStatus,
+)
+from penstock.core.scheduling.cohorts import CohortView, is_stale, status_now
+from penstock.core.timestamps import iso, iso_or_none
+from penstock.errors import PenstockError
+from penstock.wire import payloads
+from penstock.wire.activities.progress import summary
+
+Body = dict[str, Any]
+
+
+def envelope(blob: Blob | None) -> Body | None:
+    return None if blob is None else {"codec": CODEC, "blob": blob}
+
+
+def readable(blob: Blob | None) -> object:
+    """The value inside a payload, for people; None when it cannot be shown as JSON."""
+    if blob is None:
+        return None
+    try:
+        value = payloads.decode(blob)
+        msgspec.json.encode(value)
+    except (PenstockError, ValueError, TypeError, OverflowError):
+        return None
+    return value
+
+
+def namespace(each: Namespace) -> Body:
+    return {
+        "name": each.name,
+        "description": each.description,
+        "retention_days": each.retention_days,
+        "status": each.status,
+        "fairness": "on" if each.fair else "off",
+        "external_payload_storage": json.loads(each.external_storage) if each.external_storage else None,
+        "created_at": iso(each.created_at_ms),
+        "updated_at": iso(each.updated_at_ms),
+    }
+
+
+def run_summary(run: Run) -> Body:
+    """A run as it stands in a list."""
+    return {
+        "workflow_id": run.workflow_id,
+        "run_id": run.run_id,
+        "run_number": run.run_number,
+        "namespace": run.namespace,
+        "workflow_type": run.workflow_type,
+        "business_key": run.business_key,
+        "status": run.status.value,
+        "status_bucket": run.status.bucket,
+        "is_terminal": run.status.is_terminal,
+        "closed_reason": run.closed_reason,
+        "task_queue": run.task_queue,
+        "payload_codec": CODEC,
+        "started_at": iso(run.started_at_ms),
+        "closed_at": iso_or_none(run.closed_at_ms),
+        "last_progress_at": iso(run.last_progress_at_ms),
+        "memo": json.loads(run.memo),
+        "search_attributes": json.loads(run.search_attributes),
+        "priority": run.level,
+        "fairness_key": run.key or None,
+        "fairness_weight": run.weight_milli / 1000,
+    }
+
+
+def run_detail(run: Run, status: str, run_count: int, is_current: bool, bounds: StructuralLimits) -> Body:
+    open_ = run.is_open and is_current
+    return run_summary(run) | {
+        "status": status,
+        "run_count": run_count,
+        "is_current_run": is_current,
+        "compatibility": run.compatibility,
+        "execution_timeout_seconds": run.execution_timeout_s,
+        "run_timeout_seconds": run.run_timeout_s,
+        "execution_deadline_at": iso_or_none(run.execution_deadline_at_ms),
+        "run_deadline_at": iso_or_none(run.run_deadline_at_ms),
+        "input": readable(run.input),
+        "input_envelope": envelope(run.input),
+        "output": readable(run.output),
+        "output_envelope": envelope(run.output),
+        "wait_kind": _wait_kind(run),
+        "wait_reason": _wait_reason(run),
+        "open_activities": run.open_activities,
+        "open_timers": run.open_timers,
+        "pending": {
+            "activities": run.open_activities,
+            "timers": run.open_timers,
+            "children": run.open_children,
+            "updates": run.open_updates,
+            "signals": run.unseen_signals,
+        },
+        "history_length": run.last_sequence,
+        "warnings": warnings(run, bounds),
+        "blocked": json.loads(run.blocked) if run.blocked else None,
+        "archived_at": iso_or_none(run.archived_at_ms),
+        **_origin(run),
+        "workflow_task_failures": run.task_failures,
+        "last_workflow_task_error": split_error(run.task_error)[0],
+        "last_workflow_task_stack_trace": split_error(run.task_error)[1],
+        "actions": {
+            "can_signal": open_,
+            "can_query": True,
+            "can_update": open_,
+            "can_cancel": open_,
+            "can_terminate": open_,
+            "can_repair": open_,
+            "can_archive": not run.is_open and run.archived_at_ms is None,
+        },
+    }
+
+
+def warnings(run: Run, bounds: StructuralLimits) -> list[Body]:
+    """Which bounds a run has nearly reached, and what to do about it."""
+    return [
+        {
+            "limit_kind": each.limit_kind,
+            "current_value": each.current_value,
+            "configured_limit": each.configured_limit,
+            "percent": each.percent,
+            "advice": each.advice,
+        }
+        for each in limit_warnings(run, bounds)
+    ]
+
+
+def _origin(run: Run) -> Body:
+    origin = lineage.of(run)
+    parent = None
+    if origin.is_child:
+        parent = {
+            "workflow_id": origin.parent_workflow_id,
+            "run_id": origin.parent_run_id,
+            "sequence": origin.parent_step,
+            "parent_close_policy": origin.parent_close_policy.value,
+        }
+    return {
+        "parent": parent,
+        "continued_from_run_id": origin.continued_from,
+        "retried_from_run_id": origin.retried_from,
+        "attempt": origin.attempt,
+    }
+
+
+def _wait_kind(run: Run) -> str | None:
+    if not run.is_open:
+        return None
+    if run.blocked is not None:
+        return "replay_blocked"
+    if waits.parse(run.waits).condition is not None:
+        return "condition"
+    for kind, count in (
+        ("activity", run.open_activities),
+        ("child", run.open_children),
+        ("timer", run.open_timers),
+        ("update", run.open_updates),
+    ):
+        if count:
+            return kind
+    return "workflow_task"
+
+
+def _wait_reason(run: Run) -> str | None:
+    if not run.is_open:
+        return None
+    error, _ = split_error(run.task_error)
+    if run.blocked is not None:
+        return f"The workers' code does not fit the history: {error}"
+    if error is not None:
+        return f"The workflow task failed {run.task_failures} times: {error}"
+    waiting = waits.parse(run.waits)
+    condition = waiting.condition
+    parts = [] if condition is None else [f"condition {condition.key}" if condition.key else "a condition"]
+    for count, one, several in (
+        (run.open_activities, "open activity", "open activities"),
+        (run.open_children, "open child", "open children"),
+        (run.open_timers, "open timer", "open timers"),
+        (run.open_updates, "update to be applied", "updates to be applied"),
+        (len(waiting.external), "answer of another workflow", "answers of other workflows"),
+    ):
+        if count:
+            parts.append(f"{count} {one if count == 1 else several}")
+    if not parts and waiting.concurrent:
+        return "Waiting for a signal or an update, or for a worker to take its workflow task"
+    return "Waiting for " + " and ".join(parts) if parts else "Waiting for a worker to take its workflow task"
+
+
+def control_event(event: RecordedEvent, run: Run) -> Body:
+    """An event for operators: the first one also shows what the run was started with."""
+    payload: Any = msgspec.Raw(event.payload.encode())
+    if event.sequence == 1:
+        payload = json.loads(event.payload) | {"arguments": run.input}
+    return {
+        "id": event.id,
+        "sequence": event.sequence,
+        "event_type": event.type,
+        "type": event.type,
+        "timestamp": iso(event.recorded_at_ms),
+        "recorded_at": iso(event.recorded_at_ms),
+        "workflow_task_id": event.task_id,
+        "payload": payload,
+    }
+
+
+def worker_event(event: RecordedEvent) -> Body:
+    return {
+        "id": event.id,
+        "sequence": event.sequence,
+        "event_type": event.type,
+        "payload": msgspec.Raw(event.payload.encode()),
+        "workflow_task_id": event.task_id,
+        "recorded_at": iso(event.recorded_at_ms),
+    }
+
+
+def page_token(text: str | int) -> str:
+    return base64.b64encode(str(text).encode()).decode()
+
+
+def standalone_activity(run: Run, activity: Activity) -> Body:
+    limits = activity.timeouts
+    return {
+        "activity_id": run.workflow_id,
+        "workflow_run_id": run.run_id,
+        "activity_execution_id": activity.activity_id,
+        "workflow_type": run.workflow_type,
+        "activity_type": activity.activity_type,
+        "activity_class": activity.activity_type,
+        "summary": summary(activity),
+        "task_queue": activity.task_queue,
+        "namespace": run.namespace,
+        "status": "running" if run.is_open and activity.started_at_ms else run.status.value,
+        "activity_status": activity.status.value,
+        "status_bucket": run.status.bucket,
+        "is_terminal": run.status.is_terminal,
+        "closed_reason": run.closed_reason,
+        "business_key": run.business_key,
+        "payload_codec": CODEC,
+        "started_at": iso(run.started_at_ms),
+        "closed_at": iso_or_none(run.closed_at_ms),
+        "last_progress_at": iso(run.last_progress_at_ms),
+        "last_heartbeat_at": iso_or_none(activity.heartbeat_at_ms),
+        "last_heartbeat": json.loads(activity.heartbeat_details) if activity.heartbeat_details else None,
+        "schedule_to_start_deadline_at": _deadline(activity.scheduled_at_ms, limits.schedule_to_start_ms),
+        "schedule_to_close_deadline_at": _deadline(activity.scheduled_at_ms, limits.schedule_to_close_ms),
+        "attempt_count": activity.attempt,
+        "worker_deaths": activity.worker_deaths,
+        "is_quarantined": bool(activity.quarantined),
+        "result": envelope(run.output),
+        "priority": run.level,
+        "fairness_key": run.key or None,
+        "fairness_weight": run.weight_milli / 1000,
+    }
+
+
+def _deadline(from_ms: int, limit_ms: int | None) -> str | None:
+    return None if limit_ms is None else iso(from_ms + limit_ms)
+
+
+def worker(each: WorkerRecord, now_ms: int, stale_after_ms: int) -> Body:
+    return {
+        "worker_id": each.worker_id,
+        "namespace": each.namespace,
+        "task_queue": each.task_queue,
+        "runtime": each.runtime,
+        "sdk_version": each.sdk_version,
+        "build_id": each.build_id,
+        "supported_workflow_types": list(each.workflow_types),
+        "workflow_definition_fingerprints": dict(each.fingerprints),
+        "supported_activity_types": list(each.activity_types),
+        "max_concurrent_workflow_tasks": each.workflow_slots,
+        "max_concurrent_activity_tasks": each.activity_slots,
+        "status": status_now(each, now_ms, stale_after_ms).value,
+        "last_heartbeat_at": iso(each.heartbeat_at_ms),
+        "registered_at": iso(each.registered_at_ms),
+        "updated_at": iso(each.updated_at_ms),
+        "task_slots": each.task_slots,
+        "process_metrics": each.process_metrics,
+        "heartbeat_interval_seconds": each.heartbeat_interval_s,
+    }
+
+
+def poller(each: WorkerRecord, now_ms: int, stale_after_ms: int) -> Body:
+    """A worker as its queue sees it."""
+    slots = each.task_slots or {}
+    return {
+        "worker_id": each.worker_id,
+        "runtime": each.runtime,
+        "sdk_version": each.sdk_version,
+        "build_id": each.build_id,
+        "last_heartbeat_at": iso(each.heartbeat_at_ms),
+        "heartbeat_expires_at": iso(each.heartbeat_at_ms + stale_after_ms),
+        "status": status_now(each, now_ms, stale_after_ms).value,
+        "is_stale": is_stale(each, now_ms, stale_after_ms),
+        "supported_workflow_types": list(each.workflow_types),
+        "supported_activity_types": list(each.activity_types),
+        "max_concurrent_workflow_tasks": each.workflow_slots,
+        "max_concurrent_activity_tasks": each.activity_slots,
+        "available_workflow_slots": slots.get("workflow_available"),
+        "available_activity_slots": slots.get("activity_available"),
+        "available_session_slots": slots.get("session_available"),
+        "max_activities_per_second": each.advertised.get("max_activities_per_second"),
+        "process_metrics": each.process_metrics,
+    }
+
+
+def lease(task: Task, run: Run | None, now_ms: int) -> Body:
+    assert task.lease_expires_at_ms is not None
+    body: Body = {
+        "task_id": task.task_id,
+        "task_type": task.kind.value,
+        "workflow_id": run.workflow_id if run else None,
+        "run_id": task.run_id,
+        "lease_owner": task.lease_owner,
+        "leased_at": iso_or_none(task.leased_at_ms),
+        "lease_expires_at": iso(task.lease_expires_at_ms),
+        "is_expired": task.lease_expires_at_ms <= now_ms,
+    }
+    if task.kind is TaskKind.WORKFLOW:
+        return body | {"workflow_task_attempt": task.attempt}
+    return body | {"activity_attempt_id": task.lease_token, "attempt_number": task.attempt}
+
+
+def cohort_change(cohort: Cohort) -> Body:
+    return {
+        "namespace": cohort.namespace,
+        "task_queue": cohort.task_queue,
+        "build_id": cohort.build_id or None,
+        "drain_intent": cohort.drain_intent,
+        "drained_at": iso_or_none(cohort.drained_at_ms),
+        "promoted_at": iso_or_none(cohort.promoted_at_ms),
+        "rolled_back_at": iso_or_none(cohort.rolled_back_at_ms),
+        "new_start_selected": bool(cohort.new_start_selected),
+    }
+
+
+def cohort_view(view: CohortView) -> Body:
+    intent = view.cohort
+    seen: dict[str, set[str]] = {}
+    for each in view.workers:
+        for workflow_type, fingerprint in each.fingerprints.items():
+            seen.setdefault(workflow_type, set()).add(fingerprint)
+    return {
+        "build_id": view.build_id,
+        "rollout_status": view.rollout_status,
+        "drain_intent": intent.drain_intent if intent else "active",
+        "drained_at": iso_or_none(intent.drained_at_ms) if intent else None,
+        "promoted_at": iso_or_none(intent.promoted_at_ms) if intent else None,
+        "rolled_back_at": iso_or_none(intent.rolled_back_at_ms) if intent else None,
+        "new_start_selected": bool(intent.new_start_selected) if intent else False,
+        "active_worker_count": view.active,
+        "draining_worker_count": view.draining,
+        "stale_worker_count": view.stale,
+        "total_worker_count": len(view.workers),
+        "runtimes": sorted({each.runtime for each in view.workers}),
+        "sdk_versions": sorted({each.sdk_version for each in view.workers if each.sdk_version}),
+        "last_heartbeat_at": iso_or_none(max((w.heartbeat_at_ms for w in view.workers), default=None)),
+        "first_seen_at": iso_or_none(min((w.registered_at_ms for w in view.workers), default=None)),
+        "workflow_definition_fingerprint_count": sum(len(each) for each in seen.values()),
+        "workflow_definition_fingerprint_conflicts": [
+            {"workflow_type": name, "fingerprints": sorted(prints)}
+            for name, prints in sorted(seen.items())
+            if len(prints) > 1
+        ],
+    }
+
+
+def active_workers(workers: list[WorkerRecord], now_ms: int, stale_after_ms: int) -> list[WorkerRecord]:
+    return [each for each in workers if status_now(each, now_ms, stale_after_ms) is WorkerStatus.ACTIVE]

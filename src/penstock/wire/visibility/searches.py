@@ -1,0 +1,58 @@
+"""What callers send to find runs, to act on many of them, and to name what they are found by."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from penstock.core.visibility.tokens import QUERY_MAX
+from penstock.wire.fields import NO_NUL, Name, RequestId, Text1000
+from penstock.wire.requests import Anything, RequestModel
+
+QueryText = Annotated[str, Meta(min_length=1, max_length=QUERY_MAX, pattern=NO_NUL)]
+Bucket = Literal["running", "completed", "failed"]
+AttributeName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"\A[A-Za-z][A-Za-z0-9_]*\Z")]
+PageToken = Annotated[str, Meta(max_length=1000)]
+BATCH_RUNS_MAX = 500
+
+
+class FindWorkflows(RequestModel):
+    """What runs are narrowed by; all that is said must hold."""
+
+    workflow_type: Name | None = None
+    status: Bucket | None = None
+    query: QueryText | None = None
+
+
+class ListWorkflows(FindWorkflows):
+    page_size: Annotated[int, Meta(ge=1, le=200)] = 50
+    next_page_token: PageToken | None = None
+
+
+class CountWorkflows(FindWorkflows):
+    group_by: Literal["status"] | None = None
+
+
+class RegisterSearchAttribute(RequestModel):
+    name: AttributeName
+    type: Literal["keyword", "text", "int", "double", "bool", "datetime", "keyword_list"]
+
+
+class BatchOperation(RequestModel, forbid_unknown_fields=True):
+    """What is to be done to all open runs that a query finds.
+
+    A field that is not known is refused: a filter that is misspelt would let through what it should not.
+    """
+
+    operation: Literal["cancel", "terminate", "signal"]
+    query: QueryText
+    reason: Text1000 | None = None
+    signal_name: Name | None = None
+    input: Anything = None
+    dry_run: bool | None = None
+    max_runs: Annotated[int, Meta(ge=1, le=BATCH_RUNS_MAX)] | None = None
+    request_id: RequestId | None = None
+    """With the same one, a signal that is sent again reaches no run twice."""
+    token: PageToken | None = None
+    """`next_token` of the answer before, to go on from there."""

@@ -1,0 +1,547 @@
+"""The commands of a completed workflow task, from JSON to the core's values."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.core import identifiers
+from penstock.core.history.commands import (
+    CancelExternal,
+    CancelSelectionOperation,
+    CancelStep,
+    CancelWorkflow,
+    Command,
+    CompleteUpdate,
+    CompleteWorkflow,
+    ContinueAsNew,
+    FailUpdate,
+    FailWorkflow,
+    OpenConditionWait,
+    RecordLocalActivity,
+    RecordSideEffect,
+    RecordVersionMarker,
+    ScheduleActivity,
+    SignalExternal,
+    StartChild,
+    StartTimer,
+    Terminal,
+    UpsertMemo,
+    UpsertSearchAttributes,
+)
+from penstock.core.id_policies import IdReusePolicy
+from penstock.core.model import ActivityTimeouts, Blob, ClosePolicy, PriorityOverride
+from penstock.core.model import RetrySchedule as CoreRetryPolicy
+from penstock.core.scheduling.cohorts import BUILD_ID
+from penstock.core.scheduling.worker_deaths import ON_LOST_LEASE
+from penstock.core.timestamps import instant
+from penstock.errors import PenstockError, ValidationFailed
+from penstock.wire import payloads
+from penstock.wire.fields import FAIRNESS_KEY_BYTES_MAX
+from penstock.wire.messaging import streams
+from penstock.wire.numbers import to_milli
+from penstock.wire.request_parser import parse
+from penstock.wire.requests import NestedPriority, RetryPolicy, WithPriority
+from penstock.wire.workflows.command_shapes import (
+    CancelExternalCommand,
+    CancellationPolicy,
+    CancelSelectionCommand,
+    CancelStepCommand,
+    CancelWorkflowCommand,
+    CompleteUpdateCommand,
+    CompleteWorkflowCommand,
+    ConditionWaitCommand,
+    ContinueAsNewCommand,
+    FailUpdateCommand,
+    FailWorkflowCommand,
+    GroupPath,
+    LocalActivityCommand,
+    ScheduleActivityCommand,
+    SelectEntry,
+    SideEffectCommand,
+    SignalExternalCommand,
+    StartChildCommand,
+    StartTimerCommand,
+    UpsertMemoCommand,
+    UpsertSearchAttributesCommand,
+    VersionMarkerCommand,
+    WithSummary,
+)
+
+T = TypeVar("T")
+STEPWISE_MAX = 1_000
+"""Commands of one workflow task."""
+MEMO_ENTRIES_MAX = 100
+MEMO_VALUE_BYTES_MAX = 10_240
+_MEMO_KEY = re.compile(r"(?!-?[0-9]+\Z)[A-Za-z0-9_.:-]{1,64}\Z")
+_ATTRIBUTE_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
+_GROUP = (
+    "parallel_group_id",
+    "parallel_group_kind",
+    "parallel_group_mode",
+    "parallel_group_base_sequence",
+    "parallel_group_size",
+    "parallel_group_index",
+    "selection_member_key",
+    "selection_member_index",
+    "selection_member_base_sequence",
+    "selection_member_size",
+    "selection_member_kind",
+)
+"""What an event must repeat of the group that the command which caused it belongs to."""
+
+
+def parse_commands(
+    bodies: Sequence[Mapping[str, Any]], namespace: str | None = None, *, concurrent: bool = False
+) -> list[Command]:
+    """All commands or a refusal that names the wrong ones: `commands.0.delay_seconds`.
+
+    A command speaks of its own namespace only. Some are for concurrent runs alone, some for all others.
+    """
+    commands: list[Command] = []
+    errors: dict[str, list[str]] = {}
+    if not bodies and not concurrent:
+        raise ValidationFailed({"commands": ["must have at least one command, unless the run is concurrent"]})
+    if len(bodies) > STEPWISE_MAX and not concurrent:
+        raise ValidationFailed(
+            {"commands": [f"must be at most {STEPWISE_MAX}, unless the run is concurrent"]}
+        )
+    for index, body in enumerate(bodies):
+        try:
+            _check_namespace(body, namespace)
+            _check_mode(body, concurrent=concurrent)
+            command = _command(dict(body))
+        except ValidationFailed as refusal:
+            for field, problems in refusal.details["errors"].items():
+                errors[f"commands.{index}.{field}"] = problems
+            continue
+        commands.append(command)
+        if isinstance(command, Terminal) and index < len(bodies) - 1:
+            errors[f"commands.{index}.type"] = ["ends the run, so it must be the last command"]
+    if errors:
+        raise ValidationFailed(errors)
+    return commands
+
+
+def _check_namespace(body: Mapping[str, Any], namespace: str | None) -> None:
+    named = body.get("namespace")
+    if namespace is not None and named is not None and named != namespace:
+        raise ValidationFailed({"namespace": ["must be the run's own namespace, or left out"]})
+
+
+def _check_mode(body: Mapping[str, Any], *, concurrent: bool) -> None:
+    kind = body.get("type")
+    if isinstance(kind, str) and kind in (_STEPWISE_ONLY if concurrent else _CONCURRENT_ONLY):
+        manner = "stepwise" if concurrent else "concurrent"
+        raise ValidationFailed({"type": [f"{kind} is for {manner} runs"]})
+    if concurrent and body.get("parallel_group_path") is not None:
+        raise ValidationFailed({"parallel_group_path": ["the steps of a concurrent run are in no groups"]})
+
+
+def _command(body: dict[str, Any]) -> Command:
+    kind = body.get("type")
+    make = _MAKE.get(kind) if isinstance(kind, str) else None
+    if make is None:
+        known = ", ".join(SUPPORTED)
+        raise ValidationFailed({"type": [f"must be one of {known}; got {str(kind)[:60]!r}"]})
+    return make(body)
+
+
+def _timer(body: dict[str, Any]) -> StartTimer:
+    request = parse(body, StartTimerCommand)
+    seconds, milliseconds = request.delay_seconds, request.delay_ms
+    if seconds is None and milliseconds is None:
+        raise ValidationFailed({"delay_seconds": ["is required, or delay_ms"]})
+    whole = -(-(milliseconds or 0) // 1000) if seconds is None else seconds
+    return StartTimer(whole, _extra(body), milliseconds)
+
+
+def _cancel_step(body: dict[str, Any]) -> CancelStep:
+    request = parse(body, CancelStepCommand)
+    return CancelStep(request.step_sequence, bool(request.wait))
+
+
+def _signal_external(body: dict[str, Any]) -> SignalExternal:
+    request = parse(body, SignalExternalCommand)
+    arguments = _arguments(request.arguments)
+    only = bool(request.child_workflow_only)
+    return SignalExternal(request.workflow_id, request.signal_name, arguments, request.run_id, only)
+
+
+def _cancel_external(body: dict[str, Any]) -> CancelExternal:
+    request = parse(body, CancelExternalCommand)
+    only = bool(request.child_workflow_only)
+    return CancelExternal(request.workflow_id, request.run_id, request.reason, only)
+
+
+def _cancel_workflow(body: dict[str, Any]) -> CancelWorkflow:
+    return CancelWorkflow(parse(body, CancelWorkflowCommand).reason)
+
+
+def _complete(body: dict[str, Any]) -> CompleteWorkflow:
+    return CompleteWorkflow(_value(parse(body, CompleteWorkflowCommand).result, "result"))
+
+
+def _continue(body: dict[str, Any]) -> ContinueAsNew:
+    request = parse(body, ContinueAsNewCommand)
+    return ContinueAsNew(
+        _arguments(request.arguments),
+        request.workflow_type,
+        request.queue,
+        wish(request),
+        request.run_timeout_seconds,
+        None if request.retry_policy is None else retry_policy(request.retry_policy),
+        request.memo,
+        _named_attributes(request.search_attributes),
+    )
+
+
+def _local(body: dict[str, Any]) -> RecordLocalActivity:
+    request = parse(body, LocalActivityCommand)
+    if request.outcome != "completed" and request.message is None:
+        raise ValidationFailed({"message": ["must say how the activity ended"]})
+    fields = {
+        "attempts": request.attempts,
+        "attempt_count": len(request.attempts or ()) or 1,
+        "message": request.message,
+        "exception_type": request.exception_type,
+        "exception_class": request.exception_type,
+        "non_retryable": None if request.outcome == "completed" else bool(request.non_retryable),
+        "timeout_kind": request.timeout_kind,
+        "exception": None if request.outcome == "completed" else request.exception,
+    }
+    numbered = {} if request.local_number is None else {"local_number": request.local_number}
+    return RecordLocalActivity(
+        activity_type=request.activity_type,
+        outcome=request.outcome,
+        arguments=_arguments(request.arguments),
+        result=_value(request.result, "result") if request.outcome == "completed" else None,
+        told={name: value for name, value in fields.items() if value is not None},
+        extra=_extra(body) | numbered,
+    )
+
+
+def _child(body: dict[str, Any]) -> StartChild:
+    request = parse(body, StartChildCommand)
+    execution, run = request.execution_timeout_seconds, request.run_timeout_seconds
+    if execution is not None and run is not None and run > execution:
+        raise ValidationFailed(
+            {"run_timeout_seconds": [f"must not exceed execution_timeout_seconds ({execution})"]}
+        )
+    asked = request.workflow_id
+    problem = None if asked is None else identifiers.WORKFLOW_ID.problem(asked)
+    return StartChild(
+        workflow_type=request.workflow_type,
+        task_queue=request.queue,
+        arguments=_arguments(request.arguments),
+        workflow_id=asked if problem is None else None,
+        reuse=IdReusePolicy(request.id_reuse_policy or IdReusePolicy.REJECT_DUPLICATE),
+        problem=None if problem is None else f"workflow_id: {problem}",
+        policy=request.parent_close_policy or ClosePolicy.ABANDON,
+        retry=retry_policy(request.retry_policy),
+        execution_timeout_s=execution,
+        run_timeout_s=run,
+        extra=_extra(body),
+        priority=wish(request),
+        memo=request.memo or {},
+        search_attributes=_named_attributes(request.search_attributes) or {},
+        business_key=request.business_key,
+        build_id=request.build_id,
+        delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
+    )
+
+
+def _side_effect(body: dict[str, Any]) -> RecordSideEffect:
+    request = parse(body, SideEffectCommand)
+    return RecordSideEffect(_value(request.result, "result"), streams.directive(request.workflow_stream))
+
+
+def _version_marker(body: dict[str, Any]) -> RecordVersionMarker:
+    request = parse(body, VersionMarkerCommand)
+    if not request.min_supported <= request.version <= request.max_supported:
+        raise ValidationFailed({"version": ["must lie between min_supported and max_supported"]})
+    return RecordVersionMarker(
+        request.change_id, request.version, request.min_supported, request.max_supported
+    )
+
+
+def _search_attributes(body: dict[str, Any]) -> UpsertSearchAttributes:
+    attributes = parse(body, UpsertSearchAttributesCommand).attributes
+    _check_attribute_names(attributes, "attributes")
+    return UpsertSearchAttributes(attributes)
+
+
+def _check_attribute_names(attributes: Mapping[str, Any], field: str) -> None:
+    wrong = [name for name in attributes if not _ATTRIBUTE_KEY.match(name) or len(name) > 128]
+    if wrong:
+        raise ValidationFailed({f"{field}.{wrong[0][:140]}": ["is not a name of a search attribute"]})
+
+
+def _named_attributes(attributes: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The search attributes of a run that a command starts. A null is as good as a name that is left out."""
+    _check_attribute_names(attributes or {}, "search_attributes")
+    if attributes is None:
+        return None
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def _memo(body: dict[str, Any]) -> UpsertMemo:
+    blob = _value(parse(body, UpsertMemoCommand).entries, "entries")
+    entries = _json_map(blob)
+    if len(entries) > MEMO_ENTRIES_MAX:
+        raise ValidationFailed({"entries": [f"must be at most {MEMO_ENTRIES_MAX}"]})
+    for name, value in entries.items():
+        if not _MEMO_KEY.match(name):
+            raise ValidationFailed({f"entries.{name[:80]}": ["is not a name that a memo can have"]})
+        if len(json.dumps(value).encode()) > MEMO_VALUE_BYTES_MAX:
+            raise ValidationFailed({f"entries.{name}": [f"must be at most {MEMO_VALUE_BYTES_MAX} bytes"]})
+    return UpsertMemo(entries, blob)
+
+
+def _json_map(blob: Blob) -> dict[str, Any]:
+    try:
+        entries = payloads.decode(blob)
+        if isinstance(entries, dict) and json.loads(json.dumps(entries, allow_nan=False)) == entries:
+            return entries
+    except (PenstockError, TypeError, ValueError):
+        pass
+    raise ValidationFailed({"entries": ["must be a map of JSON values"]})
+
+
+def _condition(body: dict[str, Any]) -> OpenConditionWait:
+    request = parse(body, ConditionWaitCommand)
+    extra = _extra(body)
+    return OpenConditionWait(
+        request.condition_key, request.condition_definition_fingerprint, request.timeout_seconds, extra
+    )
+
+
+def _complete_update(body: dict[str, Any]) -> CompleteUpdate:
+    request = parse(body, CompleteUpdateCommand)
+    return CompleteUpdate(request.update_id, _value(request.result, "result"))
+
+
+def _fail_update(body: dict[str, Any]) -> FailUpdate:
+    request = parse(body, FailUpdateCommand)
+    fields = {
+        "exception_type": request.exception_type,
+        "exception_class": request.exception_class or request.exception_type,
+        "exception": request.exception,
+        "non_retryable": request.non_retryable,
+    }
+    return FailUpdate(
+        request.update_id,
+        request.message,
+        {name: value for name, value in fields.items() if value is not None},
+    )
+
+
+def _cancel_selection(body: dict[str, Any]) -> CancelSelectionOperation:
+    request = parse(body, CancelSelectionCommand)
+    return CancelSelectionOperation(
+        request.selection_group_id, request.member_index, msgspec.to_builtins(request)
+    )
+
+
+def _value(value: object, field: str) -> Blob:
+    return Blob(payloads.parse_value(value, field).blob)
+
+
+def _arguments(value: object) -> Blob:
+    return Blob(payloads.parse(value, "arguments").blob)
+
+
+def _activity(body: dict[str, Any]) -> ScheduleActivity:
+    return _schedule(parse(body, ScheduleActivityCommand), body)
+
+
+def _failure(body: dict[str, Any]) -> FailWorkflow:
+    return _fail(parse(body, FailWorkflowCommand))
+
+
+def _schedule(request: ScheduleActivityCommand, body: dict[str, Any]) -> ScheduleActivity:
+    clocks = (
+        ms_of(request.start_to_close_timeout, request.start_to_close_timeout_ms),
+        ms_of(request.schedule_to_start_timeout, request.schedule_to_start_timeout_ms),
+        ms_of(request.schedule_to_close_timeout, request.schedule_to_close_timeout_ms),
+        ms_of(request.heartbeat_timeout, request.heartbeat_timeout_ms),
+    )
+    resolved = request.dispatch
+    timeouts = activity_timeouts(*clocks) if resolved is None else layered_timeouts(*clocks)
+    return ScheduleActivity(
+        activity_type=request.activity_type,
+        task_queue=request.queue,
+        arguments=Blob(payloads.parse(request.arguments, "arguments").blob),
+        retry=retry_policy(request.retry_policy),
+        timeouts=timeouts,
+        extra=_extra(body) | _activity_extra(request),
+        priority=replace(wish(request), cost=request.cost_estimate),
+        routing_key=request.routing_key,
+        dispatch=None if resolved is None else msgspec.to_builtins(resolved),
+        delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
+        good_until_ms=instant_of(request.good_until, "good_until"),
+        good_for_ms=request.good_for_ms,
+    )
+
+
+def _activity_extra(request: ScheduleActivityCommand) -> dict[str, Any]:
+    """What is kept with an activity, and repeated by its events."""
+    said = {ON_LOST_LEASE: request.on_lost_lease, BUILD_ID: request.build_id}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def instant_of(text: str | None, field: str) -> int | None:
+    """An instant on the wire, in milliseconds since 1970."""
+    at_ms = None if text is None else instant(text)
+    if text is not None and at_ms is None:
+        raise ValidationFailed({field: ["must be an ISO-8601 instant"]})
+    return at_ms
+
+
+_UNSAID = NestedPriority()
+
+
+def wish(said: WithPriority) -> PriorityOverride:
+    """Standing on the wire. A key is counted in bytes, because that is what is kept."""
+    nested = said.priority if isinstance(said.priority, NestedPriority) else _UNSAID
+    flat = None if isinstance(said.priority, NestedPriority) else said.priority
+    level = _agreed_value("priority_key", flat, said.priority_key, nested.priority_key)
+    key = _agreed_value("fairness_key", said.fairness_key, nested.fairness_key)
+    weight = _agreed_value("fairness_weight", said.fairness_weight, nested.fairness_weight)
+    if key is not None and len(key.encode()) > FAIRNESS_KEY_BYTES_MAX:
+        raise ValidationFailed({"fairness_key": [f"must be at most {FAIRNESS_KEY_BYTES_MAX} bytes"]})
+    return PriorityOverride(level, key, None if weight is None else to_milli(weight))
+
+
+def _agreed_value(field: str, *values: T | None) -> T | None:
+    """What was said, once or more often."""
+    said = None
+    for value in values:
+        if value is None:
+            continue
+        if said is not None and value != said:
+            raise ValidationFailed({field: ["is said twice, and not the same"]})
+        said = value if said is None else said
+    return said
+
+
+def activity_timeouts(
+    start_to_close_ms: int | None,
+    schedule_to_start_ms: int | None,
+    schedule_to_close_ms: int | None,
+    heartbeat_ms: int | None,
+) -> ActivityTimeouts:
+    """The four clocks; an inner clock may not outlast the one around it."""
+    for name, inner, outer_name, outer in (
+        ("heartbeat_timeout", heartbeat_ms, "start_to_close_timeout", start_to_close_ms),
+        ("start_to_close_timeout", start_to_close_ms, "schedule_to_close_timeout", schedule_to_close_ms),
+        (
+            "schedule_to_start_timeout",
+            schedule_to_start_ms,
+            "schedule_to_close_timeout",
+            schedule_to_close_ms,
+        ),
+    ):
+        if inner is not None and outer is not None and inner > outer:
+            raise ValidationFailed({name: [f"must not exceed {outer_name} ({_limit_text(outer)})"]})
+    return layered_timeouts(start_to_close_ms, schedule_to_start_ms, schedule_to_close_ms, heartbeat_ms)
+
+
+def layered_timeouts(
+    start_to_close_ms: int | None,
+    schedule_to_start_ms: int | None,
+    schedule_to_close_ms: int | None,
+    heartbeat_ms: int | None,
+) -> ActivityTimeouts:
+    """The four clocks as layers of configuration gave them: nobody chose them together, so they are cut to fit."""
+    return ActivityTimeouts(
+        schedule_to_start_ms=schedule_to_start_ms,
+        start_to_close_ms=start_to_close_ms,
+        schedule_to_close_ms=schedule_to_close_ms,
+        heartbeat_ms=heartbeat_ms,
+    )
+
+
+def _limit_text(limit_ms: int) -> str:
+    return f"{limit_ms} ms" if limit_ms % 1000 else str(limit_ms // 1000)
+
+
+def retry_policy(request: RetryPolicy | None) -> CoreRetryPolicy:
+    if request is None:
+        return CoreRetryPolicy()
+    return CoreRetryPolicy(
+        max_attempts=request.max_attempts or 1,
+        given=True,
+        backoff_s=tuple(request.backoff_seconds or ()),
+        non_retryable_error_types=tuple(request.non_retryable_error_types or ()),
+        backoff_ms=tuple(request.backoff_ms or ()),
+    )
+
+
+def _fail(request: FailWorkflowCommand) -> FailWorkflow:
+    fields = {
+        "exception_type": request.exception_type,
+        "exception_class": request.exception_class or request.exception_type,
+        "exception": request.exception,
+        "non_retryable": request.non_retryable,
+        "failed_step_sequence": request.failed_step_sequence,
+        "failed_activity_execution_id": request.failed_activity_execution_id,
+    }
+    return FailWorkflow(request.message, {name: value for name, value in fields.items() if value is not None})
+
+
+def _extra(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What the events of a step repeat. The innermost entry of its path is said once more beside the path."""
+    extra: dict[str, Any] = {}
+    if body.get("summary") is not None:
+        extra["summary"] = parse(dict(body), WithSummary).summary
+    if body.get("cancellation_policy") is not None:
+        extra["cancellation_policy"] = parse(dict(body), CancellationPolicy).cancellation_policy
+    if body.get("parallel_group_path") is None:
+        return extra
+    for entry in parse(dict(body), GroupPath).path:
+        if entry.parallel_group_index >= entry.parallel_group_size:
+            raise ValidationFailed({"parallel_group_path": ["has an index outside its group"]})
+    path = body["parallel_group_path"]
+    if path[0].get("parallel_group_mode") == "select":
+        parse(path[0], SelectEntry)
+    entries = [{name: entry[name] for name in _GROUP if entry.get(name) is not None} for entry in path]
+    return extra | entries[-1] | {"parallel_group_path": entries}
+
+
+def ms_of(seconds: int | None, milliseconds: int | None) -> int | None:
+    """A time that is said in seconds, or in milliseconds, which go before."""
+    return milliseconds if milliseconds is not None or seconds is None else seconds * 1000
+
+
+_MAKE: dict[str, Callable[[dict[str, Any]], Command]] = {
+    "schedule_activity": _activity,
+    "record_local_activity": _local,
+    "start_timer": _timer,
+    "start_child_workflow": _child,
+    "record_side_effect": _side_effect,
+    "record_version_marker": _version_marker,
+    "upsert_search_attributes": _search_attributes,
+    "upsert_memo": _memo,
+    "open_condition_wait": _condition,
+    "complete_update": _complete_update,
+    "fail_update": _fail_update,
+    "cancel_selection_operation": _cancel_selection,
+    "complete_workflow": _complete,
+    "fail_workflow": _failure,
+    "continue_as_new": _continue,
+    "cancel_step": _cancel_step,
+    "signal_external_workflow": _signal_external,
+    "cancel_external_workflow": _cancel_external,
+    "cancel_workflow": _cancel_workflow,
+}
+SUPPORTED = tuple(_MAKE)
+_CONCURRENT_ONLY = frozenset(
+    {"cancel_step", "signal_external_workflow", "cancel_external_workflow", "cancel_workflow"}
+)
+_STEPWISE_ONLY = frozenset({"open_condition_wait", "cancel_selection_operation"})

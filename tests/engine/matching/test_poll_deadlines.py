@@ -1,0 +1,254 @@
+"""A poll is answered in its time, whatever the database does, and nothing that it did not get stays spent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
+
+import pytest
+from msgspec.structs import replace
+
+from penstock.core.limits.policies import LimitSetting
+from penstock.core.model import QueryKind, TaskState
+from penstock.core.scheduling.cohorts import is_known_dead
+from penstock.core.scheduling.dispatch import HoldReason, PollStatus
+from penstock.engine.limits import policies
+from penstock.engine.limits.policies import PolicyUpdate, SettingChange
+from penstock.engine.matching import combined_poll, dispatcher
+from penstock.engine.matching.dispatcher import Dispatcher, PollAnswer
+from penstock.engine.messaging import queries
+from penstock.engine.runtime import deadlines
+from penstock.errors import Reason, Unavailable
+from penstock.ports.store import Operation, Store, TransactionClass
+from tests.engine.support.gated_store import GatedStore
+from tests.engine.support.scene import ACTIVITY, WORKFLOW, Scene, a_poll
+
+T = TypeVar("T")
+UNAVAILABLE = PollAnswer((), PollStatus.UNAVAILABLE, HoldReason.UNAVAILABLE)
+SHORT_MS = 20
+LONG_MS = 60_000
+
+
+@pytest.fixture
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim that is under way when a poll ends is hardly waited for."""
+    for module in (deadlines, dispatcher):
+        monkeypatch.setattr(module, "LOOK_GRACE_S", 0.02)
+
+
+@pytest.fixture
+def much_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim that is under way when a poll ends is waited for, however slow the machine is."""
+    for module in (deadlines, dispatcher):
+        monkeypatch.setattr(module, "LOOK_GRACE_S", 600)
+
+
+class FailingStore(GatedStore):
+    """A store that fails as often as it is told to hand a task back."""
+
+    def __init__(self, behind: Store) -> None:
+        super().__init__(behind)
+        self.failures = 0
+
+    async def transact(
+        self, operation: Operation[T], *, key: str, tx_class: TransactionClass = TransactionClass.WORK
+    ) -> T:
+        if tx_class is TransactionClass.PERMIT and self.failures:
+            self.failures -= 1
+            raise Unavailable(Reason.STORE_UNAVAILABLE, "The database is down.")
+        return await super().transact(operation, key=key, tx_class=tx_class)
+
+
+@pytest.fixture
+def store(scene: Scene) -> FailingStore:
+    return FailingStore(scene.ctx.store)
+
+
+@pytest.fixture
+async def polls(scene: Scene, store: FailingStore) -> AsyncIterator[Dispatcher]:
+    """A dispatcher over the store whose gates a test may shut; the queue and the worker are known to it."""
+    await scene.register()
+    opened = Dispatcher(replace(scene.ctx, store=store))
+    assert (await opened.poll(a_poll(ACTIVITY), 0)).status is PollStatus.EMPTY
+    assert (await opened.poll(a_poll(WORKFLOW), 0)).status is PollStatus.EMPTY
+    yield opened
+    for line in TransactionClass:
+        store.open(line)
+    await opened.close()
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    """Let the loop go on until something has happened; the test's own time limit ends a vain wait."""
+    while not happened():
+        await asyncio.sleep(0)
+
+
+async def dispatched(scene: Scene) -> int:
+    """How many dispatches of the line this minute counts."""
+    queue = await scene.queue(ACTIVITY)
+    minute = scene.clock.now_ms() // 60_000
+    return await scene.read(lambda tx: tx.queues.dispatched(queue.queue_id, minute))
+
+
+async def quiet(polls: Dispatcher) -> None:
+    while polls._tasks:
+        await asyncio.wait(set(polls._tasks))
+
+
+@pytest.mark.usefixtures("no_grace")
+@pytest.mark.parametrize("wait_ms", [0, SHORT_MS])
+async def test_a_poll_whose_look_did_not_come_back_says_unavailable_and_its_permit_is_refunded(
+    scene: Scene, store: FailingStore, polls: Dispatcher, wait_ms: int
+):
+    limit = PolicyUpdate(settings={LimitSetting.DISPATCHES: SettingChange(1)})
+    await policies.configure(scene.ctx, "default", "orders", ACTIVITY, limit, "ops")
+    run = await scene.start_activity()
+    for _ in range(4):
+        store.shut(TransactionClass.CLAIM)
+        assert await polls.poll(a_poll(ACTIVITY), wait_ms) == UNAVAILABLE
+        assert await dispatched(scene) == 1
+        store.open(TransactionClass.CLAIM)
+        await quiet(polls)
+        assert await dispatched(scene) == 0
+        assert [task.state for task in scene.live(run.run_id)] == [TaskState.READY]
+    assert len((await polls.poll(a_poll(ACTIVITY), wait_ms)).leased) == 1
+
+
+@pytest.mark.usefixtures("much_grace")
+async def test_a_claim_that_comes_back_shortly_after_the_poll_has_ended_is_delivered(
+    scene: Scene, store: FailingStore, polls: Dispatcher
+):
+    await scene.start_activity()
+    store.shut(TransactionClass.CLAIM)
+    poll = asyncio.create_task(polls.poll(a_poll(ACTIVITY), SHORT_MS))
+    await until(lambda: any(not each.patient for line in polls._lines.values() for each in line.waiters))
+    assert not poll.done()
+    store.open(TransactionClass.CLAIM)
+    assert len((await poll).leased) == 1
+
+
+@pytest.mark.usefixtures("much_grace")
+async def test_a_poll_that_has_ended_is_told_what_a_claim_found_that_was_under_way(
+    store: FailingStore, polls: Dispatcher
+):
+    store.shut(TransactionClass.CLAIM)
+    poll = asyncio.create_task(polls.poll(a_poll(ACTIVITY), SHORT_MS))
+    await until(lambda: any(not each.patient for line in polls._lines.values() for each in line.waiters))
+    store.open(TransactionClass.CLAIM)
+    assert await poll == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
+
+
+async def test_a_poll_that_looked_in_vain_before_says_unavailable_when_its_last_look_does_not_come_back(
+    scene: Scene, store: FailingStore, polls: Dispatcher
+):
+    poll = asyncio.create_task(polls.poll(a_poll(ACTIVITY), LONG_MS))
+    await until(lambda: any(each.hold for line in polls._lines.values() for each in line.waiters))
+    store.shut(TransactionClass.CLAIM)
+    run = await scene.start_activity()
+    await until(lambda: store.held == 1)
+    polls.drain()
+    assert await poll == UNAVAILABLE
+    store.open(TransactionClass.CLAIM)
+    await quiet(polls)
+    assert [task.state for task in scene.live(run.run_id)] == [TaskState.READY]
+
+
+@pytest.mark.usefixtures("no_grace")
+async def test_a_poll_on_a_queue_new_to_this_server_ends_in_its_time_though_the_database_does_not_answer(
+    scene: Scene, store: FailingStore, polls: Dispatcher
+):
+    await scene.register("w2", task_queue="unheard-of")
+    store.shut(TransactionClass.WORK)
+    with pytest.raises(Unavailable) as refusal:
+        await polls.poll(a_poll(ACTIVITY, "w2", task_queue="unheard-of"), SHORT_MS)
+    assert refusal.value.reason is Reason.STORE_UNAVAILABLE
+
+
+@pytest.mark.usefixtures("no_grace")
+@pytest.mark.parametrize("multiplexed", [False, True])
+async def test_a_worker_whose_poll_was_ended_by_the_server_is_not_taken_for_dead(
+    scene: Scene,
+    store: FailingStore,
+    polls: Dispatcher,
+    monkeypatch: pytest.MonkeyPatch,
+    multiplexed: bool,
+):
+    """It was refused because the database is silent; it has not hung up, and keeps its sticky tasks."""
+    monkeypatch.setattr(dispatcher, "DISCONNECTED_S", 0.0)
+    await scene.register("w2", task_queue="unheard-of")
+    scene.clock.advance(2_000)
+    store.shut(TransactionClass.WORK)
+    poll = a_poll(WORKFLOW, "w2", task_queue="unheard-of")
+    ctx = replace(scene.ctx, store=store)
+    with pytest.raises(Unavailable):
+        if multiplexed:
+            await combined_poll.poll(ctx, polls, poll, SHORT_MS)
+        else:
+            await polls.poll(poll, SHORT_MS)
+    store.open(TransactionClass.WORK)
+    await asyncio.sleep(0.01)
+    await quiet(polls)
+    worker = await scene.read(lambda tx: tx.workers.get("default", "w2"))
+    assert worker is not None
+    assert not is_known_dead(worker)
+
+
+@pytest.mark.usefixtures("no_grace")
+async def test_a_poll_that_is_repeated_while_the_first_one_hangs_ends_in_its_time(
+    store: FailingStore, polls: Dispatcher
+):
+    store.shut(TransactionClass.CLAIM)
+    first = asyncio.create_task(polls.poll(a_poll(ACTIVITY, poll_request_id="p1"), LONG_MS))
+    await until(lambda: polls.open_polls == 1)
+    with pytest.raises(Unavailable):
+        await polls.poll(a_poll(ACTIVITY, poll_request_id="p1"), SHORT_MS)
+    first.cancel()
+    await asyncio.wait([first])
+
+
+@pytest.mark.usefixtures("no_grace")
+async def test_a_poll_for_two_kinds_of_work_ends_in_its_time_though_the_database_does_not_answer(
+    scene: Scene, store: FailingStore, polls: Dispatcher
+):
+    store.shut(TransactionClass.CLAIM)
+    ctx = replace(scene.ctx, store=store)
+    assert await combined_poll.poll(ctx, polls, a_poll(WORKFLOW), SHORT_MS) == UNAVAILABLE
+
+
+@pytest.mark.usefixtures("no_grace")
+async def test_a_poll_for_queries_ends_in_its_time_though_the_database_does_not_answer(
+    scene: Scene, store: FailingStore, polls: Dispatcher
+):
+    store.shut(TransactionClass.CLAIM)
+    ctx = replace(scene.ctx, store=store)
+    with pytest.raises(Unavailable):
+        await queries.poll(ctx, a_poll(WORKFLOW), SHORT_MS, polls.draining)
+    assert QueryKind.QUERY not in {kind for kind, _, _ in ctx.query_polls.lines}
+
+
+@pytest.mark.usefixtures("no_grace")
+async def test_what_cannot_be_handed_back_at_once_is_handed_back_when_the_database_is_there_again(
+    scene: Scene, store: FailingStore, polls: Dispatcher, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(dispatcher, "HAND_BACK_AGAIN_S", (0.0,))
+    run = await scene.start_activity()
+    store.shut(TransactionClass.CLAIM)
+    assert await polls.poll(a_poll(ACTIVITY), SHORT_MS) == UNAVAILABLE
+    store.failures = 5
+    store.open(TransactionClass.CLAIM)
+    await quiet(polls)
+    assert store.failures == 0
+    assert await dispatched(scene) == 0
+    assert [task.state for task in scene.live(run.run_id)] == [TaskState.READY]
+
+
+async def test_a_drain_does_not_call_a_queue_empty_that_was_not_looked_at(
+    scene: Scene, store: FailingStore, polls: Dispatcher
+):
+    await scene.start_activity()
+    store.shut(TransactionClass.CLAIM)
+    poll = asyncio.create_task(polls.poll(a_poll(ACTIVITY), LONG_MS))
+    await until(lambda: store.held == 1)
+    polls.drain()
+    assert await poll == UNAVAILABLE

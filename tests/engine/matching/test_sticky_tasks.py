@@ -1,0 +1,373 @@
+"""A workflow task waits a while for the worker that keeps its run in memory; then anybody may have it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from penstock.core.history import waits
+from penstock.core.history.commands import ScheduleActivity
+from penstock.core.limits.policies import LimitSetting
+from penstock.core.model import Run, Task, TaskPriority
+from penstock.core.scheduling.dispatch import PollStatus
+from penstock.core.why.values import ConstraintKind, RemedyKind
+from penstock.engine.activities import worker_deaths
+from penstock.engine.limits import policies
+from penstock.engine.limits.policies import PolicyUpdate, SettingChange
+from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
+from penstock.engine.matching import dispatcher
+from penstock.engine.messaging import signals
+from penstock.engine.messaging.signals import Signal
+from penstock.engine.runs.address import Address
+from penstock.engine.visibility import explanations
+from penstock.engine.workers import cohorts, worker_registry
+from tests.engine.matching.test_dispatcher import Desk, names
+from tests.engine.support.scene import ACTIVITY, NOTHING, WORKFLOW, Scene, a_poll, charge
+from tests.support.builders import NOW_MS
+
+STICKY_MS = 10_000
+
+
+async def told(scene: Scene, run: Run) -> None:
+    """Have something come that wakes the run."""
+    await signals.send(scene.ctx, Signal(Address("default", run.workflow_id), "go", NOTHING))
+
+
+async def kept(
+    scene: Scene,
+    workflow_id: str = "order-1",
+    worker_id: str = "w1",
+    *commands: ScheduleActivity,
+    sticky_ms: int = STICKY_MS,
+) -> Run:
+    """A run that a worker keeps in memory, and that waits for a signal."""
+    run = await scene.start(workflow_id)
+    leased = await scene.take(WORKFLOW, worker_id)
+    assert leased.run.run_id == run.run_id
+    await scene.complete(leased, *commands, concurrent=True, cached=True, sticky_ms=sticky_ms)
+    return scene.run(run.run_id)
+
+
+async def waiting(scene: Scene, workflow_id: str = "order-1", worker_id: str = "w1") -> Run:
+    """The same, told something: its next task is in line."""
+    run = await kept(scene, workflow_id, worker_id)
+    await told(scene, run)
+    return run
+
+
+def task_of(scene: Scene, run: Run) -> Task:
+    [task] = scene.live(run.run_id)
+    return task
+
+
+# ── Who gets it ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_next_task_of_a_run_waits_for_the_worker_that_keeps_it(scene: Scene):
+    run = await waiting(scene)
+    task = task_of(scene, run)
+    assert (task.sticky_worker_id, task.sticky_until_ms) == ("w1", NOW_MS + STICKY_MS)
+    assert await scene.claim(WORKFLOW, "w2") is None
+    leased = await scene.take(WORKFLOW, "w1")
+    assert (leased.run.run_id, leased.seen) == (run.run_id, 2)
+
+
+async def test_after_its_time_anybody_gets_it_with_the_whole_history(scene: Scene):
+    run = await waiting(scene)
+    await scene.later(STICKY_MS - 1)
+    assert await scene.claim(WORKFLOW, "w2") is None
+    await scene.later(1)
+    leased = await scene.take(WORKFLOW, "w2")
+    assert (leased.run.run_id, leased.seen, len(leased.events)) == (run.run_id, 0, 3)
+
+
+async def test_what_came_while_the_task_was_leased_is_reserved_as_well(scene: Scene):
+    await scene.start()
+    leased = await scene.take(WORKFLOW)
+    await told(scene, leased.run)
+    await scene.complete(leased, concurrent=True, cached=True, sticky_ms=STICKY_MS)
+    assert task_of(scene, leased.run).sticky_worker_id == "w1"
+    assert await scene.claim(WORKFLOW, "w2") is None
+
+
+async def test_a_worker_that_asks_for_no_time_has_none(scene: Scene):
+    run = await kept(scene, sticky_ms=0)
+    await told(scene, run)
+    assert task_of(scene, run).sticky_worker_id is None
+    assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
+
+
+async def test_what_others_do_for_the_run_is_for_anybody(scene: Scene):
+    await kept(scene, "order-1", "w1", charge())
+    assert await scene.claim(ACTIVITY, "w2") is not None
+
+
+async def test_the_worker_gets_what_is_its_own_and_what_is_anybodys_in_order_of_arrival(scene: Scene):
+    first = await kept(scene, "order-1")
+    other = await kept(scene, "order-2", "w2")
+    await scene.start("order-3")
+    for run in (first, other):
+        await told(scene, run)
+    [verdict] = await scene.ask(a_poll(WORKFLOW, "w1", tasks_max=10))
+    assert [leased.run.workflow_id for leased in verdict.leased] == ["order-3", "order-1"]
+
+
+async def test_a_more_urgent_task_of_anybody_goes_before_ones_own(scene: Scene):
+    await waiting(scene)
+    await scene.start("urgent", priority=TaskPriority(level=0))
+    assert (await scene.take(WORKFLOW, "w1")).run.workflow_id == "urgent"
+    assert (await scene.take(WORKFLOW, "w1")).run.workflow_id == "order-1"
+
+
+async def test_a_cap_holds_for_what_is_reserved(scene: Scene):
+    await waiting(scene)
+    await scene.start("order-2")
+    asked = PolicyUpdate({LimitSetting.LEASE_CAP: SettingChange(1)})
+    await policies.configure(scene.ctx, "default", "orders", WORKFLOW, asked, "ops")
+    assert (await scene.take(WORKFLOW, "w2")).run.workflow_id == "order-2"
+    assert await scene.claim(WORKFLOW, "w1") is None
+
+
+# ── When a reservation ends early ───────────────────────────────────────────────────────────────────────
+
+
+async def test_a_task_that_failed_is_for_anybody(scene: Scene):
+    run = await waiting(scene)
+    await scene.fail(await scene.take(WORKFLOW, "w1"))
+    assert waits.parse(scene.run(run.run_id).waits).cached is None
+    await scene.later(1_000)
+    assert (await scene.take(WORKFLOW, "w2")).seen == 0
+
+
+async def test_a_task_whose_lease_was_lost_is_for_anybody(scene: Scene):
+    run = await waiting(scene)
+    await scene.take(WORKFLOW, "w1")
+    scene.clock.advance(10 * 60_000)
+    await expired_leases(scene.ctx).sweep()
+    assert task_of(scene, run).sticky_worker_id is None
+    assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
+
+
+async def test_what_was_reserved_for_a_worker_that_leaves_is_for_anybody_at_once(scene: Scene):
+    run = await waiting(scene)
+    assert await scene.claim(WORKFLOW, "w2") is None
+    await worker_registry.deregister(scene.ctx, "default", "w1")
+    assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
+
+
+async def test_a_run_of_a_worker_that_has_left_does_not_wait_for_it(scene: Scene):
+    run = await kept(scene)
+    await worker_registry.deregister(scene.ctx, "default", "w1")
+    await told(scene, run)
+    assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
+
+
+async def test_a_run_of_a_worker_that_was_not_heard_for_long_does_not_wait_for_it(scene: Scene):
+    run = await kept(scene)
+    scene.clock.advance(10 * 60_000)
+    await told(scene, run)
+    assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
+
+
+async def test_a_run_of_a_worker_that_drains_does_not_wait_for_it(scene: Scene):
+    await scene.register("w1", build_id="old")
+    run = await kept(scene)
+    await told(scene, run)
+    await cohorts.drain(scene.ctx, "default", "orders", "old")
+    assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
+
+
+async def test_a_run_does_not_wait_for_a_worker_whose_lease_ran_out(scene: Scene):
+    """Recovery took the lease and the sticky wait, one after the other."""
+    run = await kept(scene, "order-1", "w1", charge())
+    await scene.take(ACTIVITY, "w1", lease_ms=2_000)
+    scene.clock.advance(2_000)
+    await told(scene, run)
+    assert await scene.claim(WORKFLOW, "w2") is None
+    await expired_leases(scene.ctx).sweep()
+    assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
+
+
+async def test_a_run_does_not_wait_for_a_worker_that_missed_its_heartbeats(scene: Scene):
+    await scene.register("w1", heartbeat_interval_s=2)
+    run = await waiting(scene)
+    scene.clock.advance(4_000)
+    assert await scene.claim(WORKFLOW, "w2") is None
+    scene.clock.advance(1)
+    assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
+
+
+async def test_a_worker_that_was_taken_for_dead_and_is_heard_again_is_waited_for(scene: Scene):
+    run = await waiting(scene)
+    scene.clock.advance(2_000)
+    assert await worker_deaths.record_disconnect(scene.ctx, "default", "w1", 1_000)
+    assert not await worker_deaths.record_disconnect(scene.ctx, "default", "w1", 1_000), "it is known already"
+    scene.clock.advance(1)
+    [verdict] = await scene.ask(a_poll(ACTIVITY, "w1"))
+    assert verdict.leased == ()
+    assert (await worker_registry.describe(scene.ctx, "default", "w1")).heartbeat_at_ms == NOW_MS + 2_001
+    assert await scene.claim(WORKFLOW, "w2") is None
+    assert (await scene.take(WORKFLOW, "w1")).run.run_id == run.run_id
+
+
+async def test_a_worker_that_was_heard_meanwhile_is_not_taken_for_dead(scene: Scene):
+    await scene.register("w1")
+    scene.clock.advance(500)
+    assert not await worker_deaths.record_disconnect(scene.ctx, "default", "w1", 1_000)
+    assert not await worker_deaths.record_disconnect(scene.ctx, "default", "nobody", 1_000)
+
+
+async def test_another_worker_that_takes_a_run_keeps_it_from_then_on(scene: Scene):
+    run = await waiting(scene)
+    await scene.later(STICKY_MS)
+    leased = await scene.take(WORKFLOW, "w2")
+    await scene.complete(leased, concurrent=True, cached=True, sticky_ms=STICKY_MS)
+    await told(scene, run)
+    assert await scene.claim(WORKFLOW, "w1") is None
+    assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
+
+
+# ── Several polls ───────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_of_polls_that_may_have_different_tasks_those_like_the_first_are_served(scene: Scene):
+    await scene.register("w2")
+    await waiting(scene)
+    await scene.start("order-2")
+    served, postponed = await scene.ask(a_poll(WORKFLOW, "w2"), a_poll(WORKFLOW, "w1"))
+    assert [leased.run.workflow_id for leased in served.leased] == ["order-2"]
+    assert (postponed.leased, postponed.postponed) == ((), True)
+    [served] = await scene.ask(a_poll(WORKFLOW, "w1"))
+    assert [leased.run.workflow_id for leased in served.leased] == ["order-1"]
+
+
+async def test_a_poll_that_finds_only_what_waits_for_others_knows_when_to_look_again(scene: Scene):
+    await scene.register("w2")
+    await waiting(scene)
+    scene.clock.advance(1_000)
+    [verdict] = await scene.ask(a_poll(WORKFLOW, "w2"))
+    assert (verdict.leased, verdict.look_again, verdict.look_again_in_ms) == ((), False, STICKY_MS - 1_000)
+    assert verdict.hold is not None
+    assert verdict.hold.poll_status is PollStatus.EMPTY
+
+
+@pytest.fixture
+async def desk(scene: Scene) -> AsyncIterator[Desk]:
+    opened = Desk(scene.ctx)
+    for name in ("w1", "w2", "w3"):
+        await scene.register(name)
+    yield opened
+    await opened.close()
+
+
+async def test_of_all_who_wait_the_worker_that_keeps_the_run_is_given_its_task(scene: Scene, desk: Desk):
+    runs = {name: await kept(scene, f"order-of-{name}", name) for name in ("w1", "w2", "w3")}
+    polls = {name: await desk.waiting(name) for name in ("w1", "w2", "w3")}
+    for name in ("w3", "w1", "w2"):
+        await told(scene, runs[name])
+        assert names(await polls.pop(name)) == [f"order-of-{name}"]
+        await desk.quiet()
+        assert not any(poll.done() for poll in polls.values())
+
+
+async def test_polls_of_many_workers_are_all_given_their_own_by_one_look(scene: Scene, desk: Desk):
+    runs = [await kept(scene, f"order-of-{name}", name) for name in ("w1", "w2")]
+    for run in runs:
+        await told(scene, run)
+    await scene.start("anybodys")
+    answers = await asyncio.gather(*(desk.poll(0, name) for name in ("w3", "w2", "w1")))
+    assert [names(answer) for answer in answers] == [["anybodys"], ["order-of-w2"], ["order-of-w1"]]
+
+
+async def test_a_worker_behind_many_that_find_nothing_is_given_its_own(
+    scene: Scene, desk: Desk, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(dispatcher, "POLLS_PER_CLAIM", 1)
+    await waiting(scene)
+    others = [await desk.waiting("w2"), await desk.waiting("w3")]
+    assert names(await desk.poll(0, "w1")) == ["order-1"]
+    assert not any(poll.done() for poll in others)
+
+
+async def test_a_poll_that_waits_looks_again_when_the_reservation_ends(scene: Scene, desk: Desk):
+    run = await kept(scene, sticky_ms=20)
+    poll = await desk.waiting("w2")
+    await told(scene, run)
+    await desk.quiet()
+    assert not poll.done()
+    scene.clock.advance(20)
+    assert names(await poll) == ["order-1"]
+
+
+async def test_a_poll_that_waits_looks_again_when_the_worker_leaves(scene: Scene, desk: Desk):
+    await waiting(scene)
+    poll = await desk.waiting("w2")
+    await worker_registry.deregister(scene.ctx, "default", "w1")
+    assert names(await poll) == ["order-1"]
+
+
+async def test_a_poll_that_waits_gets_the_sticky_tasks_of_a_worker_that_disconnected(
+    scene: Scene, desk: Desk, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(dispatcher, "DISCONNECTED_S", 0.02)
+    run = await kept(scene)
+    own, other = await desk.waiting("w1"), await desk.waiting("w2")
+    scene.clock.advance(2_000)
+    own.cancel()
+    await asyncio.wait([own])
+    await told(scene, run)
+    assert names(await other) == ["order-1"]
+    assert scene.clock.now_ms() == NOW_MS + 2_000, "nothing waited for the time to pass"
+
+
+async def test_a_worker_that_polls_again_has_not_died(
+    scene: Scene, desk: Desk, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(dispatcher, "DISCONNECTED_S", 0.0)
+    run = await kept(scene)
+    other = await desk.waiting("w2")
+    scene.clock.advance(2_000)
+    own, again = await desk.waiting("w1"), await desk.waiting("w1")
+    own.cancel()
+    await asyncio.wait([own])
+    await asyncio.sleep(0.01)
+    await desk.quiet()
+    await told(scene, run)
+    assert names(await again) == ["order-1"]
+    assert not other.done()
+
+
+async def test_nobody_looks_again_and_again_for_what_waits_for_another(scene: Scene, desk: Desk):
+    await waiting(scene)
+    poll = await desk.waiting("w2")
+    await desk.quiet()
+    assert not poll.done()
+    assert not desk.dispatcher._tasks
+
+
+# ── Why ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_why_names_the_worker_that_the_task_waits_for_and_until_when(scene: Scene):
+    run = await waiting(scene)
+    found = (await explanations.workflow(scene.ctx, "default", run.workflow_id)).explanation
+    assert found.binding is not None
+    assert (found.binding.kind, found.binding.opens_at_ms) == (ConstraintKind.STICKY, NOW_MS + STICKY_MS)
+    assert "the worker w1 keeps its run in memory" in found.sentence
+    assert [remedy.act for remedy in found.binding.frees] == [RemedyKind.WAIT]
+    assert (found.expected.from_ms, found.expected.to_ms) == (NOW_MS, NOW_MS + STICKY_MS + 1_000)
+
+
+@pytest.mark.parametrize("how", ["time", "leaving"])
+async def test_nothing_binds_a_task_that_need_not_wait_for_its_worker(scene: Scene, how: str):
+    await scene.register("w2")
+    run = await waiting(scene)
+    if how == "time":
+        await scene.later(STICKY_MS)
+    else:
+        await worker_registry.deregister(scene.ctx, "default", "w1")
+    found = (await explanations.workflow(scene.ctx, "default", run.workflow_id)).explanation
+    assert found.binding is None
+    assert await scene.claim(WORKFLOW, "w2") is not None

@@ -1,0 +1,53 @@
+"""A server as `penstock server start` runs it, which kills or freezes itself at a commit that a file names.
+
+    python crashing_server.py ORDER_FILE
+
+Nothing happens until ORDER_FILE exists. It holds a moment, a number and the name of a signal, `after_commit 3 SIGKILL`:
+the process sends itself the signal at the third such moment from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+
+from penstock import assembly, settings
+from penstock.stores.group_commit import CommitPoint
+
+
+class Executioner:
+    """Counts the moments since the order was given, and carries it out."""
+
+    def __init__(self, order: Path) -> None:
+        self._order = order
+        self._seen = 0
+        self._given_at = 0
+        self._counting = threading.Lock()
+
+    def __call__(self, moment: CommitPoint) -> None:
+        try:
+            wanted, number, name = self._order.read_text().split()
+            given_at = self._order.stat().st_mtime_ns
+        except (OSError, ValueError):
+            return
+        if moment is not CommitPoint(wanted):
+            return
+        with self._counting:
+            if given_at != self._given_at:
+                self._given_at, self._seen = given_at, 0
+            self._seen += 1
+            if self._seen == int(number):
+                os.kill(os.getpid(), signal.Signals[name])
+
+
+def main() -> None:
+    loaded = settings.load(os.environ, None, server_id_default=f"{socket.gethostname()}-{os.getpid()}")
+    assembly.serve(loaded, on_commit=Executioner(Path(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Activities of a real worker on a real server: what only shows when everything is there."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from penstock.sdk import activity
+from penstock.sdk.failures import ActivityFailureError, ApplicationError, CancelledError
+from penstock.sdk.retry import RetryPolicy
+from penstock.sdk.worker import Worker
+from tests.sdk.activities import activities_in_processes as these
+
+QUEUE = "q"
+AT_ONCE = RetryPolicy(initial_interval=timedelta(0), maximum_attempts=3)
+_ids = itertools.count(1)
+
+
+def new_id() -> str:
+    return f"a-{next(_ids)}"
+
+
+async def test_the_next_attempt_finds_what_the_last_heartbeat_told(client):
+    @activity.defn
+    async def count() -> list[object]:
+        found = list(activity.info().heartbeat_details)
+        for number in range(10):
+            activity.heartbeat({"done": number}, activity.info().attempt)
+        if activity.info().attempt == 1:
+            raise ApplicationError("once")
+        return found
+
+    async with Worker(client, task_queue=QUEUE, activities=[count]):
+        found = await client.execute_activity(count, id=new_id(), task_queue=QUEUE, retry_policy=AT_ONCE)
+    assert found == [{"done": 9}, 1]
+
+
+async def test_the_idempotency_key_is_the_same_for_all_attempts(client):
+    keys: list[str] = []
+
+    @activity.defn
+    def pay() -> None:
+        keys.append(activity.info().idempotency_key)
+        if activity.info().attempt < 3:
+            raise ApplicationError("again")
+
+    async with Worker(client, task_queue=QUEUE, activities=[pay]):
+        for _ in range(2):
+            await client.execute_activity(pay, id=new_id(), task_queue=QUEUE, retry_policy=AT_ONCE)
+    assert len(keys) == 6
+    assert len(set(keys[:3])) == len(set(keys[3:])) == 1
+    assert keys[0] != keys[3]
+
+
+@pytest.mark.parametrize("runs_in", ["loop", "thread"])
+async def test_an_activity_that_is_cancelled_hears_it_with_its_next_heartbeat(client, runs_in):
+    began, stopped = threading.Event(), threading.Event()
+
+    @activity.defn(name="work", auto_heartbeat=timedelta(milliseconds=20))
+    async def work() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    @activity.defn(name="work", auto_heartbeat=timedelta(milliseconds=20))
+    def work_in_thread() -> None:
+        try:
+            began.set()
+            while True:
+                time.sleep(0.001)
+        except CancelledError:
+            stopped.set()
+
+    function = work if runs_in == "loop" else work_in_thread
+    async with Worker(client, task_queue=QUEUE, activities=[function]):
+        handle = await client.start_activity("work", id=new_id(), task_queue=QUEUE)
+        await asyncio.to_thread(began.wait)
+        await handle.cancel()
+        await asyncio.to_thread(stopped.wait)
+        with pytest.raises(ActivityFailureError) as ended:
+            await handle.result()
+    assert isinstance(ended.value.cause, CancelledError)
+
+
+async def test_a_process_that_is_killed_costs_one_attempt(client, tmp_path: Path):
+    async with Worker(client, task_queue=QUEUE, activities=[these.die_until]):
+        pid = await client.execute_activity(
+            these.die_until, str(tmp_path / "died"), id=new_id(), task_queue=QUEUE, retry_policy=AT_ONCE
+        )
+    assert (tmp_path / "died").exists()
+    assert pid != os.getpid()
+
+
+async def test_the_death_of_a_process_is_told_to_who_waits(client):
+    async with Worker(client, task_queue=QUEUE, activities=[these.die]):
+        once = RetryPolicy(maximum_attempts=1)
+        with pytest.raises(ActivityFailureError) as ended:
+            await client.execute_activity(these.die, "kill", id=new_id(), task_queue=QUEUE, retry_policy=once)
+    cause = ended.value.cause
+    assert isinstance(cause, ApplicationError)
+    assert cause.type == "WORKER_CRASHED"
+    assert signal.SIGKILL.name in cause.message
+
+
+async def test_an_activity_that_its_worker_had_to_leave_is_run_by_another_and_no_attempt_is_charged(client):
+    began = asyncio.Event()
+
+    @activity.defn
+    async def work() -> int:
+        if not began.is_set():
+            began.set()
+            await asyncio.Event().wait()
+        return activity.info().attempt
+
+    async with Worker(client, task_queue=QUEUE, activities=[work]):
+        handle = await client.start_activity(work, id=new_id(), task_queue=QUEUE)
+        await began.wait()
+    async with Worker(client, task_queue=QUEUE, activities=[work]):
+        assert await handle.result() == 1
+
+
+async def test_a_timeout_below_a_second_is_kept_by_the_worker(client):
+    stopped = asyncio.Event()
+
+    @activity.defn
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    limit = timedelta(milliseconds=300)
+    async with Worker(client, task_queue=QUEUE, activities=[work]):
+        handle = await client.start_activity(
+            work,
+            id=new_id(),
+            task_queue=QUEUE,
+            start_to_close_timeout=limit,
+            retry_policy=RetryPolicy(maximum_attempts=1),
+        )
+        await stopped.wait()
+        with pytest.raises(ActivityFailureError):
+            await handle.result()

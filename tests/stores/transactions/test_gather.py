@@ -1,0 +1,84 @@
+"""An operation asks two things at once, and goes on with both answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.core.model import RunId
+from penstock.errors import Conflict, Reason
+from penstock.ports.gather import gather
+from penstock.ports.store import Store, Tx
+from tests.stores.store_operations import record
+from tests.support.builders import a_run, an_instance
+
+
+@pytest.fixture
+async def filled(store: Store) -> Store:
+    def write(tx: Tx) -> None:
+        for name in ("r1", "r2"):
+            tx.runs.insert(a_run(name, workflow_id=f"order-{name}"))
+
+    await record(store, write)
+    return store
+
+
+async def number_of(tx: Tx, *names: str) -> list[str]:
+    """A question for each of some runs, one after the other."""
+    found = [await tx.runs.get(RunId(name)) for name in names]
+    return [run.workflow_id for run in found if run is not None]
+
+
+async def workers_of(tx: Tx) -> int:
+    return len(await tx.workers.list("default", None)) + len(await tx.cohorts.list("default", "orders"))
+
+
+async def test_both_are_answered_though_one_asks_more_than_the_other(filled: Store):
+    async def operation(tx: Tx) -> tuple[list[str], list[str]]:
+        return await gather(number_of(tx, "r1", "r9", "r2"), number_of(tx, "r2"))
+
+    expected = (["order-r1", "order-r2"], ["order-r2"])
+    assert await filled.transact(operation, key="one") == expected
+    assert await filled.read(operation) == expected
+
+
+async def test_questions_of_different_kinds_are_answered_together(filled: Store):
+    async def operation(tx: Tx, name: str) -> tuple[list[str], int]:
+        return await gather(number_of(tx, name), workers_of(tx))
+
+    asked = [filled.transact(lambda tx, n=n: operation(tx, f"r{n}"), key=f"{n}") for n in (1, 2, 9)]  # type: ignore[misc]
+    assert await asyncio.gather(*asked) == [(["order-r1"], 0), (["order-r2"], 0), ([], 0)]
+    read = [filled.read(lambda tx, n=n: operation(tx, f"r{n}")) for n in (1, 2, 9)]  # type: ignore[misc]
+    assert await asyncio.gather(*read) == [(["order-r1"], 0), (["order-r2"], 0), ([], 0)]
+
+
+async def test_one_that_locks_beside_one_that_looks_are_both_answered(filled: Store):
+    async def operation(tx: Tx) -> tuple[str, str]:
+        locked, standing = await gather(tx.runs.lock(RunId("r1")), tx.runs.reserve(an_instance(run_id="r1")))
+        assert locked is not None
+        return locked.run_id, standing.run_id
+
+    assert await filled.transact(operation, key="one") == ("r1", "r1")
+    found = await filled.read(lambda tx: tx.runs.instance("default", "order-1"))
+    assert found is not None
+
+
+async def test_what_one_of_them_refuses_ends_both(filled: Store):
+    went_on = False
+
+    async def refuse(tx: Tx) -> None:
+        await tx.runs.get(RunId("r1"))
+        raise Conflict(Reason.RUN_NOT_ACTIVE, "It is not wanted.")
+
+    async def go_on(tx: Tx) -> None:
+        nonlocal went_on
+        await number_of(tx, "r1", "r2", "r1")
+        went_on = True
+
+    async def operation(tx: Tx) -> None:
+        await gather(refuse(tx), go_on(tx))
+
+    with pytest.raises(Conflict):
+        await filled.transact(operation, key="one")
+    assert not went_on
