@@ -211,8 +211,11 @@ class Hand:
         return await self.cluster.post(f"/api/worker/{kind}-tasks/poll", body | fields, role="worker", **how)
 
     async def take(self, kind: str = "workflow", timeout: int = 30, **fields: Any) -> Json:
-        """The next task, waiting for it."""
-        reply = (await self.poll(kind, timeout, **fields)).expect(200)
+        """The next task, waiting for it. On a busy machine a claim may come back late: `unavailable`, poll again."""
+        async with asyncio.timeout(PATIENCE_S):
+            reply = (await self.poll(kind, timeout, **fields)).expect(200)
+            while reply["poll_status"] == "unavailable":
+                reply = (await self.poll(kind, timeout, **fields)).expect(200)
         assert reply["poll_status"] == "leased", reply.body
         task = reply["task"]
         assert isinstance(task, dict)
