@@ -24,15 +24,16 @@ from penstock.core.limits.admission import (
 from penstock.core.limits.windows import Window
 from penstock.core.model import Blob, PriorityOverride, QueueId, Task, TaskKind, TaskPriority
 from penstock.core.scheduling.leases import Report
+from penstock.core.scheduling.polls import Granted, Poll, Retry
 from penstock.engine.activities import activity_reports
 from penstock.engine.context import EngineContext
 from penstock.engine.limits import admission
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import Poll
+from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.operations import namespaces
 from penstock.engine.workers import worker_registry
 from penstock.engine.workflows import starts
 from penstock.ports.store import Tx
+from tests.support.claims import leased_of
 
 GROUP = "downstream"
 SLOTS = 1_000_000
@@ -115,9 +116,9 @@ class LimitedLines:
     async def claim_from(self, queue: tuple[str, QueueId], most: int) -> list[Task]:
         name, queue_id = queue
         poll = Poll(NAMESPACE, worker_of(name), name, TaskKind.ACTIVITY, tasks_max=most)
-        [verdict] = await claim.claim(self.ctx, queue_id, [poll], FIT)
-        assert verdict.leased or verdict.look_again, f"nothing to claim on {name}: {verdict}"
-        return [leased.task for leased in verdict.leased]
+        [verdict] = await claim_tasks(self.ctx, queue_id, [poll], FIT)
+        assert isinstance(verdict, Granted | Retry), f"nothing to claim on {name}: {verdict}"
+        return [leased.task for leased in leased_of(verdict)] if isinstance(verdict, Granted) else []
 
     async def serve(self, queue: tuple[str, QueueId], batch: int, dispatches: int) -> list[Task]:
         """Claim from one queue and complete at once, claim after claim, so many tasks."""

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from penstock.core.limits.policies import LimitSetting
 from penstock.core.model import PriorityOverride, RetrySchedule, TaskKind
 from penstock.core.scheduling.leases import Report
+from penstock.core.scheduling.polls import Leased, Poll
 from penstock.core.verify.check import check
 from penstock.core.verify.findings import Findings
 from penstock.core.verify.journal import JournalLine
@@ -35,7 +36,6 @@ from penstock.engine.limits.admission import ScopeUpdate
 from penstock.engine.limits.policies import KeySettingsChange, PolicyUpdate, SettingChange
 from penstock.engine.maintenance.sweepers.due_tasks import due_tasks
 from penstock.engine.matching import permits
-from penstock.engine.matching.claim import Leased, Poll
 from penstock.engine.matching.dispatcher import Dispatcher
 from penstock.engine.operations import namespaces
 from penstock.engine.workers import worker_registry

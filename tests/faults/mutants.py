@@ -6,7 +6,7 @@ A mutant is made by replacing a seam of the real engine inside the test's proces
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,9 +19,10 @@ from penstock.core.limits.windows import SECOND_MS, Window
 from penstock.core.model import Queue, QueueId, Task, TaskKind, TaskState
 from penstock.core.scheduling import fairness, gates
 from penstock.core.scheduling.gates import ScopeState
+from penstock.core.scheduling.ledger import Scopes
 from penstock.core.verify.findings import Law
 from penstock.engine.activities import activity_reports
-from penstock.engine.matching import claim, dispatcher, permits
+from penstock.engine.matching import dispatcher, permits, snapshot, undelivered
 from penstock.ports.store import Operation, TransactionClass, Tx
 from penstock.stores.memory import MemoryStore
 from penstock.stores.memory.matching.queues import MemoryQueues
@@ -101,12 +102,12 @@ def window_too_short(patch: Patch) -> None:
 @mutant(Law.DELIVERED)
 def handed_back_without_refund(patch: Patch) -> None:
     """What was not delivered waits again, and what it was charged stays spent."""
-    honest = claim._undelivered
+    honest = undelivered._undelivered
 
     def unrefunded(task: Task, now_ms: int) -> Task:
         return replace(honest(task, now_ms), ended_refunded=False)
 
-    patch.setattr(claim, "_undelivered", unrefunded)
+    patch.setattr(undelivered, "_undelivered", unrefunded)
 
 
 @mutant(Law.RATE, Law.COST)
@@ -123,21 +124,22 @@ def refunded_twice(patch: Patch) -> None:
 @mutant(Law.CAP, Law.CLIENT_CAP)
 def lock_scope_mismatch(patch: Patch) -> None:
     """One queue of a group takes another lock, so it decides by what it read before."""
-    honest, before = claim.counting, dict[str, ScopeState]()
+    honest, before = snapshot.lock_scopes, dict[str, ScopeState]()
 
-    async def unlocked(tx: Tx, queue: Queue) -> tuple[dict[str, ScopeState], Sequence[ScopeState]]:
-        states, settled = await honest(tx, queue)
+    async def unlocked(tx: Tx, queue: Queue) -> Scopes:
+        locked = await honest(tx, queue)
         if queue.name != "b":
-            return states, settled
+            return locked
+        states = locked.states
         stale = {
             name: replace(before.get(name, state), ended=before.get(name, state).granted)
             for name, state in states.items()
         }
         before.update(states)
-        return stale, settled
+        return Scopes(stale, locked.corrected)
 
     patch.setattr(lease_counts, "_insist", lambda *_: None)
-    patch.setattr(claim, "counting", unlocked)
+    patch.setattr(snapshot, "lock_scopes", unlocked)
 
 
 @mutant(Law.LOST)
@@ -235,7 +237,7 @@ def cap_of_yesterday(patch: Patch) -> None:
         limit = queue.rules.lease_cap
         return 0 if limit is None else max(0, await tx.queues.running(QueueId(queue.queue_id), limit) - 1)
 
-    patch.setattr(claim, "running_on", too_few)
+    patch.setattr(snapshot, "lease_count", too_few)
 
 
 def weight_at_enqueue(patch: Patch) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from penstock.core.history.commands import Command, CompleteWorkflow, ScheduleActivity
 from penstock.core.model import Blob, Queue, QueueId, Task, TaskKind
 from penstock.core.scheduling.leases import Report
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.activities import activity_reports
 from penstock.engine.context import EngineContext
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import Poll
+from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.operations import namespaces
 from penstock.engine.workers import worker_registry
 from penstock.engine.workflows import starts, workflow_reports
@@ -24,6 +24,7 @@ from penstock.stores.postgres.store import PostgresStore, migrate
 from penstock.stores.sqlite.store import SqliteStore
 from penstock.system_clock import SystemClock, SystemEntropy
 from penstock.wakeups.local import LocalWakeups
+from tests.support.claims import leased_of
 
 NAMESPACE, QUEUE, WORKER, TYPE = "default", "speed", "speed-worker", "Nothing"
 NOTHING = Blob("")
@@ -61,8 +62,8 @@ class EngineWork:
 
     async def _taken(self, most: int, kind: TaskKind) -> list[Task]:
         poll = Poll(NAMESPACE, WORKER, QUEUE, kind, tasks_max=most)
-        [verdict] = await claim.claim(self.ctx, self._queues[kind], [poll], None)
-        return [each.task for each in verdict.leased]
+        [verdict] = await claim_tasks(self.ctx, self._queues[kind], [poll], None)
+        return [each.task for each in leased_of(verdict)]
 
     async def complete(self, task: Task) -> None:
         await activity_reports.complete(self.ctx, NAMESPACE, task.task_id, _report(task), NOTHING)

@@ -14,8 +14,9 @@ from penstock.core.model import Queue, QueueId, Task, TaskKind
 from penstock.core.scheduling.dispatch import Hold, QueueSnapshot, Settled, WorkerFilter, decide, settle
 from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Lane, LaneKey, LaneState
 from penstock.core.scheduling.gates import ScopeState, counted_by
+from penstock.core.scheduling.ledger import announced
 from penstock.engine.limits.adoption import adopt
-from penstock.engine.matching.claim import counted, counting
+from penstock.engine.matching.snapshot import lock_scopes
 from penstock.ports.store import Store, TransactionClass, Tx
 from tests.support.builders import NOW_MS, leased, standing_of
 
@@ -108,7 +109,7 @@ async def _claim(
     taken = {lane_key: len(tasks) for lane_key, tasks in waiting.items()}
     settled = settle(snapshot, taken)
     _bill(tx, snapshot.queue, settled, taken)
-    counts, scopes = counted(snapshot.queue.rules), counted_by(settled.scopes)
+    counts, scopes = announced(snapshot.queue.rules), counted_by(settled.scopes)
     granted = [
         leased(waiting[lane_key].pop(0), token=f"token-{next(_tokens)}", counted=counts, scopes=scopes)
         for lane_key in settled.order
@@ -151,7 +152,7 @@ async def _snapshot(
         starving,
         list(arrivals.values()),
         await tx.queues.blocked(queue_id),
-        (await counting(tx, queue))[0],
+        (await lock_scopes(tx, queue)).states,
     )
 
 

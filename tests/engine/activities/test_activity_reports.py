@@ -6,10 +6,10 @@ import pytest
 
 from penstock.core.model import ActivityStatus, Blob, RunStatus, TaskId, TaskState
 from penstock.core.scheduling.leases import HANDED_BACK, Report
+from penstock.core.scheduling.polls import Leased
 from penstock.core.timestamps import iso
 from penstock.engine.activities import activity_reports
 from penstock.engine.activities.activity_reports import ActivityReceipt, AttemptFailure
-from penstock.engine.matching.claim import Leased
 from penstock.engine.workflows import run_close
 from penstock.engine.workflows.run_close import EndMode
 from penstock.errors import Conflict, LeaseLost, NotFound, PenstockError, Reason

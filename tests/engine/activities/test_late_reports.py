@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from penstock.core.model import ActivityStatus, RetrySchedule, RunStatus
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.activities import activity_reports
 from penstock.engine.activities.activity_reports import AttemptFailure
 from penstock.engine.matching import permits
-from penstock.engine.matching.claim import Leased
 from penstock.errors import LeaseLost, PenstockError, Reason
 from tests.engine.support.scene import ACTIVITY, Scene, charge, of, tries
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from penstock.core.limits.policies import LimitSetting
 from penstock.core.model import ActivityStatus, TaskState
+from penstock.core.scheduling.polls import Leased
 from penstock.core.why.values import ConstraintKind, RemedyKind
 from penstock.engine.limits import policies
 from penstock.engine.limits.policies import UNSET, PolicyUpdate, SettingChange
 from penstock.engine.maintenance.sweepers.overdue_activities import overdue_activities
-from penstock.engine.matching.claim import Leased
 from penstock.engine.visibility import explanations
 from penstock.errors import InvalidInput, Reason
 from tests.engine.support.scene import ACTIVITY, WORKFLOW, Scene, a_scene, charge, tries

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.model import ActivityStatus, RetrySchedule, RunStatus, TaskState
+from penstock.core.scheduling.polls import Leased
 from penstock.core.scheduling.worker_deaths import ON_LOST_LEASE, QUARANTINED, WORKER_CRASHED, OnLostLease
 from penstock.core.why.values import ConstraintKind
 from penstock.engine.activities import activity_reports
 from penstock.engine.activities.activity_reports import AttemptFailure
-from penstock.engine.matching.claim import Leased
 from penstock.engine.runtime.stall_detector import GRACE_S, StallDetector
 from penstock.engine.visibility import explanations
 from penstock.engine.workers import worker_registry

@@ -17,6 +17,7 @@ from penstock.engine.maintenance.sweepers.idle_keys import idle_keys
 from penstock.engine.maintenance.sweepers.idle_lanes import idle_lanes
 from penstock.engine.matching.dispatcher import Dispatcher
 from tests.engine.support.scene import Scene, a_poll
+from tests.support.claims import leased_of
 
 PER_SECOND = 1_000_000
 
@@ -38,7 +39,7 @@ async def conveyed(scene: Scene) -> int | None:
 
 async def keys_taken(scene: Scene, most: int) -> list[str]:
     [verdict] = await scene.ask(a_poll(TaskKind.ACTIVITY, tasks_max=most))
-    return [each.task.key for each in verdict.leased]
+    return [each.task.key for each in leased_of(verdict)]
 
 
 def places(scene: Scene, queue_id: QueueId) -> dict[str, int]:

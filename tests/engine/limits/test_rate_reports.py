@@ -12,13 +12,14 @@ from structlog.testing import capture_logs
 from penstock.core.limits.policies import LimitSetting
 from penstock.core.limits.rate_reports import RateReport
 from penstock.core.model import TaskKind
+from penstock.core.scheduling.polls import Held, Leased
 from penstock.engine.limits import admission, policies
 from penstock.engine.limits.policies import UNSET, PolicyUpdate, PolicyView, SettingChange, Unset
 from penstock.engine.limits.rate_reports import report_rate
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import Leased
+from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.workers import worker_registry
 from tests.engine.support.scene import ACTIVITY, WORKFLOW, Scene, a_poll, a_scene, charge, tries
+from tests.support.claims import leased_of
 
 PER_SECOND = 1_000_000
 MINUTE = 60_000
@@ -53,7 +54,7 @@ async def fill(scene: Scene, count: int, **how: Any) -> None:
 
 async def some(scene: Scene, most: int, worker_id: str = "w1", kind: TaskKind = ACTIVITY) -> list[Leased]:
     [verdict] = await scene.ask(a_poll(kind, worker_id, tasks_max=most))
-    return list(verdict.leased)
+    return list(leased_of(verdict))
 
 
 async def drained_after_ms(scene: Scene, count: int, servers: int = 1) -> int:
@@ -66,13 +67,13 @@ async def drained_after_ms(scene: Scene, count: int, servers: int = 1) -> int:
     began, taken = scene.clock.now_ms(), 0
     for ctx in itertools.islice(itertools.cycle(houses), FIRST_LOOKS_MAX):
         poll = a_poll(ACTIVITY, tasks_max=min(100, count - taken))
-        [verdict] = await claim.claim(ctx, queue.queue_id, [poll], None)
-        taken += len(verdict.leased)
+        [verdict] = await claim_tasks(ctx, queue.queue_id, [poll], None)
+        taken += len(leased_of(verdict))
         if taken == count:
             return scene.clock.now_ms() - began
-        if not verdict.leased:
-            assert verdict.look_again_in_ms is not None
-            scene.clock.advance(verdict.look_again_in_ms)
+        if isinstance(verdict, Held):
+            assert verdict.retry_in_ms is not None
+            scene.clock.advance(verdict.retry_in_ms)
     raise AssertionError("there is no end of it")
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from penstock.core.limits.policies import LimitSetting
 from penstock.core.scheduling.dispatch import HoldReason
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.activities import activity_reports
 from penstock.engine.limits import policies
 from penstock.engine.limits.policies import PolicyUpdate, SettingChange
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
 from penstock.engine.matching import permits
-from penstock.engine.matching.claim import Leased
 from penstock.engine.matching.permits import Permit
 from penstock.errors import Conflict, PenstockError, Reason
 from tests.engine.support.scene import ACTIVITY, Scene, a_scene, of

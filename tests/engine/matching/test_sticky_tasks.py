@@ -12,6 +12,7 @@ from penstock.core.history.commands import ScheduleActivity
 from penstock.core.limits.policies import LimitSetting
 from penstock.core.model import Run, Task, TaskPriority
 from penstock.core.scheduling.dispatch import PollStatus
+from penstock.core.scheduling.polls import Held, Retry, RetryReason
 from penstock.core.why.values import ConstraintKind, RemedyKind
 from penstock.engine.activities import worker_deaths
 from penstock.engine.limits import policies
@@ -26,6 +27,7 @@ from penstock.engine.workers import cohorts, worker_registry
 from tests.engine.matching.test_dispatcher import Desk, names
 from tests.engine.support.scene import ACTIVITY, NOTHING, WORKFLOW, Scene, a_poll, charge
 from tests.support.builders import NOW_MS
+from tests.support.claims import leased_of
 
 STICKY_MS = 10_000
 
@@ -111,7 +113,7 @@ async def test_the_worker_gets_what_is_its_own_and_what_is_anybodys_in_order_of_
     for run in (first, other):
         await told(scene, run)
     [verdict] = await scene.ask(a_poll(WORKFLOW, "w1", tasks_max=10))
-    assert [leased.run.workflow_id for leased in verdict.leased] == ["order-3", "order-1"]
+    assert [leased.run.workflow_id for leased in leased_of(verdict)] == ["order-3", "order-1"]
 
 
 async def test_a_more_urgent_task_of_anybody_goes_before_ones_own(scene: Scene):
@@ -206,7 +208,7 @@ async def test_a_worker_that_was_taken_for_dead_and_is_heard_again_is_waited_for
     assert not await worker_deaths.record_disconnect(scene.ctx, "default", "w1", 1_000), "it is known already"
     scene.clock.advance(1)
     [verdict] = await scene.ask(a_poll(ACTIVITY, "w1"))
-    assert verdict.leased == ()
+    assert leased_of(verdict) == ()
     assert (await worker_registry.describe(scene.ctx, "default", "w1")).heartbeat_at_ms == NOW_MS + 2_001
     assert await scene.claim(WORKFLOW, "w2") is None
     assert (await scene.take(WORKFLOW, "w1")).run.run_id == run.run_id
@@ -237,10 +239,11 @@ async def test_of_polls_that_may_have_different_tasks_those_like_the_first_are_s
     await waiting(scene)
     await scene.start("order-2")
     served, postponed = await scene.ask(a_poll(WORKFLOW, "w2"), a_poll(WORKFLOW, "w1"))
-    assert [leased.run.workflow_id for leased in served.leased] == ["order-2"]
-    assert (postponed.leased, postponed.postponed) == ((), True)
+    assert [leased.run.workflow_id for leased in leased_of(served)] == ["order-2"]
+    assert isinstance(postponed, Retry)
+    assert postponed.reason is RetryReason.SERVED_APART
     [served] = await scene.ask(a_poll(WORKFLOW, "w1"))
-    assert [leased.run.workflow_id for leased in served.leased] == ["order-1"]
+    assert [leased.run.workflow_id for leased in leased_of(served)] == ["order-1"]
 
 
 async def test_a_poll_that_finds_only_what_waits_for_others_knows_when_to_look_again(scene: Scene):
@@ -248,8 +251,8 @@ async def test_a_poll_that_finds_only_what_waits_for_others_knows_when_to_look_a
     await waiting(scene)
     scene.clock.advance(1_000)
     [verdict] = await scene.ask(a_poll(WORKFLOW, "w2"))
-    assert (verdict.leased, verdict.look_again, verdict.look_again_in_ms) == ((), False, STICKY_MS - 1_000)
-    assert verdict.hold is not None
+    assert isinstance(verdict, Held)
+    assert verdict.retry_in_ms == STICKY_MS - 1_000
     assert verdict.hold.poll_status is PollStatus.EMPTY
 
 

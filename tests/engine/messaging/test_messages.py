@@ -13,7 +13,7 @@ from penstock.core.history.commands import ContinueAsNew, FailWorkflow, OpenCond
 from penstock.core.history.events import MESSAGE_STREAM_SIGNAL
 from penstock.core.messaging.messages import REMEMBERED, Cursor
 from penstock.core.model import Run
-from penstock.engine.matching.claim import Leased
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.messaging import messages
 from penstock.engine.messaging.messages import MessageReceipt, OutgoingMessage
 from penstock.engine.runs.address import Address

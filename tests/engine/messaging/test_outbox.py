@@ -22,6 +22,7 @@ from penstock.stores.sqlite.store import SqliteStore
 from penstock.wakeups.local import LocalWakeups
 from tests.engine.support.scene import DONE, NOTHING, WORKFLOW, Scene, a_poll
 from tests.support.builders import NOW_MS, a_letter
+from tests.support.claims import leased_of
 from tests.support.clock import ManualClock
 from tests.support.entropy import CountingEntropy
 
@@ -139,7 +140,7 @@ async def test_two_servers_that_deliver_the_same_letters_deliver_each_once(store
 
     async def decide(*commands: Command) -> None:
         [verdict] = await scene.ask(a_poll(WORKFLOW, "w1"))
-        await scene.complete(verdict.leased[0], *commands)
+        await scene.complete(leased_of(verdict)[0], *commands)
 
     await decide(*[StartChild("Ship", None, NOTHING) for _ in range(CHILDREN)])
     for _ in range(CHILDREN):

@@ -15,7 +15,7 @@ from penstock.core.history.commands import (
     OpenConditionWait,
 )
 from penstock.core.model import Blob, Update, UpdateStatus
-from penstock.engine.matching.claim import Leased
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.messaging import updates
 from penstock.engine.messaging.updates import UpdateResult, UpdateSubmission
 from penstock.engine.runs.address import Address

@@ -22,10 +22,10 @@ from penstock.core.history.commands import (
     StartTimer,
 )
 from penstock.core.model import Blob, ClosePolicy, RetrySchedule
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
 from penstock.engine.maintenance.sweepers.overdue_activities import overdue_activities
 from penstock.engine.maintenance.sweepers.pending_outbox import pending_outbox
-from penstock.engine.matching.claim import Leased
 from penstock.engine.messaging import signals, updates
 from penstock.engine.messaging.signals import Signal
 from penstock.engine.messaging.updates import UpdateSubmission

@@ -25,12 +25,13 @@ from penstock.core.model import (
     TaskState,
     TimerState,
 )
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.activities import activity_reports
 from penstock.engine.activities.activity_reports import AttemptFailure
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
 from penstock.engine.maintenance.sweepers.overdue_activities import overdue_activities
 from penstock.engine.maintenance.sweepers.overdue_runs import overdue_runs
-from penstock.engine.matching.claim import Leased, hand_back
+from penstock.engine.matching.undelivered import hand_back
 from penstock.engine.workers import worker_registry
 from penstock.engine.workflows import run_close, workflow_reports
 from penstock.engine.workflows.run_close import EndMode

@@ -29,6 +29,7 @@ from penstock.core.model import (
     TaskKind,
     TaskState,
 )
+from penstock.core.scheduling.polls import Granted, Leased, Refused
 from penstock.engine.activities.activity_reports import AttemptFailure
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweepers.due_tasks import due_tasks
@@ -37,7 +38,7 @@ from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
 from penstock.engine.maintenance.sweepers.overdue_activities import overdue_activities
 from penstock.engine.maintenance.sweepers.overdue_runs import overdue_runs
 from penstock.engine.maintenance.sweepers.pending_outbox import pending_outbox
-from penstock.engine.matching.claim import Leased, hand_back
+from penstock.engine.matching.undelivered import hand_back
 from penstock.engine.messaging import signals, updates
 from penstock.engine.messaging.signals import Signal
 from penstock.engine.messaging.updates import UpdateSubmission
@@ -259,8 +260,8 @@ class RandomPrograms(RuleBasedStateMachine):
 
     def claim(self, kind: TaskKind, worker_id: str) -> Leased | None:
         [verdict] = self.do(self.scene.ask(a_poll(kind, worker_id)))
-        assert verdict.refusal is None
-        return verdict.leased[0] if verdict.leased else None
+        assert not isinstance(verdict, Refused)
+        return verdict.leased[0] if isinstance(verdict, Granted) else None
 
     def succeed(self, leased: Leased) -> Any:
         """Do what the task asks for, as its program says."""

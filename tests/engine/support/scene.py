@@ -24,13 +24,13 @@ from penstock.core.model import (
     WorkerRecord,
 )
 from penstock.core.scheduling.leases import Report
+from penstock.core.scheduling.polls import ClaimResult, Granted, Leased, Poll, Refused
 from penstock.engine.activities import activity_reports
 from penstock.engine.activities.activity_reports import ActivityReceipt, AttemptFailure, Heartbeat
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweepers.due_tasks import due_tasks
 from penstock.engine.maintenance.sweepers.due_timers import due_timers
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import ClaimResult, Leased, Poll
+from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
 from penstock.engine.workflows import starts, workflow_reports
@@ -108,7 +108,7 @@ class Scene:
     async def ask(self, *asked: Poll) -> list[ClaimResult]:
         """What one claim says to some polls of one queue."""
         queue = await self.queue(asked[0].kind, asked[0].task_queue)
-        return await claim.claim(self.ctx, queue.queue_id, asked, None)
+        return await claim_tasks(self.ctx, queue.queue_id, asked, None)
 
     async def claim(self, kind: TaskKind, worker_id: str = "w1", **changes: Any) -> Leased | None:
         """One task for a worker that is registered by the way, if there is one."""
@@ -116,9 +116,13 @@ class Scene:
         if ("default", worker_id) not in self.tables.workers:
             await self.register(worker_id, task_queue=poll.task_queue)
         [verdict] = await self.ask(poll)
-        if verdict.refusal is not None:
-            raise verdict.refusal
-        return verdict.leased[0] if verdict.leased else None
+        match verdict:
+            case Refused():
+                raise verdict.error
+            case Granted():
+                return verdict.leased[0]
+            case _:
+                return None
 
     async def take(self, kind: TaskKind, worker_id: str = "w1", **changes: Any) -> Leased:
         """As `claim`, where a task must be."""

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from penstock.core.model import TaskPriority
+from penstock.core.scheduling.polls import Leased
 from penstock.core.why.values import StartEstimate
-from penstock.engine.matching.claim import Leased
 from penstock.engine.workers import worker_registry
 from tests.engine.support.scene import ACTIVITY, Scene, a_poll, a_scene
 from tests.engine.support.why_scene import limit, limit_scope, why
+from tests.support.claims import leased_of
 
 STEP_MS = 100
 WARM_UP_MS = 150_000
@@ -108,7 +109,7 @@ class Run:
             return
         [verdict] = await self._scene.ask(a_poll(ACTIVITY, tasks_max=free))
         now_ms = self._scene.clock.now_ms()
-        for leased in verdict.leased:
+        for leased in leased_of(verdict):
             takes_ms = round(self._load.takes_ms * self._dice.uniform(0.5, 1.5))
             self._running.append((now_ms + takes_ms, leased))
             self._check(leased.run.workflow_id, now_ms)

@@ -36,6 +36,7 @@ from tests.engine.support.why_scene import (
     why,
 )
 from tests.support.builders import NOW_MS
+from tests.support.claims import leased_of
 
 PER_SECOND = 1_000_000
 
@@ -498,7 +499,7 @@ async def _poll(scene: Scene) -> str | None:
             [verdict] = await scene.ask(a_poll(ACTIVITY, worker_id, build_id=worker.build_id))
         except Conflict:
             continue
-        for each in verdict.leased:
+        for each in leased_of(verdict):
             if each.run.workflow_id != "probe":
                 await end(scene, each.task)
             return each.run.workflow_id

@@ -9,9 +9,9 @@ import pytest
 from penstock.core.history import lineage
 from penstock.core.history.commands import ContinueAsNew, FailWorkflow, StartChild, StartTimer
 from penstock.core.model import ChildState, ClosePolicy, OutboxKind, Run, RunStatus
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.maintenance.sweepers.due_tasks import due_tasks
 from penstock.engine.maintenance.sweepers.pending_outbox import pending_outbox
-from penstock.engine.matching.claim import Leased
 from penstock.engine.workflows import run_close
 from penstock.engine.workflows.run_close import EndMode
 from penstock.errors import InvalidInput

@@ -33,9 +33,9 @@ from penstock.core.model import (
     TimerState,
     UpdateStatus,
 )
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.activities import activity_reports
 from penstock.engine.activities.activity_reports import AttemptFailure
-from penstock.engine.matching.claim import Leased
 from penstock.engine.messaging import signals, updates
 from penstock.engine.messaging.signals import Signal
 from penstock.engine.messaging.updates import UpdateResult, UpdateSubmission

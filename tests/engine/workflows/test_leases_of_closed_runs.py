@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.model import RunStatus, TaskState
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.activities import activity_reports
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
-from penstock.engine.matching.claim import Leased
 from penstock.engine.workflows import workflow_reports
 from penstock.errors import LeaseLost, Reason
 from tests.engine.support.scene import ACTIVITY, DONE, WORKFLOW, Scene, charge, of

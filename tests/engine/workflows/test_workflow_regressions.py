@@ -26,10 +26,10 @@ from penstock.core.history.structural_limits import StructuralLimits
 from penstock.core.history.waits import ConditionWait, Waits
 from penstock.core.model import Blob, ChildRun, OutboxKind, RunId, RunStatus, TimerId, TimerState
 from penstock.core.payload_codec import encode
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import BATCH, Sweeper
 from penstock.engine.maintenance.sweepers.pending_outbox import pending_outbox
-from penstock.engine.matching.claim import Leased
 from penstock.engine.messaging import signals, updates
 from penstock.engine.messaging.signals import Signal
 from penstock.engine.messaging.updates import UpdateSubmission

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from penstock.core.history.commands import CompleteWorkflow, FailWorkflow, ScheduleActivity, StartTimer
 from penstock.core.model import ActivityStatus, Blob, RunStatus, TaskId, TaskState, TimerState
 from penstock.core.scheduling.leases import HANDED_BACK, Report
-from penstock.engine.matching.claim import Leased
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.workflows import workflow_reports
 from penstock.engine.workflows.workflow_reports import WAITING_FOR_HISTORY
 from penstock.errors import Conflict, InvalidInput, LeaseLost, NotFound, PenstockError, Reason

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 from penstock.core.model import Activity, ActivityStatus, RunStatus
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.activities import activity_reports
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
-from penstock.engine.matching.claim import Leased
 from penstock.engine.workflows import run_close
 from penstock.engine.workflows.run_close import EndMode
 from penstock.errors import PenstockError
 from tests.acceptance.cluster import Cluster, Hand, Json, Reply, until
 from tests.engine.support.scene import ACTIVITY, Scene, a_poll, a_scene, charge
 from tests.faults.catalogue import apart, clusters, said
+from tests.support.claims import leased_of
 from tests.support.servers import Server
 
 pytestmark = pytest.mark.faults
@@ -230,7 +231,7 @@ async def test_f63_of_complete_cancel_and_timeout_exactly_one_counts_in_ten_thou
             await scene.start_activity(f"charge-{number}", charge(schedule_to_close_ms=1_000))
         [verdict] = await scene.ask(a_poll(ACTIVITY, tasks_max=AT_ONCE))
         scene.clock.advance(dice.choice((999, 1_000)))
-        for leased in verdict.leased:
+        for leased in leased_of(verdict):
             seen[await a_round(scene, leased, dice)] += 1
     assert sum(seen.values()) == ROUNDS // SEEDS
     assert set(seen) == set(TERMINAL), seen

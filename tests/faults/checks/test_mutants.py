@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from penstock.assembly import _nonces
+from penstock.core.scheduling.polls import Poll
 from penstock.core.verify.findings import Law
 from penstock.core.verify.observations import ObservedFinal, StartSent
-from penstock.engine.matching.claim import Poll
 from penstock.engine.matching.dispatcher import Dispatcher
 from tests.acceptance.witness import in_words
 from tests.faults.engine_under_check import ACTIVITY, Player

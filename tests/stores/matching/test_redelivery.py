@@ -18,9 +18,10 @@ import pytest
 from penstock.core.history.commands import CompleteWorkflow
 from penstock.core.model import Blob, QueueId, TaskKind
 from penstock.core.scheduling.leases import Report
+from penstock.core.scheduling.polls import ClaimResult, Leased, Poll
 from penstock.engine.context import EngineContext
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import ClaimResult, Leased, Poll
+from penstock.engine.matching.claim import claim as claim_tasks
+from penstock.engine.matching.undelivered import hand_back
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
 from penstock.engine.workflows import run_close, starts, workflow_reports
@@ -31,6 +32,7 @@ from penstock.ports.store import Tx
 from penstock.settings import load
 from penstock.stores.postgres.store import PostgresStore, migrate
 from penstock.wakeups.local import LocalWakeups
+from tests.support.claims import leased_of
 from tests.support.entropy import CountingEntropy
 
 POLL = Poll("default", "w1", "orders", TaskKind.WORKFLOW, poll_request_id="p1")
@@ -48,7 +50,7 @@ class Stage:
     """Outside of any transaction, because inside one the activity of others seems to stand still."""
 
     async def claim(self) -> ClaimResult:
-        [verdict] = await claim.claim(self.ctx, self.queue_id, [POLL], None)
+        [verdict] = await claim_tasks(self.ctx, self.queue_id, [POLL], None)
         return verdict
 
     async def lease(self) -> Leased:
@@ -57,7 +59,7 @@ class Stage:
         await starts.start_workflow(
             self.ctx, Start("default", "Order", "orders", Blob(""), workflow_id="order-1")
         )
-        [leased] = (await self.claim()).leased
+        [leased] = leased_of(await self.claim())
         await self.database.execute("UPDATE workers SET heartbeat_at_ms = 0")
         return leased
 
@@ -70,7 +72,7 @@ class Stage:
         return await run_close.end_run(self.ctx, "default", "order-1", EndMode.CANCEL, None)
 
     async def hand_back(self, leased: Leased) -> Any:
-        await claim.hand_back(self.ctx, leased)
+        await hand_back(self.ctx, leased)
 
     async def while_delivered_again(self, action: Awaitable[Any]) -> ClaimResult:
         """Let something happen while the poll is answered a second time; return that answer."""
@@ -150,13 +152,13 @@ async def test_a_task_handed_back_while_its_poll_is_repeated_is_in_one_place_onl
     leased = await stage.lease()
     verdict = await stage.while_delivered_again(stage.hand_back(leased))
     state = await stage.task_state()
-    assert (bool(verdict.leased), state) in ((True, "leased"), (False, "ready"))
+    assert (bool(leased_of(verdict)), state) in ((True, "leased"), (False, "ready"))
     assert await stage.lines_up()
 
 
 async def test_a_poll_repeated_in_peace_gets_its_task_again_and_can_complete_it(stage: Stage):
     leased = await stage.lease()
-    [again] = (await stage.claim()).leased
+    [again] = leased_of(await stage.claim())
     assert again.task.lease_token == leased.task.lease_token
     await stage.complete(again)
     assert await stage.ends() == ["WorkflowCompleted"]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.core.model import Blob, TaskKind, TaskPriority
+from penstock.core.scheduling.polls import ClaimResult, Poll
 from penstock.engine.context import EngineContext
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import ClaimResult, Poll
+from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.matching.dispatcher import Dispatcher
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
@@ -22,6 +22,7 @@ from penstock.wakeups.local import LocalWakeups
 from tests.stores.statement_log import StatementLogStore
 from tests.stores.store_operations import a_queue, enqueue
 from tests.support.builders import a_task
+from tests.support.claims import leased_of
 from tests.support.entropy import CountingEntropy
 
 UNFIT_LANES = 300
@@ -112,7 +113,7 @@ async def asked_by_a_claim(
     queue = await a_queue(asking, TaskKind.WORKFLOW)
     asking.asked.clear()
     poll = Poll("default", "w1", "orders", TaskKind.WORKFLOW, tasks_max=room)
-    [verdict] = await claim.claim(ctx, queue.queue_id, [poll], None)
+    [verdict] = await claim_tasks(ctx, queue.queue_id, [poll], None)
     return list(asking.asked), verdict
 
 
@@ -130,7 +131,7 @@ async def test_a_claim_of_a_worker_that_knows_many_types_asks_as_much_as_one_tha
             await start(ctx, "T0", f"order-{types}-{n}", key=f"k{n}")
         await register(ctx, *(f"T{n}" for n in range(types)))
         asked, verdict = await asked_by_a_claim(overheard, LANES)
-        assert len(verdict.leased) == LANES
+        assert len(leased_of(verdict)) == LANES
         counts.append(len(asked))
     assert counts[1] == counts[0]
 
@@ -142,7 +143,7 @@ async def test_an_idle_claim_of_a_worker_that_knows_many_types_asks_a_handful_of
     ctx = overheard[1]
     await register(ctx, *(f"T{n}" for n in range(TYPES)))
     asked, verdict = await asked_by_a_claim(overheard, 100)
-    assert verdict.leased == ()
+    assert leased_of(verdict) == ()
     assert len(asked) <= 10
 
 
@@ -157,7 +158,7 @@ async def test_a_claim_asks_no_more_when_tasks_of_many_types_wait_in_every_lane(
             await start(ctx, f"T{type_}", f"order-{n}-{type_}", key=f"k{n}")
     await register(ctx, *(f"T{n}" for n in range(LANES)))
     asked, verdict = await asked_by_a_claim(overheard, LANES)
-    assert len(verdict.leased) == LANES
+    assert len(leased_of(verdict)) == LANES
     assert len([name for name in asked if name in ("first_routes", "take_tasks_of_route")]) <= 2 * LANES
 
 

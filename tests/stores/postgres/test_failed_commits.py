@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.core.model import Blob, TaskKind
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.context import EngineContext
-from penstock.engine.matching.claim import Poll
 from penstock.engine.matching.dispatcher import Dispatcher
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.core.model import Blob, RunId, TaskKind
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.context import EngineContext
-from penstock.engine.matching.claim import Poll
 from penstock.engine.matching.dispatcher import Dispatcher, PollAnswer
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration

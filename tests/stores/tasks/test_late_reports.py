@@ -7,10 +7,10 @@ import pytest
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.model import ActivityTimeouts, Blob, QueueId, RetrySchedule, RunStatus, TaskKind
 from penstock.core.scheduling.leases import Report
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.activities import activity_reports
 from penstock.engine.context import EngineContext
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import Poll
+from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
 from penstock.engine.workflows import starts
@@ -21,6 +21,7 @@ from penstock.settings import load
 from penstock.wakeups.local import LocalWakeups
 from tests.faults.deadlines import until
 from tests.stores.store_operations import look
+from tests.support.claims import leased_of
 from tests.support.clock import ManualClock
 from tests.support.entropy import CountingEntropy
 
@@ -43,8 +44,8 @@ async def test_a_result_after_its_timeout_is_not_a_success_on_any_store(
         return (await tx.queues.ensure("default", "orders", TaskKind.ACTIVITY)).queue_id
 
     queue_id = await store.transact(ensure, key="queue:orders")
-    [verdict] = await claim.claim(ctx, queue_id, [POLL], None)
-    [leased] = verdict.leased
+    [verdict] = await claim_tasks(ctx, queue_id, [POLL], None)
+    [leased] = leased_of(verdict)
     assert leased.activity is not None
     deadline_ms = leased.activity.deadline_at_ms or 0
     clock.advance(LIMIT_MS)

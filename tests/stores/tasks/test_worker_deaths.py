@@ -16,12 +16,12 @@ from penstock.core.model import (
     TaskKind,
 )
 from penstock.core.scheduling.leases import Report
+from penstock.core.scheduling.polls import Leased, Poll
 from penstock.core.scheduling.worker_deaths import WORKER_CRASHED
 from penstock.engine.activities import activity_reports
 from penstock.engine.activities.activity_reports import AttemptFailure
 from penstock.engine.context import EngineContext
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import Leased, Poll
+from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
 from penstock.engine.workflows import starts
@@ -30,6 +30,7 @@ from penstock.ports.store import Store, Tx
 from penstock.settings import load
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.store_operations import look
+from tests.support.claims import leased_of
 from tests.support.entropy import CountingEntropy
 
 POLL = Poll("default", "w1", "orders", TaskKind.ACTIVITY)
@@ -41,8 +42,8 @@ async def take(ctx: EngineContext) -> Leased:
         return (await tx.queues.ensure("default", "orders", TaskKind.ACTIVITY)).queue_id
 
     queue_id = await ctx.store.transact(ensure, key="queue:orders")
-    [verdict] = await claim.claim(ctx, queue_id, [POLL], None)
-    return verdict.leased[0]
+    [verdict] = await claim_tasks(ctx, queue_id, [POLL], None)
+    return leased_of(verdict)[0]
 
 
 async def crash(ctx: EngineContext) -> Leased:

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from penstock.core.limits import rates, windows
 from penstock.core.limits.admission import QueueLimits, ScopeRules, queue_scope
-from penstock.core.limits.policies import LEASE_CAP_MAX, LimitSetting, SettingValue
 from penstock.core.limits.rate_reports import RateSource
 from penstock.core.limits.windows import NOTHING, Counts
 from penstock.core.model import Queue
@@ -248,21 +247,6 @@ def _is_open(state: ScopeState, now_ms: int) -> bool:
 def cooled(until_ms: int | None, now_ms: int, retry_after_ms: int) -> int:
     """Until when a group is closed after one more refusal upstream: the later one holds."""
     return max(until_ms or 0, now_ms + min(retry_after_ms, COOL_DOWN_MAX_MS))
-
-
-def unpermitted(queue: Queue) -> Queue:
-    """The line as it looks to those who take tasks ahead of time: pauses hold them, limits wait for the start.
-
-    What its keys run is counted where it was counted before: a key's limit looks at what is handed out.
-    """
-    scopes = tuple(ScopeRules(each.name, paused=True) for each in queue.limits.scopes if each.paused)
-    limits = replace(queue.limits, leases=None, dispatches=None, scopes=scopes)
-    settings: dict[LimitSetting, SettingValue] = {
-        setting_name: replace(each, value=LEASE_CAP_MAX) if setting_name is LimitSetting.LEASE_CAP else each
-        for setting_name, each in queue.policy.settings.items()
-        if setting_name is not LimitSetting.DISPATCHES
-    }
-    return replace(queue, limits=limits, policy=replace(queue.policy, settings=settings))
 
 
 def due(rules: ScopeRules, state: ScopeState, now_ms: int) -> ScopeState:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.context import EngineContext
 from penstock.engine.matching import query_tasks, update_validation
-from penstock.engine.matching.claim import Poll
 from penstock.engine.matching.dispatcher import Dispatcher, PollAnswer
 from penstock.engine.matching.query_tasks import LeasedQuery
 from penstock.engine.runtime.deadlines import Deadline

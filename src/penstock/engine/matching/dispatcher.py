@@ -1,14 +1,45 @@
-"""Where polls wait: one decision serves all polls of a queue, and a wakeup lets them look again.
+"""Open polls of this server: they wait here, and one claim serves all that wait on a queue.
 
-Nothing here is truth. A wakeup that is lost is made good by looking again every second, in one read for all
-queues; a poll that is lost with the process is sent again by its worker.
+Theory of operation
+-------------------
+A poll that finds nothing stays open (long polling). The dispatcher keeps the open polls of each queue in a *line*, in
+order of arrival, and runs at most one claim per line at a time. A claim (`engine.matching.claim`) answers every poll
+that it is given:
 
-Deadlines. A poll ends when its time is over, whatever the database does. If its claim is under way at that moment the
-poll waits for it, for at most `LOOK_GRACE_S`: most claims come back with a task that would otherwise have to be handed
-back. A poll whose claim does not come back in that time answers `unavailable`, not `empty`, because nothing is known
-of its queue. A claim that comes back later finds no poll, so its tasks are handed back: they wait again, and all that
-their grants charged is refunded in the same transaction (`core/scheduling/refunds.py`). Handing back is repeated
-until it succeeds or the leases have expired.
+    Granted   the poll is answered with its tasks
+    Refused   the poll fails with the error
+    Held      the poll waits on: for the topic of the queue, for the topics of the scopes in the way, or for the timer
+              that is set to the moment at which a limit may open. Without time left it is answered with the hold
+    Retry     the claim did not look, or did not see everything: another one follows at once
+
+A claim is started by the arrival of a poll, by a wakeup, or by the timer. Whatever arrives while a claim runs sets
+`look_again`, so it is followed by exactly one more: a thousand wakeups cost two claims. Polls of one claim must be
+interchangeable. They are grouped by the filter of their worker (types and build), which is remembered from the last
+claim, and by whether they prefetch. A filter that was remembered wrongly costs one `Retry`.
+
+Nothing here is truth (`wakeups-are-hints`). A wakeup that is lost is made good by a backstop that looks every second,
+in one read for all queues; a poll that is lost with the process is sent again by its worker.
+
+Deadlines
+---------
+A poll ends when its time is over, whatever the database does. If its claim is under way at that moment the poll waits
+for it, for at most `LOOK_GRACE_S`: most claims come back with a task that would otherwise have to be handed back. A
+poll whose claim does not come back in that time answers `unavailable`, not `empty`, because nothing is known of its
+queue. A claim that comes back later finds no poll, so its tasks are handed back: they wait again, and all that their
+grants charged is refunded in the same transaction (`core/scheduling/refunds.py`). Handing back is repeated until it
+succeeds or the leases have expired.
+
+Early ends
+----------
+A worker that polls workflow tasks and activity tasks one after the other, with one connection, would wait for the one
+kind while the other has work. Such polls are ended early with `empty`, after `YIELD_AFTER_S`.
+
+Rejected
+--------
+* A claim per poll, with `SKIP LOCKED`: every wakeup would start as many transactions as there are polls.
+* Handing tasks to polls from memory, filled by one reader: a crash would lose what memory held, and fairness would
+  be decided twice.
+* Waking only as many polls as tasks arrived: the count would have to be exact across servers to lose nothing.
 """
 
 from __future__ import annotations
@@ -30,16 +61,27 @@ from penstock.core.model import Queue, QueueId, TaskKind
 from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.cohorts import check_may_poll
 from penstock.core.scheduling.dispatch import Hold, HoldReason, PollStatus, WorkerFilter
+from penstock.core.scheduling.polls import (
+    ClaimResult,
+    Granted,
+    Held,
+    Leased,
+    Poll,
+    Refused,
+    Retry,
+    RetryReason,
+)
 from penstock.engine.activities.worker_deaths import record_disconnect
 from penstock.engine.context import EngineContext
 from penstock.engine.limits.rate_reports import report_rate
 from penstock.engine.matching import query_tasks, update_validation
-from penstock.engine.matching.claim import ClaimResult, Leased, Poll, claim, hand_back
+from penstock.engine.matching.claim import claim
+from penstock.engine.matching.undelivered import hand_back
 from penstock.engine.runtime.deadlines import LOOK_GRACE_S, Deadline
 from penstock.engine.runtime.ticks import until_tick_s
 from penstock.errors import Exhausted, PenstockError, Reason
 from penstock.ports.store import QueryQueue, Tx
-from penstock.ports.wakeups import Topic, queue_topic
+from penstock.ports.wakeups import Topic, queue_topic, scope_topic
 
 LOOK_AGAIN_S = 1.0
 HAND_BACK_AGAIN_S = (0.1, 0.2, 0.5, 1.0)
@@ -87,6 +129,11 @@ class _Waiter:
     opened_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
     @property
+    def who(self) -> tuple[str, str, TaskKind]:
+        """Its worker, by the kind of task that it polls for."""
+        return self.poll.namespace, self.poll.worker_id, self.poll.kind
+
+    @property
     def other(self) -> tuple[str, str, TaskKind]:
         """Who its worker is when it polls the other kind."""
         other = TaskKind.ACTIVITY if self.poll.kind is TaskKind.WORKFLOW else TaskKind.WORKFLOW
@@ -121,7 +168,7 @@ class Dispatcher:
     def __init__(self, ctx: EngineContext) -> None:
         self._ctx = ctx
         self._lines: dict[QueueId, _Line] = {}
-        self._fits: dict[tuple[str, str, TaskKind], WorkerFilter] = {}
+        self._filters: dict[tuple[str, str, TaskKind], WorkerFilter] = {}
         self._open: dict[tuple[str, str, TaskKind], int] = {}
         self._queues: dict[tuple[str, str, TaskKind], Queue] = {}
         self._turns: dict[tuple[str, str, str, TaskKind, str], _Turn] = {}
@@ -363,28 +410,36 @@ class Dispatcher:
             self._end_if_idle(queue_id, line)
 
     async def _serve_once(self, queue_id: QueueId, line: _Line) -> bool:
-        """One claim per group of polls that fit alike, and one for those that fetch ahead.
+        """One claim per group of interchangeable polls; returns whether another look must follow.
 
-        True when not all was found that may be there. That is so when a worker fits otherwise than it was known
-        to, or when the claim says so itself.
+        That is so when a claim did not see everything, or when a scope is in the way that nobody listened to before.
         """
         again = False
         topics: dict[Topic, None] = {}
-        groups: dict[tuple[WorkerFilter | tuple[str, str], bool], list[_Waiter]] = {}
-        for waiter in line.waiters:
-            if not waiter.future.done():
-                ahead = waiter.poll.claim_lease_ms is not None
-                groups.setdefault((self._group(waiter.poll), ahead), []).append(waiter)
-        for (group, _), members in groups.items():
-            worker_filter = group if isinstance(group, WorkerFilter) else None
+        for worker_filter, members in self._groups(line):
             for start in range(0, len(members), POLLS_PER_CLAIM):
                 slice_ = members[start : start + POLLS_PER_CLAIM]
-                found, unsure = await self._claim_for(queue_id, slice_, worker_filter, topics)
+                others, unsure = await self._claim_for(queue_id, slice_, worker_filter, topics)
                 again = again or unsure
-                if not found and not unsure:
+                if not others and not unsure:
                     _found_nothing(members[start + POLLS_PER_CLAIM :], slice_[-1].hold)
                     break
         return self._heed(queue_id, line, topics) or again
+
+    def _groups(self, line: _Line) -> list[tuple[WorkerFilter | None, list[_Waiter]]]:
+        """The open polls of a line that one claim may serve together, with the filter of their workers.
+
+        None: the filter of a worker is not known yet, so its polls are claimed for alone.
+        """
+        groups: dict[tuple[WorkerFilter | tuple[str, str, TaskKind], bool], list[_Waiter]] = {}
+        for waiter in line.waiters:
+            if not waiter.future.done():
+                known = self._filters.get(waiter.who) or waiter.who
+                groups.setdefault((known, waiter.poll.is_prefetch), []).append(waiter)
+        return [
+            (known if isinstance(known, WorkerFilter) else None, members)
+            for (known, _), members in groups.items()
+        ]
 
     async def _claim_for(
         self,
@@ -393,32 +448,42 @@ class Dispatcher:
         worker_filter: WorkerFilter | None,
         topics: dict[Topic, None],
     ) -> tuple[bool, bool]:
-        """Claim for polls that fit alike; says whether others may find something, and whether to look once more.
+        """Claim for interchangeable polls; returns whether others may be served, and whether to look again.
 
-        What rings when a scope in the way may open is added to `topics`.
+        The topics of scopes that are in the way are added to `topics`.
         """
-        found = again = False
+        others = again = False
         while waiters:
             claimed_at = time.monotonic()
-            verdicts = await self._claim(queue_id, waiters, worker_filter)
-            self._set_alarm(queue_id, verdicts)
-            topics |= dict.fromkeys(topic for each in verdicts for topic in each.topics)
-            postponed = []
-            for waiter, verdict in zip(waiters, verdicts, strict=True):
-                if verdict.postponed:
-                    postponed.append(waiter)
-                    continue
-                misfit = (
-                    worker_filter is not None
-                    and verdict.worker_filter is not None
-                    and verdict.worker_filter != worker_filter
-                )
-                unsure = misfit or verdict.look_again
-                self._deliver(waiter, verdict, claimed_at, final=not unsure)
-                found = found or _says_nothing_of_others(verdict)
-                again = again or unsure
-            waiters = postponed
-        return found, again
+            results = await self._claim(queue_id, waiters, worker_filter)
+            apart: list[_Waiter] = []
+            for waiter, result in zip(waiters, results, strict=True):
+                self._deliver(waiter, result, claimed_at)
+                match result:
+                    case Retry(reason=RetryReason.SERVED_APART):
+                        apart.append(waiter)
+                    case Retry():
+                        again = True
+                    case Held():
+                        others = others or result.others_may_be_served
+                    case Granted() | Refused():
+                        others = True
+            self._await_limits(queue_id, results, topics)
+            waiters = apart
+        return others, again
+
+    def _await_limits(
+        self, queue_id: QueueId, results: Sequence[ClaimResult], topics: dict[Topic, None]
+    ) -> None:
+        """Look again when a limit that is in the way may open: by the clock, or by the topic of its scope."""
+        held = [each.held if isinstance(each, Retry) else each for each in results]
+        waits_ms = []
+        for each in held:
+            if isinstance(each, Held):
+                topics |= {scope_topic(scope_id): None for scope_id in each.scope_ids}
+                waits_ms += [] if each.retry_in_ms is None else [each.retry_in_ms]
+        if waits_ms:
+            self._set_alarm(queue_id, min(waits_ms))
 
     async def _claim(
         self, queue_id: QueueId, waiters: list[_Waiter], worker_filter: WorkerFilter | None
@@ -448,46 +513,39 @@ class Dispatcher:
         """Look when a bell rings; beforehand, where the claim can be committed with what it is about."""
         return self._ctx.wakeups.listen(topic, lambda: self._look(queue_id), before_commit=True)
 
-    def _set_alarm(self, queue_id: QueueId, verdicts: Sequence[ClaimResult]) -> None:
-        """Look again when the first of the limits that were in the way may open."""
-        waits = [each.look_again_in_ms for each in verdicts if each.look_again_in_ms is not None]
+    def _set_alarm(self, queue_id: QueueId, wait_ms: int) -> None:
         line = self._lines.get(queue_id)
-        if not waits or line is None:
+        if line is None:
             return
         loop = asyncio.get_running_loop()
-        rings_at = loop.time() + min(min(waits) / 1000, LOOK_AGAIN_S)
+        rings_at = loop.time() + min(wait_ms / 1000, LOOK_AGAIN_S)
         if line.alarm is not None and loop.time() < line.alarm.when() <= rings_at:
             return
         if line.alarm is not None:
             line.alarm.cancel()
         line.alarm = loop.call_at(rings_at, self._look, queue_id)
 
-    def _group(self, poll: Poll) -> WorkerFilter | tuple[str, str]:
-        known = self._fits.get((poll.namespace, poll.worker_id, poll.kind))
-        return known if known is not None else (poll.namespace, poll.worker_id)
-
-    def _deliver(self, waiter: _Waiter, verdict: ClaimResult, claimed_at: float, *, final: bool) -> None:
-        """Tell a poll what a claim said; one without patience is told of a hold only if that is final."""
-        who = (waiter.poll.namespace, waiter.poll.worker_id, waiter.poll.kind)
-        if verdict.refusal is not None:
-            self._fits.pop(who, None)
-            _refuse(waiter, verdict.refusal)
-            return
-        if verdict.worker_filter is not None:
-            if len(self._fits) > REMEMBERED_MAX:
-                self._fits.clear()
-            self._fits[who] = verdict.worker_filter
-        if verdict.leased:
-            if waiter.future.done():
-                self.give_back(verdict.leased)
-            else:
-                answer = PollAnswer(verdict.leased, PollStatus.LEASED, claimed_at=claimed_at)
-                waiter.future.set_result(answer)
-            return
-        waiter.hold = verdict.hold or waiter.hold
-        waiter.is_claiming = not final
-        if final and not waiter.patient:
-            _answer(waiter, _held(waiter))
+    def _deliver(self, waiter: _Waiter, result: ClaimResult, claimed_at: float) -> None:
+        """Pass the result of a claim on to its poll, and remember the filter of the worker."""
+        match result:
+            case Refused():
+                self._filters.pop(waiter.who, None)
+                _refuse(waiter, result.error)
+                return
+            case Granted() if waiter.future.done():
+                self.give_back(result.leased)
+            case Granted():
+                _answer(waiter, PollAnswer(result.leased, PollStatus.LEASED, claimed_at=claimed_at))
+            case Held():
+                waiter.hold = result.hold
+                if not waiter.patient:
+                    _answer(waiter, _held(waiter))
+            case Retry():
+                waiter.is_claiming = True
+                waiter.hold = waiter.hold if result.held is None else result.held.hold
+        if len(self._filters) > REMEMBERED_MAX:
+            self._filters.clear()
+        self._filters[waiter.who] = result.worker_filter
 
     def give_back(self, leased: tuple[Leased, ...]) -> None:
         """The answer of a poll was not delivered: let its tasks wait again, and refund what they were charged.
@@ -615,15 +673,6 @@ async def _other_has_work(tx: Tx, waiter: _Waiter) -> bool | None:
         if queue.kind is other and await tx.tasks.any_ready(queue.queue_id, worker_filter):
             return True
     return other is TaskKind.WORKFLOW and await update_validation.waits_for(tx, worker)
-
-
-def _says_nothing_of_others(verdict: ClaimResult) -> bool:
-    """Whether polls behind this one may be given something: it was, or it was refused, or its worker is full.
-
-    So may those for which something is reserved.
-    """
-    is_full = verdict.hold is not None and verdict.hold.reason is HoldReason.SLOTS
-    return bool(verdict.leased) or verdict.refusal is not None or is_full or verdict.reserves
 
 
 def _found_nothing(waiters: Sequence[_Waiter], hold: Hold | None) -> None:

@@ -29,9 +29,9 @@ from penstock.core.model import (
 )
 from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.cohorts import check_may_poll, is_known_dead, status_now
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.context import EngineContext
 from penstock.engine.long_poll import wait_until
-from penstock.engine.matching.claim import Poll
 from penstock.engine.runtime.deadlines import Deadline
 from penstock.errors import LeaseLost, NotFound, PenstockError, Reason, Unavailable
 from penstock.ports.store import TransactionClass, Tx

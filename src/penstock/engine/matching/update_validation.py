@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.core.model import Blob, QueryKind, QueryState, QueryTask, Run, WorkerRecord
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.context import EngineContext
 from penstock.engine.matching import query_tasks
-from penstock.engine.matching.claim import Poll
 from penstock.engine.matching.query_tasks import LeasedQuery, LeaseReasons, QueryTaskRequest
 from penstock.errors import Conflict, InvalidInput, PenstockError, Reason, Unavailable
 from penstock.ports.store import Tx

@@ -9,9 +9,9 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.core.model import Blob, QueryKind, QueryState, QueryTask, Run, RunId, WorkerRecord
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.context import EngineContext
 from penstock.engine.matching import query_tasks
-from penstock.engine.matching.claim import Poll
 from penstock.engine.matching.query_tasks import LeasedQuery, LeaseReasons, QueryTaskRequest
 from penstock.engine.runs.address import Address, check_workflow, find
 from penstock.errors import Conflict, Exhausted, NotFound, PenstockError, Reason, Unavailable

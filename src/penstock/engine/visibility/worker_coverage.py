@@ -10,7 +10,7 @@ from penstock.core.model import Queue, Task, TaskKind, TaskState, WorkerRecord
 from penstock.core.why.values import Constraint
 from penstock.core.why.workers import UNSERVED, QueueWorkers, RouteWait, worker_constraint
 from penstock.engine.context import EngineContext
-from penstock.engine.matching import slots
+from penstock.engine.matching.snapshot import worker_loads
 from penstock.ports.store import Tx
 
 ROUTES_SCANNED_MAX = 200
@@ -30,7 +30,7 @@ async def queue_crew(
     if workers is None:
         workers = await tx.workers.list(namespace, queue)
     cohorts = await tx.cohorts.list(namespace, queue)
-    held = await slots.held(tx, workers, kind)
+    held = await worker_loads(tx, workers, kind)
     running = {worker_id: each.running for worker_id, each in held.items()}
     return QueueWorkers(workers, cohorts, running, tx.now_ms, ctx.settings.polls.worker_stale_after_ms)
 

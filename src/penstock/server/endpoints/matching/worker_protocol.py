@@ -13,11 +13,11 @@ from penstock.core.history import divergence
 from penstock.core.messaging.messages import Cursor
 from penstock.core.model import PREFETCH_BUFFER, Blob, Run, Task, TaskId, TaskKind
 from penstock.core.scheduling.leases import Report, lease_ends_after_ms
+from penstock.core.scheduling.polls import HISTORY_PAGE_DEFAULT, Leased, Poll
 from penstock.core.timestamps import iso, iso_or_none
 from penstock.engine.activities import activity_reports
 from penstock.engine.activities.activity_reports import ActivityReceipt, AttemptFailure
 from penstock.engine.matching import combined_poll, permits
-from penstock.engine.matching.claim import HISTORY_PAGE_DEFAULT, Leased, Poll
 from penstock.engine.matching.dispatcher import PollAnswer
 from penstock.engine.matching.query_tasks import LeasedQuery
 from penstock.engine.runs import history_writer

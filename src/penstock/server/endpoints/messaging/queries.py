@@ -7,9 +7,9 @@ from typing import Any
 from penstock.core.history.events import CODEC
 from penstock.core.last_error import STACK_CHARS_MAX
 from penstock.core.model import Blob, QueryState, TaskKind
+from penstock.core.scheduling.polls import Poll
 from penstock.core.timestamps import iso
 from penstock.engine.matching import query_tasks
-from penstock.engine.matching.claim import Poll
 from penstock.engine.matching.query_tasks import LeasedQuery
 from penstock.engine.messaging import queries
 from penstock.engine.messaging.queries import QuerySubmission

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.model import QueryState, TaskKind
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.matching import query_tasks, update_validation
-from penstock.engine.matching.claim import Poll
 from penstock.engine.matching.query_tasks import LeasedQuery
 from penstock.errors import Unavailable
 from penstock.server.operation import OperationCall, Response, text_path
