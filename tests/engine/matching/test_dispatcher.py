@@ -92,7 +92,7 @@ async def desk(scene: Scene) -> AsyncIterator[Desk]:
     yield opened
     await opened.close()
     assert opened.dispatcher.open_polls == 0
-    assert opened.dispatcher._lines == {}
+    assert opened.dispatcher._by_queue == {}
     assert scene.wakeups._listeners == {}
 
 

@@ -122,7 +122,7 @@ async def test_a_claim_that_comes_back_shortly_after_the_poll_has_ended_is_deliv
     await scene.start_activity()
     store.shut(TransactionClass.CLAIM)
     poll = asyncio.create_task(polls.poll(a_poll(ACTIVITY), SHORT_MS))
-    await until(lambda: any(not each.patient for line in polls._lines.values() for each in line.waiters))
+    await until(lambda: any(not each.patient for line in polls._by_queue.values() for each in line.waiters))
     assert not poll.done()
     store.open(TransactionClass.CLAIM)
     assert len((await poll).leased) == 1
@@ -134,7 +134,7 @@ async def test_a_poll_that_has_ended_is_told_what_a_claim_found_that_was_under_w
 ):
     store.shut(TransactionClass.CLAIM)
     poll = asyncio.create_task(polls.poll(a_poll(ACTIVITY), SHORT_MS))
-    await until(lambda: any(not each.patient for line in polls._lines.values() for each in line.waiters))
+    await until(lambda: any(not each.patient for line in polls._by_queue.values() for each in line.waiters))
     store.open(TransactionClass.CLAIM)
     assert await poll == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
 
@@ -143,7 +143,7 @@ async def test_a_poll_that_looked_in_vain_before_says_unavailable_when_its_last_
     scene: Scene, store: FailingStore, polls: Dispatcher
 ):
     poll = asyncio.create_task(polls.poll(a_poll(ACTIVITY), LONG_MS))
-    await until(lambda: any(each.hold for line in polls._lines.values() for each in line.waiters))
+    await until(lambda: any(each.hold for line in polls._by_queue.values() for each in line.waiters))
     store.shut(TransactionClass.CLAIM)
     run = await scene.start_activity()
     await until(lambda: store.held == 1)

@@ -559,7 +559,7 @@ def _retry(held: Held) -> Retry:
 def _held(
     group: _Group, lane_state: int, hold: Hold, snapshot: ClaimSnapshot, scope_ids: tuple[int, ...] = ()
 ) -> Held:
-    """A hold as one poll is told of it. Tasks that are sticky to others are for it, too, when nobody comes."""
+    """The hold of one poll. Tasks that are sticky to other workers end it when they are released."""
     release_ms = group.sticky.next_release_ms(group.polls[lane_state].worker_id)
     moments = [at_ms for at_ms in (hold.look_again_at_ms, release_ms) if at_ms is not None]
     return Held(

@@ -58,7 +58,7 @@ class PollSlots(Struct, frozen=True):
 
     def shares(self, count: int) -> list[int]:
         """Which poll gets the n-th task: one each in order of arrival, then round again where there is room."""
-        assert count <= self.total, "nobody is given more than there is room for"
+        assert count <= self.total, "no worker gets more than it has room for"
         holders: list[int] = []
         left, free = list(self.wanted), dict(self.free)
         while len(holders) < count:

@@ -3,8 +3,8 @@
 A worker that completes a workflow task with a `sticky_timeout_ms` keeps the run in memory. The next task of the run is
 ready for that worker alone until the timeout passes, so that it need not replay the history. Three rules:
 
-* stickiness filters, it does not promote: `WorkerFilter.sticky_workers` names whose sticky tasks a worker may take, and those wait in
-  their lanes like any other task, so that sticky runs get no more than their fair share;
+* stickiness filters, it does not promote: `WorkerFilter.sticky_workers` names whose sticky tasks a worker may take.
+  Those wait in their lanes like any other task, so that sticky runs get no more than their fair share;
 * a worker that is known to be gone, drained or overdue with its heartbeats holds nothing: its sticky tasks are for
   every worker at once (`lost`);
 * polls of one claim must be interchangeable, so a claim serves only workers that may take the same sticky tasks as the

@@ -2,8 +2,8 @@
 
 Theory of operation
 -------------------
-A poll that finds nothing stays open (long polling). The dispatcher keeps the open polls of each queue in a *line*, in
-order of arrival, and runs at most one claim per line at a time. A claim (`engine.matching.claim`) answers every poll
+A poll that finds nothing stays open (long polling). The dispatcher keeps the open polls of each queue in order
+of arrival, and runs at most one claim per queue at a time. A claim (`engine.matching.claim`) answers every poll
 that it is given:
 
     Granted   the poll is answered with its tasks
@@ -13,7 +13,7 @@ that it is given:
     Retry     the claim did not look, or did not see everything: another one follows at once
 
 A claim is started by the arrival of a poll, by a wakeup, or by the timer. Whatever arrives while a claim runs sets
-`look_again`, so it is followed by exactly one more: a thousand wakeups cost two claims. Polls of one claim must be
+`claim_again`, so it is followed by exactly one more: a thousand wakeups cost two claims. Polls of one claim must be
 interchangeable. They are grouped by the filter of their worker (types and build), which is remembered from the last
 claim, and by whether they prefetch. A filter that was remembered wrongly costs one `Retry`.
 
@@ -85,21 +85,21 @@ from penstock.ports.wakeups import Topic, queue_topic, scope_topic
 
 LOOK_AGAIN_S = 1.0
 HAND_BACK_AGAIN_S = (0.1, 0.2, 0.5, 1.0)
-"""How long to wait before handing back is tried again after a failure; the last one repeats."""
+"""Backoff of retries when a task cannot be handed back; the last one repeats."""
 YIELD_AFTER_S = 0.5
 """How long a poll stays open before it may be ended early for a worker that polls one kind after the other."""
 YIELD_LOOKS = 2
-"""So many times in that span it is looked whether some are to be ended."""
+"""How many times in that span open polls are checked."""
 POLLS_PER_CLAIM = 100
 DISCONNECTED_S = 1.0
 """A worker that closed the connection of its poll and has not polled again for so long counts as dead."""
 REMEMBERED_MAX = 10_000
-"""Most queues and workers that are remembered; beyond it the memory starts anew."""
+"""Most queues and workers that are cached; beyond it the cache is cleared."""
 log = structlog.get_logger("penstock.dispatcher")
 
 
 class PollAnswer(Struct, frozen=True):
-    """What a poll is told in the end."""
+    """The outcome of a poll."""
 
     leased: tuple[Leased, ...]
     status: PollStatus
@@ -119,9 +119,9 @@ class _Waiter:
     queue: Queue
     future: asyncio.Future[PollAnswer]
     patient: bool
-    """Whether it goes on waiting after a first look found nothing."""
+    """Whether it stays open after a claim found nothing."""
     hold: Hold | None = None
-    """What the last claim was held by; None: no claim has come back yet."""
+    """The hold of the last claim; None: no claim has come back yet."""
     is_claiming: bool = False
     """Whether a claim for this poll is under way, or follows at once because the last one did not see everything."""
     serves_other: bool = True
@@ -135,23 +135,23 @@ class _Waiter:
 
     @property
     def other(self) -> tuple[str, str, TaskKind]:
-        """Who its worker is when it polls the other kind."""
+        """Its worker, by the other kind of task."""
         other = TaskKind.ACTIVITY if self.poll.kind is TaskKind.WORKFLOW else TaskKind.WORKFLOW
         return self.poll.namespace, self.poll.worker_id, other
 
 
 @dataclass(eq=False, slots=True)
-class _Line:
-    """The polls that wait on one queue, and whether somebody looks right now."""
+class _QueuePolls:
+    """The open polls of one queue, and whether a claim is under way for them."""
 
     waiters: dict[_Waiter, None] = field(default_factory=dict)
-    looking: bool = False
-    look_again: bool = False
-    silence: Callable[[], None] | None = None
-    alarm: asyncio.TimerHandle | None = None
-    """Rings when a limit that is in the way may open."""
+    claiming: bool = False
+    claim_again: bool = False
+    unsubscribe: Callable[[], None] | None = None
+    timer: asyncio.TimerHandle | None = None
+    """Fires when a limit that is in the way may open."""
     scopes: dict[Topic, Callable[[], None]] = field(default_factory=dict)
-    """The bells of scopes that are in the way, with how to stop to listen to each."""
+    """The topics of scopes that are in the way, each with its function to unsubscribe."""
 
 
 @dataclass(eq=False, slots=True)
@@ -167,7 +167,7 @@ class Dispatcher:
 
     def __init__(self, ctx: EngineContext) -> None:
         self._ctx = ctx
-        self._lines: dict[QueueId, _Line] = {}
+        self._by_queue: dict[QueueId, _QueuePolls] = {}
         self._filters: dict[tuple[str, str, TaskKind], WorkerFilter] = {}
         self._open: dict[tuple[str, str, TaskKind], int] = {}
         self._queues: dict[tuple[str, str, TaskKind], Queue] = {}
@@ -201,9 +201,9 @@ class Dispatcher:
         A poll whose claim is under way gets the answer of that claim, as when its time is over.
         """
         self._draining.set()
-        for line in self._lines.values():
-            for waiter in list(line.waiters):
-                _out_of_time(line, waiter)
+        for open_ in self._by_queue.values():
+            for waiter in list(open_.waiters):
+                _out_of_time(open_, waiter)
                 if not waiter.future.done():
                     asyncio.get_running_loop().call_later(LOOK_GRACE_S, _answer, waiter, UNAVAILABLE)
 
@@ -245,7 +245,7 @@ class Dispatcher:
         who = (poll.namespace, poll.worker_id, poll.kind)
         self._open[who] = self._open.get(who, 0) + 1
         try:
-            async with self._alone(poll):
+            async with self._one_per_request(poll):
                 yield
         except asyncio.CancelledError:
             if deadline.left_ms:  # else this side ended it, or the caller gave up on a silent database
@@ -283,8 +283,8 @@ class Dispatcher:
             log.info("worker disconnected; its sticky tasks are for other workers", worker=worker_id)
 
     @contextlib.asynccontextmanager
-    async def _alone(self, poll: Poll) -> AsyncIterator[None]:
-        """One poll at a time for one request id: whoever repeats it is told what the first one got."""
+    async def _one_per_request(self, poll: Poll) -> AsyncIterator[None]:
+        """Serialize polls with one request id: a repeated poll gets what the first one got."""
         if poll.poll_request_id is None:
             yield
             return
@@ -308,19 +308,19 @@ class Dispatcher:
         wait_ms = deadline.left_ms
         patient = wait_ms > 0 and not self._draining.is_set()
         waiter = _Waiter(poll, queue, asyncio.get_running_loop().create_future(), patient)
-        line = self._join(waiter)
-        self._look(queue.queue_id)
+        open_ = self._join(waiter)
+        self._wake(queue.queue_id)
         try:
-            return await self._wait(line, waiter, wait_ms if patient else 0)
+            return await self._wait(open_, waiter, wait_ms if patient else 0)
         except asyncio.CancelledError:
             self._hung_up(waiter)
             raise
         finally:
-            self._leave(line, waiter)
+            self._leave(open_, waiter)
 
-    async def _wait(self, line: _Line, waiter: _Waiter, wait_ms: int) -> PollAnswer:
+    async def _wait(self, open_: _QueuePolls, waiter: _Waiter, wait_ms: int) -> PollAnswer:
         loop = asyncio.get_running_loop()
-        ending = loop.call_later(wait_ms / 1000, _out_of_time, line, waiter)
+        ending = loop.call_later(wait_ms / 1000, _out_of_time, open_, waiter)
         unanswered = loop.call_later(wait_ms / 1000 + LOOK_GRACE_S, _answer, waiter, UNAVAILABLE)
         try:
             return await waiter.future
@@ -329,14 +329,14 @@ class Dispatcher:
             unanswered.cancel()
 
     def _hung_up(self, waiter: _Waiter) -> None:
-        """The caller is gone: what it was given in this very moment waits again."""
+        """The caller is gone: hand back what it was granted in this very moment."""
         done = waiter.future.done() and not waiter.future.cancelled() and waiter.future.exception() is None
         if done and waiter.future.result().leased:
             self.give_back(waiter.future.result().leased)
         waiter.future.cancel()
 
     async def _queue(self, poll: Poll) -> Queue:
-        """The line that a poll waits in; only a worker that may poll it brings a new one into being."""
+        """The queue of a poll; only a worker that may poll it creates a new one."""
         namespace, name, kind = poll.namespace, poll.task_queue, poll.kind
         known = self._queues.get((namespace, name, kind))
         if known is not None:
@@ -354,69 +354,69 @@ class Dispatcher:
         self._queues[namespace, name, kind] = queue
         return queue
 
-    def _join(self, waiter: _Waiter) -> _Line:
+    def _join(self, waiter: _Waiter) -> _QueuePolls:
         queue_id = waiter.queue.queue_id
-        line = self._lines.get(queue_id)
-        if line is None:
-            line = self._lines[queue_id] = _Line()
-            line.silence = self._listen(queue_topic(queue_id), queue_id)
-        line.waiters[waiter] = None
-        return line
+        open_ = self._by_queue.get(queue_id)
+        if open_ is None:
+            open_ = self._by_queue[queue_id] = _QueuePolls()
+            open_.unsubscribe = self._subscribe(queue_topic(queue_id), queue_id)
+        open_.waiters[waiter] = None
+        return open_
 
-    def _leave(self, line: _Line, waiter: _Waiter) -> None:
-        line.waiters.pop(waiter, None)
-        self._end_if_idle(waiter.queue.queue_id, line)
+    def _leave(self, open_: _QueuePolls, waiter: _Waiter) -> None:
+        open_.waiters.pop(waiter, None)
+        self._end_if_idle(waiter.queue.queue_id, open_)
 
-    def _end_if_idle(self, queue_id: QueueId, line: _Line) -> None:
-        if not line.waiters and not line.looking and self._lines.get(queue_id) is line:
-            if line.silence is not None:
-                line.silence()
-            self._heed(queue_id, line, ())
-            if line.alarm is not None:
-                line.alarm.cancel()
-            del self._lines[queue_id]
+    def _end_if_idle(self, queue_id: QueueId, open_: _QueuePolls) -> None:
+        if not open_.waiters and not open_.claiming and self._by_queue.get(queue_id) is open_:
+            if open_.unsubscribe is not None:
+                open_.unsubscribe()
+            self._subscribe_scopes(queue_id, open_, ())
+            if open_.timer is not None:
+                open_.timer.cancel()
+            del self._by_queue[queue_id]
 
-    def _look(self, queue_id: QueueId) -> None:
-        """Have somebody claim for the waiting polls; if somebody does already, have them look once more."""
-        line = self._lines.get(queue_id)
-        if line is None or not line.waiters:
+    def _wake(self, queue_id: QueueId) -> None:
+        """Start a claim for the open polls; if one is under way, have another follow it."""
+        open_ = self._by_queue.get(queue_id)
+        if open_ is None or not open_.waiters:
             return
-        if line.looking:
-            line.look_again = True
+        if open_.claiming:
+            open_.claim_again = True
             return
-        line.looking = True
-        task = asyncio.create_task(self._serve(queue_id, line))
+        open_.claiming = True
+        task = asyncio.create_task(self._serve(queue_id, open_))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, queue_id: QueueId, line: _Line) -> None:
+    async def _serve(self, queue_id: QueueId, open_: _QueuePolls) -> None:
         try:
             while True:
-                line.look_again = False
-                served = await self._serve_once(queue_id, line)
-                if not line.waiters or not (line.look_again or served):
+                open_.claim_again = False
+                served = await self._serve_once(queue_id, open_)
+                if not open_.waiters or not (open_.claim_again or served):
                     return
         except PenstockError as refusal:
-            for waiter in list(line.waiters):
+            for waiter in list(open_.waiters):
                 _refuse(waiter, refusal.with_details())
         except Exception as error:
             log.exception("a claim failed", queue_id=queue_id)
-            for waiter in list(line.waiters):
+            for waiter in list(open_.waiters):
                 _refuse(waiter, error)
         finally:
-            line.looking = False
-            if line.look_again:
-                self._look(queue_id)
-            self._end_if_idle(queue_id, line)
+            open_.claiming = False
+            if open_.claim_again:
+                self._wake(queue_id)
+            self._end_if_idle(queue_id, open_)
 
-    async def _serve_once(self, queue_id: QueueId, line: _Line) -> bool:
+    async def _serve_once(self, queue_id: QueueId, open_: _QueuePolls) -> bool:
         """One claim per group of interchangeable polls; returns whether another look must follow.
 
-        That is so when a claim did not see everything, or when a scope is in the way that nobody listened to before.
+        That is so when a claim did not see everything, or when a scope is in the way whose topic was not subscribed yet.
         """
         again = False
         topics: dict[Topic, None] = {}
-        for worker_filter, members in self._groups(line):
+        for worker_filter, members in self._groups(open_):
             for start in range(0, len(members), POLLS_PER_CLAIM):
                 slice_ = members[start : start + POLLS_PER_CLAIM]
                 others, unsure = await self._claim_for(queue_id, slice_, worker_filter, topics)
@@ -424,15 +424,15 @@ class Dispatcher:
                 if not others and not unsure:
                     _found_nothing(members[start + POLLS_PER_CLAIM :], slice_[-1].hold)
                     break
-        return self._heed(queue_id, line, topics) or again
+        return self._subscribe_scopes(queue_id, open_, topics) or again
 
-    def _groups(self, line: _Line) -> list[tuple[WorkerFilter | None, list[_Waiter]]]:
-        """The open polls of a line that one claim may serve together, with the filter of their workers.
+    def _groups(self, open_: _QueuePolls) -> list[tuple[WorkerFilter | None, list[_Waiter]]]:
+        """The open polls of a queue that one claim may serve together, with the filter of their workers.
 
         None: the filter of a worker is not known yet, so its polls are claimed for alone.
         """
         groups: dict[tuple[WorkerFilter | tuple[str, str, TaskKind], bool], list[_Waiter]] = {}
-        for waiter in line.waiters:
+        for waiter in open_.waiters:
             if not waiter.future.done():
                 known = self._filters.get(waiter.who) or waiter.who
                 groups.setdefault((known, waiter.poll.is_prefetch), []).append(waiter)
@@ -483,7 +483,7 @@ class Dispatcher:
                 topics |= {scope_topic(scope_id): None for scope_id in each.scope_ids}
                 waits_ms += [] if each.retry_in_ms is None else [each.retry_in_ms]
         if waits_ms:
-            self._set_alarm(queue_id, min(waits_ms))
+            self._set_timer(queue_id, min(waits_ms))
 
     async def _claim(
         self, queue_id: QueueId, waiters: list[_Waiter], worker_filter: WorkerFilter | None
@@ -496,34 +496,34 @@ class Dispatcher:
             for waiter in waiters:
                 waiter.is_claiming = False
 
-    def _heed(self, queue_id: QueueId, line: _Line, topics: Iterable[Topic]) -> bool:
-        """Listen to the scopes that are in the way and to no others; says whether to look once more.
+    def _subscribe_scopes(self, queue_id: QueueId, open_: _QueuePolls, topics: Iterable[Topic]) -> bool:
+        """Subscribe to the scopes that are in the way and to no others; returns whether another claim must follow.
 
-        That is so for a bell that is new: it may have rung before anybody listened.
+        That is so for a new topic: it may have been notified before it was subscribed.
         """
         wanted = dict.fromkeys(topics)
-        for topic in [topic for topic in line.scopes if topic not in wanted]:
-            line.scopes.pop(topic)()
-        new = [topic for topic in wanted if topic not in line.scopes]
+        for topic in [topic for topic in open_.scopes if topic not in wanted]:
+            open_.scopes.pop(topic)()
+        new = [topic for topic in wanted if topic not in open_.scopes]
         for topic in new:
-            line.scopes[topic] = self._listen(topic, queue_id)
+            open_.scopes[topic] = self._subscribe(topic, queue_id)
         return bool(new)
 
-    def _listen(self, topic: Topic, queue_id: QueueId) -> Callable[[], None]:
-        """Look when a bell rings; beforehand, where the claim can be committed with what it is about."""
-        return self._ctx.wakeups.listen(topic, lambda: self._look(queue_id), before_commit=True)
+    def _subscribe(self, topic: Topic, queue_id: QueueId) -> Callable[[], None]:
+        """Claim when a topic is notified; before its commit, where the claim can be committed with it."""
+        return self._ctx.wakeups.listen(topic, lambda: self._wake(queue_id), before_commit=True)
 
-    def _set_alarm(self, queue_id: QueueId, wait_ms: int) -> None:
-        line = self._lines.get(queue_id)
-        if line is None:
+    def _set_timer(self, queue_id: QueueId, wait_ms: int) -> None:
+        open_ = self._by_queue.get(queue_id)
+        if open_ is None:
             return
         loop = asyncio.get_running_loop()
-        rings_at = loop.time() + min(wait_ms / 1000, LOOK_AGAIN_S)
-        if line.alarm is not None and loop.time() < line.alarm.when() <= rings_at:
+        fires_at = loop.time() + min(wait_ms / 1000, LOOK_AGAIN_S)
+        if open_.timer is not None and loop.time() < open_.timer.when() <= fires_at:
             return
-        if line.alarm is not None:
-            line.alarm.cancel()
-        line.alarm = loop.call_at(rings_at, self._look, queue_id)
+        if open_.timer is not None:
+            open_.timer.cancel()
+        open_.timer = loop.call_at(fires_at, self._wake, queue_id)
 
     def _deliver(self, waiter: _Waiter, result: ClaimResult, claimed_at: float) -> None:
         """Pass the result of a claim on to its poll, and remember the filter of the worker."""
@@ -581,13 +581,13 @@ class Dispatcher:
             await asyncio.sleep(wait_s)
 
     def undo(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let something be undone in the background; closing waits for it."""
+        """Run cleanup in the background; `close` waits for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _look_again_forever(self) -> None:
-        """Look where something waits; and everywhere now and then, so that workers that wait are seen."""
+        """The backstop: claim where tasks are ready; and everywhere now and then, so that waiting workers stay alive."""
         loop = asyncio.get_running_loop()
         everywhere_at = 0.0
         while True:
@@ -595,9 +595,9 @@ class Dispatcher:
             ready, asked = await self._what_waits()
             if everywhere_at <= loop.time():
                 everywhere_at = loop.time() + self._ctx.settings.polls.worker_stale_after_ms / 6_000
-                ready = list(self._lines)
+                ready = list(self._by_queue)
             for queue_id in ready:
-                self._look(queue_id)
+                self._wake(queue_id)
             if asked:
                 self._ctx.wakeups.notify([query_tasks.topic(*line) for line in asked])
 
@@ -607,7 +607,9 @@ class Dispatcher:
         They are all where the store cannot say, or no question can be put: whoever waits must know.
         """
         ctx = self._ctx
-        queues = [queue_id for queue_id, line in self._lines.items() if line.waiters and not line.looking]
+        queues = [
+            queue_id for queue_id, open_ in self._by_queue.items() if open_.waiters and not open_.claiming
+        ]
         lines = ctx.query_polls.lines
 
         async def operation(tx: Tx) -> tuple[Sequence[QueueId], Sequence[QueryQueue]]:
@@ -618,7 +620,9 @@ class Dispatcher:
         try:
             ready, asked = await ctx.store.read(operation)
         except Exception as error:
-            log.warning("cannot see what waits; everybody is asked to look", error=repr(error))
+            log.warning(
+                "cannot read which queues have ready tasks; claiming for all open polls", error=repr(error)
+            )
             return queues, lines
         return ready, asked if ctx.coordination.is_supported() else lines
 
@@ -637,8 +641,8 @@ class Dispatcher:
             return []
         return [
             waiter
-            for line in self._lines.values()
-            for waiter in line.waiters
+            for open_ in self._by_queue.values()
+            for waiter in open_.waiters
             if waiter.patient
             and waiter.serves_other
             and waiter.opened_at <= opened_by
@@ -654,7 +658,7 @@ class Dispatcher:
         try:
             found = await self._ctx.store.read(operation)
         except Exception as error:
-            log.warning("cannot see what workers could do instead", error=repr(error))
+            log.warning("cannot read whether the other kind of task is ready", error=repr(error))
             return
         for waiter, has_work in zip(waiters, found, strict=True):
             waiter.serves_other = has_work is not None
@@ -676,7 +680,7 @@ async def _other_has_work(tx: Tx, waiter: _Waiter) -> bool | None:
 
 
 def _found_nothing(waiters: Sequence[_Waiter], hold: Hold | None) -> None:
-    """Polls behind those that found nothing need not be looked at: there is nothing for them either."""
+    """Polls behind those that found nothing need no claim: there is nothing for them either."""
     for waiter in waiters:
         waiter.hold = hold or waiter.hold
         if not waiter.patient:
@@ -684,15 +688,15 @@ def _found_nothing(waiters: Sequence[_Waiter], hold: Hold | None) -> None:
 
 
 def _held(waiter: _Waiter) -> PollAnswer:
-    """What a poll is answered that gets nothing; nothing is known of its queue while no claim has come back."""
+    """The answer to a poll that gets nothing; its queue is unknown while no claim has come back."""
     if waiter.hold is None or waiter.is_claiming:
         return UNAVAILABLE
     return PollAnswer((), waiter.hold.poll_status, waiter.hold.reason)
 
 
-def _out_of_time(line: _Line, waiter: _Waiter) -> None:
+def _out_of_time(open_: _QueuePolls, waiter: _Waiter) -> None:
     """The wait is over. If a claim for the poll is under way or about to begin, its answer is the poll's answer."""
-    if line.looking and (waiter.is_claiming or waiter.hold is None or line.look_again):
+    if open_.claiming and (waiter.is_claiming or waiter.hold is None or open_.claim_again):
         waiter.patient = False
     else:
         _answer(waiter, _held(waiter))
