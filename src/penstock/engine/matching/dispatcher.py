@@ -412,7 +412,7 @@ class Dispatcher:
     async def _serve_once(self, queue_id: QueueId, open_: _QueuePolls) -> bool:
         """One claim per group of interchangeable polls; returns whether another look must follow.
 
-        That is so when a claim did not see everything, or when a scope is in the way whose topic was not subscribed yet.
+        That is so when a claim did not see everything, or when a scope is in the way that is not subscribed to yet.
         """
         again = False
         topics: dict[Topic, None] = {}
@@ -587,7 +587,7 @@ class Dispatcher:
         task.add_done_callback(self._tasks.discard)
 
     async def _look_again_forever(self) -> None:
-        """The backstop: claim where tasks are ready; and everywhere now and then, so that waiting workers stay alive."""
+        """Claim where tasks are ready; and everywhere now and then, as a sign of life of the workers that poll."""
         loop = asyncio.get_running_loop()
         everywhere_at = 0.0
         while True:
@@ -602,9 +602,9 @@ class Dispatcher:
                 self._ctx.wakeups.notify([query_tasks.topic(*line) for line in asked])
 
     async def _what_waits(self) -> tuple[Sequence[QueueId], Sequence[QueryQueue]]:
-        """The queues and the lines of questions in which a poll may get something.
+        """The queues with ready tasks, and the queues with pending queries.
 
-        They are all where the store cannot say, or no question can be put: whoever waits must know.
+        All of them if the store cannot tell, or if queries are unavailable: open polls must learn of it.
         """
         ctx = self._ctx
         queues = [
