@@ -313,17 +313,21 @@ def _gather(snapshot: ClaimSnapshot, admitted: _Admitted) -> _Group:
     wanted = snapshot.worker_filter or next(iter(filters.values()))
     tasks = _sticky_tasks(snapshot, admitted) if snapshot.sticky_until else sticky.NONE
     indices: list[int] = []
+    polls: list[Poll] = []
+    workers: list[WorkerRecord] = []
     open_to: tuple[str, ...] = ()
     for index, own in filters.items():
-        mine = tasks.open_to(snapshot.polls[index].worker_id)
+        poll = snapshot.polls[index]
+        mine = tasks.open_to(poll.worker_id) if tasks.until_ms else ()
         if own != wanted:
             skipped[index] = Retry(RetryReason.OTHER_FILTER, own)
         elif indices and mine != open_to:
             skipped[index] = Retry(RetryReason.SERVED_APART, own)
         else:
             indices.append(index)
+            polls.append(poll)
+            workers.append(admitted.workers[index])
             open_to = mine
-    polls, workers = [snapshot.polls[each] for each in indices], [admitted.workers[each] for each in indices]
     return _Group(indices, polls, workers, wanted, tasks, skipped)
 
 
@@ -414,9 +418,9 @@ def _dispatch(
     )
     if isinstance(decision, Hold):
         return _none(queue, view, decision)
-    planned = fairness.count_by_lane(decision.order)
+    planned = fairness.count_by_lane(decision.plan.order)
     found = yield from NeedTasks(queue, locked.ready, planned)
-    taken = _in_order(decision.order, dict(zip(planned, found, strict=True)))
+    taken = _in_order(decision.plan.order, dict(zip(planned, found, strict=True)))
     return _charge(group, queue, view, decision, taken, room, most)
 
 
@@ -457,13 +461,13 @@ def _charge(
     aside without giving a task: they have their place now, so the next claim sees further.
     """
     snapshot = view.snapshot
-    taken, unaffordable = _afford(queue, view, taken)
+    taken, unaffordable = _afford(queue, view, taken) if queue.limits.scopes else (taken, None)
     counts = fairness.count_by_lane([(task.level, task.key) for task in taken])
     settled = dispatch.settle(snapshot, counts, sum(task.cost for task in taken), decision.plan)
     written = ledger.of_claim(queue, settled, counts, view.scopes, snapshot.now_ms)
     given = len(settled.order)
     sees_further = view.is_partial or len(written.lanes) > len(counts)
-    more = unaffordable is None and (0 < given < len(decision.order) or (given < most and sees_further))
+    more = unaffordable is None and (0 < given < len(decision.plan.order) or (given < most and sees_further))
     grants = _grants(group, snapshot, settled, taken, room.shares(given))
     hold = unaffordable or decision.hold
     return _Dispatched(grants, hold, more, queue, written, settled.scopes, _scope_ids(view))

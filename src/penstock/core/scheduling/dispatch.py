@@ -379,7 +379,7 @@ def settle(
         queue_debt(queue, now_ms, total),
         whole.aging_turn if total else queue.aging_turn,
         windowed(queue, total, now_ms),
-        tuple(_charged(queue, snapshot.scopes, total, cost, now_ms).values()),
+        tuple(_charged(queue, snapshot.scopes, total, cost, now_ms).values()) if queue.limits.scopes else (),
     )
 
 
@@ -441,7 +441,7 @@ class _Position(Struct, frozen=True):
         aging = rules.aging
         weights = _weights(lanes) if rules.limits_keys else {}
         bounds = PlanBounds(
-            left=_left(rules, weights, snapshot.keys, snapshot.now_ms),
+            left=_left(rules, weights, snapshot.keys, snapshot.now_ms) if weights else {},
             running=_running(snapshot.keys) if rules.counts_running and fair else None,
             starving=snapshot.starving if aging else (),
             aging_every=aging.every if aging else 0,

@@ -80,6 +80,8 @@ def gates(
     of the task that would go next; a task that costs more than a whole budget goes when the budget is untouched.
     """
     limits = queue.limits
+    if not limits.scopes:
+        return own_gates(queue, running, now_ms)
     scopes = [(each, states.get(each.name) or ScopeState(0, each.name)) for each in _outwards(limits.scopes)]
     return [
         *_paused(queue, scopes),

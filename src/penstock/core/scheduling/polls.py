@@ -37,10 +37,6 @@ class Poll(Struct, frozen=True):
     lease_ms: int | None = None
     """The longest lease of an activity task; None: the default of the server."""
 
-    @property
-    def is_prefetch(self) -> bool:
-        return self.claim_lease_ms is not None
-
 
 class Leased(Struct, frozen=True):
     """A leased task with everything that its worker needs to run it."""

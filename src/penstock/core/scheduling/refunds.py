@@ -79,7 +79,9 @@ def charges(
     if not tasks:
         return []
     queue, rules, now_ms = snapshot.queue, snapshot.queue.rules, snapshot.now_ms
-    lanes = {lane.lane_key: lane for lane in settled.lanes} if rules.order is DispatchOrder.FAIR else {}
+    lanes = (
+        {(lane.level, lane.key): lane for lane in settled.lanes} if rules.order is DispatchOrder.FAIR else {}
+    )
     weights = key_weights(snapshot)
     dispatch = None
     if queue.limits.dispatches is not None:

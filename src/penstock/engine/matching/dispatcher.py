@@ -95,6 +95,7 @@ DISCONNECTED_S = 1.0
 """A worker that closed the connection of its poll and has not polled again for so long counts as dead."""
 REMEMBERED_MAX = 10_000
 """Most queues and workers that are cached; beyond it the cache is cleared."""
+_NO_WAIT = contextlib.nullcontext()
 log = structlog.get_logger("penstock.dispatcher")
 
 
@@ -245,7 +246,8 @@ class Dispatcher:
         who = (poll.namespace, poll.worker_id, poll.kind)
         self._open[who] = self._open.get(who, 0) + 1
         try:
-            async with self._one_per_request(poll):
+            alone = self._one_per_request(poll, poll.poll_request_id) if poll.poll_request_id else _NO_WAIT
+            async with alone:
                 yield
         except asyncio.CancelledError:
             if deadline.left_ms:  # else this side ended it, or the caller gave up on a silent database
@@ -283,12 +285,9 @@ class Dispatcher:
             log.info("worker disconnected; its sticky tasks are for other workers", worker=worker_id)
 
     @contextlib.asynccontextmanager
-    async def _one_per_request(self, poll: Poll) -> AsyncIterator[None]:
+    async def _one_per_request(self, poll: Poll, request_id: str) -> AsyncIterator[None]:
         """Serialize polls with one request id: a repeated poll gets what the first one got."""
-        if poll.poll_request_id is None:
-            yield
-            return
-        name = (poll.namespace, poll.worker_id, poll.task_queue, poll.kind, poll.poll_request_id)
+        name = (poll.namespace, poll.worker_id, poll.task_queue, poll.kind, request_id)
         turn = self._turns.setdefault(name, _Turn())
         turn.waiting += 1
         try:
@@ -316,7 +315,8 @@ class Dispatcher:
             self._hung_up(waiter)
             raise
         finally:
-            self._leave(open_, waiter)
+            open_.waiters.pop(waiter, None)
+            self._end_if_idle(queue.queue_id, open_)
 
     async def _wait(self, open_: _QueuePolls, waiter: _Waiter, wait_ms: int) -> PollAnswer:
         loop = asyncio.get_running_loop()
@@ -362,10 +362,6 @@ class Dispatcher:
             open_.unsubscribe = self._subscribe(queue_topic(queue_id), queue_id)
         open_.waiters[waiter] = None
         return open_
-
-    def _leave(self, open_: _QueuePolls, waiter: _Waiter) -> None:
-        open_.waiters.pop(waiter, None)
-        self._end_if_idle(waiter.queue.queue_id, open_)
 
     def _end_if_idle(self, queue_id: QueueId, open_: _QueuePolls) -> None:
         if not open_.waiters and not open_.claiming and self._by_queue.get(queue_id) is open_:
@@ -435,7 +431,7 @@ class Dispatcher:
         for waiter in open_.waiters:
             if not waiter.future.done():
                 known = self._filters.get(waiter.who) or waiter.who
-                groups.setdefault((known, waiter.poll.is_prefetch), []).append(waiter)
+                groups.setdefault((known, waiter.poll.claim_lease_ms is not None), []).append(waiter)
         return [
             (known if isinstance(known, WorkerFilter) else None, members)
             for (known, _), members in groups.items()

@@ -54,7 +54,8 @@ async def record_plan(ctx: EngineContext, tx: Tx, plan: ClaimPlan) -> list[Claim
 
 
 def _record_ledger(tx: Tx, queue_id: QueueId, ledger: Ledger) -> None:
-    record_scopes(tx, ledger.scopes)
+    if ledger.scopes:
+        record_scopes(tx, ledger.scopes)
     if ledger.queue is not None:
         account = ledger.queue
         tx.policies.settle(queue_id, account.paid_until_ns, account.aging_turn, account.window)
@@ -99,7 +100,7 @@ def _lease(ctx: EngineContext, tx: Tx, plan: ClaimPlan) -> list[_Delivery]:
             claimed=poll.claim_lease_ms or 0,
         )
         tx.tasks.lease(leased)
-        deliveries.append(_Delivery(granted.poll, leased, granted.charge, not poll.is_prefetch))
+        deliveries.append(_Delivery(granted.poll, leased, granted.charge, poll.claim_lease_ms is None))
     for each in deliveries if ctx.journals else ():
         tx.journal.append(journal_lines.granted(queue, each.task, plan.scopes, tx.now_ms))
     return deliveries
