@@ -13,11 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core import json_text
-from penstock.core.history import parallel_groups, waits
+from penstock.core.history import parallel_groups
 from penstock.core.history.events import ENDED, SUCCEEDED, WAKES_ALWAYS, EventType
 from penstock.core.history.payloads import CONDITION_TIMEOUT
-from penstock.core.history.waits import Selection, SelectionMember, Waits
 from penstock.core.model import NewEvent, RecordedEvent, Run
+from penstock.core.waits import Selection, SelectionMember, Waits
 
 _HEARD = (EventType.SIGNAL_RECEIVED, EventType.UPDATE_APPLIED)
 _ANSWERS = (EventType.EXTERNAL_REQUEST_DELIVERED, EventType.EXTERNAL_REQUEST_FAILED)
@@ -57,7 +57,7 @@ class _Scribe:
         self._run = run
         self._now_ms = now_ms
         self._task_id = task_id
-        self._before = waits.parse(run.waits)
+        self._before = run.waits
         self._waits = self._before
         self._lines: list[RecordedEvent] = []
         self._wakes = False
@@ -83,7 +83,7 @@ class _Scribe:
             last_progress_at_ms=self._now_ms,
         )
         if self._waits is not self._before:
-            run = replace(run, waits=waits.text(self._waits))
+            run = replace(run, waits=self._waits)
         return RecordedEvents(run, tuple(self._lines), self._wakes)
 
     def write(self, event: NewEvent) -> RecordedEvent:
