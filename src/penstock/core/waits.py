@@ -1,6 +1,32 @@
-"""What workflow code waits for, as far as the server must know it: one condition, groups, selections.
+"""What workflow code waits for, as far as the server must know it to schedule workflow tasks.
 
-The code of a concurrent run waits for whatever is open; of it is known that it does, and who keeps it in memory.
+Theory of operation
+-------------------
+When something happens to a run, the server must decide whether to schedule a workflow task. Scheduling one for nothing
+makes a worker replay the history; not scheduling one leaves the run stuck. `Waits` holds exactly what that decision
+needs. It is a value of the run: read and locked with its row, changed in the transaction that appends the events
+(`history/recorder.py`), so it cannot disagree with the history.
+
+There are two kinds of runs, fixed by the first completed workflow task:
+
+- *Stepwise* code (a generator) reports what it awaits. A single step wakes it when it ends. A *parallel group* is
+  counted: the end of its last member wakes it. A *selection* is kept by member: the first member to end is recorded as
+  an event right behind the event that decided it, and a member that was cancelled may end without effect. A *condition*
+  is known only by name, since only the code can evaluate it: every signal and update wakes it.
+- *Concurrent* code (async and await) has tasks of its own, and the server cannot know what they await: every result,
+  signal, update and cancel request wakes it. Its `Waits` has no conditions, groups or selections.
+
+Signals are deferred (`signals_deferred`) at two moments: from the start until the first workflow task is completed,
+and from the timeout of a condition until the code has run again. A replaying worker attributes a signal found at such
+a place to the next *recorded* wait. In the original execution the code may have consumed it in an earlier wait, which
+was satisfied at once and therefore never recorded; replay would then diverge. Deferred signals are buffered and
+appended behind the commands of the next completion.
+
+Rejected: deriving the answer from the history (reading it for every ended activity makes a group of n activities cost
+n^2), and counting open rows of a group (whether it is complete must follow the order of the events, not what another
+transaction happens to see).
+
+`run_codec.py` defines the stored form.
 """
 
 from __future__ import annotations
@@ -12,7 +38,7 @@ from msgspec.structs import replace
 
 
 class ConditionWait(Struct, frozen=True):
-    """The condition that the code waits for. Only the code can tell whether it holds."""
+    """An open condition. Only workflow code can evaluate it."""
 
     id: str
     step: int
@@ -22,16 +48,16 @@ class ConditionWait(Struct, frozen=True):
     delay_s: int | None = None
     fire_at_ms: int | None = None
     fired: bool = False
-    """Whether its timer has fired, though the history does not say so yet."""
+    """Whether its timer has fired while the event is still buffered."""
     heard: bool = False
-    """Whether a signal or an update came since it opened."""
+    """Whether a signal or an update was recorded since it opened."""
 
     def is_same(self, key: str | None, fingerprint: str | None) -> bool:
         return (self.key or "", self.fingerprint or "") == (key or "", fingerprint or "")
 
 
 class SelectionMember(Struct, frozen=True):
-    """One of the things of which the code awaits the first: a step, or a group of steps."""
+    """One of the alternatives of a selection: a step, or a group of steps."""
 
     key: str | int
     index: int
@@ -46,12 +72,15 @@ class SelectionMember(Struct, frozen=True):
 
 
 class Selection(Struct, frozen=True):
+    """Steps and groups of which the code awaits the first."""
+
     id: str
     base: int
     size: int
     members: Mapping[int, SelectionMember] = field(default_factory=dict)
     """By index."""
     resolved: bool = False
+    """Whether the first member has ended and was recorded."""
 
     def member(self, index: int) -> SelectionMember | None:
         return self.members.get(index)
@@ -66,38 +95,35 @@ class Selection(Struct, frozen=True):
 
 
 class Waits(Struct, frozen=True):
+    """What wakes the code of a run, and which worker has it cached."""
+
     condition: ConditionWait | None = None
     groups: Mapping[str, int] = field(default_factory=dict)
-    """How many members of each open group have not ended."""
+    """The number of members of each open group that have not ended."""
     selections: tuple[Selection, ...] = ()
     selected: bool = False
-    """Whether there ever was a selection: workers may then guess numbers of steps wrong."""
+    """Whether the code has ever opened a selection: workers may then compute step numbers wrongly."""
     signals_deferred: bool = False
-    """Whether signals wait until the code has looked: at the beginning, and after the timeout of a condition.
-
-    Workers take a signal that stands there for one that the next condition heard, though it may have been meant,
-    and met, by an earlier one that never was recorded.
-    """
+    """Whether signals are buffered until the code has run (see the top of this module)."""
     old: bool = False
-    """Whether the run is from a time when groups were not kept: members are told by their numbers."""
+    """Whether the run predates groups in `Waits`: members are then recognised by their step numbers."""
     concurrent: bool = False
-    """Whether many steps are open at once and everything that comes wakes the code."""
     cancelling: bool = False
-    """Whether the code of a concurrent run was asked to end."""
+    """Whether the code of a concurrent run has received a cancel request."""
     delivers_cancel: bool = False
-    """Whether a cancel request is delivered to the code also before the first workflow task, as the start asked for.
+    """Whether the start asked to deliver a cancel request with the first workflow task.
 
-    Until that task is completed it is not known whether the code is concurrent, and can handle a cancel request.
+    Until that task is completed it is not known whether the code is concurrent and can handle the request.
     """
     unhandled_signals: int = 0
-    """How often in a row the code would have ended the run, and was to hear a signal first."""
+    """How often in a row a completion that would have closed the run was rejected because of an unhandled signal."""
     external: tuple[int, ...] = ()
-    """Steps that asked something of another run, which has not answered."""
+    """Steps with a request to another run that was not answered yet."""
     ending: tuple[int, ...] = ()
-    """Activities, by step, that were asked to stop and whose end the code waits for."""
+    """Steps of activities that were asked to stop and whose end the code awaits."""
     cached: tuple[str, int, int] | None = None
-    """The worker that keeps the code in memory, up to which event that has seen, and for how many milliseconds the
-    run's next task is reserved for it."""
+    """The worker that has the code cached, the last event it has seen, and for how many milliseconds the run's next
+    workflow task is sticky to it."""
 
     @property
     def receives_cancel(self) -> bool:
@@ -105,7 +131,7 @@ class Waits(Struct, frozen=True):
         return self.concurrent or self.delivers_cancel
 
     def with_ended(self, step: int) -> Waits:
-        """The same when an activity that was asked to stop has ended."""
+        """Without an activity that was asked to stop and has ended."""
         return replace(self, ending=tuple(each for each in self.ending if each != step))
 
     def selection(self, identifier: str) -> Selection | None:
