@@ -11,15 +11,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from penstock.core.model import (
-    Activity,
-    ActivityTimeouts,
-    RetrySchedule,
-    Run,
-    RunId,
-    Task,
-    Timer,
-)
+from penstock.core.model import NO_LINEAGE, Activity, ActivityTimeouts, RetrySchedule, Run, RunId, Task, Timer
+from penstock.core.waits import NO_WAITS, Waits
 from penstock.ports.store import Store, Tx
 from penstock.stores.migrations.registry import Migration, migrations
 from penstock.stores.sql.catalogue import Dialect
@@ -232,14 +225,14 @@ async def test_open_runs_with_something_open_are_marked_as_not_knowing_their_gro
     migrated: Store, schema: int
 ):
     marked = {run["run_id"]: (await run_of(migrated, run["run_id"])).waits for run in OLD_RUNS}
-    old = '{"old":true}'
+    old = Waits(old=True)
     assert marked == {
         "calling": old,
         "sleeping": old,
         "new": old,
         "going": old,
-        "idle": "{}",
-        "done": "{}",
+        "idle": NO_WAITS,
+        "done": NO_WAITS,
     }
 
 
@@ -250,7 +243,7 @@ async def test_old_runs_have_no_children_updates_or_signals_and_come_from_nowher
     for old in OLD_RUNS:
         run = await run_of(migrated, old["run_id"])
         assert (run.open_children, run.open_updates, run.unseen_signals) == (0, 0, 0)
-        assert (run.last_request, run.owed, run.lineage) == (0, 0, "{}")
+        assert (run.last_request, run.owed, run.lineage) == (0, 0, NO_LINEAGE)
         assert (run.blocked, run.archived_at_ms) == (None, None)
 
 

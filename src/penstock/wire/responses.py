@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
-from penstock.core.history import lineage, waits
 from penstock.core.history.events import CODEC
 from penstock.core.history.structural_limits import StructuralLimits, limit_warnings
 from penstock.core.last_error import split_error
@@ -116,7 +116,7 @@ def run_detail(run: Run, status: str, run_count: int, is_current: bool, bounds: 
         },
         "history_length": run.last_sequence,
         "warnings": warnings(run, bounds),
-        "blocked": json.loads(run.blocked) if run.blocked else None,
+        "blocked": None if run.blocked is None else asdict(run.blocked),
         "archived_at": iso_or_none(run.archived_at_ms),
         **_origin(run),
         "workflow_task_failures": run.task_failures,
@@ -149,7 +149,7 @@ def warnings(run: Run, bounds: StructuralLimits) -> list[Body]:
 
 
 def _origin(run: Run) -> Body:
-    origin = lineage.of(run)
+    origin = run.lineage
     parent = None
     if origin.is_child:
         parent = {
@@ -171,7 +171,7 @@ def _wait_kind(run: Run) -> str | None:
         return None
     if run.blocked is not None:
         return "replay_blocked"
-    if waits.parse(run.waits).condition is not None:
+    if run.waits.condition is not None:
         return "condition"
     for kind, count in (
         ("activity", run.open_activities),
@@ -192,7 +192,7 @@ def _wait_reason(run: Run) -> str | None:
         return f"The workers' code does not fit the history: {error}"
     if error is not None:
         return f"The workflow task failed {run.task_failures} times: {error}"
-    waiting = waits.parse(run.waits)
+    waiting = run.waits
     condition = waiting.condition
     parts = [] if condition is None else [f"condition {condition.key}" if condition.key else "a condition"]
     for count, one, several in (

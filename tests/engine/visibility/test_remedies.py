@@ -13,7 +13,6 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.history.commands import Command, OpenConditionWait, StartChild, StartTimer
-from penstock.core.history.waits import is_concurrent
 from penstock.core.model import TaskState
 from penstock.core.why.sentences import remedy_text
 from penstock.core.why.values import Constraint, ConstraintKind, Remedy, RemedyKind, WaitExplanation
@@ -399,7 +398,7 @@ async def refused(scene: Scene, *commands: Command) -> None:
     """Have the server refuse what the code asks for; its worker reports that as the failure of the task."""
     leased = await scene.take(WORKFLOW)
     with pytest.raises(InvalidInput) as error:
-        await scene.complete(leased, *commands, concurrent=is_concurrent(leased.run.waits))
+        await scene.complete(leased, *commands, concurrent=leased.run.waits.concurrent)
     await scene.fail(leased, error.value.message, "InvalidRequest")
 
 
@@ -557,7 +556,7 @@ async def by_hand(scene: Scene, remedy: Remedy) -> Scene:
         case _:
             await scene.later(10 * 60_000)
             leased = await scene.take(WORKFLOW)
-            await scene.complete(leased, DONE, concurrent=is_concurrent(leased.run.waits))
+            await scene.complete(leased, DONE, concurrent=leased.run.waits.concurrent)
             return scene
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.model import Instance, RetrySchedule, Run, RunId, RunStatus
+from penstock.core.model import Instance, ReplayBlock, RetrySchedule, Run, RunId, RunStatus
+from penstock.core.waits import Waits
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
 from penstock.stores.group_commit import CommitPoint
@@ -145,10 +146,22 @@ def test_a_run_that_has_ended_is_not_kept() -> None:
     assert table_cache.get(a_run().run_id) is None
 
 
-@pytest.mark.parametrize("column", ["input", "memo", "task_error", "blocked"])
-def test_a_run_with_much_text_is_not_kept(column: str) -> None:
+LARGE = "x" * (SIZE_MAX + 1)
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"input": LARGE},
+        {"memo": LARGE},
+        {"task_error": LARGE},
+        {"blocked": ReplayBlock(message=LARGE)},
+        {"waits": Waits(groups={f"g{number}": 1 for number in range(SIZE_MAX // 10)})},
+    ],
+)
+def test_a_run_with_much_text_is_not_kept(large: dict[str, Any]) -> None:
     table_cache = shelf_of_runs()
-    table_cache.add(a_run(**{column: "x" * (SIZE_MAX + 1)}))
+    table_cache.add(a_run(**large))
     assert not table_cache.rows()
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.model import Queue, RunId, RunStatus, Task, TaskId, TaskKind, TaskState
+from penstock.core.model import Queue, ReplayBlock, RunId, RunStatus, Task, TaskId, TaskKind, TaskState
+from penstock.core.run_codec import encode_block
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
@@ -179,7 +180,8 @@ async def test_equal_writes_of_a_group_are_one_statement(
 
 async def test_a_run_that_only_went_on_keeps_what_is_seldom_written(store: CheckedStore):
     """It is saved by another statement than one that ends, blocks or fails."""
-    first = a_run("r1", deadline_at_ms=NOW_MS + 5, task_failures=2, task_error="late", blocked="build")
+    block = ReplayBlock(build_id="build")
+    first = a_run("r1", deadline_at_ms=NOW_MS + 5, task_failures=2, task_error="late", blocked=block)
     later = replace(first, last_sequence=9, open_activities=1)
     ended = replace(
         later, status=RunStatus.COMPLETED, closed_reason="completed", output="7", closed_at_ms=NOW_MS
@@ -189,7 +191,7 @@ async def test_a_run_that_only_went_on_keeps_what_is_seldom_written(store: Check
     )
     await together(store, [recording(lambda tx: tx.runs.insert(first))])
     await together(store, [recording(lambda tx: tx.runs.save(later))])
-    seldom = (NOW_MS + 5, 2, "late", "build")
+    seldom = (NOW_MS + 5, 2, "late", encode_block(block))
     assert rows_of(store, "runs", columns) == [(9, "pending", *seldom, None, None)]
     await together(store, [recording(lambda tx: tx.runs.save(ended))])
     assert rows_of(store, "runs", columns) == [(9, "completed", *seldom, "completed", "7")]
@@ -363,7 +365,7 @@ def _insert_run(_: Random, number: int, name: str, task_id: str, queue: Queue) -
 
 
 def _save_run(random: Random, number: int, name: str, task_id: str, queue: Queue) -> Operation:
-    blocked = random.choice([None, None, "build"])
+    blocked = random.choice([None, None, ReplayBlock(build_id="build")])
 
     async def operation(tx: Tx) -> int | None:
         run = await tx.runs.lock(RunId(name))

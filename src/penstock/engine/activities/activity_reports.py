@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from penstock.core.history import waits
 from penstock.core.history.command_effects import closed
 from penstock.core.history.events import CODEC, EventType
 from penstock.core.history.payloads import activity_payload
@@ -411,7 +410,7 @@ class HeldTask(Struct, frozen=True):
 
 def is_stop_requested(held: HeldTask) -> bool:
     """Whether the workflow asked the activity to stop and waits for its end: there is no further attempt."""
-    return waits.is_ending(held.run.waits, held.activity.step)
+    return held.activity.step in held.run.waits.ending
 
 
 async def _open(ctx: EngineContext, tx: Tx, namespace: str, task_id: TaskId, report: Report) -> HeldTask:
@@ -578,8 +577,8 @@ async def _settle(
     tx.tasks.save(task, held.task.state)
     run = replace(held.run, open_activities=held.run.open_activities - 1)
     if is_stop_requested(held):
-        kept = waits.parse(run.waits).with_ended(held.activity.step)
-        run = replace(run, waits=waits.text(kept))
+        kept = run.waits.with_ended(held.activity.step)
+        run = replace(run, waits=kept)
     if run.host is RunHost.ACTIVITY:
         run = _close_host(tx, run, status, event, output)
     else:

@@ -12,7 +12,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.core.history import lineage
 from penstock.core.history.command_effects import ExternalRequest
 from penstock.core.history.events import CODEC, EventType
 from penstock.core.history.payloads import child_payload
@@ -63,7 +62,7 @@ def post(tx: Tx, letter: OutboxMessage) -> None:
 
 def notify_parent(tx: Tx, run: Run, last: NewEvent) -> None:
     """Say how a child ended, to the run that waits for it."""
-    origin = lineage.of(run)
+    origin = run.lineage
     if origin.parent_run_id is None:
         return
     payload: dict[str, Any] = {
@@ -83,7 +82,7 @@ def notify_parent(tx: Tx, run: Run, last: NewEvent) -> None:
 
 def notify_parent_of_attempt(tx: Tx, run: Run) -> None:
     """Say that a child is tried once more; the parent's code does not look at it."""
-    origin = lineage.of(run)
+    origin = run.lineage
     payload = {
         "child_closing_run_id": None,
         "child_attempt_run_id": run.run_id,
@@ -95,7 +94,7 @@ def notify_parent_of_attempt(tx: Tx, run: Run) -> None:
 
 
 def _to_parent(tx: Tx, run: Run, kind: OutboxKind, event: EventType, payload: dict[str, Any]) -> None:
-    origin = lineage.of(run)
+    origin = run.lineage
     assert origin.parent_run_id is not None
     assert origin.parent_workflow_id is not None
     said = {"step": origin.parent_step, "type": event.value, "payload": payload}
@@ -166,7 +165,7 @@ def step_of(letter: OutboxMessage) -> int:
 
 def is_for(letter: OutboxMessage, run: Run) -> bool:
     """Whether the child that is asked to end is the one that was meant, and not a later one under its id."""
-    return lineage.of(run).parent_run_id == RunId(json.loads(letter.payload)["parent_run_id"])
+    return run.lineage.parent_run_id == RunId(json.loads(letter.payload)["parent_run_id"])
 
 
 def reason_of(letter: OutboxMessage) -> str:

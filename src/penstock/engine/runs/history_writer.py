@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from penstock.core import json_text
-from penstock.core.history import recorder, waits
+from penstock.core.history import recorder
 from penstock.core.history.events import CLOSING, EventType
 from penstock.core.history.payloads import CONDITION_TIMEOUT
 from penstock.core.model import (
@@ -78,30 +78,30 @@ async def record_external_event(
 
 def is_hushed(run: Run) -> bool:
     """Whether signals wait until the code has looked."""
-    return waits.defers_signals(run.waits)
+    return run.waits.signals_deferred
 
 
 def allow_signals(run: Run) -> Run:
     """The run, whose code has looked: signals reach it again."""
-    return replace(run, waits=waits.text(replace(waits.parse(run.waits), signals_deferred=False)))
+    return replace(run, waits=replace(run.waits, signals_deferred=False))
 
 
 def turned_back(run: Run) -> Run:
     """The run, whose code would have ended it once more over a signal that it had not heard."""
-    kept = waits.parse(run.waits)
-    return replace(run, waits=waits.text(replace(kept, unhandled_signals=kept.unhandled_signals + 1)))
+    kept = run.waits
+    return replace(run, waits=replace(kept, unhandled_signals=kept.unhandled_signals + 1))
 
 
 def reset_unhandled_signals(run: Run) -> Run:
     """The run, whose code did not want to end it."""
-    if not waits.unhandled_signals(run.waits):
+    if not run.waits.unhandled_signals:
         return run
-    return replace(run, waits=waits.text(replace(waits.parse(run.waits), unhandled_signals=0)))
+    return replace(run, waits=replace(run.waits, unhandled_signals=0))
 
 
 async def may_close_with_unhandled_signal(tx: Tx, run: Run) -> bool:
     """Whether its code looks for the last time, so that a signal which came now would be heard by nobody."""
-    if waits.unhandled_signals(run.waits) < UNHANDLED_SIGNAL_RETRIES_MAX:
+    if run.waits.unhandled_signals < UNHANDLED_SIGNAL_RETRIES_MAX:
         return False
     live = await tx.tasks.lock_workflow_task(run.run_id)
     return live is not None and live.state is TaskState.LEASED
@@ -109,7 +109,7 @@ async def may_close_with_unhandled_signal(tx: Tx, run: Run) -> bool:
 
 def is_concurrent(run: Run) -> bool:
     """Whether its code has many steps open at once, and hears everything as it comes."""
-    return waits.is_concurrent(run.waits)
+    return run.waits.concurrent
 
 
 def with_cached_worker(run: Run, worker_id: str, reserved_ms: int = 0) -> Run:
@@ -118,18 +118,18 @@ def with_cached_worker(run: Run, worker_id: str, reserved_ms: int = 0) -> Run:
     For `reserved_ms` the run's next task waits for that worker.
     """
     cached = (worker_id, run.last_sequence, reserved_ms)
-    return replace(run, waits=waits.text(replace(waits.parse(run.waits), cached=cached)))
+    return replace(run, waits=replace(run.waits, cached=cached))
 
 
 def without_cached_worker(run: Run) -> Run:
     """The run, whose code nobody is known to keep in memory."""
-    kept = waits.parse(run.waits)
-    return run if kept.cached is None else replace(run, waits=waits.text(replace(kept, cached=None)))
+    kept = run.waits
+    return run if kept.cached is None else replace(run, waits=replace(kept, cached=None))
 
 
 def cached_up_to(run: Run, worker_id: str | None) -> int:
     """Up to which event a worker keeps the run's code in memory; 0 when it does not."""
-    cached = waits.parse(run.waits).cached
+    cached = run.waits.cached
     return cached[1] if cached is not None and cached[0] == worker_id else 0
 
 
@@ -138,7 +138,7 @@ def is_stranded(run: Run) -> bool:
 
     The code of a concurrent run may wait for something that only a caller can bring.
     """
-    waiting = waits.parse(run.waits)
+    waiting = run.waits
     if waiting.concurrent:
         return bool(run.owed)
     if run.owed or run.open_updates:
@@ -200,11 +200,11 @@ def _noted(run: Run, event: NewEvent) -> Run:
     """The run, which knows that the timer of its condition has fired, though its history does not say so yet."""
     if not _is_timeout(event):
         return run
-    waiting = waits.parse(run.waits)
+    waiting = run.waits
     if waiting.condition is None or waiting.condition.id != event.payload.get("condition_wait_id"):
         return run
     fired = replace(waiting, condition=replace(waiting.condition, fired=True))
-    return replace(run, waits=waits.text(fired))
+    return replace(run, waits=fired)
 
 
 async def flush_buffered_events(tx: Tx, run: Run, given_up: Collection[int] = ()) -> tuple[Run, bool]:
@@ -289,7 +289,7 @@ async def enqueue_workflow_task(
 
 def _sticky_worker(run: Run, now_ms: int) -> tuple[str, int] | tuple[None, None]:
     """The worker that the run's next task waits for, and until when."""
-    cached = waits.parse(run.waits).cached
+    cached = run.waits.cached
     return (cached[0], now_ms + cached[2]) if cached is not None and cached[2] else (None, None)
 
 

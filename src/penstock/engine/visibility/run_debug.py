@@ -170,7 +170,7 @@ def findings(ctx: EngineContext, seen: RunDebugView) -> list[DebugFinding]:
 def _blocked(seen: RunDebugView) -> list[DebugFinding]:
     if seen.run.blocked is None:
         return []
-    told = json.loads(seen.run.blocked).get("message") or "The code and the history part."
+    told = seen.run.blocked.message or "The code and the history part."
     text = f"Replay is blocked: {told} It goes on when a worker with code that fits takes it."
     return [DebugFinding(Severity.ERROR, "workflow_replay_blocked", text)]
 

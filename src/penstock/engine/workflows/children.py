@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core.history import waits
 from penstock.core.history.command_effects import NewChild
 from penstock.core.history.events import EventType
 from penstock.core.history.payloads import activity_payload, child_payload, started
@@ -170,9 +169,9 @@ async def ask_to_stop(
     running = [each for each in asked if _is_running(live.get(each.task_id))]
     waiting = [each for each in asked if each not in running]
     if running:
-        kept = waits.parse(run.waits)
+        kept = run.waits
         ending = tuple(dict.fromkeys((*kept.ending, *(each.step for each in running))))
-        run = replace(run, waits=waits.text(replace(kept, ending=ending)))
+        run = replace(run, waits=replace(kept, ending=ending))
     for activity in waiting:
         _cancelled(tx, activity, live.get(activity.task_id))
     events = [

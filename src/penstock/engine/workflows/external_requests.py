@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.core.history import lineage, structural_limits
+from penstock.core.history import structural_limits
 from penstock.core.model import Blob, OutboxKind, OutboxMessage, Run, RunId
 from penstock.engine.context import EngineContext
 from penstock.engine.messaging import outbox
@@ -59,7 +59,7 @@ async def _do(ctx: EngineContext, tx: Tx, receiver: Run, letter: OutboxMessage) 
     check_workflow(receiver)
     check_open(receiver)
     asked = outbox.external_request_of(letter)
-    if asked.get("children_only") and lineage.of(receiver).parent_run_id != asked["sender_run_id"]:
+    if asked.get("children_only") and receiver.lineage.parent_run_id != asked["sender_run_id"]:
         raise Conflict(
             Reason.RUN_NOT_ACTIVE,
             f"The child has ended; {receiver.workflow_id!r} is the id of another workflow by now.",

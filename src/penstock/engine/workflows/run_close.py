@@ -9,13 +9,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core import json_text
-from penstock.core.history import lineage, waits
+from penstock.core.history import lineage
 from penstock.core.history.command_effects import closed
 from penstock.core.history.events import EventType
 from penstock.core.history.lineage import Successor
 from penstock.core.history.payloads import activity_payload, timer_payload
 from penstock.core.messaging.messages import Cursor
 from penstock.core.model import (
+    NO_LINEAGE,
     ActivityStatus,
     Blob,
     NewEvent,
@@ -29,6 +30,7 @@ from penstock.core.model import (
 )
 from penstock.core.scheduling.leases import freed
 from penstock.core.timestamps import iso_or_none
+from penstock.core.waits import NO_WAITS
 from penstock.engine.context import EngineContext
 from penstock.engine.messaging import outbox
 from penstock.engine.runs.address import Address, check_open, on_run
@@ -111,17 +113,17 @@ async def end_run(
 
 async def end_open(ctx: EngineContext, tx: Tx, run: Run, end: EndMode, reason: str | None) -> Run:
     """End an open run that is locked: at once, or by its code where that is to be asked."""
-    if end is EndMode.CANCEL and waits.delivers_cancel(run.waits):
+    if end is EndMode.CANCEL and run.waits.receives_cancel:
         return await _request_cancel(tx, run, reason)
     return await close_now(ctx, tx, run, end, reason)
 
 
 async def _request_cancel(tx: Tx, run: Run, reason: str | None) -> Run:
     """Ask the code of a run to end it, once. A first workflow task that is delayed does not wait any longer."""
-    waiting = waits.parse(run.waits)
+    waiting = run.waits
     if waiting.cancelling:
         return run
-    run = replace(run, waits=waits.text(replace(waiting, cancelling=True)))
+    run = replace(run, waits=replace(waiting, cancelling=True))
     told = reason or f"{EndMode.CANCEL.value} requested"
     run = await record_external_event(tx, run, [NewEvent(EventType.CANCEL_REQUESTED, {"reason": told})])
     live = await tx.tasks.lock_workflow_task(run.run_id)
@@ -259,7 +261,7 @@ async def settle(
 
 
 def _next_attempt(ctx: EngineContext, run: Run, last: NewEvent, now_ms: int) -> Successor | None:
-    if run.lineage == "{}" or waits.parse(run.waits).cancelling:
+    if run.lineage == NO_LINEAGE or run.waits.cancelling:
         return None
     kinds = [last.payload.get(name) for name in ("exception_type", "exception_class")]
     hopeless = bool(last.payload.get("non_retryable"))
@@ -287,6 +289,6 @@ def with_nothing_open(run: Run) -> Run:
         buffered=0,
         unseen_signals=0,
         owed=0,
-        waits="{}",
+        waits=NO_WAITS,
         blocked=None,
     )

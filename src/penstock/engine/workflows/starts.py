@@ -8,7 +8,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from penstock.core.history import waits
+from penstock.core import waits
 from penstock.core.history.command_effects import dispatched, expiring, schedule
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.history.events import EventType
@@ -379,9 +379,9 @@ def _new_run(
     )
 
 
-def _first_waits(request: Start, host: RunHost) -> str:
+def _first_waits(request: Start, host: RunHost) -> waits.Waits:
     if host is RunHost.ACTIVITY:
-        return "{}"
+        return waits.NO_WAITS
     return waits.NEW_RUN_DELIVERING_CANCEL if request.delivers_cancel else waits.NEW_RUN
 
 

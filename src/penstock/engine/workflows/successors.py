@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core.history import lineage
 from penstock.core.history.events import EventType
 from penstock.core.history.lineage import Successor
 from penstock.core.history.payloads import started, update_accepted
@@ -50,7 +49,7 @@ async def begin(tx: Tx, before: Run, successor: Successor, along: CarriedOver) -
     run = await enqueue_workflow_task(tx, run, at_ms=successor.at_ms)
     tx.runs.insert(run)
     tx.runs.succeed(Instance(run.namespace, run.workflow_id, run.run_id, run.run_number))
-    if lineage.of(run).retried_from is not None:
+    if run.lineage.retried_from is not None:
         outbox.notify_parent_of_attempt(tx, run)
     return run
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core.history import divergence, waits
+from penstock.core.history import divergence
 from penstock.core.history.command_effects import CommandEffects
 from penstock.core.history.commands import Command, ContinueAsNew, OnUpdate, StartChild
 from penstock.core.history.decide import advance
@@ -49,7 +49,6 @@ from penstock.engine.runs.history_writer import (
     requeue,
     reset_unhandled_signals,
     schedule_next_task,
-    text,
     turned_back,
     with_cached_worker,
     without_cached_worker,
@@ -141,7 +140,7 @@ def completion_transaction(
             return before
         if is_overdue(run, tx.now_ms):
             raise run_timed_out(run)
-        if not concurrent and waits.parse(run.waits).cancelling:
+        if not concurrent and run.waits.cancelling:
             return WorkflowTaskReceipt(task, await close_cancelled(ctx, tx, run), TaskOutcome.RUN_CANCELLED)
         await check_upserts(tx, namespace, commands)
         own = task.update_id is not None and not concurrent
@@ -249,7 +248,7 @@ async def _go_on(
     run, refused = await start_children(tx, run, step.children)
     run = await give_up(tx, run, step.cancelled)
     run, stopped = await ask_to_stop(tx, run, step.asked_to_end, step.never_begun)
-    gone = steps_in(step.cancelled) if waits.is_concurrent(run.waits) else ()
+    gone = steps_in(step.cancelled) if run.waits.concurrent else ()
     run, wakes = await flush_buffered_events(tx, run, gone)
     run, told = await messages.after_task(tx, run, cursors)
     last_task = run.last_task
@@ -308,7 +307,7 @@ def failure_transaction(
         blocked = None
         if parted is not None:
             worker = await tx.workers.get(namespace, report.owner)
-            blocked = text(divergence.account(parted, diverging, run, worker, tx.now_ms))
+            blocked = divergence.replay_block(parted, diverging, run, worker, tx.now_ms)
             at_ms = tx.now_ms + blocked_backoff_ms(failures)
         resting = replace(
             answered(task, report, TaskState.DELAYED, TaskOutcome.FAILED, at_ms),

@@ -170,14 +170,13 @@ def _waits(run: Run) -> list[Body]:
 
 
 def _parents(run: Run) -> list[Body]:
-    lineage = json.loads(run.lineage)
-    if not lineage.get("parent_run_id"):
+    if not run.lineage.is_child:
         return []
     return [
         {
-            "parent_workflow_instance_id": lineage.get("parent_workflow_id"),
-            "parent_workflow_run_id": lineage["parent_run_id"],
-            "parent_sequence": lineage.get("parent_step"),
+            "parent_workflow_instance_id": run.lineage.parent_workflow_id,
+            "parent_workflow_run_id": run.lineage.parent_run_id,
+            "parent_sequence": run.lineage.parent_step,
         }
     ]
 

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec.structs import asdict
+
 from penstock.core.last_error import split_error
 from penstock.core.model import Activity, RecordedEvent, Run, Task, TaskState
 from penstock.core.timestamps import iso, iso_or_none
@@ -79,7 +81,7 @@ def _preview(payload: str) -> str:
 
 
 def workflow_task(task: Task, run: Run, now_ms: int) -> Body:
-    blocked = None if run.blocked is None else json.loads(run.blocked)
+    blocked = None if run.blocked is None else asdict(run.blocked)
     error, stack = split_error(task.last_error)
     return {
         "task_id": task.task_id,
