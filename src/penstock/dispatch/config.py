@@ -19,7 +19,7 @@ from penstock.dispatch.routing.models import Profile, QueueOptions
 from penstock.dispatch.routing.scopes import BUILT_IN, Scope, by_tag
 from penstock.dispatch.routing.trace_log import emit
 from penstock.dispatch.routing.worker_config import WorkerConfig
-from penstock.dispatch.suggestions import Suggestions
+from penstock.schema.nearest import Suggestions
 
 _REMEMBERED_MAX = 8192
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.schema.nearest import nearest
 from penstock.settings.catalogue import (
     CATALOGUE,
     CLIENT_VARIABLES,
@@ -18,7 +19,6 @@ from penstock.settings.catalogue import (
 from penstock.settings.diagnostics import ConfigPath, Diagnostics
 from penstock.settings.limits import admission_table
 from penstock.settings.limits.admission import OVERRIDES, UnreadTable
-from penstock.settings.nearest import nearest
 from penstock.settings.toml_file import TomlFile, read_toml_file, shown_path
 from penstock.settings.types.invalid_value import InvalidValue, quoted
 from penstock.settings.types.kinds import FilePathKind, SettingKind
@@ -94,7 +94,8 @@ def _from_variables(variables: Mapping[str, str], origin: str, raw: RawSettings)
 
 def _unknown(name: str, candidates: Iterable[str]) -> str:
     meant = nearest(name, candidates)
-    advice = f'did you mean "{meant}"?' if meant else "`penstock config show` lists all settings"
+    close = " or ".join(f'"{each}"' for each in meant)
+    advice = f"did you mean {close}?" if meant else "`penstock config show` lists all settings"
     return f"unknown setting {quoted(name)}: {advice}"
 
 

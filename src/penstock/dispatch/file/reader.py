@@ -10,7 +10,7 @@ from penstock.dispatch.file.kinds import FieldKind
 from penstock.dispatch.file.shape import Key, ListShape, TableOfShape, TableShape
 from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.problems import Problem, hint_towards
-from penstock.dispatch.suggestions import Suggestions
+from penstock.schema.nearest import Suggestions
 
 UNSET = "unset"
 """As a value: what an earlier file or the built-in defaults gave is taken back."""
