@@ -19,7 +19,7 @@ from penstock.settings.catalogue import (
 from penstock.settings.diagnostics import ConfigPath, Diagnostics
 from penstock.settings.limits import admission_table
 from penstock.settings.limits.admission import OVERRIDES, UnreadTable
-from penstock.settings.toml_file import TomlFile, read_toml_file, shown_path
+from penstock.settings.toml_file import TomlFile, read_toml_file, shown_file
 from penstock.settings.types.invalid_value import InvalidValue, quoted
 from penstock.settings.types.kinds import FilePathKind, SettingKind
 
@@ -118,7 +118,7 @@ def _from_file(path: Path, raw: RawSettings) -> dict[str, RawSetting]:
     try:
         file = read_toml_file(path)
     except InvalidValue as unfit:
-        raw.problems.append(f"{shown_path(path)}: the configuration file {unfit.message}")
+        raw.problems.append(f"{shown_file(path)}: the configuration file {unfit.message}")
         return {}
     given: dict[str, RawSetting] = {}
     for entry in _entries(file, raw):
@@ -149,7 +149,7 @@ def _entries(file: TomlFile, raw: RawSettings) -> Iterator[_Entry]:
         if key == admission_table.NAME:
             yield from _admission_entries(value, file, raw)
         else:
-            yield _Entry(key, _name_of(key), value, file.origin(key))
+            yield _Entry(key, _name_of(key), value, file.origin_of((key,)))
 
 
 def _admission_entries(value: object, file: TomlFile, raw: RawSettings) -> Iterator[_Entry]:
