@@ -4,8 +4,8 @@ The first of these rules that finds something:
 
 1. Edit distance, case-folded, a swap of neighbours counting as one edit (optimal string alignment). Names at the
    minimum distance are suggested if it is at most max(1, min(3, longest length / 3)).
-2. Names that contain every token of the unknown one (`openai` -> `openai-queue`), if there are at most three.
-3. Names in which every token of the unknown one begins a token (`prio` -> `priority`), if there are at most three.
+2. Names that contain every token of the unknown one ("openai" -> "openai-queue"), if there are at most three.
+3. Names in which every token of the unknown one begins a token ("prio" -> "priority"), if there are at most three.
 
 `difflib` ratios were rejected: they rank transpositions low, miss the token rule and pick one of several equals.
 """
