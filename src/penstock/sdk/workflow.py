@@ -7,7 +7,6 @@ so it must do the same each time: time, chance and the outside world come from t
 from __future__ import annotations
 
 import asyncio
-import difflib
 import logging
 import random as dice
 import uuid
@@ -21,6 +20,7 @@ from typing import Any, Generic, NoReturn, ParamSpec, Protocol, TypedDict, TypeV
 import msgspec
 
 from penstock.dispatch import DispatchConfig
+from penstock.schema.nearest import nearest
 from penstock.sdk.call_targets import UNSET, CallTarget, activity_target, signal_target, workflow_target
 from penstock.sdk.clients.interceptors import OnLostLease
 from penstock.sdk.converters import DEFAULT as PLAIN
@@ -674,7 +674,7 @@ def _check_options(function: str, options: Mapping[str, Any], known: Any) -> Non
     """A misspelt option is refused, as Python refuses a misspelt argument."""
     for name in options:
         if name not in known.__annotations__:
-            near = difflib.get_close_matches(name, known.__annotations__, 1)
+            near = nearest(name, known.__annotations__)
             hint = f". Did you mean {near[0]!r}?" if near else ""
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
 

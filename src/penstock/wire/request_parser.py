@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -13,6 +12,7 @@ import msgspec
 
 from penstock.core import identifiers
 from penstock.errors import ValidationFailed
+from penstock.schema.nearest import nearest
 
 S = TypeVar("S", bound=msgspec.Struct)
 ENTRIES_NAMED_MAX = 10
@@ -63,7 +63,7 @@ def _unknown(body: dict[str, Any], shape: type[msgspec.Struct]) -> dict[str, lis
 
 
 def _no_such_field(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name[:64], known, n=2, cutoff=0.7)
+    near = nearest(name[:64], known)[:2]
     return f"is no field here; did you mean {' or '.join(near)}?" if near else "is no field here"
 
 

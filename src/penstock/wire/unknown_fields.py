@@ -17,7 +17,6 @@ The cost on the hot path is one comparison of two sets of keys per object: every
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
@@ -26,6 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.errors import ValidationFailed
+from penstock.schema.nearest import nearest
 from penstock.wire.request_parser import parse
 from penstock.wire.requests import CompleteWorkflowTask, RequestModel
 from penstock.wire.workflows import command_shapes as shapes
@@ -211,4 +211,4 @@ def _shapes_in(kind: Any, *, is_mapping: bool) -> Iterator[tuple[type[Struct], b
 
 
 def _nearest(name: str, known: Iterable[str]) -> tuple[str, ...]:
-    return tuple(difflib.get_close_matches(name[:_NAME_SHOWN_MAX], known, n=2, cutoff=0.7))
+    return tuple(nearest(name[:_NAME_SHOWN_MAX], known)[:2])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
+from penstock.schema.nearest import nearest
 from penstock.sdk.activities.definition import ActivityDefinition
 from penstock.sdk.failures import ApplicationError
 
@@ -41,6 +41,6 @@ class ActivityRegistry:
         names = sorted(self._by_name)
         if not names:
             return f'This worker does not run activity "{name}": it has no activities'
-        close = difflib.get_close_matches(name, names, n=1)
+        close = nearest(name, names)
         meant = f' Was "{close[0]}" meant?' if close else ""
         return f'This worker does not run activity "{name}", but {", ".join(names)}.{meant}'

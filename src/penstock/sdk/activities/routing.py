@@ -6,12 +6,13 @@ each time: it looks at the arguments and at nothing else.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
+
+from penstock.schema.nearest import nearest
 
 KEY_MAX: Final = 1_000
 
@@ -163,5 +164,5 @@ def _check_callable(rule: Callable[..., Any], parameters: Sequence[str], what: s
 
 
 def _hint(word: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(word, known, 1)
+    near = nearest(word, known)
     return f". Did you mean {near[0]!r}?" if near else ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any, Self
 
 from penstock.errors import ConfigurationError, MultipleValidationErrors
+from penstock.schema.nearest import nearest
 
 Problems = Iterator[ConfigurationError]
 NUMBER_MAX = 2**31 - 1
@@ -64,6 +64,6 @@ def _unknown(cls: type[Any], said: Iterable[str]) -> Problems:
     known = [each.name for each in fields(cls)]
     for name in said:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1, 0.5)
+            near = nearest(name, known)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
             yield problem("unknown_keyword", name, f"{cls.__name__} has no {name!r}; {hint}")

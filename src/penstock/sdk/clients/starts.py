@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -25,6 +24,7 @@ from typing import (
 
 from penstock.core import identifiers
 from penstock.dispatch import DispatchConfig
+from penstock.schema.nearest import nearest
 from penstock.sdk.call_targets import UNSET, CallTarget, activity_target, signal_target, workflow_target
 from penstock.sdk.clients.interceptors import OnLostLease, StartActivityInput, StartWorkflowInput, new_id
 from penstock.sdk.dispatch_options import Dispatch, config_getter, resolve_options
@@ -340,7 +340,7 @@ _ACTIVITY_OPTIONS: Final = dict.fromkeys(StandaloneActivityOptions.__annotations
 def _check(what: str, given: Mapping[str, Any], known: Mapping[str, None]) -> None:
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            close = nearest(name, known)
             hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
             raise TypeError(f"A {what} has no option {name!r}{hint}")
 

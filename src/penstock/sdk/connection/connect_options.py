@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.schema.nearest import nearest
 from penstock.sdk.connection.signing import PROFILE_VARIABLE as SIGNATURE_PROFILE_VARIABLE
 from penstock.sdk.connection.signing import WORKER_KEY_VARIABLE, SigningKey, key_in
 from penstock.sdk.connection.transport import server_urls
@@ -164,7 +164,7 @@ def _checked(profile: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _near(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    close = nearest(name, known)
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; there are {', '.join(sorted(known))}" if known else ""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import inspect
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.schema.nearest import nearest
 from penstock.sdk.failures import ApplicationError, ConversionError, FailureError, failure_fields
 from penstock.sdk.replay import events as named
 from penstock.sdk.replay.commands import CommandKind
@@ -264,6 +264,6 @@ def _find_handler(table: Mapping[str | None, Handler], name: str) -> Handler | N
 
 def _unknown(kind: str, name: str, table: Mapping[str | None, Handler]) -> str:
     known = sorted(each for each in table if each is not None)
-    near = difflib.get_close_matches(name, known, 1)
+    near = nearest(name, known)
     hint = f' Did you mean "{near[0]}"?' if near else ""
     return f'This workflow has no {kind} "{name}"; it has {", ".join(known) or "none"}.{hint}'

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict, cast, get_args
 
+from penstock.schema.nearest import nearest
 from penstock.sdk.clients.interceptors import OnLostLease
 from penstock.sdk.clients.starts import StandaloneActivityOptions
 from penstock.sdk.id_policies import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
@@ -60,7 +60,7 @@ class TaskOptions:
         known = [each.name for each in fields(self)]
         for name in said:
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1, 0.5)
+                near = nearest(name, known)
                 hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
                 raise TypeError(f"A task has no option {name!r}; {hint}")
         given = {name: _read(name, value) for name, value in said.items() if value is not None}

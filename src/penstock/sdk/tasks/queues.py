@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+
+from penstock.schema.nearest import nearest
 
 
 class UnknownQueueError(ValueError):
@@ -30,7 +31,7 @@ class AppQueues:
         """A queue that no worker of the app would serve is refused."""
         if name in self._names:
             return
-        near = difflib.get_close_matches(name, self._names, 3, 0.5)
+        near = nearest(name, self._names)
         known = ", ".join(self._names) or "none"
         hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"It has {known}."
         whose = f'task "{task}": ' if task else ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from penstock.schema.nearest import nearest
 from penstock.sdk.activities.definition import ActivityDefinition
 from penstock.sdk.worker import handler_contracts
 from penstock.sdk.workflows.definitions import WorkflowDefinition
@@ -39,7 +39,7 @@ class WorkerRegistry:
         found = self.workflows.get(name) or self.workflows.get(None)
         if found is None:
             known = sorted(each for each in self.workflows if each is not None)
-            near = difflib.get_close_matches(name, known, 1)
+            near = nearest(name, known)
             hint = f' Did you mean "{near[0]}"?' if near else ""
             raise UnknownWorkflowTypeError(
                 f'This worker has no workflow "{name}"; it has {", ".join(known) or "none"}.{hint} '

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -21,6 +20,7 @@ from penstock.core.verify.observations import (
     StartSent,
 )
 from penstock.errors import InvalidInput, Reason
+from penstock.schema.nearest import nearest
 from penstock.wire.fields import INT_MAX
 
 Limit = Annotated[int, Meta(ge=0, le=INT_MAX)]
@@ -123,7 +123,7 @@ def read_observations(lines: Iterable[bytes], source: str) -> Iterator[Observati
 def _decoder(known: dict[str, msgspec.json.Decoder[Any]], name: str, field: str) -> msgspec.json.Decoder[Any]:
     decoder = known.get(name)
     if decoder is None:
-        near = difflib.get_close_matches(name[:64], known, n=1)
+        near = nearest(name[:64], known)
         hint = f"; did you mean {near[0]!r}" if near else ""
         raise msgspec.ValidationError(f"{field} {name[:64]!r} is none that can be checked{hint}")
     return decoder
