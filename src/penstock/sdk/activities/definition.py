@@ -1,4 +1,4 @@
-"""What an activity is: a function with a name, found by what `@activity.defn` left on it."""
+"""Activity definitions: the name, parameters and options that `@activity.defn` attaches to a function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 
 @dataclass(frozen=True, slots=True)
 class ActivityMark:
-    """What the decorator was told."""
+    """The arguments of the decorator."""
 
     name: str | None
     dynamic: bool
@@ -42,36 +42,38 @@ class ActivityMark:
 
 @dataclass(frozen=True, slots=True)
 class ActivityDefinition:
-    """A function that a worker runs for tasks of its name; a dynamic one runs for all names that nobody else has."""
+    """A function that a worker runs for tasks of its name. A dynamic activity runs for all names without a
+    definition.
+    """
 
     name: str | None
-    """None: dynamic."""
+    """None for a dynamic activity."""
     fn: Callable[..., Any]
     kind: Kind
     parameters: tuple[str, ...]
-    """Arguments travel by position: those that a call can only give by name come last, in the order of the function."""
+    """Arguments are sent by position. Keyword-only parameters come last, in the order of the signature."""
     required: int
-    """So many arguments must be given."""
+    """Minimum number of arguments."""
     arg_types: tuple[Any, ...]
-    """One for each parameter; None where the function says nothing."""
+    """One type per parameter; None where the function has no annotation."""
     ret_type: Any
     dynamic: bool = False
     auto_heartbeat: bool | timedelta | None = None
     unbound: bool = False
-    """A method without its object: enough to call it by, not to run it."""
+    """Whether this is a method without an instance: it can be called by name, but not run."""
     optional: tuple[Any, ...] = ()
-    """What the last parameters are if they are not given."""
+    """Defaults of the last parameters."""
     keywords: int = 0
-    """So many of the last parameters are given to the function by their names."""
+    """How many of the last parameters are passed to the function by keyword."""
     routing: RoutingKey | None = None
-    """What of the arguments decides where it goes."""
+    """How to compute the routing key from the arguments."""
     tags: frozenset[str] = frozenset()
     pack: str | None = None
     defaults: ActivityDefaults = NONE
 
     @classmethod
     def of(cls, fn: object) -> ActivityDefinition | None:
-        """The definition of a decorated function, method or callable object; None: it is not decorated."""
+        """Return the definition of a decorated function, method or callable object; None if it is not decorated."""
         found = _marked(fn)
         if found is None:
             return None
@@ -79,7 +81,7 @@ class ActivityDefinition:
 
     @classmethod
     def must_be(cls, fn: object) -> ActivityDefinition:
-        """The definition, or a TypeError that says how to make it an activity."""
+        """Return the definition. Raises a `TypeError` that says how to make the function an activity."""
         found = cls.of(fn)
         if found is None:
             raise TypeError(_not_an_activity(fn))
@@ -87,7 +89,7 @@ class ActivityDefinition:
 
     @classmethod
     def to_run(cls, fn: object) -> ActivityDefinition:
-        """The definition of what a worker is given: it can be run."""
+        """Return the definition of an activity given to a worker. Raises `TypeError` if it cannot be run."""
         found = cls.must_be(fn)
         if found.unbound:
             owner = _qualname(found.fn).rpartition(".")[0] or "the class"
@@ -99,11 +101,11 @@ class ActivityDefinition:
 
     @property
     def told(self) -> str:
-        """How messages call it."""
+        """The activity's name as used in messages."""
         return "the dynamic activity" if self.name is None else f'activity "{self.name}"'
 
     def bound(self, given: Sequence[Any], fn: Callable[..., Any] | None = None) -> Callable[[], Any]:
-        """A call of the function, or of what stands in its place, with arguments as they travelled."""
+        """Return a call of the function, or of `fn` in its place, with decoded arguments."""
         called = fn or self.fn
         if not self.keywords:
             return partial(called, *given)
@@ -113,7 +115,7 @@ class ActivityDefinition:
         )
 
     def routing_key(self, given: Sequence[Any]) -> str | None:
-        """The routing key of a call with these arguments. Raises `RoutingKeyError`."""
+        """Return the routing key of a call with these arguments. Raises `RoutingKeyError`."""
         if self.routing is None:
             return None
         left_out = len(self.parameters) - len(given)
@@ -121,7 +123,7 @@ class ActivityDefinition:
         return key_of(self.routing, self.parameters, values, self.told)
 
     def misfit(self, count: int) -> str | None:
-        """Why the function cannot be called with so many arguments; None: it can."""
+        """Return why the function cannot be called with this many arguments; None if it can."""
         if self.dynamic or self.required <= count <= len(self.parameters):
             return None
         least, most = self.required, len(self.parameters)
@@ -132,7 +134,7 @@ class ActivityDefinition:
 
 
 def mark(fn: Any, told: ActivityMark) -> None:
-    """Leave on a function what the decorator was told. Raises where it cannot be an activity."""
+    """Attach the decorator's arguments to a function. Raises if it cannot be an activity."""
     if isinstance(fn, type):
         raise TypeError(
             f"{fn.__name__} is a class. Decorate its methods with @activity.defn and give the worker those of an object"
@@ -160,7 +162,7 @@ def mark(fn: Any, told: ActivityMark) -> None:
         ) from None
 
 
-# What may be decorated
+# Decorating
 
 
 def _name(fn: Any, told: ActivityMark) -> str | None:
@@ -238,14 +240,14 @@ def _checked_interval(auto: object, what: str) -> bool | timedelta | None:
 
 
 def checked_tags(tags: object, what: str) -> frozenset[str]:
-    """Tags as a set. One text is refused: its letters would be tags."""
+    """Return tags as a set. A single string is refused, because its characters would become tags."""
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         raise TypeError(f'{what}: tags is a set of texts, such as {{"gpu"}}, not {type(tags).__name__}')
     return frozenset(checked_word("a tag", each, what) for each in tags)
 
 
 def checked_word(kind: str, word: object, what: str) -> str:
-    """The name of a pack or a tag."""
+    """Validate the name of a pack or a tag."""
     if not isinstance(word, str):
         raise TypeError(f"{what}: {kind} is text, not {type(word).__name__}")
     if not word or len(word) > NAME_MAX or not word.isprintable() or word != word.strip():
@@ -265,7 +267,7 @@ def _check_dispatch(fn: Any, told: ActivityMark, what: str) -> None:
     told.defaults.check(what)
 
 
-# What was decorated
+# Reading a decorated function
 
 
 def _marked(fn: object) -> tuple[Any, ActivityMark] | None:
@@ -276,7 +278,7 @@ def _marked(fn: object) -> tuple[Any, ActivityMark] | None:
 
 
 def _kept(fn: types.FunctionType | partial[Any], told: ActivityMark) -> ActivityDefinition:
-    """Worked out once for each function: every call asks for it. A wrapper may have copied another's."""
+    """Return the cached definition of a function, which every call needs. A wrapper may have copied that of another."""
     kept: tuple[ActivityMark | None, ActivityDefinition | None] = fn.__dict__.get(DEFINITION, (None, None))
     mark, known = kept
     if known is None or known.fn is not fn or mark is not told:
@@ -309,7 +311,7 @@ def _definition(fn: Any, told: ActivityMark) -> ActivityDefinition:
 
 
 def _required(parameters: Sequence[inspect.Parameter]) -> int:
-    """How many must travel: all up to the last that has no default."""
+    """Return how many arguments must be sent: all up to the last one without a default."""
     last = [number for number, each in enumerate(parameters, 1) if each.default is inspect.Parameter.empty]
     return last[-1] if last else 0
 
@@ -321,7 +323,7 @@ def _kind(fn: Any, told: ActivityMark) -> Kind:
 
 
 def _parameters(fn: Any) -> list[inspect.Parameter]:
-    """What callers give: without `self`, also where the object is still missing."""
+    """Return the parameters that callers pass: without `self`, even if there is no instance yet."""
     found = list(inspect.signature(fn).parameters.values())
     return found[1:] if _is_unbound(fn) else found
 
@@ -343,7 +345,7 @@ def _hints(fn: Any, name: str | None) -> dict[str, Any]:
 
 
 def _called(fn: Any) -> Any:
-    """The function behind a method, a partial or a callable object."""
+    """Return the function behind a method, a partial or a callable object."""
     while hasattr(fn, "func") and hasattr(fn, "keywords"):
         fn = fn.func
     if isinstance(fn, types.FunctionType | types.MethodType | types.BuiltinFunctionType):

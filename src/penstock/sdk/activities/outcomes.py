@@ -1,4 +1,4 @@
-"""How an attempt ended, as it is reported: completed, failed, or dropped because nobody wants to know."""
+"""The outcome of an attempt: completed, failed, or dropped without a report."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _AROUND: Final = ("penstock.sdk.activities.", "concurrent.futures.", "asyncio.")
 
 Dropped = Literal["lease_lost", "lease_ended", "worker_shutdown"]
 LEASE_ENDED: Final = "lease_ended"
-"""Why a task was dropped whose code did not begin: its lease had ended by the worker's clock."""
+"""A task was dropped before its code started, because its lease had expired by the worker's clock."""
 WORKER_SHUTDOWN: Final = "worker_shutdown"
 WORKER_CRASHED: Final = "WORKER_CRASHED"
-"""The type of the failure of a task whose process died; retry policies may name it."""
+"""Failure type of a task whose process died. Retry policies may name it."""
 NOT_BEGUN: Final = "not_begun"
-"""The code of a failure of a process that died before it came to its task: the task is not to blame."""
+"""Failure code for a process that died before it started the task: the task is not to blame."""
 
 
 class RemoteFailure(ApplicationError):
-    """A failure that was told of in another process, as it will be reported."""
+    """A failure from another process, ready to be reported."""
 
     def __init__(self, failure: dict[str, Any], *, cancelled: bool) -> None:
         super().__init__(str(failure["message"]), type=failure.get("type"))
@@ -33,7 +33,7 @@ class RemoteFailure(ApplicationError):
 
 
 class ProcessDied(ApplicationError):
-    """The process ended before the function did, or before it began."""
+    """The process died before the function ended, or before it began."""
 
     def __init__(self, message: str, *, began: bool = True) -> None:
         super().__init__(message, type=WORKER_CRASHED)
@@ -41,11 +41,11 @@ class ProcessDied(ApplicationError):
 
 
 class ArgumentsMismatch(ApplicationError):
-    """The function cannot be called with what was sent."""
+    """The function cannot be called with the arguments of the task."""
 
 
 class UnencodableResult(ApplicationError):
-    """What the function returned cannot be sent."""
+    """The result of the function cannot be encoded."""
 
 
 def completed(result: Envelope, cost: int | None) -> Outcome:
@@ -61,7 +61,7 @@ def dropped(reason: Dropped) -> Outcome:
 
 
 def failure_body(error: BaseException, converter: DataConverter) -> dict[str, Any]:
-    """A failure as the server takes it."""
+    """Return a failure as the server accepts it."""
     if isinstance(error, RemoteFailure):
         return dict(error.failure)
     if isinstance(error, SystemExit):
@@ -77,7 +77,7 @@ def failure_body(error: BaseException, converter: DataConverter) -> dict[str, An
 
 
 def _of_the_activity(whole: TracebackType | None) -> TracebackType | None:
-    """A traceback without what stands around every activity."""
+    """Return a traceback without the frames of the SDK."""
     at = whole
     while at is not None and at.tb_frame.f_globals.get("__name__", "").startswith(_AROUND):
         at = at.tb_next
@@ -100,7 +100,7 @@ def timed_out(definition: ActivityDefinition, kind: str, seconds: float) -> dict
 
 
 def decoded_arguments(definition: ActivityDefinition, payload: Any, converter: DataConverter) -> list[Any]:
-    """The arguments of a task, as the function wants them."""
+    """Decode the arguments of a task into the parameter types of the function."""
     hints = () if definition.dynamic else definition.arg_types
     try:
         values = converter.decode_arguments(payload, hints, what=definition.told)

@@ -1,4 +1,4 @@
-"""Which activities a worker runs, by their names."""
+"""The activities of a worker by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ActivityRegistry:
             self._add(each)
 
     def found(self, name: str) -> ActivityDefinition:
-        """The activity that runs for a name; an ApplicationError that names those that there are."""
+        """Return the activity for a name. Raises an `ApplicationError` that lists the registered names."""
         found = self._by_name.get(name, self._dynamic)
         if found is None:
             raise ApplicationError(self._unknown(name), type="NotFoundError")

@@ -1,4 +1,4 @@
-"""Many at once: one thing done to all open runs that a query finds, seen before it is done."""
+"""Batch operations: an action on all open runs that match a query, with a preview."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from penstock.sdk.clients.interceptors import new_id
 from penstock.sdk.connection.transport import Transport, route
 
 PORTION_SECONDS: Final = 120.0
-"""A portion of 500 runs may take long on a busy server."""
+"""A batch of 500 runs may take long on a busy server."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFailure:
-    """A run for which it could not be done."""
+    """A run for which the operation failed."""
 
     workflow_id: str
     run_id: str
@@ -26,30 +26,30 @@ class BatchFailure:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What became of the runs that were found."""
+    """The outcome of a batch operation."""
 
     matched: int
     acted: int
     skipped: int
-    """Closed meanwhile: there was nothing left to do."""
+    """Runs that closed in the meantime, so that there was nothing to do."""
     failed: int
     failures: Sequence[BatchFailure] = ()
-    """The first of each portion; `failed` counts all."""
+    """The first failures of each batch; `failed` counts all."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPreview:
-    """The open runs that a query finds now. Nothing was done."""
+    """The open runs that match a query. Nothing was changed."""
 
     matched: int
     complete: bool
-    """False: there are at least so many."""
+    """False if there are more runs than counted."""
     sample: Sequence[WorkflowExecution] = field(repr=False)
     """The newest of them."""
 
 
 async def preview(transport: Transport, query: str) -> BatchPreview:
-    """What a batch operation would act on."""
+    """Return what a batch operation would act on."""
     answer = await _ask(transport, {"operation": "terminate", "query": query, "dry_run": True})
     sample = [WorkflowExecution.read(each) for each in answer["sample"]]
     return BatchPreview(answer["matched"], answer["complete"], sample)
@@ -62,7 +62,7 @@ async def carry_out(
     request_id: str | None,
     **fields: Any,
 ) -> BatchResult:
-    """Act on all open runs that the query finds, portion by portion. Sent again, it does what is left to do."""
+    """Act on all open runs that match the query, in batches. A repeated call does what is left."""
     asked: Json = {"operation": operation, "query": query, "request_id": request_id or new_id()}
     asked |= {name: value for name, value in fields.items() if value is not None}
     counts = dict.fromkeys(("matched", "acted", "skipped", "failed"), 0)

@@ -1,4 +1,4 @@
-"""The client: starts workflows and standalone activities, finds them, and acts on many at once."""
+"""`Client`: starts workflows and standalone activities, finds them, and acts on many at once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ PAGE = 200
 
 
 class Client:
-    """A connection to a server, in one namespace, used in one event loop. Safe to share between tasks."""
+    """A client of one namespace. It belongs to one event loop and may be shared between tasks.
+
+    Create it with `Client.connect`, and close it or use it as an async context manager.
+    """
 
     def __init__(
         self,
@@ -61,7 +64,15 @@ class Client:
         interceptors: Sequence[ClientInterceptor] = (),
         dispatch: Dispatch | None = None,
     ) -> None:
-        """Most callers want `Client.connect`."""
+        """Create a client on an existing transport. Most callers want `Client.connect`.
+
+        Args:
+            transport: how requests reach the server.
+            namespace: namespace of all requests.
+            data_converter: encodes arguments and decodes results.
+            interceptors: client interceptors, outermost first.
+            dispatch: dispatch configuration for starts, and for workers created with this client.
+        """
         self.interceptors = tuple(interceptors)
         self.dispatch: ConfigGetter = config_getter(dispatch)
         outbound = chain(self.interceptors, HttpOutbound(transport, data_converter))
@@ -88,20 +99,29 @@ class Client:
         lazy: bool = False,
         dispatch: Dispatch | None = None,
     ) -> Self:
-        """Connect to a server: the one given, else that of the environment, of a profile, or of this machine.
+        """Connect to a server. Arguments take precedence over the environment, and that over a profile.
 
-        `url` may be a list, or a text with commas, of the addresses of servers that share a database: requests go to
-        one of them, and to the next one when it fails. A request that may have been carried out is sent again only if
-        it is idempotent.
-
-        A server with tokens wants `token`, or `control_token` and `worker_token` for the two planes. A server with
-        signatures wants `signature_key="operator:…"` (whose key it is stands before the colon: operator, admin, worker
-        or shared) and `worker_signature_key` for workers; the keys are never sent. Its `DW_SIGNATURE_PROFILE` is
-        given as `signature_profile`.
-
-        Asks the server what it is, and raises `Unreachable` if it is away or no Penstock server; `lazy` leaves
-        that to the first call. `retry_for` is how long each request is tried again while the server is away.
-        `dispatch` gives starts the budgets that they leave out, and is that of workers which are made with the client.
+        Args:
+            url: address of the server, `http://127.0.0.1:8080` unless configured. Several addresses of servers that
+                share a database may be given as a list or separated by commas: requests go to one of them, and to the
+                next when it fails. A request that may have had an effect is resent only if it is idempotent.
+            namespace: namespace of all requests.
+            token: token for a server that authenticates by tokens.
+            control_token: token for client requests, in place of `token`.
+            worker_token: token for worker requests, in place of `token`.
+            signature_key: key for a server that requires signatures, as `operator:secret`. The part before the colon
+                is operator, admin, worker or shared. Keys are never sent.
+            worker_signature_key: key for worker requests, in place of `signature_key`.
+            signature_profile: what is signed, `penstock` or `body`; the server's `DW_SIGNATURE_PROFILE`.
+            profile: name of a profile in the profiles file.
+            data_converter: encodes arguments and decodes results; None is the default converter.
+            interceptors: client interceptors, outermost first.
+            ssl: TLS context, False to disable certificate verification, None for the default.
+            insecure: whether tokens may be sent over plain http to another machine.
+            retry_for: how long each request is retried while no server is reachable.
+            lazy: do not contact the server now. Otherwise an unreachable server raises `Unreachable`.
+            dispatch: dispatch configuration that supplies timeouts which starts leave out. Workers created with this
+                client use it too.
         """
         options = ConnectOptions.resolve(
             url=url,
@@ -228,10 +248,19 @@ class Client:
         result_type: Any = None,
         **options: Unpack[StartOptions],
     ) -> WorkflowHandle[Any]:
-        """Start a workflow: its class, its run method or its name. From the answer on it is durable.
+        """Start a workflow. Once this returns, the workflow is durable.
 
-        The handle is bound to this start, also if the id is used again later. Raises `WorkflowAlreadyStartedError` if
-        the id is in use and the policies do not allow the start.
+        The handle is bound to this start, even if the id is reused later.
+
+        Args:
+            workflow: the workflow class, its run method, or its name.
+            arg: the only argument of the run method.
+            args: the arguments, if there are several.
+            result_type: type of the result, if the workflow is given by name.
+            options: how to start it, see `StartOptions`: `id`, `task_queue`, timeouts, policies and others.
+
+        Raises:
+            WorkflowAlreadyStartedError: the id is in use and the policies do not allow the start.
         """
         called = workflow_target(workflow)
         start = budgeted(workflow_start(called, arg, args, options), self.dispatch())
@@ -301,7 +330,12 @@ class Client:
         result_type: Any = None,
         **options: Unpack[StartOptions],
     ) -> Any:
-        """Start a workflow and wait for its result."""
+        """Start a workflow and wait for its result. Takes the arguments of `start_workflow`.
+
+        Raises:
+            WorkflowFailureError: the workflow failed, was cancelled or terminated, or timed out.
+            WorkflowAlreadyStartedError: the id is in use and the policies do not allow the start.
+        """
         handle = await self.start_workflow(workflow, arg, args=args, result_type=result_type, **options)
         return await handle.result()
 
@@ -320,7 +354,13 @@ class Client:
         run_id: str | None = None,
         result_type: Any = None,
     ) -> WorkflowHandle[Any]:
-        """A handle of a workflow that exists already. Nothing is asked of the server yet."""
+        """Return a handle of an existing workflow, without contacting the server.
+
+        Args:
+            id: the workflow id.
+            run_id: a run of that id; None is the current run.
+            result_type: type of the result.
+        """
         return WorkflowHandle(self._context, id, run_id=run_id, result_type=result_type)
 
     def get_workflow_handle_for(
@@ -330,12 +370,18 @@ class Client:
         *,
         run_id: str | None = None,
     ) -> WorkflowHandle[ResultT]:
-        """The same, with the result type of a workflow's run method."""
+        """Return a handle of an existing workflow, typed by its run method.
+
+        Args:
+            workflow: the workflow class or its run method.
+            id: the workflow id.
+            run_id: a run of that id; None is the current run.
+        """
         return WorkflowHandle(
             self._context, id, run_id=run_id, result_type=workflow_target(workflow).result_type
         )
 
-    # Updates with a start
+    # Update-with-start
 
     @overload
     async def start_update_with_start_workflow(
@@ -430,10 +476,19 @@ class Client:
         id: str | None = None,  # noqa: A002
         result_type: Any = None,
     ) -> WorkflowUpdateHandle[Any]:
-        """Start a workflow unless its id has an open run, then ask that run to change.
+        """Start a workflow unless its id has an open run, then send an update to that run.
 
-        These are two requests. If the second does not get through, the workflow has started all the same; called
-        again with the same workflow id and update `id`, nothing happens twice.
+        These are two requests. If the second fails, the workflow has been started anyway; a repeated call with the
+        same workflow id and update `id` has no additional effect.
+
+        Args:
+            update: the update method, or its name.
+            arg: the only argument of the update.
+            args: the arguments, if there are several.
+            start_workflow_operation: the start of the workflow. It can be used for one call.
+            wait_for: stage to wait for, `accepted` or `completed`.
+            id: the update id; None generates one.
+            result_type: type of the result, if the update is given by name.
         """
         handle = await self._start_with(start_workflow_operation)
         return await handle.start_update(
@@ -524,7 +579,11 @@ class Client:
         id: str | None = None,  # noqa: A002
         result_type: Any = None,
     ) -> Any:
-        """The same, and wait for the update's answer."""
+        """Start a workflow unless its id has an open run, send an update to that run, and wait for the update's
+        result.
+
+        Takes the arguments of `start_update_with_start_workflow`, except `wait_for`.
+        """
         handle = await self._start_with(start_workflow_operation)
         return await handle.execute_update(update, arg, args=args, id=id, result_type=result_type)
 
@@ -545,12 +604,18 @@ class Client:
         operation.told(handle)
         return handle
 
-    # Finding runs, and acting on many
+    # Visibility and batch operations
 
     async def list_workflows(
         self, query: str | None = None, *, page_size: int = PAGE, limit: int | None = None
     ) -> AsyncIterator[WorkflowExecution]:
-        """The runs that a query finds, the newest first; pages are fetched as they are needed."""
+        """Yield the runs that match a query, newest first. Pages are fetched on demand.
+
+        Args:
+            query: a visibility query; None matches all runs.
+            page_size: runs per request.
+            limit: maximum number of runs; None is all.
+        """
         found = 0
         async for body in self._pages(route("workflows"), "workflows", {"query": query}, page_size):
             if limit is not None and found >= limit:
@@ -561,7 +626,12 @@ class Client:
     async def count_workflows(
         self, query: str | None = None, *, by_status: bool = False
     ) -> WorkflowExecutionCount:
-        """How many runs a query finds."""
+        """Return how many runs match a query.
+
+        Args:
+            query: a visibility query; None matches all runs.
+            by_status: whether to count each status separately, too.
+        """
         answer = await self.transport.control(
             "GET",
             route("workflows", "count"),
@@ -571,19 +641,37 @@ class Client:
         return WorkflowExecutionCount(answer["count"], answer["complete"], answer.get("groups") or {})
 
     async def preview_batch(self, query: str) -> BatchPreview:
-        """Which open runs the operations below would act on. Nothing is done."""
+        """Return the open runs that a batch operation with this query would act on. Nothing is changed.
+
+        Args:
+            query: a visibility query.
+        """
         return await batch_operations.preview(self.transport, query)
 
     async def cancel_workflows(
         self, query: str, *, reason: str | None = None, request_id: str | None = None
     ) -> BatchResult:
-        """Cancel all open runs that a query finds."""
+        """Cancel all open runs that match a query.
+
+        Args:
+            query: a visibility query.
+            reason: recorded with each run.
+            request_id: identifies the operation, so that a repeated call has no additional effect; None generates
+                one.
+        """
         return await batch_operations.carry_out(self.transport, "cancel", query, request_id, reason=reason)
 
     async def terminate_workflows(
         self, query: str, *, reason: str | None = None, request_id: str | None = None
     ) -> BatchResult:
-        """Terminate all open runs that a query finds."""
+        """Terminate all open runs that match a query.
+
+        Args:
+            query: a visibility query.
+            reason: recorded with each run.
+            request_id: identifies the operation, so that a repeated call has no additional effect; None generates
+                one.
+        """
         return await batch_operations.carry_out(self.transport, "terminate", query, request_id, reason=reason)
 
     async def signal_workflows(
@@ -595,7 +683,15 @@ class Client:
         args: Sequence[Any] = (),
         request_id: str | None = None,
     ) -> BatchResult:
-        """Signal all open runs that a query finds; under one `request_id` each hears it once."""
+        """Send a signal to all open runs that match a query.
+
+        Args:
+            query: a visibility query.
+            signal: the signal method, or its name.
+            arg: the only argument of the signal.
+            args: the arguments, if there are several.
+            request_id: identifies the operation: each run receives the signal once; None generates one.
+        """
         called = signal_target(signal)
         arguments = self.data_converter.encode_arguments(
             called.arguments(arg, args), f'signal "{called.name}"'
@@ -673,7 +769,16 @@ class Client:
         result_type: Any = None,
         **options: Unpack[StandaloneActivityOptions],
     ) -> ActivityHandle[Any]:
-        """Start an activity without a workflow: a task that is durable, retried and watched over like any other."""
+        """Start an activity without a workflow: a durable task with retries and timeouts.
+
+        Args:
+            activity: the activity, or its name.
+            arg: the only argument of the activity.
+            args: the arguments, if there are several.
+            result_type: type of the result, if the activity is given by name.
+            options: how to start it, see `StandaloneActivityOptions`: `id`, `task_queue`, timeouts, policies and
+                others.
+        """
         start = ActivityStart(activity, arg, args=args, result_type=result_type, **options)
         started = await self._context.outbound.start_activity(start.input_by(self.dispatch()))
         return ActivityHandle(
@@ -751,17 +856,23 @@ class Client:
         result_type: Any = None,
         **options: Unpack[StandaloneActivityOptions],
     ) -> Any:
-        """Start a standalone activity and wait for its result."""
+        """Start a standalone activity and wait for its result. Takes the arguments of `start_activity`.
+
+        Raises:
+            ActivityFailureError: all attempts failed, or the activity was cancelled.
+        """
         handle = await self.start_activity(activity, arg, args=args, result_type=result_type, **options)
         return await handle.result()
 
     async def start_activities(
         self, starts: Sequence[ActivityStart[ResultT]], *, return_exceptions: bool = False
     ) -> list[ActivityHandle[ResultT]]:
-        """Start many standalone activities with few requests. Each succeeds or is refused on its own.
+        """Start many standalone activities in few requests. Each succeeds or is refused on its own.
 
-        The first refusal is raised once all were sent; with `return_exceptions` refusals stand in the list, in
-        the place of a handle.
+        Args:
+            starts: the activities to start.
+            return_exceptions: return refusals in place of handles. Otherwise the first one is raised, after all
+                starts were sent.
         """
         config = self.dispatch()
         outcomes = await self._context.outbound.start_activities([each.input_by(config) for each in starts])
@@ -799,13 +910,25 @@ class Client:
         run_id: str | None = None,
         result_type: Any = None,
     ) -> ActivityHandle[Any]:
-        """A handle of a standalone activity that exists already: its newest run, or the named one."""
+        """Return a handle of an existing standalone activity, without contacting the server.
+
+        Args:
+            id: the activity id.
+            run_id: a run of that id; None is the latest.
+            result_type: type of the result.
+        """
         return ActivityHandle(self._context, id, run_id=run_id, result_type=result_type)
 
     async def list_activities(
         self, *, status: str | None = None, page_size: int = PAGE, limit: int | None = None
     ) -> AsyncIterator[ActivityExecutionDescription]:
-        """Standalone activities, the newest first; `status` is running, completed or failed."""
+        """Yield standalone activities, newest first. Pages are fetched on demand.
+
+        Args:
+            status: running, completed or failed; None is all.
+            page_size: activities per request.
+            limit: maximum number of activities; None is all.
+        """
         found = 0
         async for body in self._pages(route("activities"), "activities", {"status": status}, page_size):
             if limit is not None and found >= limit:
@@ -826,7 +949,7 @@ class Client:
 
 
 async def _introduce(transport: HttpTransport, options: ConnectOptions) -> None:
-    """Ask the server what it is. Any role may; a process that is a worker only asks as one."""
+    """Request the server's info. Any role may; a client with only worker credentials asks as a worker."""
     path = route("cluster", "info")
     is_worker = options.worker_token or options.worker_signature_key
     if is_worker and not (options.token or options.control_token or options.signature_key):

@@ -1,4 +1,4 @@
-"""How what a client waited for has ended: its result, or the error that tells why there is none."""
+"""Results of workflows, activities and updates: decoded, or raised as an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.sdk.failures import (
 
 
 def workflow_result(answer: Mapping[str, Any], hint: Any, converter: DataConverter) -> Any:
-    """The result of a workflow that has ended, or `WorkflowFailureError`."""
+    """Return the result of a closed workflow, or raise `WorkflowFailureError`."""
     if answer["status"] != "completed":
         raise WorkflowFailureError(
             _cause(answer, converter), workflow_id=answer["workflow_id"], run_id=answer["run_id"]
@@ -28,7 +28,7 @@ def workflow_result(answer: Mapping[str, Any], hint: Any, converter: DataConvert
 
 
 def activity_result(answer: Mapping[str, Any], hint: Any, converter: DataConverter) -> Any:
-    """The result of a standalone activity that has ended, or `ActivityFailureError`."""
+    """Return the result of a standalone activity that has ended, or raise `ActivityFailureError`."""
     if answer["status"] != "completed":
         raise ActivityFailureError(_cause(answer, converter), activity_id=answer["activity_id"])
     return converter.decode(
@@ -37,7 +37,7 @@ def activity_result(answer: Mapping[str, Any], hint: Any, converter: DataConvert
 
 
 def update_error(refused: ServerRefused, converter: DataConverter) -> ServerRefused:
-    """A refused update, with the error of the workflow's code as this client's converter reads it."""
+    """Return the error of a refused update, with the cause decoded by this client's converter."""
     failure = refused.details.get("failure")
     if isinstance(refused, UpdateFailedError) and isinstance(failure, Mapping) and failure:
         refused.__cause__ = error_from(failure, converter)
@@ -45,6 +45,6 @@ def update_error(refused: ServerRefused, converter: DataConverter) -> ServerRefu
 
 
 def _cause(answer: Mapping[str, Any], converter: DataConverter) -> FailureError:
-    """What the event says that closed it; an answer without one says only how."""
+    """Return the cause from the closing event, or one made from the status if there is no event."""
     told = answer.get("failure") or {"message": f"It is {answer['status']}"}
     return error_from(told, converter, event_type=told.get("event_type"))

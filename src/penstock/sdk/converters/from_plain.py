@@ -1,4 +1,4 @@
-"""From plain data to the type that the receiver's code names: dataclasses, models, dates, enums and the like."""
+"""Converts plain data to the type that the receiver declares: dataclasses, models, dates, enums and others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXPECTED = re.compile(r"^Expected `(?P<expected>[^`]*)`(?:, got `(?P<got>[^`]*)
 
 
 class TypeMismatch(Exception):
-    """Data that is not of the expected type: where, and what is the matter."""
+    """Data does not have the expected type: the position and the problem."""
 
     def __init__(self, problem: str, path: str = "", expected: str | None = None) -> None:
         super().__init__(problem, path)
@@ -36,7 +36,7 @@ class TypeMismatch(Exception):
 
 
 def from_plain(data: Any, hint: Any) -> Any:
-    """Plain data as a value of the hinted type; without a hint, the data itself. Raises `TypeMismatch`."""
+    """Convert plain data to the hinted type; without a hint, return it unchanged. Raises `TypeMismatch`."""
     if any(hint is each for each in _NO_SHAPE):
         return data
     if is_pydantic(hint):
@@ -54,7 +54,7 @@ def from_plain(data: Any, hint: Any) -> Any:
 
 
 def type_name(hint: Any) -> str:
-    """A type as people write it."""
+    """Return a type as it is written in source code."""
     if isinstance(hint, type) and not get_args(hint):
         return "None" if hint is type(None) else hint.__name__
     origin = get_origin(hint)
@@ -89,7 +89,7 @@ def _ours(words: str) -> str:
 
 
 def _sentence(problem: str) -> str:
-    """What msgspec says, as the rest of a sentence that begins with the place."""
+    """Return the text of an msgspec error as the rest of a sentence that starts with the position."""
     found = _EXPECTED.match(problem)
     if found and found["got"]:
         return f"is {_ours(found['got'])}, and {_ours(found['expected'])} is expected"
@@ -121,7 +121,7 @@ def _custom(kind: Any, data: Any) -> Any:
 
 
 def _told(attempt: Callable[[], Any]) -> Any:
-    """Errors of a hook reach the caller of msgspec with their place, if they are ValueErrors."""
+    """Call a conversion hook. msgspec adds the position to `ValueError`, but to no other error."""
     try:
         return attempt()
     except TypeMismatch as error:
@@ -157,7 +157,7 @@ def _first_error(error: ValueError) -> tuple[str, str]:
     return path, str(first.get("msg", error))
 
 
-# Types that msgspec refuses: unions of several classes, enums of other values, and what contains them
+# Types that msgspec refuses: unions of several classes, enums of other values, and containers of them
 
 
 def _by_hand(data: Any, hint: Any) -> Any:
@@ -179,7 +179,7 @@ def _by_hand(data: Any, hint: Any) -> Any:
 
 
 def _one_of(data: Any, choices: tuple[Any, ...], hint: Any) -> Any:
-    """The first choice that the data fits, those first that have a place for all of its keys."""
+    """Return the data as the first matching choice, trying those first that have a field for every key."""
     reasons: list[str] = []
     for choice in sorted(choices, key=lambda each: _left_over(data, each)):
         try:

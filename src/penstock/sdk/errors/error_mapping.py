@@ -1,4 +1,4 @@
-"""From an answer that says no to the error that a caller catches."""
+"""Maps error responses of the server to exceptions."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ _BY_STATUS: Final[Mapping[int, type[ServerRefused]]] = {
 
 
 def refusal(status: int, body: Any, converter: DataConverter = DEFAULT) -> ServerRefused:
-    """The error for an answer of 400 or more, chosen by its reason, then by its status."""
+    """Return the exception for a response with status 400 or higher, chosen by its reason, then by its status."""
     told: Mapping[str, Any] = body if isinstance(body, Mapping) else {}
     reason = told.get("reason")
     if not isinstance(reason, str) or not reason:
@@ -124,7 +124,7 @@ def refusal(status: int, body: Any, converter: DataConverter = DEFAULT) -> Serve
 
 
 def _advice(reason: str, told: Mapping[str, Any]) -> str:
-    """What to give a client that the server does not know, where its own message cannot say so."""
+    """Return which credentials to pass, where the server's message cannot say so."""
     if reason != Reason.UNAUTHORIZED or told.get("authentication") != "signature":
         return ""
     profile = ', signature_profile="body"' if told.get("signature_profile") == "body" else ""
@@ -135,7 +135,7 @@ def _advice(reason: str, told: Mapping[str, Any]) -> str:
 
 
 def _explain(error: ServerRefused, told: Mapping[str, Any], converter: DataConverter) -> None:
-    """The code of the workflow has said why."""
+    """Attach the cause that the workflow code reported."""
     failure = told.get("failure")
     if isinstance(failure, Mapping) and failure:
         error.__cause__ = error_from(failure, converter)

@@ -1,6 +1,6 @@
-"""Errors as JSON and back: what activities and workflows report, and what histories tell of it.
+"""Encodes errors as JSON for reports and histories, and decodes them.
 
-A body is bounded: so many causes, so much text, so many bytes of details.
+An encoded failure is bounded: in the number of causes, in characters of text, and in bytes of details.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ CHAIN_MAX: Final = 10
 MESSAGE_CHARS_MAX: Final = 10_000
 NAME_CHARS_MAX: Final = 255
 DETAILS_BYTES_MAX: Final = 262_144
-"""For the details of an error and of all its causes."""
+"""Maximum bytes of details, of an error and all its causes together."""
 REMOTE: Final = "Raised in a worker (most recent call last):\n"
-"""How the note begins with which a restored error shows where it was raised; Python prints notes with tracebacks."""
+"""First line of the note that shows where a decoded error was raised. Python prints notes with tracebacks."""
 _ANOTHER = "WorkflowAlreadyStarted"
 
 
-# Writing
+# Encoding
 
 
 def failure_of(error: BaseException, converter: DataConverter) -> dict[str, Any]:
-    """An error with its causes, as the report of a failed activity and `exception` of a failed workflow say it."""
+    """Encode an error with its causes, for the report of a failed activity and the `exception` of a failed workflow."""
     bodies: list[dict[str, Any]] = []
     details_left = DETAILS_BYTES_MAX
     for each in _chain(error):
@@ -54,7 +54,7 @@ def failure_of(error: BaseException, converter: DataConverter) -> dict[str, Any]
 
 
 def failure_fields(error: BaseException, converter: DataConverter) -> dict[str, Any]:
-    """The fields of the commands `fail_workflow` and `fail_update`."""
+    """Return the fields of the commands `fail_workflow` and `fail_update`."""
     body = failure_of(error, converter)
     return {
         "message": body["message"],
@@ -66,7 +66,7 @@ def failure_fields(error: BaseException, converter: DataConverter) -> dict[str, 
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it came from, the nearest first."""
+    """Yield an error and its causes, nearest first."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen and len(seen) < CHAIN_MAX:
@@ -102,7 +102,7 @@ def _body(error: BaseException) -> dict[str, Any]:
 
 
 def _told(error: FailureError) -> dict[str, Any]:
-    """What an error of ours has to say beyond its message."""
+    """Return the fields that an SDK error has beyond its message."""
     match error:
         case ApplicationError():
             return _application(error)
@@ -146,7 +146,7 @@ def _said(error: FailureError, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _add_details(body: dict[str, Any], error: BaseException, converter: DataConverter, left: int) -> int:
-    """Add an error's details, or the reason why they are left out; returns the bytes that they take."""
+    """Add the details of an error, or the reason why they are omitted. Returns the bytes used."""
     try:
         given = getattr(error, "details", ()) if isinstance(error, FailureError) else ()
         if not isinstance(given, tuple) or not given:
@@ -177,7 +177,7 @@ def _message(error: BaseException) -> str:
 
 
 def _is_told(note: object) -> bool:
-    """Whether a note is part of the message. A remote traceback is not: it is sent on as such."""
+    """Whether a note belongs to the message. A remote traceback does not; it is sent separately."""
     return isinstance(note, str) and not note.startswith(REMOTE)
 
 
@@ -186,7 +186,7 @@ def _named(error: BaseException) -> str:
 
 
 def _stack(error: BaseException) -> str | None:
-    """The frames that it was raised in: those of another process, if it came from there."""
+    """Return the frames in which the error was raised, including those of another process."""
     told = error.stack_trace if isinstance(error, FailureError) else None
     if told is None:
         told = frames_text(error)
@@ -199,17 +199,19 @@ def _head(text: str, most: int) -> str:
 
 
 def _clean(text: str) -> str:
-    """What every store and every JSON parser takes."""
+    """Remove characters that not every store and JSON parser accepts."""
     return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-# Restoring
+# Decoding
 
 
 def error_from(
     payload: Mapping[str, Any], converter: DataConverter, *, event_type: str | None = None
 ) -> FailureError:
-    """The error that an event tells of, with its causes. Without `event_type`, what the payload names decides."""
+    """Return the error that an event describes, with its causes. Without `event_type` it is chosen by the payload's
+    fields.
+    """
     ending = _ending(payload, event_type)
     if _text(payload, "child_workflow_type") is not None:
         return _child(payload, ending, converter)
@@ -219,7 +221,7 @@ def error_from(
 
 
 def _ending(payload: Mapping[str, Any], event_type: str | None) -> str:
-    """How something ended: failed, timed_out, cancelled or terminated."""
+    """Return how something ended: failed, timed_out, cancelled or terminated."""
     name = event_type or ""
     closed, category = payload.get("closed_reason"), payload.get("failure_category")
     if _text(payload, "timeout_kind") is not None or name.endswith("TimedOut") or category == "timeout":
@@ -231,7 +233,7 @@ def _ending(payload: Mapping[str, Any], event_type: str | None) -> str:
 
 
 def _ended(payload: Mapping[str, Any], ending: str, converter: DataConverter) -> FailureError:
-    """What happened itself, without who it happened to."""
+    """Return the error itself, without the activity or child workflow that it happened to."""
     said = _text(payload, "message") or _text(payload, "reason") or _text(payload, "closed_reason")
     match ending:
         case "timed_out":
@@ -248,7 +250,7 @@ def _ended(payload: Mapping[str, Any], ending: str, converter: DataConverter) ->
 
 
 def _exception_of(payload: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The neutral form of an exception, from its own object and from the fields beside it."""
+    """Return an exception in neutral form, from its object and the fields beside it."""
     inner = payload.get("exception")
     exception: dict[str, Any] = dict(inner) if isinstance(inner, Mapping) else {}
     if not isinstance(inner, Mapping) and ("type" in payload or "kind" in payload):
@@ -309,7 +311,7 @@ def _attempt(payload: Mapping[str, Any]) -> int | None:
 
 
 def _retry_state(payload: Mapping[str, Any], ending: str) -> RetryState | None:
-    """Why it was not tried again, as far as the event says."""
+    """Return why there was no further retry, as far as the event says."""
     if ending in ("cancelled", "terminated"):
         return RetryState.CANCEL_REQUESTED if ending == "cancelled" else None
     if payload.get("non_retryable") is True:
@@ -337,7 +339,7 @@ def _restored(body: Mapping[str, Any], converter: DataConverter, left: int) -> F
 
 
 def _cause_of(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The cause, also of a saga whose compensation failed as another SDK tells it."""
+    """Return the cause, including that of a saga with a failed compensation as another SDK reports it."""
     if isinstance(cause := body.get("cause"), Mapping):
         return cause
     compensation, initiating = body.get("compensation_failure"), body.get("initiating_failure")
@@ -347,7 +349,7 @@ def _cause_of(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _bare(body: Mapping[str, Any], converter: DataConverter) -> FailureError:
-    """An error without its causes."""
+    """Return an error without its causes."""
     error = _of_kind(body, converter)
     error.failure = body
     error.stack_trace = _text(body, "stack_trace")
@@ -437,7 +439,7 @@ def _pause(seconds: object) -> timedelta | None:
 
 
 def _details(body: Mapping[str, Any], converter: DataConverter) -> tuple[Any, ...]:
-    """What was given along: in an envelope, as a bare blob, or as plain JSON."""
+    """Decode details: from an envelope, a bare blob, or plain JSON."""
     sent = body.get("details")
     if sent is None:
         return ()

@@ -1,4 +1,4 @@
-"""What goes wrong between worker and server: what is worth another try, what ends the worker, what is said of it."""
+"""Errors between worker and server: which are transient, which end the worker, and what is logged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FATAL_REASONS = frozenset(
         Reason.METHOD_NOT_ALLOWED,
     }
 )
-"""Refusals of registrations and polls that no waiting heals."""
+"""Refusals of registrations and polls that retrying cannot fix."""
 
 LEASE_LOST_REASONS = frozenset(
     {
@@ -51,7 +51,7 @@ LEASE_LOST_REASONS = frozenset(
         Reason.STALE_UPDATE_VALIDATION_COMPLETION,
     }
 )
-"""Refusals of reports that say: this task is not yours any more. What was to be reported is dropped."""
+"""Refusals of a report that mean that the lease is lost. The worker drops the task."""
 
 log = logging.getLogger("penstock.worker")
 
@@ -65,21 +65,21 @@ def is_lease_lost(error: Exception) -> bool:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same request may be answered later."""
+    """Whether the same request may succeed later."""
     if isinstance(error, Unreachable):
         return True
     return isinstance(error, ServerRefused) and (error.status == 429 or error.status >= 500)
 
 
 def retry_after_s(error: Exception) -> float:
-    """How long the server asks to be left alone."""
+    """Return the delay that the server requested before the next request, or 0."""
     details: Any = error.details if isinstance(error, ServerRefused) else None
     seconds = details.get("retry_after_seconds") if isinstance(details, dict) else None
     return float(seconds) if isinstance(seconds, int | float) else 0.0
 
 
 class ErrorPolicy:
-    """Tells of trouble once when it begins and once when it is over, however many requests meet it."""
+    """Logs an outage once when it begins and once when it ends, however many requests fail in between."""
 
     def __init__(self, who: str) -> None:
         self._who = who

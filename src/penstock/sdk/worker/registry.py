@@ -1,4 +1,4 @@
-"""What a worker can run: its workflows and activities by name, checked when the worker is made."""
+"""The workflows and activities of a worker by name, validated when the worker is created."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Json = dict[str, Any]
 
 
 class UnknownWorkflowTypeError(Exception):
-    """No workflow of this name is registered with the worker that was given a task of it."""
+    """The worker received a task for a workflow type that is not registered with it."""
 
 
 class WorkerRegistry:
-    """Workflows and activities. Each mistake is named with its way out."""
+    """Workflows and activities by name. Errors name the definition and how to fix it."""
 
     def __init__(self, workflows: Sequence[Any], activities: Sequence[Any]) -> None:
         _check_sequence("workflows", workflows)
@@ -35,7 +35,7 @@ class WorkerRegistry:
             raise ValueError("This worker has nothing to run: give it workflows=[…], activities=[…] or both")
 
     def workflow(self, name: str) -> WorkflowDefinition:
-        """The definition for a type of workflow; a dynamic one takes what nobody else does."""
+        """Return the definition of a workflow type; a dynamic workflow matches types without a definition."""
         found = self.workflows.get(name) or self.workflows.get(None)
         if found is None:
             known = sorted(each for each in self.workflows if each is not None)
@@ -49,7 +49,7 @@ class WorkerRegistry:
 
     @property
     def workflow_types(self) -> list[str]:
-        """The names to take tasks of; empty: any, because a dynamic workflow is there."""
+        """The workflow types to poll for; empty if a dynamic workflow accepts any."""
         return _names(self.workflows)
 
     @property
@@ -68,7 +68,7 @@ class WorkerRegistry:
         )
 
     def command_contracts(self, *, with_parameters: bool) -> dict[str, Json]:
-        """What each workflow can be told. Where more may be heard than is written, nothing is said of that kind."""
+        """Return the handler contracts of each workflow. Kinds whose handlers may be set at run time are left out."""
         named = {name: each for name, each in self.workflows.items() if name is not None}
         return {name: _contract(each, with_parameters) for name, each in named.items()}
 
@@ -93,13 +93,13 @@ def _contract(definition: WorkflowDefinition, with_parameters: bool) -> Json:
 
 
 def _may_set_more(cls: type, kind: str) -> bool:
-    """Whether handlers of a kind may be set while the code runs: the modules that it is written in say so."""
+    """Whether the code may set handlers of this kind at run time, judged by the source of its modules."""
     modules = {base.__module__ for base in cls.__mro__ if base is not object}
     return any(f"set_{kind}_handler" in _source(name) for name in modules)
 
 
 def _source(module: str) -> str:
-    """The text of a module; of one that cannot be read everything must be expected."""
+    """Return the source of a module, or text that matches everything if it cannot be read."""
     try:
         return inspect.getsource(sys.modules[module])
     except (KeyError, OSError, TypeError):

@@ -1,4 +1,4 @@
-"""Where activities run: the event loop, threads, processes; with what stands around them."""
+"""Runs an activity in the event loop, a thread or a process, inside its interceptors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ActivityExecutor:
         self._numbers = count(1)
 
     async def perform(self, call: RunningAttempt, arguments: Any) -> Envelope:
-        """Run the activity of a call, in a task of its own; its result, encoded."""
+        """Run the activity of an attempt in its own task and return the encoded result."""
         CURRENT.set(call.context)
         myself = asyncio.current_task()
         assert myself is not None
@@ -47,7 +47,7 @@ class ActivityExecutor:
             if call.definition.kind == "process" and not self._interceptors:
                 return await self._in_process(call, arguments)
             return await self._within_interceptors(call, arguments)
-        except SystemExit as error:  # it would end the event loop
+        except SystemExit as error:  # it would stop the event loop
             raise ApplicationError(
                 f"The activity called sys.exit({error.code!r})", type="SystemExit"
             ) from error
@@ -82,7 +82,7 @@ class ActivityExecutor:
                 return self._converter.decode(result, call.definition.ret_type)
 
     def _sent_anew(self, definition: ActivityDefinition, args: Sequence[Any]) -> Envelope:
-        """What an interceptor has put in the place of the arguments."""
+        """Encode arguments that an interceptor has replaced."""
         values = [each.value for each in args[0]] if definition.dynamic else list(args)
         return self._converter.encode_arguments(values, definition.told)
 
@@ -114,7 +114,7 @@ class ActivityExecutor:
             try:
                 answer = await asyncio.shield(running)
             except asyncio.CancelledError:
-                slot.kill()  # the next one finds the process free
+                slot.kill()  # the process is free for the next job
                 await running
                 raise
         if isinstance(answer, ProcessExit):

@@ -1,4 +1,4 @@
-"""Heartbeats of one attempt: throttled on the way to the server, and the last details never lost."""
+"""Heartbeats of one attempt: throttled, and the last details are never lost."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from penstock.sdk.failures import ServerRefused
 log = logging.getLogger(__name__)
 
 OF_THE_TIMEOUT = 0.8
-"""Heartbeats are at most so far apart, as a part of the heartbeat timeout."""
+"""Maximum time between two heartbeats as a fraction of the heartbeat timeout."""
 
 SOONER = 0.1
-"""What was not heard is told again after this part of the interval."""
+"""A heartbeat that failed is resent after this fraction of the interval."""
 
 Send = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 def throttle_interval(timeout: timedelta | None, default: timedelta, most: timedelta) -> timedelta:
-    """How long a heartbeat waits for the next one to be sent."""
+    """Return the minimum time between two heartbeats sent to the server."""
     return min(default if timeout is None else timeout * OF_THE_TIMEOUT, most)
 
 
 class Heartbeats:
-    """The first is sent at once, then one in an interval; what was told last goes when the interval is over.
+    """Sends the first heartbeat immediately, then one per interval with the latest details.
 
-    `heard` gets every answer. A refusal that says that the attempt is over counts as an answer; a server that cannot
-    be reached does not, and is told again soon.
+    `heard` receives every response. A refusal because the attempt is over counts as a response; an unreachable server
+    does not, and the heartbeat is resent soon.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Heartbeats:
         self._interval_s, self._clock = interval.total_seconds(), clock
         self._loop = asyncio.get_running_loop()
         self._details = before
-        """Told with every heartbeat, since the server keeps what the last one told."""
+        """Sent with every heartbeat, because the server stores the details of the last one."""
         self._unsent = asyncio.Event()
         self._wakeup = False
         self._count = 0
@@ -57,18 +57,18 @@ class Heartbeats:
         self._repeat_task: asyncio.Task[None] | None = None
 
     def beat(self, details: Any) -> None:
-        """Tell details, in the form in which they travel. From any thread."""
+        """Record encoded details to send. May be called from any thread."""
         self._details = details
         if not self._wakeup:
             self._wakeup = True
             self._loop.call_soon_threadsafe(self._wake)
 
     def repeat_every(self, interval: timedelta) -> None:
-        """Heartbeat by itself from now on, with what was told last."""
+        """Send heartbeats automatically from now on, with the latest details."""
         self._repeat_task = self._loop.create_task(self._repeat(interval.total_seconds()))
 
     async def flush(self) -> None:
-        """Send what waits for the end of the interval, now. What is on its way arrives first."""
+        """Send pending details now, after the heartbeat that is in flight."""
         async with self._sending:
             pass
         if self._wakeup or self._unsent.is_set():
@@ -101,7 +101,7 @@ class Heartbeats:
             self._wake()
 
     async def _send_one(self) -> bool:
-        """Tell what is known now; False: it was not heard, and waits to be told again."""
+        """Send the current details. Returns False if that failed and must be repeated."""
         async with self._sending:
             self._wakeup = False
             self._unsent.clear()

@@ -1,4 +1,4 @@
-"""Threads for activities: so many at most, and none that keeps the program from ending."""
+"""A thread pool for activities that does not block interpreter shutdown."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from typing import Any
 
 
 class ActivityThreads(Executor):
-    """Like the thread pool of the standard library, whose threads are waited for when the program ends.
-
-    An activity that hangs would keep it from ending for ever.
-    """
+    """Like `ThreadPoolExecutor`, but with daemon threads: an activity that hangs must not keep the process alive."""
 
     def __init__(self, most: int, name: str = "activity") -> None:
         self._most, self._name = most, name
@@ -21,7 +18,7 @@ class ActivityThreads(Executor):
         self._lock = threading.Lock()
         self._started = 0
         self._open = 0
-        """Jobs that wait or run."""
+        """Jobs that are queued or running."""
         self._closed = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -39,12 +36,12 @@ class ActivityThreads(Executor):
         return future
 
     def resize(self, most: int) -> None:
-        """Allow so many threads from now on; those that are there stay."""
+        """Set the maximum number of threads. Existing threads stay."""
         with self._lock:
             self._most = max(self._most, most)
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
-        """Threads end when they have nothing to do; nobody waits for them."""
+        """Let threads exit when they are idle, without waiting for them."""
         with self._lock:
             if not self._closed:
                 self._closed = True

@@ -1,4 +1,4 @@
-"""An async function that is called where no event loop runs: in a process, one at a time."""
+"""Runs async activities in a process without an event loop, one at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class LoopCall(ThreadInterrupt):
-    """Runs a coroutine in a loop of its own; an interrupt cancels it, also while it waits."""
+    """Runs a coroutine in its own event loop. An interrupt cancels it, even while it waits."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Processes for activities: one per slot, started when they are needed."""
+"""A pool of processes for activities: one per slot, started on demand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.sdk.activities.process_pool.process_slot import REAP_DELAY_S, Proc
 from penstock.sdk.converters import DataConverter
 
 StartMethod = Literal["spawn", "forkserver"]
-"""A bare fork would copy locks that threads of the worker hold."""
+"""Plain `fork` is not offered: it copies locks that threads of the worker hold."""
 
 log = logging.getLogger(__name__)
 _LIVE: weakref.WeakSet[ProcessSlot] = weakref.WeakSet()
@@ -52,7 +52,7 @@ class ProcessPool:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[ProcessSlot]:
-        """A process of one's own, for a while."""
+        """Borrow a process."""
         async with self._room:
             slot = self._free.pop() if self._free else self._new()
             try:
@@ -61,7 +61,7 @@ class ProcessPool:
                 self._free.append(slot)
 
     def prepare(self, targets: Iterable[str]) -> None:
-        """Start all processes now, with the modules of these targets imported, and have each replaced at once."""
+        """Start all processes now and import the modules of these targets. A process that ends is replaced at once."""
         modules = dict.fromkeys(target.partition(":")[0] for target in targets)
         while len(self._all) < self._most:
             self._free.append(self._new())
@@ -69,7 +69,7 @@ class ProcessPool:
             each.prepare(ProcessPreload(tuple(modules)))
 
     def resize(self, most: int) -> None:
-        """Allow so many from now on. Fewer: whoever asks for one has fewer places, and those that are idle stay."""
+        """Set the maximum number of processes. Idle processes stay."""
         for _ in range(most - self._most):
             self._room.release()
         self._most = max(self._most, most)
@@ -79,7 +79,7 @@ class ProcessPool:
             each.kill()
 
     async def close(self) -> None:
-        """End all processes and wait until they are gone."""
+        """Stop all processes and wait until they have exited."""
         for each in self._all:
             each.close()
         for each in self._all:
@@ -101,7 +101,7 @@ class ProcessPool:
 
 
 def check_converter(converter: DataConverter) -> None:
-    """Raises a TypeError where the converter cannot be handed to a process."""
+    """Raise `TypeError` if the converter cannot be pickled."""
     try:
         pickle.dumps(converter)
     except Exception as error:
@@ -112,7 +112,7 @@ def check_converter(converter: DataConverter) -> None:
 
 
 def target_of(definition: ActivityDefinition) -> str:
-    """`module:qualname` of an activity that runs in processes; a TypeError that names the fix where it has none."""
+    """Return `module:qualname` of an activity that runs in processes. Raises a `TypeError` that names the fix."""
     fn: Any = definition.fn
     module, path = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
     if module is None or path is None or getattr(fn, "__self__", None) is not None:
@@ -133,7 +133,7 @@ def target_of(definition: ActivityDefinition) -> str:
 
 
 def all_in_processes(definitions: Iterable[ActivityDefinition]) -> list[ActivityDefinition]:
-    """The same, to be run in processes; those that say otherwise, or that no process could import, stay as they are."""
+    """Return the definitions changed to run in processes, except those that opt out or cannot be imported by name."""
     return [_in_process(each) for each in definitions]
 
 
@@ -158,7 +158,7 @@ def _unreachable(definition: ActivityDefinition, why: str) -> str:
 
 
 def _at_exit() -> None:
-    """A program that ends without closing its worker is not kept from ending by its processes."""
+    """Do not let processes block the exit of a program that did not close its worker."""
     slots = list(_LIVE)
     for each in slots:
         each.close()

@@ -1,7 +1,7 @@
-"""The worker's log of failures: each once, with the traceback of the user's code.
+"""Logs failures with the traceback of user code, once per distinct failure.
 
-A workflow task or an activity that fails is tried again, often with the same outcome. The traceback is logged the first
-time; an attempt that fails in the same way is one line.
+A workflow task or an activity that fails is retried, often with the same outcome. The traceback is logged the first
+time; repetitions of the same failure take one line.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from penstock.sdk.worker.error_policy import log
 Json = dict[str, Any]
 REMEMBERED_MAX: Final = 1_000
 _EXPECTED: Final = ("cancelled", "throttled")
-"""Failures that are no mistakes of the code: one line, without a traceback."""
+"""Failures that are not bugs: logged in one line, without a traceback."""
 
 
 class FailureLog:
-    """Logs what failed in one worker."""
+    """Logs the failures of one worker."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, str] = OrderedDict()
 
     def activity(self, task: Json, failure: Mapping[str, Any]) -> None:
-        """An attempt of an activity failed."""
+        """Log a failed attempt of an activity."""
         told = (
             f'Activity "{task["activity_type"]}" {_ended(failure)} in attempt {task.get("attempt_number")}'
             f" ({_origin(task)}task {task['task_id']})"
@@ -39,7 +39,7 @@ class FailureLog:
     def local_activity(
         self, request: LocalActivityRequest, task: Json, failure: Mapping[str, Any], number: int
     ) -> None:
-        """An attempt of a local activity failed."""
+        """Log a failed attempt of a local activity."""
         told = (
             f'Local activity "{request.activity_type}" {_ended(failure)} in attempt {number}'
             f" (workflow {task['workflow_id']}, run {task['run_id']})"
@@ -53,7 +53,7 @@ class FailureLog:
         self._log(logging.WARNING, key, told, failure_text(failure), _heading(failure))
 
     def workflow_task(self, task: Json, error: BaseException) -> None:
-        """The code of a workflow raised an error that does not fail the run: its task is tried again."""
+        """Log an error in workflow code that fails the workflow task but not the run. The task is retried."""
         told = (
             f"A workflow task of {workflow_of(task)} failed; the run stays open and the task is tried again,"
             " also by a worker with corrected code"
@@ -62,7 +62,7 @@ class FailureLog:
         self._log(logging.ERROR, str(task["run_id"]), told, traceback_text(error), heading)
 
     def commands(self, task: Json, commands: Iterable[Mapping[str, Any]]) -> None:
-        """The code of a workflow has failed its run."""
+        """Log the failure of a run by its own code."""
         for each in commands:
             failure = each.get("exception")
             if each.get("type") == "fail_workflow" and isinstance(failure, Mapping):

@@ -1,4 +1,4 @@
-"""Local activities: run inside the workflow task that asked for them, tried again here, recorded with its commands."""
+"""Local activities: run within the workflow task that requested them, retried here, and recorded with its commands."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from penstock.sdk.worker.matching.slots import Slots
 
 Json = dict[str, Any]
 ATTEMPTS_RECORDED_MAX = 100
-"""So many attempts are told in the history: the last ones."""
+"""Maximum number of attempts recorded in the history. The last ones are kept."""
 
 
 class WorkerStopping(Exception):
-    """A local activity was ended because its worker stops. Its workflow task has not been decided."""
+    """A local activity was stopped because the worker shuts down. Its workflow task is not decided."""
 
 
 class LocalActivities:
-    """Runs what workflow code asked for locally, each in a place of its own."""
+    """Runs the local activities of workflow tasks, each in its own slot."""
 
     def __init__(self, runner: ActivityRunner, slots: Slots, namespace: str) -> None:
         self._runner, self._slots, self._namespace = runner, slots, namespace
         self._failures = FailureLog()
 
     async def run(self, request: LocalActivityRequest, task: Json) -> Json:
-        """Try until it succeeds or may not be tried again; how it ended, as its command says it.
+        """Run a local activity, retry it by its policy, and return the outcome as its command reports it.
 
-        Raises `LeaseEnded` when the lease of the workflow task is over before an attempt: another worker may run it.
+        Raises `LeaseEnded` if the lease of the workflow task ends before an attempt: another worker may run it.
         """
-        if (problem := self._runner.unknown(request.activity_type)) is not None:  # a bug of the workflow code
+        if (problem := self._runner.unknown(request.activity_type)) is not None:  # a bug in the workflow code
             raise WorkflowTaskError(f"a local activity runs in this worker: {problem}")
         terms = LocalActivityTerms.of(request.options)
         ends_at = None if terms.schedule_to_close is None else time.monotonic() + terms.schedule_to_close
@@ -110,7 +110,7 @@ class LocalActivities:
 
 
 def _disabled(request: LocalActivityRequest) -> Json:
-    """A worker without places for local activities says so at once: nobody would ever run it."""
+    """Fail the request immediately: a worker without local activity slots would never run it."""
     return {
         "message": f"This worker runs no local activities (max_concurrent_local_activities is 0), so"
         f' "{request.activity_type}" cannot run here. Call it with workflow.execute_activity, or give it places',
@@ -121,7 +121,7 @@ def _disabled(request: LocalActivityRequest) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class LocalActivityTerms:
-    """How long a local activity may take, and how often it is tried. Times are in seconds."""
+    """Timeouts (in seconds) and retry policy of a local activity."""
 
     attempts_max: int
     pauses_ms: Sequence[int]
@@ -141,7 +141,7 @@ class LocalActivityTerms:
         )
 
     def pause_s(self, outcome: Json, attempts: int, ends_at: float | None) -> float | None:
-        """How long until the next attempt; None: there is none."""
+        """Return the delay before the next attempt, or None if there is no further attempt."""
         failure = outcome.get("failure")
         if failure is None or failure.get("non_retryable") or failure.get("cancelled"):
             return None
@@ -157,7 +157,7 @@ class LocalActivityTerms:
 
 
 def _types(failure: Json) -> Iterator[str]:
-    """The names by which a retry policy may know a failure: of its class, or of the clock that ran out."""
+    """Yield the names by which a retry policy can match a failure: its class, or the timeout that expired."""
     yield str(failure.get("type"))
     if failure.get("kind") == "timeout":
         words = str(failure.get("timeout_type")).split("_")

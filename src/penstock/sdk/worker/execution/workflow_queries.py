@@ -1,4 +1,4 @@
-"""Questions to a run: queries and validations of updates. They read its state and leave it as it is."""
+"""Queries and update validations: they read the state of a run and must not change it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 class WorkflowQueries:
-    """Answers from a run that is kept, if it has seen all that the question knows of; else from a replay of its own."""
+    """Answers from the cached run if it is up to date, otherwise from a separate replay."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class WorkflowQueries:
 
 
 def _query_reason(error: Exception) -> str:
-    if type(error) is LookupError:  # a KeyError is the handler's own
+    if type(error) is LookupError:  # a KeyError was raised by the handler itself
         return Reason.REJECTED_UNKNOWN_QUERY.value
     if isinstance(error, WorkflowTaskError):
         return Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE.value

@@ -1,4 +1,4 @@
-"""What a worker says of itself when it registers."""
+"""The body of a worker registration."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def registration_body(
     activity_places: int,
     has_codecs: bool,
 ) -> Json:
-    """The body of a registration. It names at least one slot of each kind: none is said by a heartbeat.
+    """Return the body of a registration. It offers at least one slot of each kind; a heartbeat then reports zero.
 
-    What travels through codecs is not what the server can check, so that parameters are not told then.
+    Parameters of handlers are left out if the client has payload codecs, because the server cannot check encoded
+    values.
     """
     said: Json = {
         "worker_id": api.worker_id,
@@ -54,7 +55,7 @@ def registration_body(
 
 
 def reported_rates(options: WorkerOptions, config: DispatchConfig | None, task_queue: str) -> Json:
-    """How fast the whole queue should hand out activities, by this worker or by the configuration in force."""
+    """Return the queue-wide rate that this worker requests, from its options or the dispatch configuration."""
     rate, burst_s = options.max_task_queue_activities_per_second, options.queue_rate_burst_seconds
     if config is not None:
         rate = config.queue_cap(task_queue) if rate is None else rate

@@ -1,4 +1,4 @@
-"""The room for activities: one for all queues that a worker serves."""
+"""Activity slots, shared by all queues of a worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 class SlotPool:
-    """Places, processes and claims, however many queues they are for."""
+    """The slots, processes and prefetched tasks of a worker, for any number of queues."""
 
     def __init__(
         self, options: WorkerOptions, converter: DataConverter, *, runs_activities: bool, queues: int = 1
@@ -39,7 +39,7 @@ class SlotPool:
                 spare=self._spare,
             )
         self.uses_round_robin = queues > 1 or not claiming.is_plain
-        """Whether its queues are asked in turn, for the same places."""
+        """Whether the queues are polled in turn for the same slots."""
         self._batch = claiming.batch_max
         if claiming.most and self.prefetcher is None:
             self._batch = min(self._batch or claiming.most, claiming.most)
@@ -60,7 +60,7 @@ class SlotPool:
         return min(self._options.claiming.prefetch, self._claims_most - 1) if self._queues > 1 else None
 
     def resize(self, options: WorkerOptions) -> None:
-        """Go by other numbers from now on. Where there were no places there are none now, and the other way round."""
+        """Change the numbers of slots and the rate. A kind without slots stays without."""
         self._options = options
         self.rate_limiter.change(options.max_activities_per_second)
         if not self.places:
@@ -84,7 +84,7 @@ class SlotPool:
 
     @property
     def processes(self) -> ProcessPool:
-        """Made when the first one asks."""
+        """The process pool, created on first use."""
         if self._processes is None:
             options = self._options
             self._processes = ProcessPool(
@@ -97,12 +97,12 @@ class SlotPool:
         return self._processes
 
     def join(self, polled_queue: PolledQueue, task_runner: Sized) -> None:
-        """Serve one more queue; they go in the order in which they join."""
+        """Add a queue. Queues are polled in the order in which they join."""
         self._polled_queues.append(polled_queue)
         self._task_runners.append(task_runner)
 
     def shared_poller(self, polled_queue: PolledQueue) -> RoundRobinPoller | None:
-        """What polls for all queues; one of them runs it."""
+        """Return the poller of all queues, for the first queue to run; None for the others."""
         if not self.uses_round_robin or self._polled_queues[0] is not polled_queue:
             return None
         return RoundRobinPoller(
