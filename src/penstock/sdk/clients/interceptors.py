@@ -401,7 +401,7 @@ async def within(timeout: timedelta | float | None, told: str) -> AsyncIterator[
 
 
 async def pace(took_s: float) -> None:
-    """Pause before the next long poll if the server returned early: it is shutting down, or does not support waiting."""
+    """Pause before the next long poll if the server returned early: it shuts down, or cannot wait."""
     if took_s < 1:
         await asyncio.sleep(0.5)
 

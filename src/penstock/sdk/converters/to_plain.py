@@ -119,7 +119,7 @@ def _list(items: Iterable[object], depth_left: int) -> list[Any]:
 
 
 def _ordered(items: list[Any]) -> list[Any]:
-    """Sort the items of a set in an order that is the same in every process, so that a replay encodes the same bytes."""
+    """Sort the items of a set in an order that every process shares, so that a replay encodes the same bytes."""
     try:
         return sorted(items)
     except TypeError:

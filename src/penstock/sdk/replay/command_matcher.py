@@ -1,4 +1,4 @@
-"""Compares what code asks for with what its history says that it asked for: `replay-is-deterministic`."""
+"""Matches the commands of workflow code with those in the history: `replay-is-deterministic`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OUTCOMES = {
 
 
 class ExpectedCommands:
-    """Commands of one activation that the history must confirm. Local activities end in the order recorded."""
+    """The commands of one activation that the history must confirm. Local activities end in the recorded order."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class ExpectedCommands:
         self._last_sequence = marker
 
     def match_command(self, event: HistoryEvent) -> None:
-        """One recorded command. Raises `NonDeterminismError` if the code asked for something else."""
+        """Match one recorded command. Raises `NonDeterminismError` if the code issued a different one."""
         self._last_sequence = event.sequence
         if event.asked is CommandKind.LOCAL_ACTIVITY:
             self._local_scheduled = event
@@ -59,7 +59,7 @@ class ExpectedCommands:
         )
 
     def _match_local_outcome(self, event: HistoryEvent) -> None:
-        """A local activity was recorded here: if the code has not asked for it yet, it is run to where it has."""
+        """Match the outcome of a local activity, after running the code to where it requested the activity."""
         known = self._commands[0] if self._commands else None
         if known is None or known.kind is not CommandKind.LOCAL_ACTIVITY:
             told: Json = {"outcome": _OUTCOMES[event.type]}
@@ -82,7 +82,7 @@ class ExpectedCommands:
         self._runtime.confirm(command, step)
 
     def check_all_matched(self) -> None:
-        """Nothing may be left that the code asks for and the history does not have."""
+        """Raise if the code issued more commands than the history has."""
         if self._commands:
             left = self._commands[0]
             raise NonDeterminismError(

@@ -1,4 +1,4 @@
-"""What workflow code may know of its own run."""
+"""Information about the current run, for workflow code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.sdk.priority import LEVEL_DEFAULT, WEIGHT_DEFAULT, Priority, prior
 from penstock.sdk.replay.events import HistoryEvent
 
 SUGGESTED_LENGTH = 8_000
-"""From so many events on, a run is told to continue as a new one."""
+"""From this many events on, `is_continue_as_new_suggested` is true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class ParentInfo:
 
 @dataclass(slots=True)
 class Info:
-    """The run, as it was started. Length and time move on with its history."""
+    """The run as it was started. History length and time advance with the history."""
 
     workflow_id: str
     run_id: str
@@ -49,7 +49,7 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class PolledRun:
-    """Where a run is, told by the task that was polled."""
+    """The identity of a run, from the polled task."""
 
     namespace: str
     task_queue: str
@@ -58,7 +58,7 @@ class PolledRun:
     workflow_type: str
     priority: Priority = field(default_factory=Priority)
     arguments: Any = None
-    """What the run was started with, as it travels; None: the history says it."""
+    """The encoded arguments of the run; None if the history contains them."""
 
 
 def info_of(place: PolledRun, started: HistoryEvent) -> Info:
@@ -83,7 +83,7 @@ def info_of(place: PolledRun, started: HistoryEvent) -> Info:
 
 
 def _priority(said: Mapping[str, Any], beside: Priority) -> Priority:
-    """What the start says, so that every replay knows the same; it leaves out what is usual."""
+    """Return the priority of the start event, so that every replay has the same. Default values are left out there."""
     told = priority_in(said)
     return Priority(
         told.priority_key if "priority" in said else beside.priority_key or LEVEL_DEFAULT,

@@ -1,4 +1,4 @@
-"""What may stand around the code of a workflow. It is part of that code: it is replayed with it."""
+"""Interceptors around workflow code. They are replayed with it, so they must be deterministic as well."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ExecuteWorkflowInput:
 
 @dataclass(slots=True)
 class HandlerInput:
-    """A signal, a query or an update that has found its handler."""
+    """A signal, query or update with its handler."""
 
     name: str
     args: Sequence[Any]
@@ -25,7 +25,7 @@ class HandlerInput:
 
 
 class WorkflowInboundInterceptor:
-    """Stands around a run. Override what you want to see, and call `next`."""
+    """Base class of workflow interceptors. Override the methods to intercept, and call `next`."""
 
     def __init__(self, next: WorkflowInboundInterceptor) -> None:  # noqa: A002 - the word that interceptors use
         self.next = next
@@ -47,13 +47,13 @@ class WorkflowInboundInterceptor:
 
 
 class WorkflowInterceptor(Protocol):
-    """Of what a worker is given as an interceptor, the part that concerns workflows."""
+    """The part of a worker's interceptor that applies to workflows."""
 
     def intercept_workflow(self, next: WorkflowInboundInterceptor) -> WorkflowInboundInterceptor: ...  # noqa: A002
 
 
 def chain(interceptors: Sequence[Any], innermost: WorkflowInboundInterceptor) -> WorkflowInboundInterceptor:
-    """The first interceptor is the outermost. Those that do not concern workflows are passed over."""
+    """Build the chain, first interceptor outermost. Interceptors without `intercept_workflow` are skipped."""
     found = innermost
     for each in reversed(interceptors):
         around = getattr(each, "intercept_workflow", None)
