@@ -1,7 +1,7 @@
-"""Every error that code of an application can catch, in one place: `from penstock.failures import …`.
+"""Public module with every error that applications can catch: `from penstock.failures import ...`.
 
-`penstock docs errors` prints the reference page of this module. What a server refuses has a stable `reason`, by which
-programs tell refusals apart; the reasons are on a page of their own.
+`penstock docs errors` prints the reference page of this module. Refusals of a server have a stable `reason`, by which
+programs distinguish them; the reasons have their own page.
 """
 
 from penstock.dispatch.problems import DispatchConfigError

@@ -1,4 +1,4 @@
-"""What a caller means by a class, a function or a name: which workflow, activity, signal, query or update."""
+"""Resolves a class, function or name to the workflow, activity, signal, query or update that a caller means."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.sdk.workflows.definitions import Parameters, definition_of, handle
 
 
 class _Unset:
-    """No argument was given; None is one."""
+    """Marks a missing argument, because None is a valid one."""
 
     def __repr__(self) -> str:
         return "…"
@@ -25,22 +25,22 @@ UNSET: Final[Any] = _Unset()
 
 @dataclass(frozen=True, slots=True)
 class CallTarget:
-    """What is called: its name, what it takes and what it gives, as far as that is known here."""
+    """What is called: its name, parameters and result type, as far as they are known here."""
 
     kind: str
     name: str
     result_type: Any = None
     least: int = 0
     most: int | None = None
-    """None: any number of arguments."""
+    """None is any number of arguments."""
     parameters: Sequence[tuple[str, Any]] = ()
-    """Names with their type hints, where they are known."""
+    """Names with their type hints, if known."""
     definition: ActivityDefinition | None = None
-    """Of an activity that is named by its function."""
+    """The definition of an activity that is given as a function."""
 
     @property
     def takes(self) -> str:
-        """How a message says what may be given."""
+        """The accepted arguments, for messages."""
         names = [name for name, _ in self.parameters]
         if not names:
             return "no arguments"
@@ -52,19 +52,21 @@ class CallTarget:
         return NONE if self.definition is None else self.definition.defaults
 
     def routing_key(self, given: Sequence[Any], said: Mapping[str, Any]) -> str | None:
-        """What decides where it goes: what the call says, else what the arguments give. Raises `RoutingKeyError`."""
+        """Return the routing key: that of the call, or one computed from the arguments. Raises `RoutingKeyError`."""
         if "routing_key" in said:
             return checked_key(said["routing_key"], f'{self.kind} "{self.name}"')
         return None if self.definition is None else self.definition.routing_key(given)
 
     def arguments(self, arg: Any, args: Sequence[Any]) -> list[Any]:
-        """The arguments of a call. What the code cannot take for sure is refused here, not on a worker."""
+        """Return the arguments of a call. Arguments that the code certainly cannot accept are refused here, not on a
+        worker.
+        """
         if isinstance(args, str | bytes) and args:
             if self.most != 1:
                 raise TypeError(
                     f"args of {self.kind} {self.name!r} must be a list of arguments, not one text"
                 )
-            args = [args]  # the one argument that the code takes cannot be meant otherwise
+            args = [args]  # the code takes one argument, so a list can only be that argument
         if arg is not UNSET and args:
             raise TypeError(f"{self.kind} {self.name!r}: give one argument, or several as args=[…], not both")
         given = list(args) if arg is UNSET else [arg]
@@ -78,7 +80,7 @@ class CallTarget:
 
 
 def workflow_target(workflow: object) -> CallTarget:
-    """A workflow by its class, its run method or its name."""
+    """Resolve a workflow given as a class, run method or name."""
     if isinstance(workflow, str):
         return by_name("workflow", workflow)
     found = definition_of(workflow)
@@ -88,7 +90,7 @@ def workflow_target(workflow: object) -> CallTarget:
 
 
 def signal_target(signal: object) -> CallTarget:
-    """A signal by the method that hears it, or its name."""
+    """Resolve a signal given as its handler or name."""
     return _handler_named("signal", signal)
 
 
@@ -101,7 +103,7 @@ def update_target(update: object) -> CallTarget:
 
 
 def activity_target(activity: object) -> CallTarget:
-    """An activity by its function, or its name."""
+    """Resolve an activity given as a function or name."""
     if isinstance(activity, str):
         return by_name("activity", activity)
     found = ActivityDefinition.must_be(activity)
@@ -133,7 +135,7 @@ def _with_parameters(called: CallTarget, parameters: Parameters) -> CallTarget:
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Type hints, as far as they can be told here."""
+    """Return type hints as far as they can be resolved here."""
     try:
         return typing.get_type_hints(function)
     except (NameError, TypeError):
@@ -150,7 +152,7 @@ _PLAIN: Final = (bool, int, float, str, bytes, list, dict)
 
 
 def _may_fit(value: object, hint: Any) -> bool:
-    """False only for plain values that no worker would take for the hint; the rest is the converter's to say."""
+    """Return False only for plain values that certainly do not match the hint; the converter decides the rest."""
     if not any(hint is each for each in _PLAIN):
         return True
     kind = next((each for each in _PLAIN if isinstance(value, each)), None)

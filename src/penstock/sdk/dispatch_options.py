@@ -1,4 +1,4 @@
-"""The options of one call of an activity: what the configuration, the definition and the call say of it together."""
+"""Resolves the options of an activity call from the dispatch configuration, the definition and the call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES = "retry.non_retryable"
 
 
 class DispatchSource(Protocol):
-    """Something that knows the configuration which is in force now: a file that is looked after."""
+    """Provides the current configuration, such as a watched file."""
 
     @property
     def current(self) -> DispatchConfig: ...
@@ -33,12 +33,12 @@ class DispatchSource(Protocol):
 
 Dispatch = DispatchConfig | DispatchSource
 ConfigGetter = Callable[[], DispatchConfig | None]
-"""Asked with every call: a configuration that was replaced is the one for whatever is scheduled from now on."""
+"""Called for every start, so that a replaced configuration applies to whatever is scheduled afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedOptions:
-    """What is asked for; `told` is recorded with it, `trace` is to be called once it is sent."""
+    """The resolved options. `told` is recorded with the activity; `trace` is called once it is sent."""
 
     task_queue: str | None
     clocks: Mapping[str, timedelta | None]
@@ -49,7 +49,7 @@ class ResolvedOptions:
 
 
 def config_getter(given: Dispatch | None, *, what: str = "dispatch") -> ConfigGetter:
-    """How to ask for the configuration that is in force. Raises `TypeError` for anything else."""
+    """Return a function that returns the current configuration. Raises `TypeError`."""
     if given is None:
         return no_configuration
     if isinstance(given, DispatchConfig):
@@ -60,7 +60,7 @@ def config_getter(given: Dispatch | None, *, what: str = "dispatch") -> ConfigGe
 
 
 def no_configuration() -> None:
-    """Nothing is configured: the code alone says how its activities are dispatched."""
+    """No configuration: the code alone determines how its activities are dispatched."""
 
 
 def resolve_options(
@@ -70,7 +70,7 @@ def resolve_options(
     defaults: ActivityDefaults = NONE,
     config: DispatchConfig | None = None,
 ) -> ResolvedOptions:
-    """The options of a call: baseline, decorator, queue, handle, call site; the last word on each wins."""
+    """Resolve the options of a call. Layers in order: baseline, decorator, queue, handle, call; the last one wins."""
     carried = resolution_of(said.get("retry_policy"))
     if carried is not None and routing_key is None and "routing_key" not in said:
         routing_key = _key_of(carried)
@@ -96,7 +96,7 @@ def resolve_options(
 
 
 def _key_of(carried: Resolution) -> str | None:
-    """The key that the code resolved with, where it is one that can be recorded."""
+    """Return the key with which the code resolved the options, if it can be recorded."""
     key = carried.options.routing_key
     return str(key) if isinstance(key, str) and len(key) <= KEY_MAX and is_plain(key) else None
 
@@ -107,9 +107,9 @@ def _told(sources: Mapping[str, str], fingerprint: str | None) -> dict[str, Any]
 
 
 def _as_carried(found: DispatchOptions, carried: DispatchOptions) -> dict[str, str]:
-    """The sources of a call whose arguments came from a resolution: the layers that gave them, not the call.
+    """Return the sources of options that came from an earlier resolution: its layers, not the call.
 
-    What the code changed in between is the call's.
+    Options that the code changed since are attributed to the call.
     """
     sources = dict(found.provenance)
     for name, source in sources.items():
@@ -141,7 +141,7 @@ def _by_code_alone(
 
 
 def _kept(said: Mapping[str, Any], carried: DispatchOptions) -> dict[str, str]:
-    """The sources of what came from a resolution and was not changed since."""
+    """Return the sources of options that came from an earlier resolution and are unchanged."""
     return {
         name: source
         for name, source in carried.provenance.items()
@@ -169,7 +169,7 @@ def _said(said: Mapping[str, Any]) -> Layer | None:
 
 
 def _overlay(policy: RetryPolicy | None) -> RetryPolicyConfigOverlay | None:
-    """A policy of code says everything that a policy can say."""
+    """Return a retry policy of the code as a layer, with every field set."""
     if policy is None:
         return None
     return RetryPolicyConfigOverlay(

@@ -1,7 +1,8 @@
-"""Workflow code: what a workflow is made of, and what it may do.
+"""The public API for workflow code: `from penstock import workflow`.
 
-Workflow code is ordinary async Python on a loop of its own. It runs again from its history whenever a worker needs it,
-so it must do the same each time: time, chance and the outside world come from the functions below, and from activities.
+Workflow code is ordinary async Python on a deterministic event loop. It is replayed from its history whenever a
+worker needs it, so it must be deterministic: time, randomness and everything external come from the functions below
+and from activities.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ R_co = TypeVar("R_co", covariant=True)
 _UNLESS_SAID = RetryPolicy()
 
 
-# ── what a workflow is made of ──────────────────────────────────────────────────────────────────────────────
+# ── definitions ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @overload
@@ -138,12 +139,16 @@ def defn(
     failure_exception_types: Sequence[type[BaseException]] = (),
     pack: str | None = None,
 ) -> Any:
-    """Make a class a workflow, named like the class unless `name` says otherwise.
+    """Make a class a workflow.
 
-    `dynamic` takes every type of workflow that the worker has no other class for. `sandboxed=False` takes the guard
-    away that finds clocks, dice and the like. Exceptions of `failure_exception_types` fail the run; others that are no
-    `FailureError` are taken for mistakes of the code, and the workflow task is tried again. `pack` is what scopes of
-    workers select it by.
+    Args:
+        cls: the class, if the decorator is used without arguments.
+        name: name of the workflow type; the name of the class unless given.
+        dynamic: run for every workflow type that the worker has no other class for.
+        sandboxed: whether calls of clocks, random number generators and the like are detected.
+        failure_exception_types: exceptions that fail the run. Any other exception that is not a `FailureError` counts
+            as a bug: the workflow task fails and is retried.
+        pack: name of a group of definitions by which worker scopes select them.
     """
 
     def decorate(cls: C) -> C:
@@ -163,7 +168,7 @@ def defn(
 
 
 def run(fn: F) -> F:
-    """Mark the async method that a workflow runs."""
+    """Mark the async run method of a workflow."""
     if not asyncio.iscoroutinefunction(fn):
         raise definitions.DefinitionError(f"{_called(fn)} must be an async method: write `async def`.")
     setattr(fn, definitions.RUN, True)
@@ -171,7 +176,7 @@ def run(fn: F) -> F:
 
 
 def init(fn: F) -> F:
-    """Mark `__init__`: it is given the arguments of the run method, too."""
+    """Mark `__init__` to receive the arguments of the run method as well."""
     setattr(fn, definitions.INIT, True)
     return fn
 
@@ -181,7 +186,13 @@ def signal(fn: F) -> F: ...
 @overload
 def signal(*, name: str | None = None, dynamic: bool = False) -> Callable[[F], F]: ...
 def signal(fn: Any = None, *, name: str | None = None, dynamic: bool = False) -> Any:
-    """Mark a method that hears a signal; `dynamic` hears all that have no other handler: `(self, name, *args)`."""
+    """Mark a signal handler.
+
+    Args:
+        fn: the method, if the decorator is used without arguments.
+        name: name of the signal; that of the method unless given.
+        dynamic: handle all signals without a handler: `(self, name, *args)`.
+    """
     return _handler("signal", fn, name, dynamic=dynamic)
 
 
@@ -190,7 +201,13 @@ def query(fn: F) -> F: ...
 @overload
 def query(*, name: str | None = None, dynamic: bool = False) -> Callable[[F], F]: ...
 def query(fn: Any = None, *, name: str | None = None, dynamic: bool = False) -> Any:
-    """Mark a method that answers a query, at once and without changing anything."""
+    """Mark a query handler. It must return immediately and not change anything.
+
+    Args:
+        fn: the method, if the decorator is used without arguments.
+        name: name of the query; that of the method unless given.
+        dynamic: handle all queries without a handler: `(self, name, *args)`.
+    """
 
     def check(fn: Any) -> None:
         if asyncio.iscoroutinefunction(fn):
@@ -200,7 +217,7 @@ def query(fn: Any = None, *, name: str | None = None, dynamic: bool = False) -> 
 
 
 class UpdateMethod(Protocol[P, R_co]):
-    """A method that carries out an update; `validator` marks the one that may refuse it before it is recorded."""
+    """An update handler. `validator` marks the method that may reject the update before it is recorded."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
@@ -214,7 +231,13 @@ def update(
     *, name: str | None = None, dynamic: bool = False
 ) -> Callable[[Callable[P, R]], UpdateMethod[P, R]]: ...
 def update(fn: Any = None, *, name: str | None = None, dynamic: bool = False) -> Any:
-    """Mark a method that carries out an update and answers it. `@that_method.validator` may refuse it before."""
+    """Mark an update handler. `@that_method.validator` marks the method that may reject the update.
+
+    Args:
+        fn: the method, if the decorator is used without arguments.
+        name: name of the update; that of the method unless given.
+        dynamic: handle all updates without a handler: `(self, name, *args)`.
+    """
 
     def add_validator(fn: Any) -> None:
         def validator(check: F) -> F:
@@ -249,7 +272,7 @@ def _called(fn: Any) -> str:
     return getattr(fn, "__qualname__", None) or repr(fn)
 
 
-# ── the run itself ──────────────────────────────────────────────────────────────────────────────────────────
+# ── the run itself ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def in_workflow() -> bool:
@@ -257,22 +280,22 @@ def in_workflow() -> bool:
 
 
 def info() -> Info:
-    """What is known of this run."""
+    """Return information about this run."""
     return current().info
 
 
 def instance() -> Any:
-    """The object of the workflow's class."""
+    """Return the instance of the workflow class."""
     return current().instance
 
 
 def now() -> datetime:
-    """The time of this run: that of the last thing it was told."""
+    """Return the time of this run: that of the last event."""
     return current().now
 
 
 def time() -> float:
-    """The same as seconds since 1970."""
+    """Return the time of this run in seconds since the epoch."""
     return current().now.timestamp()
 
 
@@ -281,7 +304,7 @@ def time_ns() -> int:
 
 
 def random() -> dice.Random:
-    """Dice that fall the same way in each replay."""
+    """Return a random number generator that gives the same numbers in every replay."""
     runtime = current()
     runtime.check_writable("workflow.random()")
     return runtime.random
@@ -296,7 +319,12 @@ def memo() -> Mapping[str, Any]:
 
 
 def memo_value(key: str, default: Any = UNSET) -> Any:
-    """One value of the memo. Raises `KeyError` if it is not there and no default is given."""
+    """Return one value of the memo.
+
+    Args:
+        key: the key in the memo.
+        default: returned if the key is missing. Without it, `KeyError` is raised.
+    """
     found = current().memo.get(key, default)
     if found is UNSET:
         raise KeyError(f"the memo has no {key!r}")
@@ -304,7 +332,11 @@ def memo_value(key: str, default: Any = UNSET) -> Any:
 
 
 def upsert_memo(updates: Mapping[str, Any]) -> None:
-    """Add to the memo or replace what it has; None deletes."""
+    """Add to the memo or replace values.
+
+    Args:
+        updates: new values by key; None deletes a key.
+    """
     runtime = current()
     entries = dict(updates)
     runtime.ask(CommandKind.MEMO, {"entries": PLAIN.encode(entries, "memo")})
@@ -312,7 +344,11 @@ def upsert_memo(updates: Mapping[str, Any]) -> None:
 
 
 def upsert_search_attributes(attributes: Mapping[str, Any]) -> None:
-    """Change the attributes by which this run is found; None deletes."""
+    """Change the search attributes of this run.
+
+    Args:
+        attributes: new values by name; None deletes an attribute.
+    """
     runtime = current()
     said = {name: _attribute(value) for name, value in attributes.items()}
     runtime.ask(CommandKind.SEARCH_ATTRIBUTES, {"attributes": said})
@@ -330,12 +366,21 @@ def _merge(into: dict[str, Any], changes: Mapping[str, Any]) -> None:
 
 
 def patched(change_id: str) -> bool:
-    """Whether this run takes the new way of code that was changed: runs that are older keep the old one."""
+    """Whether this run takes the patched path. Runs that started before the patch keep the old one.
+
+    Args:
+        change_id: name of the change.
+    """
     return current().patched(change_id, PATCHED)
 
 
 def deprecate_patch(change_id: str) -> None:
-    """Say that no run takes the old way any more; when all of those that said so have ended, delete the line."""
+    """Mark a patch as deprecated: no run takes the old path any more. Remove the call once all runs that made it are
+    closed.
+
+    Args:
+        change_id: name of the change.
+    """
     current().patched(change_id, DEPRECATED)
 
 
@@ -352,21 +397,21 @@ def continue_as_new(
     search_attributes: Mapping[str, Any] | None = None,
     task_timeout: None = None,
 ) -> NoReturn:
-    """End this run and continue in a new one with an empty history. No code after this call runs.
+    """Close this run and continue as a new one with an empty history. No code after this call runs.
 
-    Whatever is left out is inherited from this run.
+    Options that are left out are inherited from this run.
 
     Args:
-        arg: The argument of the new run, if it takes one.
-        args: Its arguments, if it takes several.
-        workflow: Another workflow to continue as: its class, its run method or its name.
-        task_queue: The queue of the new run.
-        priority: Priority level, fairness key and weight of the new run; each field that is None is inherited.
-        run_timeout: The time that the new run may take. The execution timeout covers the whole chain and stays.
-        retry_policy: Of a child workflow: how often the new run is retried. Other runs are not retried.
-        memo: Replaces the memo of this run.
-        search_attributes: Replace the search attributes of this run.
-        task_timeout: Not supported; the time for a workflow task is an option of the worker.
+        arg: the only argument of the new run.
+        args: the arguments, if there are several.
+        workflow: another workflow to continue as: its class, its run method or its name.
+        task_queue: the task queue of the new run.
+        priority: priority level, fairness key and weight of the new run; fields that are None are inherited.
+        run_timeout: timeout of the new run. The execution timeout covers the whole chain and stays.
+        retry_policy: for a child workflow, how often the new run is retried. Other runs are not retried.
+        memo: replaces the memo of this run.
+        search_attributes: replace the search attributes of this run.
+        task_timeout: not supported; the time for a workflow task is an option of the worker.
 
     Raises:
         TypeError: an option that this run cannot have. The workflow task fails with it and is retried, as with any
@@ -405,7 +450,7 @@ def continue_as_new(
 def _found_with(
     memo: Mapping[str, Any] | None, search_attributes: Mapping[str, Any] | None
 ) -> dict[str, dict[str, Any]]:
-    """Memo and search attributes of a run that is about to start. The server stores both as plain JSON."""
+    """Return memo and search attributes of a run to start. The server stores both as plain JSON."""
     said: dict[str, dict[str, Any]] = {}
     if memo is not None:
         said["memo"] = msgspec.to_builtins(dict(memo), str_keys=True)
@@ -414,11 +459,16 @@ def _found_with(
     return said
 
 
-# ── waiting ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── waiting ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def sleep(duration: float | timedelta, *, summary: str | None = None) -> None:
-    """Sleep durably: the run goes on when the time has come, whatever happened to workers and servers."""
+    """Sleep durably: the run continues after this time, whatever happens to workers and servers.
+
+    Args:
+        duration: a timedelta, or seconds.
+        summary: shown in the history.
+    """
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if seconds < 0:
         raise ValueError(f"a duration must not be negative: {duration}")
@@ -429,9 +479,15 @@ async def sleep(duration: float | timedelta, *, summary: str | None = None) -> N
 async def wait_condition(
     fn: Callable[[], bool], *, timeout: float | timedelta | None = None, timeout_summary: str | None = None
 ) -> None:
-    """Wait until a condition holds; it is looked at whenever the code has done all it can.
+    """Wait until a condition holds. It is evaluated whenever the code has run as far as it can.
 
-    Raises `asyncio.TimeoutError` when the time is over.
+    Args:
+        fn: the condition. It must not change anything.
+        timeout: how long to wait, as a timedelta or seconds; None is unlimited.
+        timeout_summary: shown in the history with the timer.
+
+    Raises:
+        asyncio.TimeoutError: the timeout expired first.
     """
     runtime = current()
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
@@ -446,78 +502,84 @@ async def wait_condition(
 
 
 def as_completed(fs: Iterable[Awaitable[T]], *, timeout: float | None = None) -> Iterator[Awaitable[T]]:
-    """As `asyncio.as_completed`, for coroutines, too: they are started in the order in which they are given."""
+    """Like `asyncio.as_completed`, but deterministic for coroutines: they are started in the given order.
+
+    Args:
+        fs: awaitables.
+        timeout: how long to wait for all of them, in seconds; None is unlimited.
+    """
     current()
     return asyncio.as_completed([asyncio.ensure_future(each) for each in fs], timeout=timeout)
 
 
 def all_handlers_finished() -> bool:
-    """Whether no handler of a signal or an update is at work; wait for it before the run ends."""
+    """Whether no signal or update handler is running. Wait for this before the run closes."""
     return bool(current().handlers.are_finished)
 
 
 def current_update_info() -> Any:
-    """The update whose handler is running, with `id` and `name`; None elsewhere."""
+    """Return the update whose handler is running, with `id` and `name`; None elsewhere."""
     current()
     task = asyncio.current_task()
     return getattr(task, "penstock_update", None)
 
 
-# ── activities ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── activities ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class ActivityCancellationType(StrEnum):
-    """What happens to an activity that is cancelled, and when the code that awaits it goes on."""
+    """What happens to a cancelled activity, and when the awaiting code continues."""
 
     TRY_CANCEL = "try_cancel"
-    """The activity is asked to stop; the code goes on at once, and what the activity reports is ignored."""
+    """Cancel the activity and continue immediately, ignoring its outcome."""
     WAIT_CANCELLATION_COMPLETED = "wait_cancellation_completed"
-    """The activity is asked to stop; the code goes on when it has ended, with its result if it completed anyway."""
+    """Cancel the activity and continue once it has ended, with its result if it completed anyway."""
     ABANDON = "abandon"
-    """The activity is not asked to stop; the code goes on at once."""
+    """Do not cancel the activity; continue immediately."""
 
 
 class ActivityHandle(StepFuture[T]):
-    """An activity that was started: await it for its result.
+    """An activity that was started. Await it for its result.
 
-    `cancel()` cancels the activity as its `cancellation_type` says. Awaiting the handle then raises `ActivityError`,
-    whose cause is a `CancelledError`.
+    `cancel()` cancels the activity according to its `cancellation_type`. Awaiting the handle then raises
+    `ActivityError`, caused by `CancelledError`.
     """
 
     result_type: Any = None
 
 
 class ActivityOptions(TypedDict, total=False):
-    """How an activity is run; all of it may be left out."""
+    """Options of an activity call. All are optional."""
 
     args: Sequence[Any]
     task_queue: str | None
-    """None: the queue of the workflow."""
+    """None is the queue of the workflow."""
     result_type: Any
     schedule_to_close_timeout: timedelta | None
     schedule_to_start_timeout: timedelta | None
     start_to_close_timeout: timedelta | None
     heartbeat_timeout: timedelta | None
     retry_policy: RetryPolicy | None
-    """None: tried again for ever."""
+    """None retries without limit."""
     cancellation_type: ActivityCancellationType
     summary: str | None
-    """Shown to people who read the history."""
+    """Shown in the history."""
     priority: Priority | None
     routing_key: str | Enum | None
-    """What decides where it goes; None: nothing does. Left out: what its definition says of its arguments."""
+    """The routing key; None is none. Left out, it is computed from the arguments as the definition says."""
     dispatch: Dispatch | None
-    """None: the configuration of the worker has no say in this call."""
+    """None ignores the worker's dispatch configuration for this call."""
     cost_estimate: int | None
-    """What it is expected to cost budget groups that count cost, in their units."""
+    """Expected cost for budget groups that count cost, in their units."""
     start_delay: timedelta | None
-    """It waits so long before it may start; its timeouts run from then on."""
+    """Delay before the first attempt. Timeouts start after it."""
     good_until: datetime | timedelta | None
-    """If it has not started by this time, or so long after it may start for the first time, it times out."""
+    """Latest start, as a time or as a duration after it may first start. After that it times out."""
     on_lost_lease: OnLostLease | None
-    """What the death of its worker counts as: `redeliver`, no attempt (the default), or `fail`, a failed attempt."""
+    """What happens if its worker dies: `redeliver` without charging an attempt (the default), or `fail` the attempt.
+    """
     build_id: str | None
-    """Only workers of this build take it; None: the build that the run is pinned to, if any."""
+    """Only workers of this build run it; None is the build that the run is pinned to, if any."""
 
 
 def _abandon(future: StepFuture[Any]) -> bool:
@@ -553,11 +615,16 @@ def start_activity(
 def start_activity(
     activity: Any, arg: Any = UNSET, **options: Unpack[ActivityOptions]
 ) -> ActivityHandle[Any]:
-    """Start an activity and go on; await the handle for its result.
+    """Start an activity and continue. Await the handle for its result.
 
-    Where it goes and how it is tried is what the worker's dispatch configuration, its definition and the call say of
-    it, the last word on each wins; `dispatch=None` leaves the configuration out. Where nobody says anything, it goes to
-    the queue of the workflow and is tried again for ever. `summary` is shown to people who read the history.
+    Queue, timeouts and retries come from the worker's dispatch configuration, the definition and the call; the call
+    takes precedence. Without any of them the activity goes to the queue of the workflow and is retried without limit.
+
+    Args:
+        activity: the activity, or its name.
+        arg: the only argument of the activity; several are given as `args`.
+        options: see `ActivityOptions`: task queue, timeouts, retry policy, priority, cancellation type and others.
+            `dispatch=None` ignores the dispatch configuration.
     """
     _check_options("start_activity", options, ActivityOptions)
     runtime = current()
@@ -578,7 +645,7 @@ def _scheduled(
     routing_key: str | None,
     config: DispatchConfig | None,
 ) -> ActivityHandle[Any]:
-    """Ask for an activity of which the code has said everything."""
+    """Issue the command for an activity whose options are resolved."""
     how_sent = resolve_options(called.name, routing_key, options, called.defaults, config)
     body: dict[str, Any] = {
         "activity_type": called.name,
@@ -614,14 +681,14 @@ def _scheduled(
 def _cancelling_activity(
     runtime: Runtime, how: ActivityCancellationType
 ) -> Callable[[StepFuture[Any]], bool] | None:
-    """What cancelling an activity does; None: what cancelling any step does, which is to try and go on."""
+    """Return what cancelling an activity does; None for the default, to cancel and continue."""
     if how is ActivityCancellationType.ABANDON:
         return _abandon
     return runtime.request_cancel if how is ActivityCancellationType.WAIT_CANCELLATION_COMPLETED else None
 
 
 def _start_options(options: ActivityOptions) -> dict[str, Any]:
-    """What a call says of an activity beyond its dispatch, in the fields that a standalone start has."""
+    """Return the options of a call beyond its dispatch, as fields of a standalone start."""
     said: dict[str, Any] = {}
     if options.get("cost_estimate") is not None:
         said["cost_estimate"] = _cost(options["cost_estimate"])
@@ -663,7 +730,9 @@ def _one_of(name: str, given: Any, known: Sequence[str]) -> Any:
 
 
 def _configuration(runtime: Runtime, options: ActivityOptions) -> DispatchConfig | None:
-    """What the call names, else that of the worker; none in replay, where the history has what was chosen."""
+    """Return the configuration of the call or of the worker; None in replay, because the history has the resolved
+    options.
+    """
     if "dispatch" not in options:
         return runtime.dispatch()
     named = config_getter(options["dispatch"])()
@@ -671,7 +740,7 @@ def _configuration(runtime: Runtime, options: ActivityOptions) -> DispatchConfig
 
 
 def _check_options(function: str, options: Mapping[str, Any], known: Any) -> None:
-    """A misspelt option is refused, as Python refuses a misspelt argument."""
+    """Refuse a misspelt option, as Python refuses a misspelt argument."""
     for name in options:
         if name not in known.__annotations__:
             near = difflib.get_close_matches(name, known.__annotations__, 1)
@@ -690,9 +759,10 @@ async def execute_activity(
 @overload
 async def execute_activity(activity: str, arg: Any = ..., **options: Unpack[ActivityOptions]) -> Any: ...
 async def execute_activity(activity: Any, arg: Any = UNSET, **options: Unpack[ActivityOptions]) -> Any:
-    """Run an activity and return its result. Takes what `start_activity` takes.
+    """Run an activity and return its result. Takes the arguments of `start_activity`.
 
-    Raises `ActivityError`, whose cause is what the activity raised, when it has failed for good.
+    Raises:
+        ActivityError: the activity failed, timed out or was cancelled; its cause is the error.
     """
     return await start_activity(activity, arg, **options)
 
@@ -714,8 +784,18 @@ def start_local_activity(
 ) -> StepFuture[Any]:
     """Start an activity in the worker that runs this code, within the workflow task: for short work without a queue.
 
-    Until it has ended nothing else of the run moves: no timer, signal or result is heard, and what was asked for before
-    is not sent. It may take a minute with all attempts, unless `schedule_to_close_timeout` says otherwise.
+    Until it has ended nothing else of the run progresses: no timer, signal or result is processed, and earlier
+    commands are not sent.
+
+    Args:
+        activity: the activity, or its name.
+        arg: the only argument of the activity.
+        args: the arguments, if there are several.
+        result_type: type of the result, if the activity is given by name.
+        schedule_to_close_timeout: timeout of all attempts; one minute unless given.
+        start_to_close_timeout: timeout of one attempt.
+        retry_policy: when and how often to retry.
+        summary: shown in the history.
     """
     runtime = current()
     called = activity_target(activity)
@@ -734,15 +814,19 @@ def start_local_activity(
 
 
 async def execute_local_activity(activity: Any, arg: Any = UNSET, **options: Any) -> Any:
-    """Run a local activity and return its result. Takes what `start_local_activity` takes."""
+    """Run a local activity and return its result. Takes the arguments of `start_local_activity`.
+
+    Raises:
+        ActivityError: the activity failed, timed out or was cancelled; its cause is the error.
+    """
     return await start_local_activity(activity, arg, **options)
 
 
-# ── children and other workflows ────────────────────────────────────────────────────────────────────────────
+# ── children and other workflows ────────────────────────────────────────────────────────────────────────────────
 
 
 class ParentClosePolicy(StrEnum):
-    """What becomes of a child that is open when its parent closes."""
+    """What happens to an open child when its parent closes."""
 
     TERMINATE = "terminate"
     ABANDON = "abandon"
@@ -750,60 +834,66 @@ class ParentClosePolicy(StrEnum):
 
 
 class ChildWorkflowCancellationType(StrEnum):
-    """What happens to a child that is cancelled, and when the code that awaits it goes on."""
+    """What happens to a cancelled child, and when the awaiting code continues."""
 
     TRY_CANCEL = "try_cancel"
-    """The child is asked to end; the code goes on at once, and how the child ends is ignored."""
+    """Cancel the child and continue immediately, ignoring its outcome."""
     WAIT_CANCELLATION_COMPLETED = "wait_cancellation_completed"
-    """The child is asked to end; the code goes on when it has, with its result if it completed anyway."""
+    """Cancel the child and continue once it has closed, with its result if it completed anyway."""
     WAIT_CANCELLATION_REQUESTED = "wait_cancellation_requested"
-    """The child is asked to end; the code goes on when the request is in the history of the child."""
+    """Cancel the child and continue once the request is in its history."""
     ABANDON = "abandon"
-    """The child is not asked to end; the code goes on at once."""
+    """Do not cancel the child; continue immediately."""
 
 
 class ChildWorkflowHandle(StepFuture[T]):
-    """A child that was started: await it for its result.
+    """A child workflow that was started. Await it for its result.
 
-    `cancel()` cancels the child as its `cancellation_type` says. Awaiting the handle then raises `ChildWorkflowError`,
-    whose cause is a `CancelledError`.
+    `cancel()` cancels the child according to its `cancellation_type`. Awaiting the handle then raises
+    `ChildWorkflowError`, caused by `CancelledError`.
     """
 
     id: str
     result_type: Any = None
 
     async def signal(self, signal: Any, arg: Any = UNSET, *, args: Sequence[Any] = ()) -> None:
-        """Tell the child something. Raises if it has ended, also if its id is another workflow's by now."""
+        """Send a signal to the child. Raises if it is closed, even if its id belongs to another workflow by now.
+
+        Args:
+            signal: the signal method, or its name.
+            arg: the only argument of the signal.
+            args: the arguments, if there are several.
+        """
         child = get_external_workflow_handle(self.id)
         child._is_child = True
         await child.signal(signal, arg, args=args)
 
 
 class ChildWorkflowOptions(TypedDict, total=False):
-    """How a child is started; all of it may be left out."""
+    """Options of a child workflow. All are optional."""
 
     args: Sequence[Any]
     id: str | None
-    """None: one is made."""
+    """The workflow id; None generates one."""
     id_reuse_policy: WorkflowIDReusePolicy
-    """Whether the child may have the id of a workflow that has ended; it may, if nothing is said."""
+    """Whether the child may reuse the id of a closed workflow; it may by default."""
     task_queue: str | None
     result_type: Any
     cancellation_type: ChildWorkflowCancellationType
     parent_close_policy: ParentClosePolicy
-    """Left out: the child is terminated with its parent."""
+    """Left out, the child is terminated with its parent."""
     execution_timeout: timedelta | None
     run_timeout: timedelta | None
     retry_policy: RetryPolicy | None
-    """None: a child that fails is not tried again."""
+    """None does not retry a child that fails."""
     priority: Priority | None
     memo: Mapping[str, Any] | None
     search_attributes: Mapping[str, Any] | None
     business_key: str | None
     build_id: str | None
-    """Only workers of this build take it."""
+    """Only workers of this build run it."""
     start_delay: timedelta | None
-    """Its code waits so long before it runs first; its timeouts run from then on."""
+    """Delay before its first workflow task. Timeouts start after it."""
 
 
 @overload
@@ -817,11 +907,15 @@ async def start_child_workflow(
 async def start_child_workflow(
     workflow: Any, arg: Any = UNSET, **options: Unpack[ChildWorkflowOptions]
 ) -> ChildWorkflowHandle[Any]:
-    """Start a workflow as a child of this run and go on; await the handle for its result.
+    """Start a workflow as a child of this run and continue. Await the handle for its result.
 
-    A child that cannot be started fails when the handle is awaited: an id that is in use is a
-    `WorkflowAlreadyStartedError`, an id that no workflow can have a `ChildWorkflowError` whose cause is an
-    `ApplicationError` of type `InvalidWorkflowId`.
+    A child that cannot be started fails when the handle is awaited: with `WorkflowAlreadyStartedError` if its id is
+    in use, or with a `ChildWorkflowError` caused by an `ApplicationError` of type `InvalidWorkflowId`.
+
+    Args:
+        workflow: the workflow class, its run method, or its name.
+        arg: the only argument of the run method; several are given as `args`.
+        options: see `ChildWorkflowOptions`: id, task queue, timeouts, policies and others.
     """
     _check_options("start_child_workflow", options, ChildWorkflowOptions)
     runtime = current()
@@ -876,7 +970,7 @@ async def start_child_workflow(
 def _cancelling_child(
     runtime: Runtime, child_id: str, how: ChildWorkflowCancellationType
 ) -> Callable[[StepFuture[Any]], bool] | None:
-    """What cancelling a child does; None: what cancelling any step does, which is to try and go on."""
+    """Return what cancelling a child does; None for the default, to cancel and continue."""
     if how is ChildWorkflowCancellationType.ABANDON:
         return _abandon
     if how is ChildWorkflowCancellationType.TRY_CANCEL:
@@ -898,7 +992,9 @@ def _cancelling_child(
 
 
 def _cancel_requested(child: StepFuture[Any] | None, request: StepFuture[Any]) -> None:
-    """A child was asked to end. A refusal changes nothing: the child has ended, and its outcome follows."""
+    """Handle the response to a cancel request. A refusal has no effect: the child is closed, and its outcome
+    follows.
+    """
     if request.cancelled() or request.exception() is not None or child is None:
         return
     child.fail_as_cancelled()
@@ -925,9 +1021,10 @@ async def execute_child_workflow(
 async def execute_child_workflow(
     workflow: Any, arg: Any = UNSET, **options: Unpack[ChildWorkflowOptions]
 ) -> Any:
-    """Run a child to its end and return its result. Takes what `start_child_workflow` takes.
+    """Run a child workflow and return its result. Takes the arguments of `start_child_workflow`.
 
-    Raises `ChildWorkflowError`, whose cause is what ended the child.
+    Raises:
+        ChildWorkflowError: the child failed, timed out, was cancelled or terminated; its cause is the error.
     """
     handle = await start_child_workflow(workflow, arg, **options)
     return await handle
@@ -942,7 +1039,13 @@ class ExternalWorkflowHandle(Generic[T]):
         self._is_child = False
 
     async def signal(self, signal: Any, arg: Any = UNSET, *, args: Sequence[Any] = ()) -> None:
-        """Tell it something. Returns when it was recorded there; raises if it is not there or has ended."""
+        """Send a signal. Returns once it is recorded there; raises if the workflow does not exist or is closed.
+
+        Args:
+            signal: the signal method, or its name.
+            arg: the only argument of the signal.
+            args: the arguments, if there are several.
+        """
         runtime = current()
         called = signal_target(signal)
         arguments = called.arguments(arg, args)
@@ -955,7 +1058,11 @@ class ExternalWorkflowHandle(Generic[T]):
         await runtime.step(CommandKind.SIGNAL_EXTERNAL, body, name=called.name, facts=facts)
 
     async def cancel(self, reason: str | None = None) -> None:
-        """Ask it to end. Returns when the request was recorded there."""
+        """Request cancellation. Returns once the request is recorded there.
+
+        Args:
+            reason: recorded with the request.
+        """
         body = self._address() | ({} if reason is None else {"reason": reason})
         await current().step(CommandKind.CANCEL_EXTERNAL, body, name=self.id, facts={"workflow_id": self.id})
 
@@ -978,11 +1085,16 @@ def get_external_workflow_handle_for(
     return get_external_workflow_handle(workflow_id, run_id=run_id)
 
 
-# ── handlers that come and go ───────────────────────────────────────────────────────────────────────────────
+# ── handlers set at run time ────────────────────────────────────────────────────────────────────────────────────
 
 
 def set_signal_handler(name: str | None, handler: Callable[..., Any] | None) -> None:
-    """Hear a signal with a function instead of a method; None stops hearing it. Signals that waited are told to it."""
+    """Set or remove a signal handler at run time. Buffered signals are delivered to it.
+
+    Args:
+        name: name of the signal; None handles all signals without a handler.
+        handler: the function; None removes the handler.
+    """
     _set("signal", name, handler)
 
 
@@ -1013,11 +1125,11 @@ def _set(
     runtime.handlers.set_handler(kind, name, made)
 
 
-# ── logging ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── logging ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Logger(logging.LoggerAdapter[logging.Logger]):
-    """Logs with the ids of the run; silent while the code is replayed."""
+    """Adds the ids of the run to log records, and is silent during replay."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         runtime = maybe_current()
@@ -1040,7 +1152,7 @@ logger = _Logger(logging.getLogger("penstock.workflow"), {})
 
 
 def _is_news(_: logging.LogRecord) -> bool:
-    """Code that resolves its options itself traces them once, too: not when it is replayed."""
+    """Suppress dispatch traces of code that resolves options itself during replay."""
     runtime = maybe_current()
     return runtime is None or not runtime.is_silent
 
@@ -1048,11 +1160,11 @@ def _is_news(_: logging.LogRecord) -> bool:
 logging.getLogger("penstock.dispatch").addFilter(_is_news)
 
 
-# ── for those who know what they do ─────────────────────────────────────────────────────────────────────────
+# ── unsafe ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class unsafe:  # noqa: N801 - reads as a word: workflow.unsafe.is_replaying()
-    """What workflow code seldom needs and may be harmed by."""
+    """Functions that workflow code rarely needs and that can break determinism."""
 
     @staticmethod
     def in_sandbox() -> bool:
@@ -1060,18 +1172,18 @@ class unsafe:  # noqa: N801 - reads as a word: workflow.unsafe.is_replaying()
 
     @staticmethod
     def is_replaying() -> bool:
-        """Whether this was run before. Never decide anything by it."""
+        """Whether the code is being replayed. Never make decisions by it."""
         return current().is_replaying
 
     @staticmethod
     @contextmanager
     def imports_passed_through() -> Iterator[None]:
-        """Imports are always passed through here; this is for code that is shared with other SDKs."""
+        """Does nothing: imports are always passed through. For code shared with other SDKs."""
         yield
 
     @staticmethod
     @contextmanager
     def sandbox_unrestricted() -> Iterator[None]:
-        """Take the guard away for some lines."""
+        """Disable the determinism guard for a block."""
         with unguarded():
             yield

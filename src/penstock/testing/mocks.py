@@ -1,4 +1,4 @@
-"""Activities that a test stands in for: of the same name and shape, with an answer of the test's own."""
+"""Mocked activities: with the name and signature of the original, and a result of the test's choice."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _UNSET: Any = object()
 
 
 class MockedActivity(Protocol[P, ReturnT_co]):
-    """An activity for `Worker(activities=[…])` that remembers how it was called."""
+    """An activity for `Worker(activities=[...])` that records its calls."""
 
     calls: list[tuple[Any, ...]]
-    """The arguments of each call, in order; a call that is tried again is there again."""
+    """The arguments of each call in order, including retries."""
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> ReturnT_co: ...
 
@@ -41,10 +41,14 @@ def mocked(
     side_effect: Callable[P, Awaitable[T]] | Callable[P, T] | BaseException | type[BaseException],
 ) -> MockedActivity[P, T]: ...
 def mocked(activity: Any, *, returns: Any = _UNSET, side_effect: Any = _UNSET) -> Any:
-    """Stand in for an activity: answer with `returns`, or with what `side_effect` returns or raises.
+    """Mock an activity. The mock runs in the event loop, whatever the activity runs in, so that it may `await
+    env.sleep(...)`.
 
-    `side_effect` is a function of the activity's arguments, async or not, or an error to raise. The stand-in runs in
-    the event loop whatever the activity does, so that it may `await env.sleep(…)`.
+    Args:
+        activity: the activity to replace.
+        returns: the result of each call.
+        side_effect: a function of the activity's arguments, sync or async, whose result is returned, or an error to
+            raise.
     """
     definition = ActivityDefinition.must_be(activity)
     if (returns is _UNSET) == (side_effect is _UNSET):
@@ -92,7 +96,7 @@ def _is_error(side_effect: Any) -> bool:
 
 
 def _shape(definition: ActivityDefinition) -> inspect.Signature:
-    """The parameters as callers see them: without the object of a method."""
+    """Return the signature as callers see it: without the instance of a method."""
     own = inspect.signature(definition.fn)
     return own.replace(parameters=[own.parameters[name] for name in definition.parameters])
 
@@ -104,5 +108,5 @@ def _annotations(definition: ActivityDefinition) -> dict[str, Any]:
 
 
 def _bound(shape: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The arguments in their order, also those that were given by name."""
+    """Return the arguments in order, including those given by name."""
     return shape.bind(*args, **kwargs).args

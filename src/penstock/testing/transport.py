@@ -1,4 +1,4 @@
-"""Requests to a server in the same process: the application is called, and no socket is opened."""
+"""A transport to a server in the same process: it calls the application without a socket."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Message = MutableMapping[str, Any]
 
 
 class InProcessTransport:
-    """Calls an application. It tells the traffic of each call whether it polls, waits for a result, or neither."""
+    """Calls an ASGI application. It records whether each request polls, waits for a result, or neither."""
 
     def __init__(
         self, application: Application, traffic: RequestTracker, clock: SkippableClock, *, namespace: str
     ) -> None:
         self._application, self._tracker, self._namespace = application, traffic, namespace
         self.clock = clock
-        """By which workers time activities."""
+        """The clock by which workers time activities."""
         self._loop = asyncio.get_running_loop()
         self._closed = False
 
@@ -138,7 +138,7 @@ class InProcessTransport:
 
 
 class _Exchange:
-    """One request and its answer, as an application sees them. The caller never hangs up: it cancels."""
+    """One request and its response as an ASGI application sees them. The caller never disconnects: it cancels."""
 
     def __init__(self, content: bytes) -> None:
         self._content: bytes | None = content
@@ -159,7 +159,7 @@ class _Exchange:
 
 
 def _awaits_result(body: Json | None, query: Mapping[str, Any] | None) -> bool:
-    """Whether a call waits for what time may bring: an end, an answer, the next event."""
+    """Whether a request waits for something that time may bring: a close, a result, the next event."""
     asked = query or {}
     return bool(
         asked.get("wait_seconds")

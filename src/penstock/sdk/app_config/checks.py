@@ -1,4 +1,4 @@
-"""Checks of a configuration: every mistake is found, and all of them are told together."""
+"""Validation of configurations: all problems are found and reported together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NUMBER_MAX = 2**31 - 1
 
 
 class ValidatedConfig:
-    """A frozen dataclass that takes keywords only, and refuses one that it does not have by the nearest name."""
+    """A frozen, keyword-only dataclass that refuses unknown fields and suggests the nearest name."""
 
     def __new__(cls, *given: Any, **said: Any) -> Self:
         told = list(_unknown(cls, said))
@@ -28,7 +28,7 @@ class ValidatedConfig:
         raise_all(type(self).__name__, self.problems())
 
     def problems(self) -> Problems:
-        """Everything that is wrong."""
+        """Return all problems."""
         yield from ()
 
 
@@ -47,12 +47,12 @@ def problem(kind: str, field: str, message: str, advice: str = "") -> Configurat
 
 
 def is_a(value: object, kind: type) -> bool:
-    """Whether it is what its annotation says: nobody has checked that yet. True is no number."""
+    """Whether a value has the type of its annotation, which has not been checked before. True is not a number."""
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
 
 
 def whole(kind: str, field: str, value: object, least: int, most: int = NUMBER_MAX) -> Problems:
-    """A whole number between bounds; True is none."""
+    """Check for an integer within bounds; True is none."""
     if not isinstance(value, int) or not is_a(value, int):
         yield problem(kind, field, f"{field} is a whole number, not {value!r}")
     elif not least <= value <= most:

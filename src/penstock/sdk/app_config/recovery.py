@@ -1,4 +1,4 @@
-"""How soon work of those who died is taken up, in the words of heartbeats and thresholds."""
+"""Recovery settings, accepted for compatibility."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAIRS = (
 
 @dataclass(frozen=True, kw_only=True)
 class RecoveryConfig(ValidatedConfig):
-    """Checked as people know it, and not used: leases on the server find the dead within seconds."""
+    """Validated but not used: the server's leases detect dead workers within seconds."""
 
     auto_requeue_stale_claimed: bool = True
     claimed_stale_threshold_ms: int = 120_000

@@ -114,9 +114,9 @@ class Client:
             worker_signature_key: key for worker requests, in place of `signature_key`.
             signature_profile: what is signed, `penstock` or `body`; the server's `DW_SIGNATURE_PROFILE`.
             profile: name of a profile in the profiles file.
-            data_converter: encodes arguments and decodes results; None is the default converter.
+            data_converter: encodes arguments and decodes results.
             interceptors: client interceptors, outermost first.
-            ssl: TLS context, False to disable certificate verification, None for the default.
+            ssl: TLS context; True verifies certificates with the default context, False disables verification.
             insecure: whether tokens may be sent over plain http to another machine.
             retry_for: how long each request is retried while no server is reachable.
             lazy: do not contact the server now. Otherwise an unreachable server raises `Unreachable`.

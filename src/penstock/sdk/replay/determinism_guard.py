@@ -101,16 +101,16 @@ _hooked = False
 
 
 class DeterminismGuard:
-    """Runs the workflow code inside under guard. A violation is raised in the code and stored, so that the code
-    cannot swallow it.
-    """
+    """Guards the workflow code inside. A violation is raised in it and stored: the code cannot swallow it."""
 
     __slots__ = ("_before", "_is_ours")
 
     def __enter__(self) -> _GuardState:
         _hook()
         before = self._before = sys.getprofile()
-        self._is_ours = before is None or callable(before)  # a profile function written in C cannot be restored, so it stays
+        self._is_ours = before is None or callable(
+            before
+        )  # a profile function written in C cannot be restored, so it stays
         _watch.inside = _watch.on = True
         _watch.violation = None
         if self._is_ours:

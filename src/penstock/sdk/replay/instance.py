@@ -8,9 +8,9 @@ with respect to the history: whenever it reaches the same event, it has issued t
 
 A history is a sequence of workflow tasks. Each consists of
 
-1. inputs: the start, signals, updates, outcomes of steps, a cancel request; 2. a marker, `WorkflowTaskCompleted`:
-here a worker ran the code on those inputs (an *activation*); 3. records of the commands that the code issued in that
-activation.
+1. inputs: the start, signals, updates, outcomes of steps, a cancel request;
+2. a marker, `WorkflowTaskCompleted`: here a worker ran the code on those inputs (an *activation*);
+3. records of the commands that the code issued in that activation.
 
 `apply_history` walks over it. Inputs are collected until a marker; the marker runs one activation in replay mode and
 keeps its commands as expected; the records that follow are matched against them one by one (`command_matcher`).
@@ -202,8 +202,7 @@ class WorkflowRun:
         return self._pending_activation()
 
     def is_up_to_date(self, lines: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether a history has no input that the code has not seen: all that is new are records of its own commands.
-        """
+        """Whether a history has no input that the code has not seen: all that is new are records of its own commands."""
         if self._runtime is None or self._unconfirmed is None or self._is_dirty or not lines:
             return False
         ahead = [HistoryEvent.read(line) for line in lines if int(line["sequence"]) > self.seen]

@@ -202,8 +202,7 @@ class Runtime:
         return error_from(said, self.converter, event_type="ActivityCancelled")
 
     def child_cancelled(self, future: StepFuture[Any]) -> Exception:
-        """Return the error of a child cancelled through its handle: `ChildWorkflowError`, caused by `CancelledError`.
-        """
+        """Return the error of a child cancelled through its handle: `ChildWorkflowError`, caused by `CancelledError`."""
         said = {
             "child_workflow_type": future.command.name,
             "child_workflow_instance_id": future.command.body["workflow_id"],

@@ -1,4 +1,4 @@
-"""An app with a configuration: which queues it has, and what its tasks may say of them."""
+"""The queues of an app with an `AppConfig`, and the checks of its tasks against them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.sdk.tasks.queues import AppQueues, UnknownQueueError
 
 
 def checked_config(config: object, *, queue: str | None, queues: Sequence[str]) -> AppConfig | None:
-    """The configuration, if it is one; what it says is not said once more beside it."""
+    """Validate the configuration. Queues must not be given both in it and beside it."""
     if config is None:
         return None
     if not isinstance(config, AppConfig):
@@ -23,7 +23,7 @@ def checked_config(config: object, *, queue: str | None, queues: Sequence[str]) 
 
 
 def home_queue(config: AppConfig | None, queue: str | None) -> str:
-    """Where tasks go that name no queue."""
+    """Return the queue of tasks that name none."""
     if config is None:
         return DEFAULT_QUEUE if queue is None else queue
     return config.queues[0].name
@@ -37,14 +37,14 @@ def queues_of(app: str, config: AppConfig | None, declared: Sequence[str]) -> Ap
 
 
 def server_url(config: AppConfig | None, url: str | Sequence[str] | None) -> str | Sequence[str] | None:
-    """Where to connect to; what the app says itself counts more than its broker."""
+    """Return the server address; that of the app takes precedence over that of its broker."""
     return url if url is not None or config is None or config.broker is None else config.broker.server_url
 
 
 def check_task_queue(
     config: AppConfig, app: str, fn: Callable[..., Any], name: str | None, queue: str | None
 ) -> None:
-    """A task whose queue does not fit its app is refused where it is defined."""
+    """Refuse a task whose queue does not fit its app, at its definition."""
     whose = f'task "{name or getattr(fn, "__name__", "?")}" ({_place(fn)})'
     if config.queue_mode is QueueMode.DEFAULT:
         if queue is not None:

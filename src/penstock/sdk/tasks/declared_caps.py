@@ -1,9 +1,9 @@
-"""The caps of an app's configuration, as live limits of the server, which holds them for all workers.
+"""Applies the caps of an app's configuration as live limits of the server, which enforces them for all workers.
 
 A worker sends them when it starts. `core.declared_caps` decides what a start may change: it may set or lower a cap,
-raise one with a newer `caps_version`, and never lift one. Each change is a conditional update (`if_version`), so two
-workers that start at the same time decide one after the other. The reason that is recorded with a change names the
-app and its `caps_version`; the change histories of the queue and of the namespace show it.
+raise one with a newer `caps_version`, and never remove one. Each change is a conditional update (`if_version`), so
+that two workers that start at the same time decide one after the other. The recorded reason of a change names the app
+and its `caps_version`; the change histories of the queue and of the namespace show it.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from penstock.sdk.worker.error_policy import log
 
 Json = dict[str, Any]
 TRIES = 25
-"""A conflict means that another worker made progress: there are at most as many as configurations that differ."""
+"""A conflict means that another worker made progress, so there are at most as many as distinct configurations."""
 LOOK_SECONDS = 10.0
 APP_NAME_MAX = 200
-"""As much of an app's name as is recorded with a cap."""
+"""The recorded length of an app's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredCap:
-    """One cap: what the configuration calls it, and where the server keeps it."""
+    """One cap: its name in the configuration, and its place at the server."""
 
     told: str
     wanted: int | None
     path: str
     field: str
     part: str | None = None
-    """Of a namespace: the tasks that it is about."""
+    """For a namespace: the kind of task that it limits."""
 
     def body(self, value: int | str, version: int, reason: str) -> Json:
         about: Json = {"task_queue_type": "activity"} if self.part is None else {"kind": self.part}
@@ -61,7 +61,7 @@ class DeclaredCap:
 
 @dataclass(frozen=True, slots=True)
 class LiveLimit:
-    """How a limit stands at the server."""
+    """A limit as the server has it."""
 
     version: int
     live: Mapping[str, Any] | None
@@ -73,7 +73,7 @@ class LiveLimit:
 
     @property
     def told(self) -> str:
-        """What holds, to somebody who wanted something else."""
+        """The value in force, for the message to an app that requested another."""
         if self.live is None and self.declared is not None:
             return f"the server declares {self.declared}, which holds"
         holds = "no cap holds" if self.value is None else f"{self.value} holds"
@@ -81,7 +81,7 @@ class LiveLimit:
 
     @property
     def decided_on(self) -> LiveCap | None:
-        """The live limit as the decision takes it."""
+        """The live limit in the form that the decision takes."""
         if self.live is None or self.value is None:
             return None
         return parse_live_cap(self.value, self.live.get("reason"))
@@ -101,7 +101,9 @@ class CapNotice:
 
 
 def caps_of(config: AppConfig, namespace: str) -> list[DeclaredCap]:
-    """A queue's `max_concurrency` is its cap of active leases, `cluster_wide_cap` that of all activities here."""
+    """Return the caps of a configuration: `max_concurrency` of each queue, and `cluster_wide_cap` for all
+    activities.
+    """
     found = [
         DeclaredCap(
             f"max_concurrency of queue {each.name!r}",
@@ -131,7 +133,7 @@ class DeclaredCaps:
         self._caps = caps_of(config, client.namespace)
         self._cluster_wide = config.cluster_wide_cap
         self._told: dict[str, LiveLimit] = {}
-        """How limits stood when something was said of them."""
+        """The limits at the time of the last log line about each."""
 
     async def send(self) -> list[CapNotice]:
         """Change what `core.declared_caps` allows. Returns the lines to log; the worker starts in any case.
@@ -175,7 +177,7 @@ class DeclaredCaps:
         return [CapNotice(f"{cap.told} could not be set: others changed it {TRIES} times meanwhile")]
 
     async def look(self) -> list[str]:
-        """What others have changed since; each change is told once."""
+        """Return log lines about changes by others since the last call."""
         found: list[str] = []
         for cap in self._caps:
             if cap.wanted is None:
@@ -189,17 +191,17 @@ class DeclaredCaps:
         return found
 
     async def watch(self, every_s: float = LOOK_SECONDS) -> None:
-        """Look again and again, until cancelled."""
+        """Check for changes periodically until cancelled."""
         while True:
             await asyncio.sleep(every_s)
             try:
                 for each in await self.look():
                     log.warning("%s", each)
             except (ServerRefused, Unreachable):
-                continue  # polls tell of it
+                continue  # polls report it
 
     async def cannot_bind(self, processes: int) -> str | None:
-        """Why the cap of everything can never count, if it cannot: all workers together run fewer tasks."""
+        """Return why the cluster-wide cap has no effect, if all workers together run fewer tasks."""
         cap = self._cluster_wide
         if cap is None:
             return None
@@ -207,7 +209,7 @@ class DeclaredCaps:
         try:
             answer = await self._transport.control("GET", "/workers", idempotent=True, query=query)
         except ServerRefused:
-            return None  # who may not see the others cannot tell
+            return None  # without permission to list workers it cannot be determined
         total = processes + _slots(answer.get("workers") or [])
         if cap < total:
             return None
@@ -219,7 +221,7 @@ class DeclaredCaps:
 
 
 def _notices(cap: DeclaredCap, seen: LiveLimit, outcome: CapOutcome, by: Declarant) -> list[CapNotice]:
-    """What the log of the process that decides says about it; nothing where nothing is to be known."""
+    """Return the log lines about a decision, if there is anything to report."""
     if outcome is CapOutcome.UNNAMED:
         if seen.value is None:
             return []
@@ -270,7 +272,7 @@ _WORDS = {
 
 
 def _slots(workers: Sequence[Json]) -> int:
-    """What workers run at the most. One that serves several queues is there several times, with the same places."""
+    """Return the total slots of workers. A worker of several queues is listed several times with the same slots."""
     found: dict[object, int] = {}
     for each in workers:
         process = each.get("process_metrics") or {}
