@@ -115,9 +115,10 @@ def defn(
     )
 
     def decorate(function: F) -> F:
-        told = checked_tags(tags, "@activity.defn")
+        checked = checked_tags(tags, "@activity.defn")
         mark(
-            function, ActivityMark(name, dynamic, runs_in, auto_heartbeat, routing_key, told, pack, defaults)
+            function,
+            ActivityMark(name, dynamic, runs_in, auto_heartbeat, routing_key, checked, pack, defaults),
         )
         return function
 

@@ -219,7 +219,7 @@ class Penstock:
             tags: names by which worker scopes select tasks.
             pack: name of a group of definitions by which worker scopes select them.
         """
-        options = TaskOptions(queue=self.queue).said(
+        options = TaskOptions(queue=self.queue).replaced(
             {
                 "queue": queue,
                 "retry": retry,
@@ -231,20 +231,24 @@ class Penstock:
             }
         )
         marks = checked_tags(tags, "@app.task")
-        told = ActivityMark(name, False, runs_in, auto_heartbeat, routing_key, marks, pack)
-        decorator = _Decorator(lambda function: self._add_task(function, told, options, queue))
+        activity_mark = ActivityMark(name, False, runs_in, auto_heartbeat, routing_key, marks, pack)
+        decorator = _Decorator(lambda function: self._add_task(function, activity_mark, options, queue))
         return decorator if fn is None else decorator(fn)
 
     def _add_task(
-        self, fn: Callable[..., Any], told: ActivityMark, options: TaskOptions, said_queue: str | None
+        self,
+        fn: Callable[..., Any],
+        activity_mark: ActivityMark,
+        options: TaskOptions,
+        given_queue: str | None,
     ) -> Task[..., Any, Any]:
         if self.config is not None:
-            check_task_queue(self.config, self.name, fn, told.name, said_queue)
-        made: Task[..., Any, Any] = Task(fn, told, self.clients, self._queues, options)
-        self._take_name("task", made.name, made)
-        self.tasks[made.name] = made
-        self._queues.use(made.queue)
-        return made
+            check_task_queue(self.config, self.name, fn, activity_mark.name, given_queue)
+        task: Task[..., Any, Any] = Task(fn, activity_mark, self.clients, self._queues, options)
+        self._take_name("task", task.name, task)
+        self.tasks[task.name] = task
+        self._queues.use(task.queue)
+        return task
 
     @overload
     def workflow(self, cls: WorkflowT, /) -> WorkflowT: ...

@@ -51,10 +51,10 @@ class CallTarget:
     def defaults(self) -> ActivityDefaults:
         return NONE if self.definition is None else self.definition.defaults
 
-    def routing_key(self, given: Sequence[Any], said: Mapping[str, Any]) -> str | None:
+    def routing_key(self, given: Sequence[Any], options: Mapping[str, Any]) -> str | None:
         """Return the routing key: that of the call, or one computed from the arguments. Raises `RoutingKeyError`."""
-        if "routing_key" in said:
-            return checked_key(said["routing_key"], f'{self.kind} "{self.name}"')
+        if "routing_key" in options:
+            return checked_key(options["routing_key"], f'{self.kind} "{self.name}"')
         return None if self.definition is None else self.definition.routing_key(given)
 
     def arguments(self, arg: Any, args: Sequence[Any]) -> list[Any]:
@@ -74,8 +74,8 @@ class CallTarget:
             raise TypeError(f"{self.kind} {self.name!r} takes {self.takes}; {len(given)} given")
         for number, (value, (name, hint)) in enumerate(zip(given, self.parameters, strict=False), 1):
             if not _may_fit(value, hint):
-                told = f"{self.kind} {self.name!r}: argument {number} ({name}) must be {hint.__name__}"
-                raise TypeError(f"{told}, not {type(value).__name__}")
+                problem = f"{self.kind} {self.name!r}: argument {number} ({name}) must be {hint.__name__}"
+                raise TypeError(f"{problem}, not {type(value).__name__}")
         return given
 
 
@@ -116,15 +116,16 @@ def activity_target(activity: object) -> CallTarget:
 def _handler_named(kind: str, handler: object) -> CallTarget:
     if isinstance(handler, str):
         return by_name(kind, handler)
-    said = handler_of(handler) if callable(handler) else None
-    if not callable(handler) or said is None or said[0] != kind:
+    marked = handler_of(handler) if callable(handler) else None
+    if not callable(handler) or marked is None or marked[0] != kind:
         shown = getattr(handler, "__qualname__", repr(handler))
         raise TypeError(f"{shown} is no {kind}: give a method under @workflow.{kind}, or the name as text")
-    if said[1] is None:
+    if marked[1] is None:
         raise TypeError(f"A dynamic {kind} handler hears every name: give the name that is meant")
     hints = hints_of(handler)
     return _with_parameters(
-        CallTarget(kind, said[1], hints.get("return")), parameters_of(handler, hints, f"{kind} {said[1]!r}")
+        CallTarget(kind, marked[1], hints.get("return")),
+        parameters_of(handler, hints, f"{kind} {marked[1]!r}"),
     )
 
 

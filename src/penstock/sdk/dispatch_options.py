@@ -38,12 +38,12 @@ ConfigGetter = Callable[[], DispatchConfig | None]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedOptions:
-    """The resolved options. `told` is recorded with the activity; `trace` is called once it is sent."""
+    """The resolved options. `provenance` is recorded with the activity; `trace` is called once it is sent."""
 
     task_queue: str | None
     clocks: Mapping[str, timedelta | None]
     retry_policy: RetryPolicy | None
-    told: Mapping[str, Any] | None = None
+    provenance: Mapping[str, Any] | None = None
     trace: Callable[[], None] | None = None
     routing_key: str | None = None
 
@@ -66,18 +66,18 @@ def no_configuration() -> None:
 def resolve_options(
     activity: str,
     routing_key: str | None,
-    said: Mapping[str, Any],
+    options: Mapping[str, Any],
     defaults: ActivityDefaults = NONE,
     config: DispatchConfig | None = None,
 ) -> ResolvedOptions:
     """Resolve the options of a call. Layers in order: baseline, decorator, queue, handle, call; the last one wins."""
-    carried = resolution_of(said.get("retry_policy"))
-    if carried is not None and routing_key is None and "routing_key" not in said:
+    carried = resolution_of(options.get("retry_policy"))
+    if carried is not None and routing_key is None and "routing_key" not in options:
         routing_key = _key_of(carried)
     is_traced = carried is not None and carried.take_trace()
     if config is None:
-        return _by_code_alone(routing_key, said, defaults, carried)
-    found = config.options_of(activity, routing_key, _layer(defaults), _said(said))
+        return _by_code_alone(routing_key, options, defaults, carried)
+    found = config.options_of(activity, routing_key, _layer(defaults), _call_layer(options))
     fingerprint: str | None = config.fingerprint
     if carried is not None:
         found = replace(found, provenance=_as_carried(found, carried.options))
@@ -87,7 +87,7 @@ def resolve_options(
         task_queue=found.task_queue,
         clocks={name: getattr(found, name) for name in CLOCKS},
         retry_policy=found.retry_policy,
-        told=_told(found.provenance, fingerprint),
+        provenance=_provenance(found.provenance, fingerprint),
         trace=_tracing(activity, routing_key, found, fingerprint)
         if config.is_traced and not is_traced
         else None,
@@ -101,9 +101,9 @@ def _key_of(carried: Resolution) -> str | None:
     return str(key) if isinstance(key, str) and len(key) <= KEY_MAX and is_plain(key) else None
 
 
-def _told(sources: Mapping[str, str], fingerprint: str | None) -> dict[str, Any]:
-    said = {"sources": dict(sources)}
-    return said if fingerprint is None else {"fingerprint": fingerprint, **said}
+def _provenance(sources: Mapping[str, str], fingerprint: str | None) -> dict[str, Any]:
+    options = {"sources": dict(sources)}
+    return options if fingerprint is None else {"fingerprint": fingerprint, **options}
 
 
 def _as_carried(found: DispatchOptions, carried: DispatchOptions) -> dict[str, str]:
@@ -123,29 +123,32 @@ def _as_carried(found: DispatchOptions, carried: DispatchOptions) -> dict[str, s
 
 
 def _by_code_alone(
-    routing_key: str | None, said: Mapping[str, Any], defaults: ActivityDefaults, carried: Resolution | None
+    routing_key: str | None,
+    options: Mapping[str, Any],
+    defaults: ActivityDefaults,
+    carried: Resolution | None,
 ) -> ResolvedOptions:
-    asked, known = said.get("retry_policy"), defaults.retry_policy
+    asked, known = options.get("retry_policy"), defaults.retry_policy
     if asked is not None and known is not None and known.non_retryable_error_types:
         names = (*known.non_retryable_error_types, *(asked.non_retryable_error_types or ()))
         asked = replace(asked, non_retryable_error_types=tuple(dict.fromkeys(names)))
-    clocks = {name: said.get(name) for name in CLOCKS}
+    clocks = {name: options.get(name) for name in CLOCKS}
     clocks = {name: getattr(defaults, name) if value is None else value for name, value in clocks.items()}
     return ResolvedOptions(
-        said.get("task_queue"),
+        options.get("task_queue"),
         clocks,
         asked or known,
-        None if carried is None else _told(_kept(said, carried.options), None),
+        None if carried is None else _provenance(_unchanged_sources(options, carried.options), None),
         routing_key=routing_key,
     )
 
 
-def _kept(said: Mapping[str, Any], carried: DispatchOptions) -> dict[str, str]:
+def _unchanged_sources(options: Mapping[str, Any], carried: DispatchOptions) -> dict[str, str]:
     """Return the sources of options that came from an earlier resolution and are unchanged."""
     return {
         name: source
         for name, source in carried.provenance.items()
-        if name.startswith("retry.") or said.get(name) == getattr(carried, name)
+        if name.startswith("retry.") or options.get(name) == getattr(carried, name)
     }
 
 
@@ -162,9 +165,9 @@ def _layer(defaults: ActivityDefaults) -> Layer | None:
     return Layer(**clocks, retry=_overlay(defaults.retry_policy))
 
 
-def _said(said: Mapping[str, Any]) -> Layer | None:
-    given = {name: said[name] for name in (*CLOCKS, "task_queue") if said.get(name) is not None}
-    retry = _overlay(said.get("retry_policy"))
+def _call_layer(options: Mapping[str, Any]) -> Layer | None:
+    given = {name: options[name] for name in (*CLOCKS, "task_queue") if options.get(name) is not None}
+    retry = _overlay(options.get("retry_policy"))
     return None if not given and retry is None else Layer(**given, retry=retry)
 
 

@@ -54,7 +54,7 @@ class TracingInterceptor(ClientInterceptor):
     def asking(self, name: str, facts: Mapping[str, Any]) -> Iterator[Any]:
         """A client span around a request."""
         kind = self._trace.SpanKind.CLIENT
-        with self._tracer.start_as_current_span(name, kind=kind, attributes=_said(facts)) as span:
+        with self._tracer.start_as_current_span(name, kind=kind, attributes=_attributes(facts)) as span:
             yield span
 
     @contextmanager
@@ -62,7 +62,7 @@ class TracingInterceptor(ClientInterceptor):
         """A worker span in the trace of a run."""
         kind = self._trace.SpanKind.CONSUMER
         with self._tracer.start_as_current_span(
-            name, context=self._context_of(run_id), kind=kind, attributes=_said(facts)
+            name, context=self._context_of(run_id), kind=kind, attributes=_attributes(facts)
         ) as span:
             yield span
 
@@ -173,7 +173,7 @@ def _note_run(span: Any, run_id: str) -> None:
     span.set_attribute("penstock.run_trace_id", run_trace_id(run_id))
 
 
-def _said(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _attributes(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {f"penstock.{name}": value for name, value in facts.items() if value is not None}
 
 

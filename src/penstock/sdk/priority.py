@@ -39,13 +39,13 @@ class Priority:
 
     def on_the_wire(self) -> dict[str, Any]:
         """The fields of a request that are set."""
-        said = {
+        fields = {
             "priority_key": self.priority_key,
             "fairness_key": self.fairness_key,
             "fairness_weight": self.fairness_weight,
         }
-        said = {name: value for name, value in said.items() if value is not None}
-        return {"priority": said} if said else {}
+        fields = {name: value for name, value in fields.items() if value is not None}
+        return {"priority": fields} if fields else {}
 
 
 def priority_fields(priority: Priority | None) -> dict[str, Any]:

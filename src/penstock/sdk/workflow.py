@@ -350,9 +350,9 @@ def upsert_search_attributes(attributes: Mapping[str, Any]) -> None:
         attributes: new values by name; None deletes an attribute.
     """
     runtime = current()
-    said = {name: _attribute(value) for name, value in attributes.items()}
-    runtime.ask(CommandKind.SEARCH_ATTRIBUTES, {"attributes": said})
-    _merge(runtime.search_attributes, said)
+    values = {name: _attribute(value) for name, value in attributes.items()}
+    runtime.ask(CommandKind.SEARCH_ATTRIBUTES, {"attributes": values})
+    _merge(runtime.search_attributes, values)
 
 
 def _attribute(value: Any) -> Any:
@@ -451,12 +451,12 @@ def _found_with(
     memo: Mapping[str, Any] | None, search_attributes: Mapping[str, Any] | None
 ) -> dict[str, dict[str, Any]]:
     """Return memo and search attributes of a run to start. The server stores both as plain JSON."""
-    said: dict[str, dict[str, Any]] = {}
+    fields: dict[str, dict[str, Any]] = {}
     if memo is not None:
-        said["memo"] = msgspec.to_builtins(dict(memo), str_keys=True)
+        fields["memo"] = msgspec.to_builtins(dict(memo), str_keys=True)
     if search_attributes is not None:
-        said["search_attributes"] = {name: _attribute(value) for name, value in search_attributes.items()}
-    return said
+        fields["search_attributes"] = {name: _attribute(value) for name, value in search_attributes.items()}
+    return fields
 
 
 # ── waiting ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -588,16 +588,16 @@ def _abandon(future: StepFuture[Any]) -> bool:
 
 
 def _timeouts(given: Mapping[str, Any]) -> dict[str, int]:
-    said: dict[str, int] = {}
+    fields: dict[str, int] = {}
     for name, value in given.items():
         if value is None:
             continue
         if not isinstance(value, timedelta) or value <= timedelta(0):
             raise ValueError(f"{name} must be a positive timedelta, not {value!r}")
         milliseconds = max(1, round(value / timedelta(milliseconds=1)))
-        said[name] = -(-milliseconds // 1000)
-        said[f"{name}_ms"] = milliseconds
-    return said
+        fields[name] = -(-milliseconds // 1000)
+        fields[f"{name}_ms"] = milliseconds
+    return fields
 
 
 @overload
@@ -655,13 +655,13 @@ def _scheduled(
         **priority_fields(options.get("priority")),
         **_start_options(options),
     }
-    said = {
+    fields = {
         "queue": how_sent.task_queue,
         "summary": options.get("summary"),
         "routing_key": how_sent.routing_key,
-        "dispatch": how_sent.told,
+        "dispatch": how_sent.provenance,
     }
-    body |= {name: value for name, value in said.items() if value is not None}
+    body |= {name: value for name, value in fields.items() if value is not None}
     how = ActivityCancellationType(options.get("cancellation_type", ActivityCancellationType.TRY_CANCEL))
     handle: ActivityHandle[Any] = runtime.step(
         CommandKind.ACTIVITY,
@@ -689,18 +689,18 @@ def _cancelling_activity(
 
 def _start_options(options: ActivityOptions) -> dict[str, Any]:
     """Return the options of a call beyond its dispatch, as fields of a standalone start."""
-    said: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if options.get("cost_estimate") is not None:
-        said["cost_estimate"] = _cost(options["cost_estimate"])
+        fields["cost_estimate"] = _cost(options["cost_estimate"])
     if options.get("start_delay") is not None:
-        said["start_delay_ms"] = _delay_ms(options["start_delay"])
+        fields["start_delay_ms"] = _delay_ms(options["start_delay"])
     if options.get("good_until") is not None:
-        said |= _good_until(options["good_until"])
+        fields |= _good_until(options["good_until"])
     if options.get("on_lost_lease") is not None:
-        said["on_lost_lease"] = _one_of("on_lost_lease", options["on_lost_lease"], get_args(OnLostLease))
+        fields["on_lost_lease"] = _one_of("on_lost_lease", options["on_lost_lease"], get_args(OnLostLease))
     if options.get("build_id") is not None:
-        said["build_id"] = options["build_id"]
-    return said
+        fields["build_id"] = options["build_id"]
+    return fields
 
 
 def _cost(given: Any) -> int:
@@ -941,14 +941,14 @@ async def start_child_workflow(
         **_found_with(options.get("memo"), options.get("search_attributes")),
     }
     delay = options.get("start_delay")
-    said = {
+    fields = {
         "queue": options.get("task_queue"),
         "retry_policy": None if retry_policy is None else retry_policy.on_the_wire(),
         "business_key": options.get("business_key"),
         "build_id": options.get("build_id"),
         "start_delay_ms": None if delay is None else _delay_ms(delay),
     }
-    body |= {name: value for name, value in said.items() if value is not None}
+    body |= {name: value for name, value in fields.items() if value is not None}
     how = ChildWorkflowCancellationType(
         options.get("cancellation_type", ChildWorkflowCancellationType.TRY_CANCEL)
     )
@@ -1135,11 +1135,15 @@ class _Logger(logging.LoggerAdapter[logging.Logger]):
         runtime = maybe_current()
         if runtime is None:
             return msg, kwargs
-        told = runtime.info
+        current = runtime.info
         extra = dict(kwargs.get("extra") or {})
-        extra |= {"workflow_id": told.workflow_id, "run_id": told.run_id, "workflow_type": told.workflow_type}
+        extra |= {
+            "workflow_id": current.workflow_id,
+            "run_id": current.run_id,
+            "workflow_type": current.workflow_type,
+        }
         kwargs["extra"] = extra
-        return f"{msg} (workflow {told.workflow_id}, run {told.run_id})", kwargs
+        return f"{msg} (workflow {current.workflow_id}, run {current.run_id})", kwargs
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name that logging has
         runtime = maybe_current()

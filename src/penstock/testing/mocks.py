@@ -52,7 +52,7 @@ def mocked(activity: Any, *, returns: Any = _UNSET, side_effect: Any = _UNSET) -
     """
     definition = ActivityDefinition.must_be(activity)
     if (returns is _UNSET) == (side_effect is _UNSET):
-        raise TypeError(f"Say what the mock of {definition.told} does: either returns= or side_effect=")
+        raise TypeError(f"Say what the mock of {definition.label} does: either returns= or side_effect=")
     if side_effect is not _UNSET and not callable(side_effect) and not isinstance(side_effect, BaseException):
         raise TypeError(
             f"side_effect is a function or an error, not {type(side_effect).__name__}; for a value say returns="
@@ -69,7 +69,7 @@ def mocked(activity: Any, *, returns: Any = _UNSET, side_effect: Any = _UNSET) -
     mock.__doc__ = inspect.getdoc(definition.fn)
     mock.__signature__ = shape
     mock.__annotations__ = _annotations(definition)
-    told = ActivityMark(
+    given = ActivityMark(
         definition.name,
         definition.dynamic,
         None,
@@ -79,7 +79,7 @@ def mocked(activity: Any, *, returns: Any = _UNSET, side_effect: Any = _UNSET) -
         definition.pack,
         definition.defaults,
     )
-    setattr(mock, MARK, told)
+    setattr(mock, MARK, given)
     mock.calls = calls
     return cast(MockedActivity[..., Any], mock)
 
@@ -103,8 +103,8 @@ def _shape(definition: ActivityDefinition) -> inspect.Signature:
 
 def _annotations(definition: ActivityDefinition) -> dict[str, Any]:
     hints = dict(zip(definition.parameters, definition.arg_types, strict=True))
-    told = {name: hint for name, hint in hints.items() if hint is not None}
-    return told | ({} if definition.ret_type is None else {"return": definition.ret_type})
+    given = {name: hint for name, hint in hints.items() if hint is not None}
+    return given | ({} if definition.ret_type is None else {"return": definition.ret_type})
 
 
 def _bound(shape: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

@@ -115,9 +115,9 @@ class InProcessTransport:
     async def _call(
         self, method: str, path: str, headers: dict[str, str], content: bytes, query: Mapping[str, str]
     ) -> tuple[int, bytes]:
-        told = headers | {"Host": "127.0.0.1", "X-Namespace": self._namespace}
+        sent = headers | {"Host": "127.0.0.1", "X-Namespace": self._namespace}
         if content:
-            told["Content-Type"] = "application/json"
+            sent["Content-Type"] = "application/json"
         scope: Message = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -128,7 +128,7 @@ class InProcessTransport:
             "raw_path": path.encode("ascii"),
             "query_string": urlencode(query).encode("ascii"),
             "root_path": "",
-            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in told.items()],
+            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in sent.items()],
             "client": ("127.0.0.1", 0),
             "server": ("127.0.0.1", 0),
         }

@@ -77,7 +77,11 @@ class ActivityDefinition:
         found = _marked(fn)
         if found is None:
             return None
-        return _kept(fn, found[1]) if isinstance(fn, types.FunctionType | partial) else _definition(*found)
+        return (
+            _cached_definition(fn, found[1])
+            if isinstance(fn, types.FunctionType | partial)
+            else _definition(*found)
+        )
 
     @classmethod
     def must_be(cls, fn: object) -> ActivityDefinition:
@@ -94,13 +98,13 @@ class ActivityDefinition:
         if found.unbound:
             owner = _qualname(found.fn).rpartition(".")[0] or "the class"
             raise TypeError(
-                f"{found.told} is a method without its object. Give the worker the method of an object: "
+                f"{found.label} is a method without its object. Give the worker the method of an object: "
                 f"activities=[{owner}(…).{getattr(found.fn, '__name__', 'method')}]"
             )
         return found
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """The activity's name as used in messages."""
         return "the dynamic activity" if self.name is None else f'activity "{self.name}"'
 
@@ -120,7 +124,7 @@ class ActivityDefinition:
             return None
         left_out = len(self.parameters) - len(given)
         values = [*given, *self.optional[len(self.optional) - left_out :]] if left_out else given
-        return key_of(self.routing, self.parameters, values, self.told)
+        return key_of(self.routing, self.parameters, values, self.label)
 
     def misfit(self, count: int) -> str | None:
         """Return why the function cannot be called with this many arguments; None if it can."""
@@ -130,10 +134,10 @@ class ActivityDefinition:
         wanted = str(most) if least == most else f"{least} to {most}"
         plural = "" if wanted == "1" else "s"
         names = f" ({', '.join(self.parameters)})" if self.parameters else ""
-        return f"{self.told} takes {wanted} argument{plural}{names} and was given {count}"
+        return f"{self.label} takes {wanted} argument{plural}{names} and was given {count}"
 
 
-def mark(fn: Any, told: ActivityMark) -> None:
+def mark(fn: Any, given: ActivityMark) -> None:
     """Attach the decorator's arguments to a function. Raises if it cannot be an activity."""
     if isinstance(fn, type):
         raise TypeError(
@@ -142,17 +146,17 @@ def mark(fn: Any, told: ActivityMark) -> None:
     target = fn.__func__ if isinstance(fn, staticmethod | classmethod) else fn
     if not callable(target):
         raise TypeError(f"@activity.defn decorates functions, not {type(target).__name__}")
-    name = _name(target, told)
+    name = _name(target, given)
     what = f'activity "{name}"' if name else "the dynamic activity"
-    _check_kind(target, told, what)
-    _check_parameters(target, told, what)
-    _check_dispatch(target, told, what)
+    _check_kind(target, given, what)
+    _check_parameters(target, given, what)
+    _check_dispatch(target, given, what)
     kept = replace(
-        told,
+        given,
         name=name,
-        auto_heartbeat=_checked_interval(told.auto_heartbeat, what),
-        tags=checked_tags(told.tags, what),
-        pack=None if told.pack is None else checked_word("pack", told.pack, what),
+        auto_heartbeat=_checked_interval(given.auto_heartbeat, what),
+        tags=checked_tags(given.tags, what),
+        pack=None if given.pack is None else checked_word("pack", given.pack, what),
     )
     try:
         setattr(target, MARK, kept)
@@ -165,15 +169,15 @@ def mark(fn: Any, told: ActivityMark) -> None:
 # Decorating
 
 
-def _name(fn: Any, told: ActivityMark) -> str | None:
-    if told.dynamic:
-        if told.name is not None:
+def _name(fn: Any, given: ActivityMark) -> str | None:
+    if given.dynamic:
+        if given.name is not None:
             raise ValueError(
                 "A dynamic activity runs for every name and has none: leave name= or dynamic= out"
             )
         return None
-    if told.name is not None:
-        return _checked_name(told.name)
+    if given.name is not None:
+        return _checked_name(given.name)
     own = getattr(fn, "__name__", None)
     if own == "<lambda>":
         raise ValueError("A lambda has no name: write a function with def, or say @activity.defn(name=…)")
@@ -190,25 +194,25 @@ def _checked_name(name: object) -> str:
     return name
 
 
-def _check_kind(fn: Any, told: ActivityMark, what: str) -> None:
-    if told.runs_in not in (None, "thread", "process"):
-        raise ValueError(f'{what}: runs_in is "thread" or "process", not {told.runs_in!r}')
+def _check_kind(fn: Any, given: ActivityMark, what: str) -> None:
+    if given.runs_in not in (None, "thread", "process"):
+        raise ValueError(f'{what}: runs_in is "thread" or "process", not {given.runs_in!r}')
     called = _called(fn)
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise TypeError(f"{what} is a generator. An activity returns one value: collect them in a list")
-    if told.runs_in is not None and inspect.iscoroutinefunction(called):
+    if given.runs_in is not None and inspect.iscoroutinefunction(called):
         raise TypeError(
-            f'{what} is async and runs in the event loop: write def, or leave runs_in="{told.runs_in}" out'
+            f'{what} is async and runs in the event loop: write def, or leave runs_in="{given.runs_in}" out'
         )
 
 
-def _check_parameters(fn: Any, told: ActivityMark, what: str) -> None:
+def _check_parameters(fn: Any, given: ActivityMark, what: str) -> None:
     for each in inspect.signature(fn).parameters.values():
         if each.kind is inspect.Parameter.VAR_POSITIONAL:
             raise TypeError(f"{what} takes *{each.name}. Name each parameter, or take one list")
         if each.kind not in (*_POSITIONAL, _KEYWORD_ONLY):
             raise TypeError(f"{what} takes **{each.name}. Name each parameter, or take one dict")
-    if told.dynamic:
+    if given.dynamic:
         _check_dynamic(fn, what)
 
 
@@ -255,16 +259,16 @@ def checked_word(kind: str, word: object, what: str) -> str:
     return word
 
 
-def _check_dispatch(fn: Any, told: ActivityMark, what: str) -> None:
-    if told.dynamic and told.routing_key is not None:
+def _check_dispatch(fn: Any, given: ActivityMark, what: str) -> None:
+    if given.dynamic and given.routing_key is not None:
         raise ValueError(
             f"{what} is called by the names of others: give routing_key=… at the call, not to the decorator"
         )
     names = [each.name for each in _parameters(fn)]
     if names[:1] == ["cls"] and "." in _qualname(fn):
         del names[0]
-    check_rule(told.routing_key, names, what)
-    told.defaults.check(what)
+    check_rule(given.routing_key, names, what)
+    given.defaults.check(what)
 
 
 # Reading a decorated function
@@ -277,36 +281,36 @@ def _marked(fn: object) -> tuple[Any, ActivityMark] | None:
     return (fn, found) if isinstance(found, ActivityMark) else None
 
 
-def _kept(fn: types.FunctionType | partial[Any], told: ActivityMark) -> ActivityDefinition:
+def _cached_definition(fn: types.FunctionType | partial[Any], given: ActivityMark) -> ActivityDefinition:
     """Return the cached definition of a function, which every call needs. A wrapper may have copied that of another."""
     kept: tuple[ActivityMark | None, ActivityDefinition | None] = fn.__dict__.get(DEFINITION, (None, None))
     mark, known = kept
-    if known is None or known.fn is not fn or mark is not told:
-        known = _definition(fn, told)
-        fn.__dict__[DEFINITION] = (told, known)
+    if known is None or known.fn is not fn or mark is not given:
+        known = _definition(fn, given)
+        fn.__dict__[DEFINITION] = (given, known)
     return known
 
 
-def _definition(fn: Any, told: ActivityMark) -> ActivityDefinition:
+def _definition(fn: Any, given: ActivityMark) -> ActivityDefinition:
     parameters = _parameters(fn)
-    hints = _hints(fn, told.name)
+    hints = _hints(fn, given.name)
     return ActivityDefinition(
-        name=told.name,
+        name=given.name,
         fn=fn,
-        kind=_kind(fn, told),
+        kind=_kind(fn, given),
         parameters=tuple(each.name for each in parameters),
         required=_required(parameters),
         arg_types=tuple(hints.get(each.name) for each in parameters),
         ret_type=hints.get("return"),
-        dynamic=told.dynamic,
-        auto_heartbeat=told.auto_heartbeat,
+        dynamic=given.dynamic,
+        auto_heartbeat=given.auto_heartbeat,
         unbound=_is_unbound(fn),
         optional=tuple(each.default for each in parameters if each.default is not inspect.Parameter.empty),
         keywords=sum(each.kind is _KEYWORD_ONLY for each in parameters),
-        routing=told.routing_key,
-        tags=told.tags,
-        pack=told.pack,
-        defaults=told.defaults,
+        routing=given.routing_key,
+        tags=given.tags,
+        pack=given.pack,
+        defaults=given.defaults,
     )
 
 
@@ -316,10 +320,10 @@ def _required(parameters: Sequence[inspect.Parameter]) -> int:
     return last[-1] if last else 0
 
 
-def _kind(fn: Any, told: ActivityMark) -> Kind:
+def _kind(fn: Any, given: ActivityMark) -> Kind:
     if inspect.iscoroutinefunction(_called(fn)):
         return "async"
-    return told.runs_in or "thread"
+    return given.runs_in or "thread"
 
 
 def _parameters(fn: Any) -> list[inspect.Parameter]:

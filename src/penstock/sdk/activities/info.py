@@ -103,12 +103,12 @@ def last_heartbeat_details(task: Mapping[str, Any]) -> Any:
 
 
 def _details(task: Mapping[str, Any], converter: DataConverter) -> list[Any]:
-    told = last_heartbeat_details(task)
-    if told is None:
+    details = last_heartbeat_details(task)
+    if details is None:
         return []
-    if isinstance(told, Mapping) and "blob" in told:
-        return converter.decode_arguments(told, what="the last heartbeat")
-    return [told]  # from a worker that sends plain JSON
+    if isinstance(details, Mapping) and "blob" in details:
+        return converter.decode_arguments(details, what="the last heartbeat")
+    return [details]  # from a worker that sends plain JSON
 
 
 def _timeout(task: Mapping[str, Any], name: str, begin: datetime | None) -> timedelta | None:

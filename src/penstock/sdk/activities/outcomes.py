@@ -91,7 +91,7 @@ def cancelled(error: BaseException, converter: DataConverter) -> dict[str, Any]:
 def timed_out(definition: ActivityDefinition, kind: str, seconds: float) -> dict[str, Any]:
     clock = f"{kind.replace('_', ' ')} timeout"
     return {
-        "message": f"{capital(definition.told)} was stopped: it exceeded its {clock} of {seconds:g} s",
+        "message": f"{capital(definition.label)} was stopped: it exceeded its {clock} of {seconds:g} s",
         "type": "TimeoutError",
         "kind": "timeout",
         "timeout_type": kind,
@@ -103,7 +103,7 @@ def decoded_arguments(definition: ActivityDefinition, payload: Any, converter: D
     """Decode the arguments of a task into the parameter types of the function."""
     hints = () if definition.dynamic else definition.arg_types
     try:
-        values = converter.decode_arguments(payload, hints, what=definition.told)
+        values = converter.decode_arguments(payload, hints, what=definition.label)
     except ConversionError as error:
         raise ArgumentsMismatch(str(error), type=type(error).__name__, non_retryable=True) from error
     misfit = definition.misfit(len(values))
@@ -113,7 +113,7 @@ def decoded_arguments(definition: ActivityDefinition, payload: Any, converter: D
 
 
 def encoded_result(definition: ActivityDefinition, value: Any, converter: DataConverter) -> Envelope:
-    what = f"the result of {definition.told}"
+    what = f"the result of {definition.label}"
     try:
         return converter.encode(value, what)
     except ConversionError as error:

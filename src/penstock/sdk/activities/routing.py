@@ -73,7 +73,7 @@ def key_of(
         raise RoutingKeyError(f"{what}: {error}") from None
     except Exception as error:
         raise RoutingKeyError(
-            f"{what}: its routing key cannot be told: {type(error).__name__}: {error}"
+            f"{what}: its routing key cannot be computed: {type(error).__name__}: {error}"
         ) from error
     return checked_key(found, what)
 
@@ -84,8 +84,8 @@ def checked_key(key: object, what: str) -> str | None:
     if value is None and key is None:
         return None
     if not isinstance(value, str):
-        told = f"{type(key).__name__} with the value {value!r}" if isinstance(key, Enum) else repr(key)[:100]
-        raise RoutingKeyError(f"{what}: a routing key is text, an Enum of texts or None, not {told}")
+        shown = f"{type(key).__name__} with the value {value!r}" if isinstance(key, Enum) else repr(key)[:100]
+        raise RoutingKeyError(f"{what}: a routing key is text, an Enum of texts or None, not {shown}")
     if len(value) > KEY_MAX:
         raise RoutingKeyError(f"{what}: a routing key has at most {KEY_MAX} characters, not {len(value)}")
     if not is_plain(value):

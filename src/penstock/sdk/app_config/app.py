@@ -91,8 +91,8 @@ class AppConfig(ValidatedConfig):
 
     def _of_queues(self) -> Problems:
         if not is_a(self.queue_mode, QueueMode):
-            told = "queue_mode is QueueMode.DEFAULT or QueueMode.CUSTOM"
-            yield problem("bad_queue_mode", "queue_mode", f"{told}, not {self.queue_mode!r}")
+            text = "queue_mode is QueueMode.DEFAULT or QueueMode.CUSTOM"
+            yield problem("bad_queue_mode", "queue_mode", f"{text}, not {self.queue_mode!r}")
             return
         if self.queue_mode is QueueMode.DEFAULT:
             if self.custom_queues is not None:
@@ -104,8 +104,8 @@ class AppConfig(ValidatedConfig):
                 )
             return
         if self.custom_queues is not None and not isinstance(self.custom_queues, tuple):
-            told = f"custom_queues is a list of CustomQueueConfig(…), not {self.custom_queues!r}"
-            yield problem("bad_queue_mode", "custom_queues", told)
+            text = f"custom_queues is a list of CustomQueueConfig(…), not {self.custom_queues!r}"
+            yield problem("bad_queue_mode", "custom_queues", text)
             return
         if not self.custom_queues:
             yield problem(

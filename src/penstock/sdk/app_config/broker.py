@@ -50,8 +50,8 @@ class PostgresConfig(ValidatedConfig):
     def unused(self) -> list[str]:
         """Settings given here that have no effect."""
         pool = ("pool_size", "max_overflow", "pool_timeout", "pool_recycle", "pool_pre_ping", "echo")
-        said = [name for name in pool if getattr(self, name) is not None]
-        return said if self.server_url is not None else ["database_url", *said]
+        names = [name for name in pool if getattr(self, name) is not None]
+        return names if self.server_url is not None else ["database_url", *names]
 
 
 def _masked(url: object) -> object:

@@ -16,12 +16,12 @@ NUMBER_MAX = 2**31 - 1
 class ValidatedConfig:
     """A frozen, keyword-only dataclass that refuses unknown fields and suggests the nearest name."""
 
-    def __new__(cls, *given: Any, **said: Any) -> Self:
-        told = list(_unknown(cls, said))
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        found = list(_unknown(cls, named))
         if given:
             message = f"{cls.__name__} takes keywords only: write {cls.__name__}(name=value, …)"
-            told.append(ConfigurationError(message, kind="bad_keyword"))
-        raise_all(cls.__name__, told)
+            found.append(ConfigurationError(message, kind="bad_keyword"))
+        raise_all(cls.__name__, found)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -42,8 +42,8 @@ def raise_all(what: str, problems: Iterable[ConfigurationError]) -> None:
 
 
 def problem(kind: str, field: str, message: str, advice: str = "") -> ConfigurationError:
-    said = f"{message}. {advice}" if advice else message
-    return ConfigurationError(said, kind=kind, field=field)
+    text = f"{message}. {advice}" if advice else message
+    return ConfigurationError(text, kind=kind, field=field)
 
 
 def is_a(value: object, kind: type) -> bool:
@@ -60,9 +60,9 @@ def whole(kind: str, field: str, value: object, least: int, most: int = NUMBER_M
         yield problem(kind, field, f"{field} is {wanted}, not {value}")
 
 
-def _unknown(cls: type[Any], said: Iterable[str]) -> Problems:
+def _unknown(cls: type[Any], named: Iterable[str]) -> Problems:
     known = [each.name for each in fields(cls)]
-    for name in said:
+    for name in named:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1, 0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"

@@ -592,7 +592,7 @@ class Client:
         try:
             started = await self._context.outbound.start_workflow(budgeted(operation.input, self.dispatch()))
         except Exception as error:
-            operation.told(error)
+            operation.set_outcome(error)
             raise
         handle: WorkflowHandle[Any] = WorkflowHandle(
             self._context,
@@ -601,7 +601,7 @@ class Client:
             is_new=started.is_new,
             result_type=operation.result_type,
         )
-        operation.told(handle)
+        operation.set_outcome(handle)
         return handle
 
     # Visibility and batch operations

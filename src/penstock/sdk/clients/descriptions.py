@@ -245,9 +245,9 @@ def execution_fields(body: Json) -> dict[str, Any]:
     }
 
 
-def heartbeat_details(told: object, converter: DataConverter) -> tuple[Any, ...]:
+def heartbeat_details(body: object, converter: DataConverter) -> tuple[Any, ...]:
     """Decode heartbeat details; return them undecoded if that fails."""
-    details = told.get("details") if isinstance(told, Mapping) else None
+    details = body.get("details") if isinstance(body, Mapping) else None
     if details is None:
         return ()
     if isinstance(details, Mapping) and "blob" in details:

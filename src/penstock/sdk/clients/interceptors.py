@@ -390,14 +390,14 @@ async def wait_for_end(transport: Transport, path: str, which: Json | None = Non
 
 
 @asynccontextmanager
-async def within(timeout: timedelta | float | None, told: str) -> AsyncIterator[None]:
+async def within(timeout: timedelta | float | None, message: str) -> AsyncIterator[None]:
     """Raise a `TimeoutError` with this message if the block takes longer."""
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
-        raise TimeoutError(f"{told} within {seconds:g} seconds") from None
+        raise TimeoutError(f"{message} within {seconds:g} seconds") from None
 
 
 async def pace(took_s: float) -> None:

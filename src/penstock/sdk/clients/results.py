@@ -46,5 +46,5 @@ def update_error(refused: ServerRefused, converter: DataConverter) -> ServerRefu
 
 def _cause(answer: Mapping[str, Any], converter: DataConverter) -> FailureError:
     """Return the cause from the closing event, or one made from the status if there is no event."""
-    told = answer.get("failure") or {"message": f"It is {answer['status']}"}
-    return error_from(told, converter, event_type=told.get("event_type"))
+    failure = answer.get("failure") or {"message": f"It is {answer['status']}"}
+    return error_from(failure, converter, event_type=failure.get("event_type"))

@@ -182,9 +182,9 @@ class _StartQueue:
 
 def _is_retriable(error: Unreachable) -> Unreachable:
     """Return a copy of the error for another caller, which raises it with its own traceback."""
-    told = Unreachable(str(error))
-    told.__cause__ = error.__cause__
-    return told
+    copy = Unreachable(str(error))
+    copy.__cause__ = error.__cause__
+    return copy
 
 
 def portions(items: Sequence[Json]) -> list[list[Json]]:

@@ -191,7 +191,7 @@ class WithStartWorkflowOperation(Generic[OwnT]):
             raise RuntimeError("A WithStartWorkflowOperation is for one call: make another one.")
         self._is_used = True
 
-    def told(self, outcome: WorkflowHandle[Any] | BaseException) -> None:
+    def set_outcome(self, outcome: WorkflowHandle[Any] | BaseException) -> None:
         """Record the outcome of the start."""
         started = self._start()
         if isinstance(outcome, BaseException):
@@ -305,7 +305,9 @@ class ActivityStart(Generic[OwnT]):
         _check_queue("start of an activity", given)
         if how.trace is not None:
             how.trace()
-        return StartActivityInput(activity=self._called.name, args=self._args, dispatch=how.told, **given)
+        return StartActivityInput(
+            activity=self._called.name, args=self._args, dispatch=how.provenance, **given
+        )
 
 
 def workflow_start(
@@ -320,8 +322,8 @@ def workflow_start(
     signal = given.pop("start_signal", None)
     signal_args = given.pop("start_signal_args", ())
     if signal is not None:
-        told = signal_target(signal)
-        given |= {"start_signal": told.name, "start_signal_args": told.arguments(UNSET, signal_args)}
+        target = signal_target(signal)
+        given |= {"start_signal": target.name, "start_signal_args": target.arguments(UNSET, signal_args)}
     elif signal_args:
         raise TypeError("start_signal_args are for a start_signal, and there is none")
     return StartWorkflowInput(workflow=called.name, args=called.arguments(arg, args), **given)

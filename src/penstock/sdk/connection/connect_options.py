@@ -96,7 +96,7 @@ class ConnectOptions:
         Tokens and keys belong together: if one is given as an argument, those of the environment and the profile are
         ignored, and likewise those of the profile if the environment has one.
         """
-        around = os.environ if environment is None else environment
+        environ = os.environ if environment is None else environment
         given = {
             "url": url if url is None or isinstance(url, str) else ",".join(server_urls(url)),
             "namespace": namespace,
@@ -108,9 +108,9 @@ class ConnectOptions:
             "signature_profile": signature_profile,
             "insecure": insecure,
         }
-        said = {name: around.get(variable, "").strip() or None for name, variable in VARIABLES.items()}
-        said["signature_key"] = key_in(around)
-        return cls(**_merged([given, said, _profile(profile, around)]))
+        variables = {name: environ.get(variable, "").strip() or None for name, variable in VARIABLES.items()}
+        variables["signature_key"] = key_in(environ)
+        return cls(**_merged([given, variables, _profile(profile, environ)]))
 
 
 def _merged(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

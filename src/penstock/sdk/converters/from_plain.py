@@ -74,11 +74,11 @@ def _refuse(error: msgspec.ValidationError, hint: Any) -> NoReturn:
     problem = found["problem"] if found else str(error)
     wanted = _EXPECTED.match(problem)
     expected = _ours(wanted["expected"]) if wanted else type_name(hint)
-    told = _sentence(problem)
+    problem_text = _sentence(problem)
     if found and found["map"] is not None:
-        told = f"has a key that {told}"
+        problem_text = f"has a key that {problem_text}"
     read_as = "" if wanted and expected == type_name(hint) else f" (read as {type_name(hint)})"
-    raise TypeMismatch(f"{told}{read_as}", path, expected) from None
+    raise TypeMismatch(f"{problem_text}{read_as}", path, expected) from None
 
 
 _WORDS: Final = {"array": "list", "object": "map", "null": "None"}
@@ -112,15 +112,15 @@ def _path_of(error: msgspec.ValidationError) -> str:
 
 def _custom(kind: Any, data: Any) -> Any:
     if is_pydantic(kind):
-        return _told(lambda: _validated(kind, data))
+        return _as_value_error(lambda: _validated(kind, data))
     if get_origin(kind) is None and isinstance(kind, type):
         if isinstance(data, kind):
             return data
-        return _told(lambda: _unknown(kind))
+        return _as_value_error(lambda: _unknown(kind))
     return data
 
 
-def _told(attempt: Callable[[], Any]) -> Any:
+def _as_value_error(attempt: Callable[[], Any]) -> Any:
     """Call a conversion hook. msgspec adds the position to `ValueError`, but to no other error."""
     try:
         return attempt()

@@ -125,8 +125,8 @@ def _applied(codec: PayloadCodec, step: str, data: bytes, what: str) -> bytes:
     try:
         changed = codec.encode(data) if step == "encode" else codec.decode(data)
     except Exception as error:
-        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise ConversionError(what, f'the codec "{codec.name}" cannot {step} it: {told}') from error
+        cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise ConversionError(what, f'the codec "{codec.name}" cannot {step} it: {cause}') from error
     if not isinstance(changed, bytes):
         raise ConversionError(
             what, f'the codec "{codec.name}" gave a {type(changed).__name__} instead of bytes'

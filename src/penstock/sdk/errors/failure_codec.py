@@ -95,27 +95,27 @@ def _body(error: BaseException) -> dict[str, Any]:
     if stack:
         body["stack_trace"] = stack
     if isinstance(error, FailureError):
-        body |= _told(error)
+        body |= _own_fields(error)
     elif isinstance(error, asyncio.CancelledError):
         body |= {"kind": "cancelled", "cancelled": True}
     return body
 
 
-def _told(error: FailureError) -> dict[str, Any]:
+def _own_fields(error: FailureError) -> dict[str, Any]:
     """Return the fields that an SDK error has beyond its message."""
     match error:
         case ApplicationError():
             return _application(error)
         case ActivityThrottled():
             rest = error.retry_after
-            told = {} if rest is None else {"retry_after_seconds": rest.total_seconds()}
-            return {"kind": "throttled", "throttled": True} | told
+            retry = {} if rest is None else {"retry_after_seconds": rest.total_seconds()}
+            return {"kind": "throttled", "throttled": True} | retry
         case ActivityError():
-            said = ("activity_type", "activity_id", "attempt", "retry_state")
-            return {"kind": "activity"} | _said(error, said)
+            names = ("activity_type", "activity_id", "attempt", "retry_state")
+            return {"kind": "activity"} | _attributes(error, names)
         case ChildWorkflowError():
-            said = ("workflow_type", "workflow_id", "run_id", "retry_state")
-            return {"kind": "child_workflow"} | _said(error, said)
+            names = ("workflow_type", "workflow_id", "run_id", "retry_state")
+            return {"kind": "child_workflow"} | _attributes(error, names)
         case TimeoutError():
             timeout = {} if error.kind is None else {"timeout_type": _head(error.kind, NAME_CHARS_MAX)}
             return {"kind": "timeout"} | timeout
@@ -124,23 +124,25 @@ def _told(error: FailureError) -> dict[str, Any]:
         case TerminatedError():
             return {"kind": "terminated"}
         case WorkflowAlreadyStartedError():
-            return {"kind": "already_started"} | _said(error, ("workflow_id", "workflow_type", "run_id"))
+            return {"kind": "already_started"} | _attributes(
+                error, ("workflow_id", "workflow_type", "run_id")
+            )
         case _:
             return {}
 
 
 def _application(error: ApplicationError) -> dict[str, Any]:
-    told: dict[str, Any] = {"kind": "application", "non_retryable": bool(error.non_retryable)}
+    body: dict[str, Any] = {"kind": "application", "non_retryable": bool(error.non_retryable)}
     name = error.type or type(error).__name__
-    told["type"] = _head(name, NAME_CHARS_MAX)
+    body["type"] = _head(name, NAME_CHARS_MAX)
     if error.type:
-        told["class"] = _head(error.origin or error.type, NAME_CHARS_MAX)
+        body["class"] = _head(error.origin or error.type, NAME_CHARS_MAX)
     if error.next_retry_delay is not None:
-        told["next_retry_delay_seconds"] = error.next_retry_delay.total_seconds()
-    return told
+        body["next_retry_delay_seconds"] = error.next_retry_delay.total_seconds()
+    return body
 
 
-def _said(error: FailureError, names: tuple[str, ...]) -> dict[str, Any]:
+def _attributes(error: FailureError, names: tuple[str, ...]) -> dict[str, Any]:
     values = {name: getattr(error, name) for name in names}
     return {name: str(value) if isinstance(value, str) else value for name, value in values.items() if value}
 
@@ -167,16 +169,16 @@ def _add_details(body: dict[str, Any], error: BaseException, converter: DataConv
 
 def _message(error: BaseException) -> str:
     try:
-        told = str(error) if not isinstance(error, ApplicationError) else error.message
+        message = str(error) if not isinstance(error, ApplicationError) else error.message
     except Exception as broken:
-        told = f"(its message cannot be made: {type(broken).__name__})"
+        message = f"(its message cannot be built: {type(broken).__name__})"
     if isinstance(error, BaseExceptionGroup):
-        told += ": " + "; ".join(_named(each) for each in error.exceptions[:CHAIN_MAX])
-    notes = [note for note in getattr(error, "__notes__", ()) if _is_told(note)]
-    return "\n".join([told or type(error).__name__, *notes])
+        message += ": " + "; ".join(_named(each) for each in error.exceptions[:CHAIN_MAX])
+    notes = [note for note in getattr(error, "__notes__", ()) if _belongs_to_message(note)]
+    return "\n".join([message or type(error).__name__, *notes])
 
 
-def _is_told(note: object) -> bool:
+def _belongs_to_message(note: object) -> bool:
     """Whether a note belongs to the message. A remote traceback does not; it is sent separately."""
     return isinstance(note, str) and not note.startswith(REMOTE)
 
@@ -187,10 +189,10 @@ def _named(error: BaseException) -> str:
 
 def _stack(error: BaseException) -> str | None:
     """Return the frames in which the error was raised, including those of another process."""
-    told = error.stack_trace if isinstance(error, FailureError) else None
-    if told is None:
-        told = frames_text(error)
-    return None if told is None else bounded(_clean(told))
+    stack = error.stack_trace if isinstance(error, FailureError) else None
+    if stack is None:
+        stack = frames_text(error)
+    return None if stack is None else bounded(_clean(stack))
 
 
 def _head(text: str, most: int) -> str:
@@ -234,15 +236,15 @@ def _ending(payload: Mapping[str, Any], event_type: str | None) -> str:
 
 def _ended(payload: Mapping[str, Any], ending: str, converter: DataConverter) -> FailureError:
     """Return the error itself, without the activity or child workflow that it happened to."""
-    said = _text(payload, "message") or _text(payload, "reason") or _text(payload, "closed_reason")
+    message = _text(payload, "message") or _text(payload, "reason") or _text(payload, "closed_reason")
     match ending:
         case "timed_out":
             kind = _text(payload, "timeout_kind") or _text(payload, "timeout_type")
-            error: FailureError = TimeoutError(said or "Timed out", kind)
+            error: FailureError = TimeoutError(message or "Timed out", kind)
         case "cancelled":
-            error = CancelledError(_text(payload, "reason") or said or "Cancelled")
+            error = CancelledError(_text(payload, "reason") or message or "Cancelled")
         case "terminated":
-            error = TerminatedError(_text(payload, "reason") or said or "Terminated")
+            error = TerminatedError(_text(payload, "reason") or message or "Terminated")
         case _:
             return _restored(_exception_of(payload), converter, CHAIN_MAX)
     error.failure = payload
@@ -283,8 +285,8 @@ def _child(payload: Mapping[str, Any], ending: str, converter: DataConverter) ->
     name, workflow_id = _text(payload, "child_workflow_type"), _text(payload, "child_workflow_instance_id")
     if payload.get("exception_type") == _ANOTHER and ending == "failed":
         named = {"workflow_id": workflow_id, "workflow_type": name}
-        said = _text(payload, "message") or "The workflow id is in use"
-        return WorkflowAlreadyStartedError(message=said, details=named)
+        message = _text(payload, "message") or "The workflow id is in use"
+        return WorkflowAlreadyStartedError(message=message, details=named)
     error = ChildWorkflowError(
         f'Child workflow "{name}" {_VERBS[ending]}',
         workflow_type=name,
@@ -399,9 +401,9 @@ def _bare_application(body: Mapping[str, Any], converter: DataConverter) -> Appl
 
 def _bare_activity(body: Mapping[str, Any]) -> ActivityError:
     name, attempt = _text(body, "activity_type"), body.get("attempt")
-    said = _text(body, "message") if body.get("kind") else None
+    message = _text(body, "message") if body.get("kind") else None
     return ActivityError(
-        said or f'Activity "{name}" failed',
+        message or f'Activity "{name}" failed',
         activity_type=name,
         activity_id=_text(body, "activity_id"),
         attempt=attempt if isinstance(attempt, int) else None,
@@ -427,8 +429,8 @@ def _bare_throttled(body: Mapping[str, Any], message: str | None) -> ActivityThr
 
 
 def _known_state(body: Mapping[str, Any]) -> RetryState | None:
-    said = _text(body, "retry_state")
-    return RetryState(said) if said in set(RetryState) else None
+    state = _text(body, "retry_state")
+    return RetryState(state) if state in set(RetryState) else None
 
 
 def _pause(seconds: object) -> timedelta | None:
@@ -458,8 +460,8 @@ def _readable_details(body: Mapping[str, Any], converter: DataConverter) -> tupl
 
 
 def _text(body: Mapping[str, Any], name: str) -> str | None:
-    said = body.get(name)
-    return said if isinstance(said, str) and said else None
+    value = body.get(name)
+    return value if isinstance(value, str) and value else None
 
 
 _Error = TypeVar("_Error", bound=FailureError)

@@ -116,8 +116,8 @@ class _RemoteError(FailureError):
     """The failure of something that was called. Its cause says what happened there."""
 
     def __str__(self) -> str:
-        told = "" if self.cause is None else str(self.cause) or type(self.cause).__name__
-        return self.message if not told or told in self.message else f"{self.message}: {told}"
+        reason = "" if self.cause is None else str(self.cause) or type(self.cause).__name__
+        return self.message if not reason or reason in self.message else f"{self.message}: {reason}"
 
 
 class ActivityError(_RemoteError):

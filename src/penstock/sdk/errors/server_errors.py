@@ -35,8 +35,8 @@ class ServerRefused(SdkError):
     @property
     def retry_after_seconds(self) -> float | None:
         """The delay that the server requested before the next request, if any."""
-        said = self.details.get("retry_after_seconds")
-        return float(said) if isinstance(said, int | float) and not isinstance(said, bool) else None
+        seconds = self.details.get("retry_after_seconds")
+        return float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None
 
     def __str__(self) -> str:
         return f"{self.message or 'The server refused'} [{self.reason}]"

@@ -74,10 +74,10 @@ class Command:
     """Logs where its options come from, once it is sent."""
 
     def on_the_wire(self) -> dict[str, Any]:
-        said = {"type": self.kind.value, **self.body}
+        body = {"type": self.kind.value, **self.body}
         if self.target is not None:
-            said["step_sequence"] = self.target.step
-        return said
+            body["step_sequence"] = self.target.step
+        return body
 
     def in_words(self) -> str:
         return f"{self.kind.value} {self.name!r}" if self.name else self.kind.value

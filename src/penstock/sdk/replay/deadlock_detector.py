@@ -27,7 +27,7 @@ _raise_in.argtypes = (ctypes.c_ulong, ctypes.c_void_p)
 
 @dataclass(slots=True)
 class _RunningCode:
-    """A stretch in which workflow code runs. CPU time counts, because the code is not to blame for waiting for a CPU."""
+    """A stretch in which workflow code runs. Only its CPU time counts: waiting for a CPU is not its fault."""
 
     limit_s: float
     began_s: float
@@ -143,7 +143,7 @@ class DeadlockDetector:
 
 
 def detects_deadlocks(method: Callable[P, T]) -> Callable[P, T]:
-    """Decorator for methods that run workflow code: contains an interrupt that arrives just after the code has ended."""
+    """Decorator for methods that run workflow code: contains interrupts that arrive just after the code ends."""
 
     @functools.wraps(method)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:

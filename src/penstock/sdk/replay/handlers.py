@@ -103,8 +103,8 @@ class Handlers:
         except (FailureError, ConversionError) as error:
             self._drop(name, error)
             return
-        heard = self._inbound.handle_signal(HandlerInput(name, arguments, handler))
-        self._begin(heard, f"signal {name}", self._end_signal)
+        handling = self._inbound.handle_signal(HandlerInput(name, arguments, handler))
+        self._run_handler(handling, f"signal {name}", self._end_signal)
 
     def _drop(self, name: str, error: Exception) -> None:
         """Drop a signal that its handler cannot accept, so that it does not block the run. Replays drop it as well."""
@@ -134,10 +134,12 @@ class Handlers:
             self._end_update(task, update_id, name)
 
         done = self._inbound.handle_update(HandlerInput(name, arguments, handler))
-        task = self._begin(done, f"update {name}", end)
+        task = self._run_handler(done, f"update {name}", end)
         task.penstock_update = UpdateInfo(update_id, name)  # type: ignore[attr-defined]
 
-    def _begin(self, work: Any, name: str, end: Callable[[asyncio.Task[Any]], None]) -> asyncio.Task[Any]:
+    def _run_handler(
+        self, work: Any, name: str, end: Callable[[asyncio.Task[Any]], None]
+    ) -> asyncio.Task[Any]:
         task = self._runtime.loop.create_task(work, name=name)
         self._running.add(task)
 
@@ -209,12 +211,12 @@ class Handlers:
 
     def stacks(self) -> str:
         """Return the stacks of all tasks of the code."""
-        told = []
+        stacks = []
         for task in self._runtime.loop.tasks.values():
             frames = task.get_stack(limit=20)
             lines = [line for frame in frames for line in traceback.format_stack(frame, limit=1)]
-            told.append(f"{task.get_name()}\n{''.join(lines)}")
-        return "\n".join(told)
+            stacks.append(f"{task.get_name()}\n{''.join(lines)}")
+        return "\n".join(stacks)
 
     def _arguments(self, handler: Handler, name: str, blob: Any) -> list[Any]:
         converter, what = self._runtime.converter, f'{handler.kind} "{name}"'

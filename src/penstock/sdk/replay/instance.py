@@ -192,17 +192,17 @@ class WorkflowRun:
             self._activate(is_replaying=False)
 
     @detects_deadlocks
-    def resolve_local(self, request_id: str, told: Json) -> Activation:
+    def resolve_local(self, request_id: str, outcome: Json) -> Activation:
         """Continue the code with the outcome of a local activity, within the same workflow task."""
         runtime = self._started_runtime()
         with self._running(is_replaying=False):
-            runtime.resolve_local_activity(request_id, told)
+            runtime.resolve_local_activity(request_id, outcome)
             runtime.run()
         self._check_completion()
         return self._pending_activation()
 
     def is_up_to_date(self, lines: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether a history has no input that the code has not seen: all that is new are records of its own commands."""
+        """Whether a history has no input that the code has not seen, only records of its own commands."""
         if self._runtime is None or self._unconfirmed is None or self._is_dirty or not lines:
             return False
         ahead = [HistoryEvent.read(line) for line in lines if int(line["sequence"]) > self.seen]
@@ -273,15 +273,15 @@ class WorkflowRun:
         )
 
     @detects_deadlocks
-    def _resolve_recorded_local(self, event: HistoryEvent, told: Json) -> list[Command]:
+    def _resolve_recorded_local(self, event: HistoryEvent, outcome: Json) -> list[Command]:
         """On replay, end a local activity with its recorded outcome and return the commands that follow."""
         runtime = self._started_runtime()
-        said = event.payload
-        request_id = runtime.find_local_request(said.get("local_number"), said.get("activity_type"))
+        payload = event.payload
+        request_id = runtime.find_local_request(payload.get("local_number"), payload.get("activity_type"))
         if request_id is None:
             raise NonDeterminismError(event.sequence, event.in_words(), "no such local activity")
         with self._running(is_replaying=True):
-            runtime.resolve_local_activity(request_id, told)
+            runtime.resolve_local_activity(request_id, outcome)
             runtime.run()
         runtime.local.clear()
         self._check_completion()
@@ -353,10 +353,10 @@ class WorkflowRun:
             )
 
     def _arguments(self, started: HistoryEvent) -> list[Any]:
-        definition, said = self._definition, started.payload
+        definition, payload = self._definition, started.payload
         blob = self._polled_run.arguments
         if blob is None:
-            blob = next((said[name] for name in _ARGUMENTS if said.get(name)), None)
+            blob = next((payload[name] for name in _ARGUMENTS if payload.get(name)), None)
         if definition.name is None:
             return [self._converter.decode_arguments(blob)]
         values = self._converter.decode_arguments(blob, definition.parameters.types)

@@ -55,8 +55,10 @@ class History:
         about = source.get("workflow") if isinstance(source.get("workflow"), Mapping) else source
         assert isinstance(about, Mapping)
         flat = [_flat(event) for event in events]
-        told = _told_at_start(flat) | {name: about[name] for name in _ABOUT if about.get(name)}
-        return cls(flat, priority=priority_in(about), **{name: str(value) for name, value in told.items()})
+        identity = _identity(flat) | {name: about[name] for name in _ABOUT if about.get(name)}
+        return cls(
+            flat, priority=priority_in(about), **{name: str(value) for name, value in identity.items()}
+        )
 
     @classmethod
     def from_file(cls, path: str | Path) -> History:
@@ -69,20 +71,20 @@ class History:
     def type(self) -> str:
         if self.workflow_type:
             return self.workflow_type
-        told = _told_at_start(self.events).get("workflow_type")
-        if told is None:
+        found = _identity(self.events).get("workflow_type")
+        if found is None:
             raise ValueError("The history does not say of which type its workflow is.")
-        return str(told)
+        return str(found)
 
 
 _ABOUT = ("workflow_id", "run_id", "workflow_type", "namespace", "task_queue")
 
 
-def _told_at_start(events: Sequence[Mapping[str, Any]]) -> Json:
+def _identity(events: Sequence[Mapping[str, Any]]) -> Json:
     """Return the identity of the run from the first event: random numbers and ids of the code derive from it."""
     started: Json = next((event["payload"] for event in events if event.get("event_type") == STARTED), {})
-    told = {name: started.get(name) for name in _ABOUT} | {"run_id": started.get("workflow_run_id")}
-    return {name: value for name, value in told.items() if value}
+    identity = {name: started.get(name) for name in _ABOUT} | {"run_id": started.get("workflow_run_id")}
+    return {name: value for name, value in identity.items() if value}
 
 
 def _flat(event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -137,17 +139,17 @@ class Replayer:
         Args:
             history: a `History`, or what `History.read` accepts.
         """
-        told = history if isinstance(history, History) else History.read(history)
+        recorded = history if isinstance(history, History) else History.read(history)
         run: WorkflowRun | None = None
         try:
-            run = self._begin(told)
-            events = told.events
+            run = self._new_run(recorded)
+            events = recorded.events
             if not _is_closed(events):
-                return ReplayResult(told, next=run.activate(events))
+                return ReplayResult(recorded, next=run.activate(events))
             run.replay(events)
-            return ReplayResult(told)
+            return ReplayResult(recorded)
         except Exception as error:
-            return ReplayResult(told, error)
+            return ReplayResult(recorded, error)
         finally:
             if run is not None:
                 run.close()
@@ -170,7 +172,7 @@ class Replayer:
     async def replay_workflows(self, histories: AsyncIterator[Any]) -> list[ReplayResult]:
         return [self.replay(each) async for each in histories]
 
-    def _begin(self, history: History) -> WorkflowRun:
+    def _new_run(self, history: History) -> WorkflowRun:
         definition = self._definitions.get(history.type) or self._definitions.get(None)
         if definition is None:
             known = ", ".join(sorted(name for name in self._definitions if name)) or "none"

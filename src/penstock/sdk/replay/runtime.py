@@ -196,18 +196,18 @@ class Runtime:
 
     def activity_cancelled(self, future: StepFuture[Any]) -> Exception:
         """Return the error of an activity cancelled through its handle: `ActivityError`, caused by `CancelledError`."""
-        said: dict[str, Any] = {"activity_type": future.command.name}
+        payload: dict[str, Any] = {"activity_type": future.command.name}
         if future.command.step is not None:
-            said["activity_execution_id"] = f"{self.info.run_id}-a{future.command.step}"
-        return error_from(said, self.converter, event_type="ActivityCancelled")
+            payload["activity_execution_id"] = f"{self.info.run_id}-a{future.command.step}"
+        return error_from(payload, self.converter, event_type="ActivityCancelled")
 
     def child_cancelled(self, future: StepFuture[Any]) -> Exception:
-        """Return the error of a child cancelled through its handle: `ChildWorkflowError`, caused by `CancelledError`."""
-        said = {
+        """The error of a child cancelled through its handle: `ChildWorkflowError`, caused by `CancelledError`."""
+        payload = {
             "child_workflow_type": future.command.name,
             "child_workflow_instance_id": future.command.body["workflow_id"],
         }
-        return error_from(said, self.converter, event_type="ChildRunCancelled")
+        return error_from(payload, self.converter, event_type="ChildRunCancelled")
 
     def give_up(self, future: StepFuture[Any]) -> bool:
         """Stop waiting for a step: a command that was not sent is withdrawn, otherwise the step is cancelled."""
@@ -271,22 +271,26 @@ class Runtime:
                 return request_id
         return None
 
-    def resolve_local_activity(self, request_id: str, told: dict[str, Any]) -> None:
-        """End a local activity: `told` completes its command, and the code continues with the outcome.
+    def resolve_local_activity(self, request_id: str, outcome: dict[str, Any]) -> None:
+        """End a local activity: `outcome` completes its command, and the code continues with the outcome.
 
-        The outcome is derived from `told` alone, so that a replay observes the same.
+        The outcome is derived from `outcome` alone, so that a replay observes the same.
         """
         future, command = self._local_waiting.pop(request_id)
-        command.body |= told
+        command.body |= outcome
         self.commands.append(command)
         if future.done():
             return
-        if told["outcome"] == "completed":
-            future.set_result(self.converter.decode(told.get("result"), getattr(future, "result_type", None)))
+        if outcome["outcome"] == "completed":
+            future.set_result(
+                self.converter.decode(outcome.get("result"), getattr(future, "result_type", None))
+            )
         else:
-            heard = {name: told.get(name) for name in LOCAL_OUTCOMES} | {"activity_type": command.name}
-            heard["failure_category"] = _CATEGORIES[told["outcome"]]
-            future.set_exception(error_from(heard, self.converter, event_type=_LOCAL_ENDS[told["outcome"]]))
+            payload = {name: outcome.get(name) for name in LOCAL_OUTCOMES} | {"activity_type": command.name}
+            payload["failure_category"] = _CATEGORIES[outcome["outcome"]]
+            future.set_exception(
+                error_from(payload, self.converter, event_type=_LOCAL_ENDS[outcome["outcome"]])
+            )
 
     # ── conditions ──────────────────────────────────────────────────────────────────────────────────────
 

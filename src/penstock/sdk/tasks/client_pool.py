@@ -37,9 +37,9 @@ class ClientPool:
         names = ("url", "namespace", "profile", "insecure", "signature_profile", *CREDENTIALS)
         return ConnectOptions.resolve(**{name: self._connecting.get(name) for name in names})
 
-    def prefer(self, **said: Any) -> None:
+    def prefer(self, **options: Any) -> None:
         """Override connection options of the app for the next clients."""
-        given = {name: value for name, value in said.items() if value is not None}
+        given = {name: value for name, value in options.items() if value is not None}
         if any(name in given for name in CREDENTIALS):
             self._connecting = {
                 name: value for name, value in self._connecting.items() if name not in CREDENTIALS

@@ -40,7 +40,7 @@ APP_NAME_MAX = 200
 class DeclaredCap:
     """One cap: its name in the configuration, and its place at the server."""
 
-    told: str
+    name: str
     wanted: int | None
     path: str
     field: str
@@ -72,7 +72,7 @@ class LiveLimit:
         return None if self.live is None else self.live.get("value")
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The value in force, for the message to an app that requested another."""
         if self.live is None and self.declared is not None:
             return f"the server declares {self.declared}, which holds"
@@ -132,7 +132,7 @@ class DeclaredCaps:
         self._by = Declarant(app[:APP_NAME_MAX], config.caps_version)
         self._caps = caps_of(config, client.namespace)
         self._cluster_wide = config.cluster_wide_cap
-        self._told: dict[str, LiveLimit] = {}
+        self._logged: dict[str, LiveLimit] = {}
         """The limits at the time of the last log line about each."""
 
     async def send(self) -> list[CapNotice]:
@@ -150,7 +150,7 @@ class DeclaredCaps:
                     raise
                 if cap.wanted is not None:
                     why = f"and this worker's token may not set it: {error.message}"
-                    found.append(CapNotice(f"{cap.told} is {cap.wanted} here, {why}"))
+                    found.append(CapNotice(f"{cap.name} is {cap.wanted} here, {why}"))
         return found
 
     async def _send(self, cap: DeclaredCap) -> list[CapNotice]:
@@ -159,7 +159,7 @@ class DeclaredCaps:
             outcome = decide(cap.wanted, self._by, seen.decided_on, seen.declared)
             notices = _notices(cap, seen, outcome, self._by)
             if not outcome.is_change:
-                self._told[cap.path] = seen
+                self._logged[cap.path] = seen
                 return notices
             assert cap.wanted is not None, "a change has a value"
             after = resolve_claims(cap.wanted, self._by, seen.decided_on)
@@ -172,9 +172,9 @@ class DeclaredCaps:
                 if error.status != 409:
                     raise
             else:
-                self._told[cap.path] = cap.seen(answer)
+                self._logged[cap.path] = cap.seen(answer)
                 return notices
-        return [CapNotice(f"{cap.told} could not be set: others changed it {TRIES} times meanwhile")]
+        return [CapNotice(f"{cap.name} could not be set: others changed it {TRIES} times meanwhile")]
 
     async def look(self) -> list[str]:
         """Return log lines about changes by others since the last call."""
@@ -183,11 +183,11 @@ class DeclaredCaps:
             if cap.wanted is None:
                 continue
             seen = cap.seen(await self._read(cap))
-            if self._told.get(cap.path) == seen:
+            if self._logged.get(cap.path) == seen:
                 continue
-            self._told[cap.path] = seen
+            self._logged[cap.path] = seen
             if seen.value != cap.wanted:
-                found.append(f"{cap.told} is {cap.wanted} here, but {seen.told}")
+                found.append(f"{cap.name} is {cap.wanted} here, but {seen.description}")
         return found
 
     async def watch(self, every_s: float = LOOK_SECONDS) -> None:
@@ -225,7 +225,7 @@ def _notices(cap: DeclaredCap, seen: LiveLimit, outcome: CapOutcome, by: Declara
     if outcome is CapOutcome.UNNAMED:
         if seen.value is None:
             return []
-        text = f"{cap.told} is not set here; {seen.value} stays in force ({seen.set_by})"
+        text = f"{cap.name} is not set here; {seen.value} stays in force ({seen.set_by})"
         return [CapNotice(text, logging.INFO)]
     words = _WORDS.get(outcome)
     if words is None or cap.wanted is None:
@@ -237,7 +237,7 @@ def _notices(cap: DeclaredCap, seen: LiveLimit, outcome: CapOutcome, by: Declara
             "" if after == cap.wanted else "; {wanted} is wanted here, and the cap of another app is lower"
         )
     text = words.format(
-        told=cap.told,
+        name=cap.name,
         wanted=cap.wanted,
         after=after,
         now=seen.value,
@@ -251,22 +251,22 @@ def _notices(cap: DeclaredCap, seen: LiveLimit, outcome: CapOutcome, by: Declara
 
 
 _LIFT = "an operator can change it with `penstock task-queue limits set` or `penstock namespace limits set`"
-_OTHER_APP = "{told} is {wanted} here; {now} stays in force, which another app has set ({set_by}): " + _LIFT
+_OTHER_APP = "{name} is {wanted} here; {now} stays in force, which another app has set ({set_by}): " + _LIFT
 _WORDS = {
-    CapOutcome.SET: "{told} is set to {wanted}",
-    CapOutcome.LOWERED: "{told} is lowered from {now} ({set_by}) to {wanted}",
-    CapOutcome.RAISED: "{told} is raised from {now} ({set_by}) to {after} by caps_version {mine}",
-    CapOutcome.CONFIRMED: "{told} stays {now}, now by caps_version {mine}",
-    CapOutcome.HANDED_BACK: "{told} is {wanted} here; the server declares {declared}, which is in force from now on"
+    CapOutcome.SET: "{name} is set to {wanted}",
+    CapOutcome.LOWERED: "{name} is lowered from {now} ({set_by}) to {wanted}",
+    CapOutcome.RAISED: "{name} is raised from {now} ({set_by}) to {after} by caps_version {mine}",
+    CapOutcome.CONFIRMED: "{name} stays {now}, now by caps_version {mine}",
+    CapOutcome.HANDED_BACK: "{name} is {wanted} here; the server declares {declared}, which is in force from now on"
     " instead of {now} ({set_by})",
-    CapOutcome.KEPT_OPERATOR: "{told} is {wanted} here; an operator has set {now} (version {version}),"
+    CapOutcome.KEPT_OPERATOR: "{name} is {wanted} here; an operator has set {now} (version {version}),"
     " which stays in force",
-    CapOutcome.KEPT_SERVER: "{told} is {wanted} here; the server declares {declared}, which stays in force",
+    CapOutcome.KEPT_SERVER: "{name} is {wanted} here; the server declares {declared}, which stays in force",
     CapOutcome.RECORDED: _OTHER_APP,
     CapOutcome.KEPT_OTHER_APP: _OTHER_APP,
-    CapOutcome.KEPT_NEWER: "{told} is {wanted} here, by caps_version {mine}; {now} stays in force, which a newer"
+    CapOutcome.KEPT_NEWER: "{name} is {wanted} here, by caps_version {mine}; {now} stays in force, which a newer"
     " configuration has set ({set_by})",
-    CapOutcome.KEPT_LOWER: "{told} is {wanted} here; {now} stays in force ({set_by}): a worker raises a cap only with a"
+    CapOutcome.KEPT_LOWER: "{name} is {wanted} here; {now} stays in force ({set_by}): a worker raises a cap only with a"
     " higher caps_version in its AppConfig, and " + _LIFT,
 }
 

@@ -17,8 +17,8 @@ class TaskError(ActivityFailureError):
 
     def __str__(self) -> str:
         who = "Task" if self.task_id is None else f'Task "{self.task_id}"'
-        told = "" if self.cause is None else str(self.cause)
-        return f"{who} {self.ended}: {told}" if told else f"{who} {self.ended}"
+        reason = "" if self.cause is None else str(self.cause)
+        return f"{who} {self.ended}: {reason}" if reason else f"{who} {self.ended}"
 
 
 class TaskFailed(TaskError):

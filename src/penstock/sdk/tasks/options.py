@@ -55,18 +55,18 @@ class TaskOptions:
     id_conflict_policy: WorkflowIDConflictPolicy | None = None
     idempotency_key: str | None = None
 
-    def said(self, said: Mapping[str, Any]) -> TaskOptions:
+    def replaced(self, given: Mapping[str, Any]) -> TaskOptions:
         """Return the options with the given ones replaced."""
         known = [each.name for each in fields(self)]
-        for name in said:
+        for name in given:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1, 0.5)
                 hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
                 raise TypeError(f"A task has no option {name!r}; {hint}")
-        given = {name: _read(name, value) for name, value in said.items() if value is not None}
-        if {"id", "idempotency_key"} <= given.keys():
+        changes = {name: _read(name, value) for name, value in given.items() if value is not None}
+        if {"id", "idempotency_key"} <= changes.keys():
             raise TypeError("A task is known by its id or by its idempotency_key: give one of them")
-        return replace(self, **given)
+        return replace(self, **changes)
 
     def start(self, task: str) -> StandaloneActivityOptions:
         """Return the options in terms of a standalone activity."""

@@ -39,15 +39,15 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
     def __init__(
         self,
         fn: Callable[P, CallT],
-        told: ActivityMark,
+        activity_mark: ActivityMark,
         clients: ClientPool,
         queues: AppQueues,
         options: TaskOptions,
     ) -> None:
         functools.update_wrapper(self, fn)
-        self._told, self._clients, self._queues, self._options = told, clients, queues, options
-        _check_free(fn, told.name)
-        mark(self, told)
+        self._mark, self._clients, self._queues, self._options = activity_mark, clients, queues, options
+        _check_free(fn, activity_mark.name)
+        mark(self, activity_mark)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> CallT:
         return super().__call__(*args, **kwargs)
@@ -92,10 +92,10 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
         """Return the task with other options: `add.with_options(priority=Priority(1)).send(1, 2)`.
 
         Args:
-            said: options to override, see `SendOptions`.
+            options: options to override, see `SendOptions`.
         """
         fn: Callable[P, CallT] = self.func
-        return Task(fn, self._told, self._clients, self._queues, self._options.said(options))
+        return Task(fn, self._mark, self._clients, self._queues, self._options.replaced(options))
 
     async def send(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[ResultT]:
         """Send the task to a worker. Returns once the server has stored it.

@@ -62,11 +62,11 @@ async def run_until_signalled(*workers: Worker) -> signal.Signals | None:
         for worker in workers:
             worker.begin_shutdown()
 
-    heard = [number for number in SIGNALS if _listen(loop, number, partial(stop, number))]
+    handled = [number for number in SIGNALS if _listen(loop, number, partial(stop, number))]
     try:
         await _all(running, workers)
     finally:
-        for number in heard:
+        for number in handled:
             loop.remove_signal_handler(number)
     return hurried
 

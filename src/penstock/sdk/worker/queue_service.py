@@ -329,13 +329,13 @@ class QueueService:
 
     async def _poll_round(self, tasks_max: int, poll_id: str, *, waits: bool) -> list[Json]:
         """Poll for the round-robin poller, which may prefetch and may not want to wait."""
-        said = self._reported_rates()
+        fields = self._reported_rates()
         if self._slot_pool.prefetcher is not None:
             await self._slot_pool.prefetcher.open.wait()
-            said |= {"claim_lease_ms": self._options.claiming.lease_ms}
+            fields |= {"claim_lease_ms": self._options.claiming.lease_ms}
         if not waits:
-            said |= {"timeout_seconds": 0}
-        return await self._api.poll("activity", tasks_max, poll_id, **said)
+            fields |= {"timeout_seconds": 0}
+        return await self._api.poll("activity", tasks_max, poll_id, **fields)
 
     async def _poll_workflows(self, tasks_max: int, poll_id: str) -> list[Json]:
         kinds = {"task_kinds": TASK_KINDS} if self._registry.validates else {}

@@ -74,7 +74,7 @@ class WorkerRegistry:
 
 
 def _contract(definition: WorkflowDefinition, with_parameters: bool) -> Json:
-    told: Json = {}
+    body: Json = {}
     kinds: tuple[tuple[str, str, Mapping[str | None, Any]], ...] = (
         ("query", "queries", definition.queries),
         ("signal", "signals", definition.signals),
@@ -83,13 +83,13 @@ def _contract(definition: WorkflowDefinition, with_parameters: bool) -> Json:
     for kind, plural, handlers in kinds:
         named = {name: each.fn for name, each in handlers.items() if name is not None}
         if len(named) == len(handlers) and not _may_set_more(definition.cls, kind):
-            told[plural] = sorted(named)
+            body[plural] = sorted(named)
         if with_parameters:
-            told[f"{kind}_contracts"] = handler_contracts.contract(named)
-    told["update_validators"] = sorted(
+            body[f"{kind}_contracts"] = handler_contracts.contract(named)
+    body["update_validators"] = sorted(
         name for name, each in definition.updates.items() if name is not None and each.validator is not None
     )
-    return told
+    return body
 
 
 def _may_set_more(cls: type, kind: str) -> bool:

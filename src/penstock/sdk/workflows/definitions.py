@@ -245,10 +245,10 @@ def definition_of(workflow: Any) -> WorkflowDefinition | None:
 def _handlers(cls: type, kind: str) -> dict[str | None, Handler]:
     found: dict[str | None, Handler] = {}
     for fn in _marked(cls, HANDLER):
-        said = handler_of(fn)
-        if said is None or said[0] != kind:
+        marked = handler_of(fn)
+        if marked is None or marked[0] != kind:
             continue
-        name = said[1]
+        name = marked[1]
         if name in found:
             shown = "for all names" if name is None else repr(name)
             raise DefinitionError(
@@ -290,14 +290,14 @@ def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _resolved(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    for name, said in getattr(fn, "__annotations__", {}).items():
-        alone = types.SimpleNamespace(__annotations__={name: said})
+    for name, annotation in getattr(fn, "__annotations__", {}).items():
+        alone = types.SimpleNamespace(__annotations__={name: annotation})
         try:
             yield name, typing.get_type_hints(alone, getattr(fn, "__globals__", None))[name]
         except (NameError, TypeError, AttributeError):
             LOG.warning(
                 "The type %r of %r in %s cannot be resolved: it arrives as plain data. Import it where it runs.",
-                said,
+                annotation,
                 name,
                 _called(fn),
             )

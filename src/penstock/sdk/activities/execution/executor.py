@@ -84,7 +84,7 @@ class ActivityExecutor:
     def _sent_anew(self, definition: ActivityDefinition, args: Sequence[Any]) -> Envelope:
         """Encode arguments that an interceptor has replaced."""
         values = [each.value for each in args[0]] if definition.dynamic else list(args)
-        return self._converter.encode_arguments(values, definition.told)
+        return self._converter.encode_arguments(values, definition.label)
 
     async def _in_thread(self, call: RunningAttempt, function: Callable[[], Any]) -> Any:
         interruption = call.context.interruption
@@ -132,5 +132,5 @@ class ActivityExecutor:
 def _death(definition: ActivityDefinition, death: ProcessExit) -> ProcessDied:
     where = "" if death.began else " while it started"
     hint = "" if death.began else '. A script must start its worker under `if __name__ == "__main__":`'
-    message = f"The process of {definition.told} died{where}: {death}{hint}"
+    message = f"The process of {definition.label} died{where}: {death}{hint}"
     return ProcessDied(message, began=death.began)

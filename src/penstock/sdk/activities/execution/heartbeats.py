@@ -31,19 +31,19 @@ def throttle_interval(timeout: timedelta | None, default: timedelta, most: timed
 class Heartbeats:
     """Sends the first heartbeat immediately, then one per interval with the latest details.
 
-    `heard` receives every response. A refusal because the attempt is over counts as a response; an unreachable server
-    does not, and the heartbeat is resent soon.
+    `on_response` receives every response. A refusal because the attempt is over counts as a response; an
+    unreachable server does not, and the heartbeat is resent soon.
     """
 
     def __init__(
         self,
         send: Send,
-        heard: Callable[[dict[str, Any]], None],
+        on_response: Callable[[dict[str, Any]], None],
         interval: timedelta,
         clock: ActivityClock,
         before: Any = None,
     ) -> None:
-        self._send, self._on_response = send, heard
+        self._send, self._on_response = send, on_response
         self._interval_s, self._clock = interval.total_seconds(), clock
         self._loop = asyncio.get_running_loop()
         self._details = before
@@ -92,8 +92,8 @@ class Heartbeats:
     async def _keep_sending(self) -> None:
         while True:
             await self._unsent.wait()
-            heard = await self._send_one()
-            await self._clock.sleep(self._interval_s if heard else self._interval_s * SOONER)
+            was_sent = await self._send_one()
+            await self._clock.sleep(self._interval_s if was_sent else self._interval_s * SOONER)
 
     async def _repeat(self, seconds: float) -> None:
         while True:
@@ -117,7 +117,7 @@ class Heartbeats:
             except ServerRefused as refusal:
                 answer = self._refused(refusal)
             except Exception as error:
-                log.warning("A heartbeat was not heard and is told again: %s", error)
+                log.warning("A heartbeat did not reach the server and is resent: %s", error)
         if answer is None:
             self._unsent.set()
             return False
@@ -127,5 +127,5 @@ class Heartbeats:
     def _refused(self, refusal: ServerRefused) -> dict[str, Any] | None:
         if refusal.status in (404, 409, 410):
             return {"cancel_requested": False, "can_continue": False, "reason": refusal.reason}
-        log.warning("A heartbeat was refused and is told again: %s", refusal)
+        log.warning("A heartbeat was refused and is resent: %s", refusal)
         return None

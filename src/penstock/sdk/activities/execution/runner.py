@@ -213,7 +213,7 @@ class ActivityRunner:
         lease: Lease | None,
     ) -> RunningAttempt:
         def heartbeat(details: tuple[Any, ...]) -> None:
-            tell(self._converter.encode_arguments(details, f"the heartbeat of {definition.told}"))
+            tell(self._converter.encode_arguments(details, f"the heartbeat of {definition.label}"))
 
         interruption = ThreadInterrupt() if definition.kind == "thread" else None
         context = ActivityContext(info, heartbeat, interruption=interruption)
@@ -271,8 +271,8 @@ class ActivityRunner:
         self._stuck.add(work)
         work.add_done_callback(partial(self._abandoned_ended, call))
         log.error(
-            "%s was told to stop and goes on; it keeps its place until it ends%s",
-            call.definition.told,
+            "%s was asked to stop and still runs; it occupies its slot until it ends%s",
+            call.definition.label,
             _stack(call, work),
             extra=call.context.info.ids,
         )
@@ -281,7 +281,9 @@ class ActivityRunner:
         self._stuck.discard(work)
         if not work.cancelled():
             work.exception()
-        log.info("%s has ended at last", call.definition.told, extra=call.context.info.ids)
+        log.info(
+            "%s has ended after it was asked to stop", call.definition.label, extra=call.context.info.ids
+        )
 
     def _outcome(self, call: RunningAttempt, work: asyncio.Task[Envelope]) -> Outcome:
         if not work.done() or call.why is StopReason.TIMED_OUT:  # a result after the timeout does not count

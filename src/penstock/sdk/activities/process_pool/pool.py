@@ -152,7 +152,7 @@ def _in_process(definition: ActivityDefinition) -> ActivityDefinition:
 
 def _unreachable(definition: ActivityDefinition, why: str) -> str:
     return (
-        f"{definition.told} runs in processes, which import it by its name, and {why}. "
+        f"{definition.label} runs in processes, which import it by its name, and {why}. "
         'Make it a function at the top of a module, or run it in a thread: @activity.defn(runs_in="thread")'
     )
 

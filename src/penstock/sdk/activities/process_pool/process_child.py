@@ -256,12 +256,12 @@ class _LogForwarder(logging.Handler):
 
 def _portable(record: logging.LogRecord) -> dict[str, Any]:
     """Return a picklable record: with its message formatted and its traceback as text."""
-    told = dict(record.__dict__)
+    fields = dict(record.__dict__)
     if record.exc_info and not record.exc_text:
-        told["exc_text"] = logging.Formatter().formatException(record.exc_info)
-    told |= {"msg": record.getMessage(), "args": None, "exc_info": None}
+        fields["exc_text"] = logging.Formatter().formatException(record.exc_info)
+    fields |= {"msg": record.getMessage(), "args": None, "exc_info": None}
     plain = (str, int, float, bool, dict, type(None))
-    return {name: value if isinstance(value, plain) else repr(value) for name, value in told.items()}
+    return {name: value if isinstance(value, plain) else repr(value) for name, value in fields.items()}
 
 
 def import_target(target: str) -> Any:

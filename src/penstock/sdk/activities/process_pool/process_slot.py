@@ -253,8 +253,8 @@ class ProcessSlot:
         most, now = self._recycle_over_bytes, answer.memory_bytes
         if most is None or now is None or now <= most:
             return False
-        told = "A process for activities holds %d MB after %d of them, and may hold %d: it is replaced"
-        logging.getLogger(__name__).info(told, now >> 20, self._served, most >> 20)
+        text = "A process for activities holds %d MB after %d of them, and may hold %d: it is replaced"
+        logging.getLogger(__name__).info(text, now >> 20, self._served, most >> 20)
         return True
 
     def _collect_exit(self) -> None:
@@ -318,8 +318,8 @@ def _watch_over(process: BaseProcess) -> int | None:
         return None
 
 
-def _log(told: dict[str, Any]) -> None:
-    record = logging.makeLogRecord(told)
+def _log(fields: dict[str, Any]) -> None:
+    record = logging.makeLogRecord(fields)
     logger = logging.getLogger(record.name)
     if logger.isEnabledFor(record.levelno):
         logger.handle(record)

@@ -170,7 +170,7 @@ def _final_outcome(outcome: Json, attempts: list[Json]) -> Json:
     failure = outcome["failure"]
     timed_out = failure.get("kind") == "timeout"
     kind = "cancelled" if failure.get("cancelled") else "timed_out" if timed_out else "failed"
-    told: Json = {
+    record: Json = {
         "outcome": kind,
         "message": failure["message"],
         "exception_type": failure.get("type"),
@@ -178,11 +178,11 @@ def _final_outcome(outcome: Json, attempts: list[Json]) -> Json:
         "attempts": attempts,
         "exception": failure,
     }
-    return told | ({"timeout_kind": failure.get("timeout_type")} if timed_out else {})
+    return record | ({"timeout_kind": failure.get("timeout_type")} if timed_out else {})
 
 
 def _attempt_record(request: LocalActivityRequest, outcome: Json, number: int, took_s: float) -> Json:
-    told: Json = {
+    record: Json = {
         "attempt_id": f"{request.request_id}-{number}",
         "attempt_number": number,
         "outcome": "completed" if outcome["action"] == "complete" else "failed",
@@ -190,8 +190,8 @@ def _attempt_record(request: LocalActivityRequest, outcome: Json, number: int, t
     }
     failure = outcome.get("failure")
     if failure is None:
-        return told
-    return told | {"message": failure["message"][:1000], "exception_type": failure.get("type")}
+        return record
+    return record | {"message": failure["message"][:1000], "exception_type": failure.get("type")}
 
 
 def _seconds(options: Mapping[str, Any], name: str) -> float | None:

@@ -47,8 +47,8 @@ class WorkflowQueries:
         except Exception as error:
             failure = task_failure(error) | {"reason": _query_reason(error)}
             if failure["reason"] != Reason.REJECTED_UNKNOWN_QUERY:
-                told = 'Query "%s" of %s failed\n%s'
-                log.warning(told, task["query_name"], workflow_of(task), failure["stack_trace"].rstrip())
+                text = 'Query "%s" of %s failed\n%s'
+                log.warning(text, task["query_name"], workflow_of(task), failure["stack_trace"].rstrip())
             return await self._answer(task, "fail", {"failure": failure})
         return await self._answer(task, "complete", {"result_envelope": answer})
 

@@ -34,7 +34,7 @@ def registration_body(
     Parameters of handlers are left out if the client has payload codecs, because the server cannot check encoded
     values.
     """
-    said: Json = {
+    body: Json = {
         "worker_id": api.worker_id,
         "task_queue": api.task_queue,
         "runtime": "python",
@@ -48,10 +48,10 @@ def registration_body(
         "workflow_command_contracts": registry.command_contracts(with_parameters=not has_codecs),
     }
     if options.claiming.prefetch:
-        said["max_claimed_activity_tasks"] = options.claiming.prefetch
+        body["max_claimed_activity_tasks"] = options.claiming.prefetch
     if options.max_activities_per_second is not None:
-        said["max_activities_per_second"] = options.max_activities_per_second
-    return said | ({} if api.build_id is None else {"build_id": api.build_id})
+        body["max_activities_per_second"] = options.max_activities_per_second
+    return body | ({} if api.build_id is None else {"build_id": api.build_id})
 
 
 def reported_rates(options: WorkerOptions, config: DispatchConfig | None, task_queue: str) -> Json:
@@ -62,5 +62,5 @@ def reported_rates(options: WorkerOptions, config: DispatchConfig | None, task_q
         burst_s = config.queue_rate_burst_seconds if burst_s is None else burst_s
     if rate is None:
         return {}
-    said = {"max_task_queue_activities_per_second": rate}
-    return said if burst_s is None else said | {"queue_rate_burst_seconds": burst_s}
+    body = {"max_task_queue_activities_per_second": rate}
+    return body if burst_s is None else body | {"queue_rate_burst_seconds": burst_s}
