@@ -30,8 +30,8 @@ class CallTarget:
     kind: str
     name: str
     result_type: Any = None
-    least: int = 0
-    most: int | None = None
+    min_args: int = 0
+    max_args: int | None = None
     """None is any number of arguments."""
     parameters: Sequence[tuple[str, Any]] = ()
     """Names with their type hints, if known."""
@@ -44,7 +44,7 @@ class CallTarget:
         names = [name for name, _ in self.parameters]
         if not names:
             return "no arguments"
-        number = str(len(names)) if self.least == len(names) else f"{self.least} to {len(names)}"
+        number = str(len(names)) if self.min_args == len(names) else f"{self.min_args} to {len(names)}"
         return f"{number} argument{'' if number == '1' else 's'} ({', '.join(names)})"
 
     @property
@@ -62,7 +62,7 @@ class CallTarget:
         worker.
         """
         if isinstance(args, str | bytes) and args:
-            if self.most != 1:
+            if self.max_args != 1:
                 raise TypeError(
                     f"args of {self.kind} {self.name!r} must be a list of arguments, not one text"
                 )
@@ -70,7 +70,7 @@ class CallTarget:
         if arg is not UNSET and args:
             raise TypeError(f"{self.kind} {self.name!r}: give one argument, or several as args=[…], not both")
         given = list(args) if arg is UNSET else [arg]
-        if len(given) < self.least or (self.most is not None and len(given) > self.most):
+        if len(given) < self.min_args or (self.max_args is not None and len(given) > self.max_args):
             raise TypeError(f"{self.kind} {self.name!r} takes {self.takes}; {len(given)} given")
         for number, (value, (name, hint)) in enumerate(zip(given, self.parameters, strict=False), 1):
             if not _may_fit(value, hint):
@@ -130,9 +130,9 @@ def _handler_named(kind: str, handler: object) -> CallTarget:
 
 
 def _with_parameters(called: CallTarget, parameters: Parameters) -> CallTarget:
-    most = None if parameters.variadic else len(parameters.types)
+    max_args = None if parameters.variadic else len(parameters.types)
     hints = tuple(zip(parameters.names, parameters.types, strict=True))
-    return replace(called, least=parameters.required, most=most, parameters=hints)
+    return replace(called, min_args=parameters.required, max_args=max_args, parameters=hints)
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:

@@ -128,16 +128,16 @@ def _by_code_alone(
     defaults: ActivityDefaults,
     carried: Resolution | None,
 ) -> ResolvedOptions:
-    asked, known = options.get("retry_policy"), defaults.retry_policy
-    if asked is not None and known is not None and known.non_retryable_error_types:
-        names = (*known.non_retryable_error_types, *(asked.non_retryable_error_types or ()))
-        asked = replace(asked, non_retryable_error_types=tuple(dict.fromkeys(names)))
+    policy, known = options.get("retry_policy"), defaults.retry_policy
+    if policy is not None and known is not None and known.non_retryable_error_types:
+        names = (*known.non_retryable_error_types, *(policy.non_retryable_error_types or ()))
+        policy = replace(policy, non_retryable_error_types=tuple(dict.fromkeys(names)))
     clocks = {name: options.get(name) for name in CLOCKS}
     clocks = {name: getattr(defaults, name) if value is None else value for name, value in clocks.items()}
     return ResolvedOptions(
         options.get("task_queue"),
         clocks,
-        asked or known,
+        policy or known,
         None if carried is None else _provenance(_unchanged_sources(options, carried.options), None),
         routing_key=routing_key,
     )

@@ -57,9 +57,9 @@ class Lease:
     def __init__(self) -> None:
         self._ends_at: float | None = None
 
-    def extend(self, sent_at: float, answer: Mapping[str, Any]) -> None:
+    def extend(self, sent_at: float, response: Mapping[str, Any]) -> None:
         """Extend the lease by a response whose request was sent at `sent_at`. It never shrinks."""
-        span_ms = answer.get(FIELD)
+        span_ms = response.get(FIELD)
         if not isinstance(span_ms, int):
             return
         ends_at = sent_at + span_ms / 1000

@@ -66,7 +66,7 @@ class LocalServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _answers(self) -> None:
-        transport = HttpTransport(self.url, token=self.token, patience=RequestRetries(seconds=0))
+        transport = HttpTransport(self.url, token=self.token, retries=RequestRetries(seconds=0))
         ends_at = asyncio.get_running_loop().time() + START_SECONDS
         try:
             while True:

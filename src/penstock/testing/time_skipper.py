@@ -106,8 +106,8 @@ class TimeSkipper:
 
     @property
     def _is_wanted(self) -> bool:
-        asked = self._tracker.waits if not self._locks else ()
-        return bool(asked) or any(not each.done() for each in self._sleeps)
+        waits = self._tracker.waits if not self._locks else ()
+        return bool(waits) or any(not each.done() for each in self._sleeps)
 
     async def rest(self) -> None:
         """Wait until everything is idle: no request, task, lease or delivery is in progress."""

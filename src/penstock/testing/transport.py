@@ -160,10 +160,10 @@ class _Exchange:
 
 def _awaits_result(body: Json | None, query: Mapping[str, Any] | None) -> bool:
     """Whether a request waits for something that time may bring: a close, a result, the next event."""
-    asked = query or {}
+    parameters = query or {}
     return bool(
-        asked.get("wait_seconds")
-        or asked.get("wait_new_event")
+        parameters.get("wait_seconds")
+        or parameters.get("wait_new_event")
         or (body or {}).get("wait_for") == "completed"
     )
 

@@ -119,7 +119,7 @@ async def test_any_request_is_sent_again_while_no_connection_can_be_made() -> No
         refused.set()
         return 0.0
 
-    made = HttpTransport(f"http://127.0.0.1:{port}", patience=QUICK, jitter=jitter)
+    made = HttpTransport(f"http://127.0.0.1:{port}", retries=QUICK, jitter=jitter)
     asking = asyncio.create_task(made.control("POST", "/workflows", {}, idempotent=False))
     await refused.wait()
     async with scripted(FINE, port=port):
@@ -171,7 +171,7 @@ async def test_other_refusals_are_raised_at_once_with_their_reason() -> None:
 
 
 async def test_patience_ends() -> None:
-    made = HttpTransport(f"http://127.0.0.1:{free_port()}", patience=RequestRetries(seconds=0.01))
+    made = HttpTransport(f"http://127.0.0.1:{free_port()}", retries=RequestRetries(seconds=0.01))
     with pytest.raises(Unreachable, match=r"Cannot reach http://127.0.0.1"):
         await made.control("GET", "/workflows", idempotent=True)
     await made.close()

@@ -51,7 +51,7 @@ class TestSlots:
 
 
 def test_pauses_grow_up_to_a_bound_and_begin_again_after_an_answer() -> None:
-    pauses = Backoff(first_s=1, most_s=4, dice=lambda: 1.0)
+    pauses = Backoff(first_s=1, max_s=4, dice=lambda: 1.0)
     assert [pauses.pause_s() for _ in range(4)] == [1, 2, 4, 4]
     pauses.reset()
     assert pauses.pause_s() == 1

@@ -126,7 +126,7 @@ class ActivityDefinition:
         values = [*given, *self.optional[len(self.optional) - left_out :]] if left_out else given
         return key_of(self.routing, self.parameters, values, self.label)
 
-    def misfit(self, count: int) -> str | None:
+    def arity_error(self, count: int) -> str | None:
         """Return why the function cannot be called with this many arguments; None if it can."""
         if self.dynamic or self.required <= count <= len(self.parameters):
             return None
@@ -156,7 +156,7 @@ def mark(fn: Any, given: ActivityMark) -> None:
         name=name,
         auto_heartbeat=_checked_interval(given.auto_heartbeat, what),
         tags=checked_tags(given.tags, what),
-        pack=None if given.pack is None else checked_word("pack", given.pack, what),
+        pack=None if given.pack is None else checked_name("pack", given.pack, what),
     )
     try:
         setattr(target, MARK, kept)
@@ -177,7 +177,7 @@ def _name(fn: Any, given: ActivityMark) -> str | None:
             )
         return None
     if given.name is not None:
-        return _checked_name(given.name)
+        return _checked_type_name(given.name)
     own = getattr(fn, "__name__", None)
     if own == "<lambda>":
         raise ValueError("A lambda has no name: write a function with def, or say @activity.defn(name=…)")
@@ -186,7 +186,7 @@ def _name(fn: Any, given: ActivityMark) -> str | None:
     return str(own)
 
 
-def _checked_name(name: object) -> str:
+def _checked_type_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"The name of an activity is text, not {type(name).__name__}")
     if not name or len(name) > NAME_MAX or not name.isprintable():
@@ -247,10 +247,10 @@ def checked_tags(tags: object, what: str) -> frozenset[str]:
     """Return tags as a set. A single string is refused, because its characters would become tags."""
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         raise TypeError(f'{what}: tags is a set of texts, such as {{"gpu"}}, not {type(tags).__name__}')
-    return frozenset(checked_word("a tag", each, what) for each in tags)
+    return frozenset(checked_name("a tag", each, what) for each in tags)
 
 
-def checked_word(kind: str, word: object, what: str) -> str:
+def checked_name(kind: str, word: object, what: str) -> str:
     """Validate the name of a pack or a tag."""
     if not isinstance(word, str):
         raise TypeError(f"{what}: {kind} is text, not {type(word).__name__}")

@@ -66,7 +66,7 @@ def failure_body(error: BaseException, converter: DataConverter) -> dict[str, An
         return dict(error.failure)
     if isinstance(error, SystemExit):
         error = ApplicationError(f"The activity called sys.exit({error.code!r})", type="SystemExit")
-    failure = failure_of(error.with_traceback(_of_the_activity(error.__traceback__)), converter)
+    failure = failure_of(error.with_traceback(_user_frames(error.__traceback__)), converter)
     if isinstance(error, ProcessDied) and not error.began:
         failure |= {"code": NOT_BEGUN}
     if isinstance(error, ArgumentsMismatch):
@@ -76,7 +76,7 @@ def failure_body(error: BaseException, converter: DataConverter) -> dict[str, An
     return failure
 
 
-def _of_the_activity(whole: TracebackType | None) -> TracebackType | None:
+def _user_frames(whole: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the frames of the SDK."""
     at = whole
     while at is not None and at.tb_frame.f_globals.get("__name__", "").startswith(_AROUND):
@@ -91,7 +91,7 @@ def cancelled(error: BaseException, converter: DataConverter) -> dict[str, Any]:
 def timed_out(definition: ActivityDefinition, kind: str, seconds: float) -> dict[str, Any]:
     clock = f"{kind.replace('_', ' ')} timeout"
     return {
-        "message": f"{capital(definition.label)} was stopped: it exceeded its {clock} of {seconds:g} s",
+        "message": f"{capitalized(definition.label)} was stopped: it exceeded its {clock} of {seconds:g} s",
         "type": "TimeoutError",
         "kind": "timeout",
         "timeout_type": kind,
@@ -106,9 +106,9 @@ def decoded_arguments(definition: ActivityDefinition, payload: Any, converter: D
         values = converter.decode_arguments(payload, hints, what=definition.label)
     except ConversionError as error:
         raise ArgumentsMismatch(str(error), type=type(error).__name__, non_retryable=True) from error
-    misfit = definition.misfit(len(values))
-    if misfit is not None:
-        raise ArgumentsMismatch(capital(misfit), type="TypeError", non_retryable=True)
+    arity_error = definition.arity_error(len(values))
+    if arity_error is not None:
+        raise ArgumentsMismatch(capitalized(arity_error), type="TypeError", non_retryable=True)
     return values
 
 
@@ -120,11 +120,11 @@ def encoded_result(definition: ActivityDefinition, value: Any, converter: DataCo
         raise UnencodableResult(str(error), type=type(error).__name__, non_retryable=True) from error
     except Exception as error:
         raise UnencodableResult(
-            f"{capital(what)} cannot be encoded: {error}", type="ConversionError", non_retryable=True
+            f"{capitalized(what)} cannot be encoded: {error}", type="ConversionError", non_retryable=True
         ) from error
 
 
-def capital(text: str) -> str:
+def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 

@@ -50,9 +50,9 @@ class BatchPreview:
 
 async def preview(transport: Transport, query: str) -> BatchPreview:
     """Return what a batch operation would act on."""
-    answer = await _ask(transport, {"operation": "terminate", "query": query, "dry_run": True})
-    sample = [WorkflowExecution.read(each) for each in answer["sample"]]
-    return BatchPreview(answer["matched"], answer["complete"], sample)
+    response = await _send(transport, {"operation": "terminate", "query": query, "dry_run": True})
+    sample = [WorkflowExecution.read(each) for each in response["sample"]]
+    return BatchPreview(response["matched"], response["complete"], sample)
 
 
 async def carry_out(
@@ -63,21 +63,21 @@ async def carry_out(
     **fields: Any,
 ) -> BatchResult:
     """Act on all open runs that match the query, in batches. A repeated call does what is left."""
-    asked: Json = {"operation": operation, "query": query, "request_id": request_id or new_id()}
-    asked |= {name: value for name, value in fields.items() if value is not None}
+    body: Json = {"operation": operation, "query": query, "request_id": request_id or new_id()}
+    body |= {name: value for name, value in fields.items() if value is not None}
     counts = dict.fromkeys(("matched", "acted", "skipped", "failed"), 0)
     failures: list[BatchFailure] = []
     token: str | None = None
     while True:
-        answer = await _ask(transport, asked | ({} if token is None else {"token": token}))
-        counts = {name: count + answer[name] for name, count in counts.items()}
-        failures += [_failure(each) for each in answer["failures"]]
-        token = answer["next_token"]
+        response = await _send(transport, body | ({} if token is None else {"token": token}))
+        counts = {name: count + response[name] for name, count in counts.items()}
+        failures += [_failure(each) for each in response["failures"]]
+        token = response["next_token"]
         if token is None:
             return BatchResult(**counts, failures=failures)
 
 
-async def _ask(transport: Transport, body: Json) -> Json:
+async def _send(transport: Transport, body: Json) -> Json:
     path = route("workflows", "batch-operations")
     return await transport.control("POST", path, body, idempotent=True, timeout_s=PORTION_SECONDS)
 

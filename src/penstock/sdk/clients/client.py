@@ -145,7 +145,7 @@ class Client:
             worker_key=options.worker_key,
             ssl=ssl,
             insecure=options.insecure,
-            patience=RequestRetries(retry_for.total_seconds()),
+            retries=RequestRetries(retry_for.total_seconds()),
         )
         client = cls(
             transport,
@@ -632,13 +632,13 @@ class Client:
             query: a visibility query; None matches all runs.
             by_status: whether to count each status separately, too.
         """
-        answer = await self.transport.control(
+        response = await self.transport.control(
             "GET",
             route("workflows", "count"),
             idempotent=True,
             query={"query": query, "group_by": "status" if by_status else None},
         )
-        return WorkflowExecutionCount(answer["count"], answer["complete"], answer.get("groups") or {})
+        return WorkflowExecutionCount(response["count"], response["complete"], response.get("groups") or {})
 
     async def preview_batch(self, query: str) -> BatchPreview:
         """Return the open runs that a batch operation with this query would act on. Nothing is changed.
@@ -939,8 +939,8 @@ class Client:
     async def _pages(self, path: str, what: str, query: Json, page_size: int) -> AsyncIterator[Json]:
         token: str | None = None
         while True:
-            asked = query | {"page_size": page_size, "next_page_token": token}
-            page = await self.transport.control("GET", path, idempotent=True, query=asked)
+            page_query = query | {"page_size": page_size, "next_page_token": token}
+            page = await self.transport.control("GET", path, idempotent=True, query=page_query)
             for body in page[what]:
                 yield body
             token = page["next_page_token"]

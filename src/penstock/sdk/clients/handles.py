@@ -99,11 +99,11 @@ class WorkflowHandle(Generic[OwnT]):
         """
         async with within(timeout, f"Workflow {self.id!r} has not ended"):
             run, transport = self._run, self._context.transport
-            answer = await wait_for_end(transport, run.path + route("result"), run.chain)
-            if run.run_id is not None and answer["closed_reason"] == "continued":
+            response = await wait_for_end(transport, run.path + route("result"), run.chain)
+            if run.run_id is not None and response["closed_reason"] == "continued":
                 run = RunInput(id=self.id, run_id=None, first_execution_run_id=run.run_id)
-                answer = await wait_for_end(transport, run.path + route("result"), run.chain)
-        found: OwnT = workflow_result(answer, self._result_type, self._context.converter)
+                response = await wait_for_end(transport, run.path + route("result"), run.chain)
+        found: OwnT = workflow_result(response, self._result_type, self._context.converter)
         return found
 
     @overload
@@ -482,7 +482,7 @@ class WorkflowHandle(Generic[OwnT]):
         loop = asyncio.get_running_loop()
         seen = 0
         while True:
-            asked_at = loop.time()
+            started_at = loop.time()
             page = await self._context.transport.control(
                 "GET",
                 path + route("history"),
@@ -505,7 +505,7 @@ class WorkflowHandle(Generic[OwnT]):
                 described = await self._context.transport.control("GET", path, idempotent=True)
                 if described["is_terminal"] and described["history_length"] <= seen:
                     return
-                await pace(loop.time() - asked_at)
+                await pace(loop.time() - started_at)
 
     @property
     def _run(self) -> RunInput:
@@ -515,9 +515,9 @@ class WorkflowHandle(Generic[OwnT]):
 class WorkflowUpdateHandle(Generic[OwnT]):
     """An update that was sent to a workflow."""
 
-    def __init__(self, context: ClientContext, asked: UpdateWorkflowInput, result_type: Any) -> None:
+    def __init__(self, context: ClientContext, update_input: UpdateWorkflowInput, result_type: Any) -> None:
         self._context = context
-        self._asked = asked
+        self._input = update_input
         self._result_type = result_type
         self._state: UpdateState | None = None
 
@@ -527,16 +527,16 @@ class WorkflowUpdateHandle(Generic[OwnT]):
     @property
     def id(self) -> str:
         """The update id: an update sent again with this id is the same update."""
-        return self._asked.update_id
+        return self._input.update_id
 
     @property
     def workflow_id(self) -> str:
-        return self._asked.id
+        return self._input.id
 
     @property
     def workflow_run_id(self) -> str | None:
         """The run that accepted the update."""
-        return self._asked.run_id if self._state is None else self._state.run_id
+        return self._input.run_id if self._state is None else self._state.run_id
 
     async def result(self, *, timeout: timedelta | float | None = None) -> OwnT:
         """Wait for the result of the update.
@@ -549,7 +549,7 @@ class WorkflowUpdateHandle(Generic[OwnT]):
             TimeoutError: there was no result in time. The update continues.
         """
         async with within(
-            timeout, f"Update {self._asked.update!r} of {self.workflow_id!r} was not completed"
+            timeout, f"Update {self._input.update!r} of {self.workflow_id!r} was not completed"
         ):
             state = await self.reach_stage("completed")
         found: OwnT = self._context.converter.decode(state.result, self._result_type)
@@ -559,16 +559,16 @@ class WorkflowUpdateHandle(Generic[OwnT]):
         """Wait until the update has reached a stage."""
         loop = asyncio.get_running_loop()
         while self._state is None or (stage == "completed" and not self._state.is_completed):
-            asked_at = loop.time()
-            self._state = await self._ask(stage)
+            started_at = loop.time()
+            self._state = await self._wait_for_stage(stage)
             if stage == "completed" and not self._state.is_completed:
-                await pace(loop.time() - asked_at)
+                await pace(loop.time() - started_at)
         return self._state
 
-    async def _ask(self, stage: UpdateStage) -> UpdateState:
-        asked = self._asked
+    async def _wait_for_stage(self, stage: UpdateStage) -> UpdateState:
+        update_input = self._input
         try:
-            return await self._context.outbound.update_workflow(replace(asked, wait_for=stage))
+            return await self._context.outbound.update_workflow(replace(update_input, wait_for=stage))
         except ServerRefused as refused:
             raise update_error(refused, self._context.converter) from refused.__cause__
 
@@ -608,8 +608,8 @@ class ActivityHandle(Generic[OwnT]):
         async with within(timeout, f"Activity {self.id!r} has not ended"):
             path = route("activities", self.id, "result")
             which = None if self.run_id is None else {"run_id": self.run_id}
-            answer = await wait_for_end(self._context.transport, path, which)
-        found: OwnT = activity_result(answer, self._result_type, self._context.converter)
+            response = await wait_for_end(self._context.transport, path, which)
+        found: OwnT = activity_result(response, self._result_type, self._context.converter)
         return found
 
     async def cancel(self, reason: str | None = None) -> None:

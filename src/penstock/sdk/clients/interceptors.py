@@ -240,10 +240,12 @@ class HttpOutbound(OutboundInterceptor):
         body = self._workflow_start(input)
         async with within(input.rpc_timeout, f"The server did not answer the start of {input.id!r}"):
             if input.start_signal is None:
-                answer = await self._workflows.send(body, input.request_id)
+                response = await self._workflows.send(body, input.request_id)
             else:
-                answer = await self._signal_with_start(input, input.start_signal, body)
-        return StartedWorkflow(answer["workflow_id"], answer["run_id"], answer["outcome"] == "started_new")
+                response = await self._signal_with_start(input, input.start_signal, body)
+        return StartedWorkflow(
+            response["workflow_id"], response["run_id"], response["outcome"] == "started_new"
+        )
 
     async def _signal_with_start(self, start: StartWorkflowInput, signal: str, body: Json) -> Json:
         if body["id_conflict_policy"] == WorkflowIDConflictPolicy.FAIL:
@@ -287,12 +289,12 @@ class HttpOutbound(OutboundInterceptor):
     async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002
         body = {"input": self._converter.encode_arguments(input.args, f'query "{input.query}"')}
         path = input.path + route("query", input.query)
-        answer = await self._transport.control(
+        response = await self._transport.control(
             "POST", path, body, idempotent=True, timeout_s=QUERY_SECONDS, query=input.chain
         )
-        result = answer["result_envelope"]
-        if result is None and answer["result"] is not None:  # from a worker that answers in plain JSON
-            result = self._converter.encode(answer["result"], f'result of query "{input.query}"')
+        result = response["result_envelope"]
+        if result is None and response["result"] is not None:  # from a worker that answers in plain JSON
+            result = self._converter.encode(response["result"], f'result of query "{input.query}"')
         return self._converter.decode(result, input.result_type)
 
     async def update_workflow(self, input: UpdateWorkflowInput) -> UpdateState:  # noqa: A002
@@ -302,7 +304,7 @@ class HttpOutbound(OutboundInterceptor):
             "wait_for": input.wait_for,
             "wait_timeout_seconds": input.wait_s,
         }
-        answer = await self._transport.control(
+        response = await self._transport.control(
             "POST",
             input.path + route("update", input.update),
             body,
@@ -310,8 +312,8 @@ class HttpOutbound(OutboundInterceptor):
             timeout_s=input.wait_s + QUERY_SECONDS,
             query=input.chain,
         )
-        done = answer["update_status"] == "completed"
-        return UpdateState(answer["run_id"], done, answer["result_envelope"])
+        done = response["update_status"] == "completed"
+        return UpdateState(response["run_id"], done, response["result_envelope"])
 
     async def cancel_workflow(self, input: EndWorkflowInput) -> None:  # noqa: A002
         await self._end(input, "cancel")
@@ -336,7 +338,7 @@ class HttpOutbound(OutboundInterceptor):
         self, inputs: Sequence[StartActivityInput]
     ) -> Sequence[StartedActivity | ServerRefused]:
         starts = [(self._activity_start(each), each.request_id) for each in inputs]
-        return [_outcome(answer) for answer in await self._activities.send_all(starts)]
+        return [_outcome(response) for response in await self._activities.send_all(starts)]
 
     def _activity_start(self, start: StartActivityInput) -> Json:
         body = _present(
@@ -368,25 +370,25 @@ class HttpOutbound(OutboundInterceptor):
 
     async def describe_activity(self, id: str, run_id: str | None = None) -> ActivityExecutionDescription:  # noqa: A002
         path = route("activities", id)
-        answer = await self._transport.control("GET", path, idempotent=True, query=_present(run_id=run_id))
-        return ActivityExecutionDescription.read(answer, self._converter)
+        response = await self._transport.control("GET", path, idempotent=True, query=_present(run_id=run_id))
+        return ActivityExecutionDescription.read(response, self._converter)
 
 
 async def wait_for_end(transport: Transport, path: str, which: Json | None = None) -> Json:
     """Long-poll until something has ended. `which` are query parameters that select its run."""
     loop = asyncio.get_running_loop()
     while True:
-        asked_at = loop.time()
-        answer = await transport.control(
+        started_at = loop.time()
+        response = await transport.control(
             "GET",
             path,
             idempotent=True,
             timeout_s=WAIT_SECONDS,
             query={"wait_seconds": WAIT_SECONDS} | (which or {}),
         )
-        if answer["is_terminal"]:
-            return answer
-        await pace(loop.time() - asked_at)
+        if response["is_terminal"]:
+            return response
+        await pace(loop.time() - started_at)
 
 
 @asynccontextmanager
@@ -417,9 +419,9 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 _NO_TIME: Final = timedelta(0)
 
 
-def _started(answer: Json) -> StartedActivity:
-    new = answer["outcome"] == "started_new"
-    return StartedActivity(answer["activity_id"], answer["workflow_run_id"], new)
+def _started(response: Json) -> StartedActivity:
+    new = response["outcome"] == "started_new"
+    return StartedActivity(response["activity_id"], response["workflow_run_id"], new)
 
 
 def _outcome(item: Json) -> StartedActivity | ServerRefused:

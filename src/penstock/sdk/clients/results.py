@@ -16,23 +16,23 @@ from penstock.sdk.failures import (
 )
 
 
-def workflow_result(answer: Mapping[str, Any], hint: Any, converter: DataConverter) -> Any:
+def workflow_result(response: Mapping[str, Any], hint: Any, converter: DataConverter) -> Any:
     """Return the result of a closed workflow, or raise `WorkflowFailureError`."""
-    if answer["status"] != "completed":
+    if response["status"] != "completed":
         raise WorkflowFailureError(
-            _cause(answer, converter), workflow_id=answer["workflow_id"], run_id=answer["run_id"]
+            _cause(response, converter), workflow_id=response["workflow_id"], run_id=response["run_id"]
         )
     return converter.decode(
-        answer["result_envelope"], hint, what=f'the result of workflow "{answer["workflow_id"]}"'
+        response["result_envelope"], hint, what=f'the result of workflow "{response["workflow_id"]}"'
     )
 
 
-def activity_result(answer: Mapping[str, Any], hint: Any, converter: DataConverter) -> Any:
+def activity_result(response: Mapping[str, Any], hint: Any, converter: DataConverter) -> Any:
     """Return the result of a standalone activity that has ended, or raise `ActivityFailureError`."""
-    if answer["status"] != "completed":
-        raise ActivityFailureError(_cause(answer, converter), activity_id=answer["activity_id"])
+    if response["status"] != "completed":
+        raise ActivityFailureError(_cause(response, converter), activity_id=response["activity_id"])
     return converter.decode(
-        answer["result_envelope"], hint, what=f'the result of activity "{answer["activity_id"]}"'
+        response["result_envelope"], hint, what=f'the result of activity "{response["activity_id"]}"'
     )
 
 
@@ -44,7 +44,7 @@ def update_error(refused: ServerRefused, converter: DataConverter) -> ServerRefu
     return refused
 
 
-def _cause(answer: Mapping[str, Any], converter: DataConverter) -> FailureError:
+def _cause(response: Mapping[str, Any], converter: DataConverter) -> FailureError:
     """Return the cause from the closing event, or one made from the status if there is no event."""
-    failure = answer.get("failure") or {"message": f"It is {answer['status']}"}
+    failure = response.get("failure") or {"message": f"It is {response['status']}"}
     return error_from(failure, converter, event_type=failure.get("event_type"))

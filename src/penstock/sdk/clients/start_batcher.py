@@ -34,17 +34,17 @@ SLOW_REQUEST_S: Final = 1.0
 class _PendingStart:
     item: Json
     size: int
-    answer: asyncio.Future[Json | None] = field(repr=False)
+    response: asyncio.Future[Json | None] = field(repr=False)
     """The server's response; None if it must be sent alone."""
     is_sent: bool = False
 
-    def tell(self, answer: Json | None) -> None:
-        if not self.answer.done():
-            self.answer.set_result(answer)
+    def tell(self, response: Json | None) -> None:
+        if not self.response.done():
+            self.response.set_result(response)
 
     def fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
+        if not self.response.done():
+            self.response.set_exception(error)
 
 
 class StartBatcher:
@@ -59,9 +59,9 @@ class StartBatcher:
         """Send one start and return the server's response. Raises `ServerRefused` or `Unreachable`."""
         line = self._queue_for_loop()
         if line.is_full:
-            answer = await line.answer_for(_keyed(body, key))
-            if answer is not None:
-                return answer
+            response = await line.response_for(_keyed(body, key))
+            if response is not None:
+                return response
         with line.open_request():
             return await self._transport.control(
                 "POST", self._single_path, body, idempotent=True, idempotency_key=key
@@ -69,10 +69,10 @@ class StartBatcher:
 
     async def send_all(self, starts: Sequence[tuple[Json, str]]) -> list[Json]:
         """Send many starts and return their responses, each with its `http_status`, including refusals."""
-        answers: list[Json] = []
+        responses: list[Json] = []
         for portion in portions([_keyed(body, key) for body, key in starts]):
-            answers += await self._post(portion)
-        return answers
+            responses += await self._post(portion)
+        return responses
 
     def _queue_for_loop(self) -> _StartQueue:
         """Return the queue of the running event loop. A client may be used in another loop once its own has ended."""
@@ -82,8 +82,10 @@ class StartBatcher:
         return self._queue
 
     async def _post(self, portion: Sequence[Json]) -> list[Json]:
-        answer = await self._transport.control("POST", self._batch_path, {"items": portion}, idempotent=True)
-        items = answer.get("items")
+        response = await self._transport.control(
+            "POST", self._batch_path, {"items": portion}, idempotent=True
+        )
+        items = response.get("items")
         if not isinstance(items, list) or len(items) != len(portion):
             raise ValueError(
                 f"The server was sent {len(portion)} starts, and does not say what became of each."
@@ -122,7 +124,7 @@ class _StartQueue:
                 self._sending.add(sending)
                 sending.add_done_callback(self._sending.discard)
 
-    async def answer_for(self, item: Json) -> Json | None:
+    async def response_for(self, item: Json) -> Json | None:
         """Return the response to a start that was batched; None if it must be sent alone.
 
         A start that was refused in a batch is sent alone too: it then gets the response, or the retries, that it
@@ -132,15 +134,15 @@ class _StartQueue:
         self._waiting.append(waiting)
         patience = self.loop.call_later(SLOW_REQUEST_S, self._watch_pending, waiting)
         try:
-            answer = await waiting.answer
+            response = await waiting.response
         finally:
             patience.cancel()
-        accepted = answer is not None and answer.pop("http_status", 500) < 400
-        return answer if accepted else None
+        accepted = response is not None and response.pop("http_status", 500) < 400
+        return response if accepted else None
 
     def _watch_pending(self, waiting: _PendingStart) -> None:
         """Release a start that waits for requests that do not end, to be sent alone."""
-        if waiting.is_sent or waiting.answer.done():
+        if waiting.is_sent or waiting.response.done():
             return
         left_s = self._ended_at + SLOW_REQUEST_S - self.loop.time()
         if left_s > 0:
@@ -153,7 +155,7 @@ class _StartQueue:
         some: list[_PendingStart] = []
         room = BATCH_BYTES_MAX
         while self._waiting and len(some) < BATCH_ITEMS_MAX:
-            if self._waiting[0].answer.done():
+            if self._waiting[0].response.done():
                 self._waiting.popleft()
                 continue
             room -= self._waiting[0].size
@@ -164,20 +166,20 @@ class _StartQueue:
 
     async def _deliver(self, some: Sequence[_PendingStart]) -> None:
         """Resolve each start with its outcome. If the server refuses the batch, each is sent alone."""
-        answers: Sequence[Json | None] = [None] * len(some)
+        responses: Sequence[Json | None] = [None] * len(some)
         with self.open_request():
             for each in some:
                 each.is_sent = True
             try:
-                answers = await self._post([each.item for each in some])
+                responses = await self._post([each.item for each in some])
             except Unreachable as error:
                 for each in some:
                     each.fail(_is_retriable(error))
             except Exception as error:
                 log.debug("%d starts go alone: %r", len(some), error)
             finally:
-                for each, answer in zip(some, answers, strict=True):
-                    each.tell(answer)
+                for each, response in zip(some, responses, strict=True):
+                    each.tell(response)
 
 
 def _is_retriable(error: Unreachable) -> Unreachable:

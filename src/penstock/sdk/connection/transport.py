@@ -141,13 +141,13 @@ class RequestRetries:
     first_pause_s: float = FIRST_PAUSE_SECONDS
     longest_pause_s: float = LONGEST_PAUSE_SECONDS
 
-    def pause_s(self, attempt: int, asked_s: float | None, jitter: float) -> float:
+    def pause_s(self, attempt: int, retry_after_s: float | None, jitter: float) -> float:
         """Return the pause after an attempt (1, 2, ...). A delay requested by the server is never shortened; `jitter`
         is 0 to 1.
         """
         grown = min(self.longest_pause_s, self.first_pause_s * 2.0 ** min(attempt - 1, 30))
         own = grown * (0.5 + jitter / 2)
-        return own if asked_s is None else asked_s + min(own, 1.0) * jitter
+        return own if retry_after_s is None else retry_after_s + min(own, 1.0) * jitter
 
 
 @dataclass(slots=True)
@@ -192,10 +192,10 @@ class _FailedAttempt(Exception):
         happened: bool,
         again: bool,
         elsewhere: bool = False,
-        asked_s: float | None = None,
+        retry_after_s: float | None = None,
     ) -> None:
         super().__init__(str(error))
-        self.error, self.happened, self.asked_s = error, happened, asked_s
+        self.error, self.happened, self.retry_after_s = error, happened, retry_after_s
         self.again, self.elsewhere = again, elsewhere
 
 
@@ -218,7 +218,7 @@ class HttpTransport:
         worker_key: SigningKey | None = None,
         ssl: tls.SSLContext | bool = True,
         insecure: bool = False,
-        patience: RequestRetries | None = None,
+        retries: RequestRetries | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.urls = server_urls(url)
@@ -226,7 +226,7 @@ class HttpTransport:
         self._control_token = control_token or token
         self._worker_token = worker_token or token
         self._ssl = ssl
-        self._patience = patience or RequestRetries()
+        self._retries = retries or RequestRetries()
         self._jitter = jitter
         self._keys = {CONTROL_PLANE: control_key, WORKER_PLANE: worker_key or control_key}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -335,20 +335,20 @@ class HttpTransport:
             place = self._in_use
             try:
                 body = await self._send(call, self._servers[place])
-            except _FailedAttempt as trouble:
+            except _FailedAttempt as failure:
                 now = asyncio.get_running_loop().time()
-                ends_at = ends_at or now + self._patience.seconds
-                failed[place] = str(trouble.error)
-                if trouble.happened and not call.idempotent:
-                    raise trouble.error from trouble.error.__cause__
-                if trouble.elsewhere and self._next_server(place, failed):
+                ends_at = ends_at or now + self._retries.seconds
+                failed[place] = str(failure.error)
+                if failure.happened and not call.idempotent:
+                    raise failure.error from failure.error.__cause__
+                if failure.elsewhere and self._next_server(place, failed):
                     continue
                 pauses += 1
-                pause_s = self._patience.pause_s(pauses, trouble.asked_s, self._jitter())
-                if not trouble.again or now + pause_s >= ends_at:
-                    raise self._final_error(trouble.error, failed) from trouble.error.__cause__
-                if isinstance(trouble.error, Unreachable):
-                    self._outage.record_failure(str(self._final_error(trouble.error, failed)), pause_s, now)
+                pause_s = self._retries.pause_s(pauses, failure.retry_after_s, self._jitter())
+                if not failure.again or now + pause_s >= ends_at:
+                    raise self._final_error(failure.error, failed) from failure.error.__cause__
+                if isinstance(failure.error, Unreachable):
+                    self._outage.record_failure(str(self._final_error(failure.error, failed)), pause_s, now)
             else:
                 self._outage.record_recovery(self._servers[place].url, asyncio.get_running_loop().time())
                 self._log_move(place)
@@ -383,12 +383,12 @@ class HttpTransport:
         request = self._request(call, server)
         renewed = None if self._keys[call.plane] is None else lambda: self._request(call, server)
         try:
-            answer = await connections.send(
+            response = await connections.send(
                 request, call.timeout_s, again=call.idempotent, renewed=renewed, on_send=call.on_send
             )
         except (ConnectFailed, MalformedResponse, OSError) as error:
             raise self._lost(call, server, error) from None
-        return self._read(answer, server)
+        return self._read(response, server)
 
     def _request(self, call: _Request, server: _Server) -> bytes:
         """Return the bytes to send. Each attempt needs a new signature, because a signature is valid once."""
@@ -455,27 +455,29 @@ class HttpTransport:
         hopeless = self._closed or isinstance(cause, ResponseTooLarge)
         return _FailedAttempt(lost, happened=made, again=not (hopeless or insecure), elsewhere=not hopeless)
 
-    def _read(self, answer: HttpResponse, server: _Server) -> Json:
-        status = answer.status
+    def _read(self, response: HttpResponse, server: _Server) -> Json:
+        status = response.status
         try:
-            body = msgspec.json.decode(answer.body)
+            body = msgspec.json.decode(response.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             body = None
         if status < 300 and isinstance(body, dict):
             return body
-        asked_s = _seconds(answer.headers.get(b"retry-after"))
+        retry_after_s = _seconds(response.headers.get(b"retry-after"))
         if not isinstance(body, dict):
-            raise _not_a_penstock_server(server.url, status, asked_s)
+            raise _not_a_penstock_server(server.url, status, retry_after_s)
         refused: ServerRefused = refusal(status, body)
         again, elsewhere = status in TRIED_AGAIN, status in TRIED_ELSEWHERE
-        raise _FailedAttempt(refused, happened=True, again=again, elsewhere=elsewhere, asked_s=asked_s)
+        raise _FailedAttempt(
+            refused, happened=True, again=again, elsewhere=elsewhere, retry_after_s=retry_after_s
+        )
 
 
-def _not_a_penstock_server(url: str, status: int, asked_s: float | None) -> _FailedAttempt:
+def _not_a_penstock_server(url: str, status: int, retry_after_s: float | None) -> _FailedAttempt:
     """Return the error for a response that did not come from a Penstock server."""
     if status >= 500:
         away = Unreachable(f"A proxy before {url} says that the server is away (status {status})")
-        return _FailedAttempt(away, happened=True, again=True, elsewhere=True, asked_s=asked_s)
+        return _FailedAttempt(away, happened=True, again=True, elsewhere=True, retry_after_s=retry_after_s)
     text = (
         f"{url} answered (status {status}), but not as a Penstock server does."
         " Check the address and the port: another program may be listening there."

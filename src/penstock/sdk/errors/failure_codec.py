@@ -107,8 +107,8 @@ def _own_fields(error: FailureError) -> dict[str, Any]:
         case ApplicationError():
             return _application(error)
         case ActivityThrottled():
-            rest = error.retry_after
-            retry = {} if rest is None else {"retry_after_seconds": rest.total_seconds()}
+            retry_after = error.retry_after
+            retry = {} if retry_after is None else {"retry_after_seconds": retry_after.total_seconds()}
             return {"kind": "throttled", "throttled": True} | retry
         case ActivityError():
             names = ("activity_type", "activity_id", "attempt", "retry_state")
@@ -195,9 +195,9 @@ def _stack(error: BaseException) -> str | None:
     return None if stack is None else bounded(_clean(stack))
 
 
-def _head(text: str, most: int) -> str:
+def _head(text: str, limit: int) -> str:
     text = _clean(text)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _clean(text: str) -> str:
@@ -322,12 +322,12 @@ def _retry_state(payload: Mapping[str, Any], ending: str) -> RetryState | None:
         return RetryState.TIMEOUT
     activity, attempt = payload.get("activity"), _attempt(payload)
     policy = activity.get("retry_policy") if isinstance(activity, Mapping) else None
-    most = policy.get("max_attempts") if isinstance(policy, Mapping) else None
-    if not isinstance(most, int) or attempt is None:
+    max_attempts = policy.get("max_attempts") if isinstance(policy, Mapping) else None
+    if not isinstance(max_attempts, int) or attempt is None:
         return None
-    if attempt < most:
+    if attempt < max_attempts:
         return None
-    return RetryState.RETRY_POLICY_NOT_SET if most == 1 else RetryState.MAXIMUM_ATTEMPTS_REACHED
+    return RetryState.RETRY_POLICY_NOT_SET if max_attempts == 1 else RetryState.MAXIMUM_ATTEMPTS_REACHED
 
 
 def _restored(body: Mapping[str, Any], converter: DataConverter, left: int) -> FailureError:

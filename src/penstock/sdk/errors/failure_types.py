@@ -167,13 +167,13 @@ class ActivityThrottled(FailureError):
     """
 
     def __init__(self, retry_after: timedelta | float | None = None, message: str | None = None) -> None:
-        self.retry_after = _rest(retry_after)
+        self.retry_after = _as_timedelta(retry_after)
         pause = "" if self.retry_after is None else f"; it asks for {self.retry_after.total_seconds():g} s"
         super().__init__(f"Throttled upstream{pause}" if message is None else message)
         self.args = (retry_after, message)
 
 
-def _rest(retry_after: timedelta | float | None) -> timedelta | None:
+def _as_timedelta(retry_after: timedelta | float | None) -> timedelta | None:
     if retry_after is None:
         return None
     if not isinstance(retry_after, timedelta):

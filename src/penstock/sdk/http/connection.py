@@ -23,7 +23,7 @@ class HttpConnection(asyncio.Protocol):
         self._lost = lost
         self._parser = HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[HttpResponse] | None = None
+        self._waiter: asyncio.Future[HttpResponse] | None = None
         self._draft = ResponseBuilder()
         self._keeps = True
         """Whether the connection may be reused. Once False, it stays so."""
@@ -32,16 +32,16 @@ class HttpConnection(asyncio.Protocol):
     def is_usable(self) -> bool:
         """Whether another request may be sent."""
         is_open = self._transport is not None and not self._transport.is_closing()
-        return is_open and self._keeps and self._answer is None
+        return is_open and self._keeps and self._waiter is None
 
     def send(self, request: bytes) -> asyncio.Future[HttpResponse]:
         """Send a whole request. A caller that stops waiting for the response must close the connection."""
-        self._answer = answer = asyncio.get_running_loop().create_future()
+        self._waiter = response = asyncio.get_running_loop().create_future()
         if self._transport is None or self._transport.is_closing():
-            answer.set_exception(ConnectionLost("Server disconnected"))
+            response.set_exception(ConnectionLost("Server disconnected"))
         else:
             self._transport.write(request)
-        return answer
+        return response
 
     def close(self) -> None:
         self._keeps = False
@@ -54,7 +54,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._answer is None:
+        if self._waiter is None:
             self.close()
             return
         try:
@@ -69,7 +69,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._lost(self)
-        if exc is None and self._answer is not None and self._draft.ends_with_the_connection:
+        if exc is None and self._waiter is not None and self._draft.ends_with_the_connection:
             self._keeps = False
             self._complete()
         else:
@@ -79,7 +79,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._draft.begin()
-        if self._answer is None:  # a response without a request
+        if self._waiter is None:  # a response without a request
             self._keeps = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -109,22 +109,22 @@ class HttpConnection(asyncio.Protocol):
         return lost
 
     def _complete(self) -> None:
-        answer, draft = self._reset()
-        if answer is None or answer.done():
+        response, draft = self._reset()
+        if response is None or response.done():
             return
         try:
-            answer.set_result(draft.whole(self._parser.get_status_code()))
+            response.set_result(draft.whole(self._parser.get_status_code()))
         except MalformedResponse as error:
-            answer.set_exception(error)
+            response.set_exception(error)
 
     def _fail(self, error: Exception) -> None:
-        answer, _ = self._reset()
-        if answer is not None and not answer.done():
-            answer.set_exception(error)
+        response, _ = self._reset()
+        if response is not None and not response.done():
+            response.set_exception(error)
         self.close()
 
     def _reset(self) -> tuple[asyncio.Future[HttpResponse] | None, ResponseBuilder]:
         """Return the waiting future and the response so far, and clear both."""
-        answer, draft = self._answer, self._draft
-        self._answer, self._draft = None, ResponseBuilder()
-        return answer, draft
+        response, draft = self._waiter, self._draft
+        self._waiter, self._draft = None, ResponseBuilder()
+        return response, draft

@@ -82,14 +82,14 @@ class HttpConnectionPool:
     ) -> HttpResponse:
         if on_send is not None:
             on_send()
-        answer = connection.send(request)
-        ending = self._loop.call_later(timeout_s, _too_late, answer)
+        response = connection.send(request)
+        ending = self._loop.call_later(timeout_s, _too_late, response)
         try:
-            return await answer
+            return await response
         finally:
             ending.cancel()
-            if not answer.cancelled():
-                answer.exception()
+            if not response.cancelled():
+                response.exception()
             if connection.is_usable:
                 self._release(connection)
             else:
@@ -179,6 +179,6 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _too_late(answer: asyncio.Future[HttpResponse]) -> None:
-    if not answer.done():
-        answer.set_exception(TimeoutError())
+def _too_late(response: asyncio.Future[HttpResponse]) -> None:
+    if not response.done():
+        response.set_exception(TimeoutError())

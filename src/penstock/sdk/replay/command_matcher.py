@@ -39,7 +39,7 @@ class ExpectedCommands:
     def match_command(self, event: HistoryEvent) -> None:
         """Match one recorded command. Raises `NonDeterminismError` if the code issued a different one."""
         self._last_sequence = event.sequence
-        if event.asked is CommandKind.LOCAL_ACTIVITY:
+        if event.command_kind is CommandKind.LOCAL_ACTIVITY:
             self._local_scheduled = event
             return
         if event.is_local_end:
@@ -50,12 +50,12 @@ class ExpectedCommands:
             return
         if may_be_skipped(event):
             return
-        asked = self._commands[0] if self._commands else None
+        issued = self._commands[0] if self._commands else None
         raise NonDeterminismError(
             event.sequence,
             event.in_words(),
-            "nothing more" if asked is None else asked.in_words(),
-            "" if asked is None else asked.where,
+            "nothing more" if issued is None else issued.in_words(),
+            "" if issued is None else issued.where,
         )
 
     def _match_local_outcome(self, event: HistoryEvent) -> None:
@@ -71,8 +71,8 @@ class ExpectedCommands:
         if command is None or not (
             self._local_scheduled is not None and records_command(self._local_scheduled, command)
         ):
-            asked = "nothing more" if command is None else command.in_words()
-            raise NonDeterminismError(event.sequence, event.in_words(), asked)
+            issued = "nothing more" if command is None else command.in_words()
+            raise NonDeterminismError(event.sequence, event.in_words(), issued)
         self._match(command, event)
 
     def _match(self, command: Command, event: HistoryEvent) -> None:

@@ -30,7 +30,7 @@ STEP_OUTCOMES = frozenset(
     }
 )
 MESSAGES = frozenset({SIGNAL, UPDATE})
-_ASKED = {
+_COMMAND_KINDS = {
     "ActivityScheduled": CommandKind.ACTIVITY,
     "TimerScheduled": CommandKind.TIMER,
     "ChildWorkflowScheduled": CommandKind.CHILD,
@@ -78,7 +78,7 @@ class HistoryEvent:
         return datetime.fromisoformat(self.recorded_at)
 
     @property
-    def asked(self) -> CommandKind | None:
+    def command_kind(self) -> CommandKind | None:
         """The type of the command that this event records; None for an external input."""
         if self.type == "ActivityScheduled" and self.is_local:
             return CommandKind.LOCAL_ACTIVITY
@@ -90,7 +90,7 @@ class HistoryEvent:
             )
         if self.type == "UpdateCompleted":
             return CommandKind.COMPLETE_UPDATE if "result" in self.payload else CommandKind.FAIL_UPDATE
-        return _ASKED.get(self.type)
+        return _COMMAND_KINDS.get(self.type)
 
     @property
     def is_local_end(self) -> bool:
@@ -103,7 +103,7 @@ class HistoryEvent:
 
 def records_command(event: HistoryEvent, command: Command) -> bool:
     """Whether an event records a command: the same type, with the same facts."""
-    if event.asked is not command.kind:
+    if event.command_kind is not command.kind:
         return False
     if any(event.payload.get(name) != value for name, value in command.facts.items()):
         return False

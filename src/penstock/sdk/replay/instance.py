@@ -246,9 +246,9 @@ class WorkflowRun:
         self.seen = event.sequence
         if event.type == named.MARKER:
             self._replay_recorded_task(event)
-        elif self._expected is not None and (event.asked is not None or event.is_local_end):
+        elif self._expected is not None and (event.command_kind is not None or event.is_local_end):
             self._match_recorded(event)
-        elif event.asked is None:
+        elif event.command_kind is None:
             self._new_events.append(event)
 
     def _match_recorded(self, event: HistoryEvent) -> None:
@@ -258,7 +258,7 @@ class WorkflowRun:
             return
         self._expected.match_command(event)
         self._last_step = max(self._last_step, event.step or 0)
-        self._ended = event.asked in TERMINAL
+        self._ended = event.command_kind in TERMINAL
 
     def _replay_recorded_task(self, marker: HistoryEvent) -> None:
         """Handle the marker of a completed task: replay its activation, or recognise it as the one just sent."""
@@ -436,9 +436,9 @@ class WorkflowRun:
         again = sole_exception(error)
         if isinstance(again, ContinueAsNewError):
             return CommandKind.CONTINUE, again.body
-        asked_to_end = self._started_runtime().cancel_reason
-        if asked_to_end is not None and _is_cancellation(error):
-            return CommandKind.CANCEL, {"reason": asked_to_end}
+        cancel_reason = self._started_runtime().cancel_reason
+        if cancel_reason is not None and _is_cancellation(error):
+            return CommandKind.CANCEL, {"reason": cancel_reason}
         failure = self._definition.failure_in(error)
         if failure is not None:
             return CommandKind.FAIL, failure_fields(failure, self._converter)

@@ -51,8 +51,8 @@ class DeclaredCap:
         about: Json = {"task_queue_type": "activity"} if self.part is None else {"kind": self.part}
         return about | {self.field: value, "reason": reason, "if_version": version}
 
-    def seen(self, answer: Json) -> LiveLimit:
-        view = answer if self.part is None else answer.get(self.part) or {}
+    def seen(self, response: Json) -> LiveLimit:
+        view = response if self.part is None else response.get(self.part) or {}
         limit: Json = (view.get("limits") or {}).get(self.field) or {}
         declared = limit.get("declared")
         value = declared.get("value") if isinstance(declared, dict) else declared
@@ -167,12 +167,12 @@ class DeclaredCaps:
             if outcome is CapOutcome.HANDED_BACK:
                 body = cap.body("default", seen.version, self._by.reason)
             try:
-                answer = await self._transport.control("PATCH", cap.path, body, idempotent=True)
+                response = await self._transport.control("PATCH", cap.path, body, idempotent=True)
             except ServerRefused as error:
                 if error.status != 409:
                     raise
             else:
-                self._logged[cap.path] = cap.seen(answer)
+                self._logged[cap.path] = cap.seen(response)
                 return notices
         return [CapNotice(f"{cap.name} could not be set: others changed it {TRIES} times meanwhile")]
 
@@ -207,10 +207,10 @@ class DeclaredCaps:
             return None
         query = {"status": "active"}
         try:
-            answer = await self._transport.control("GET", "/workers", idempotent=True, query=query)
+            response = await self._transport.control("GET", "/workers", idempotent=True, query=query)
         except ServerRefused:
             return None  # without permission to list workers it cannot be determined
-        total = processes + _slots(answer.get("workers") or [])
+        total = processes + _slots(response.get("workers") or [])
         if cap < total:
             return None
         return f"cluster_wide_cap={cap} cannot bind: the workers that are there run {total} tasks at the most"

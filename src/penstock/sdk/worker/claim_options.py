@@ -24,10 +24,10 @@ class Claiming:
 
     def __post_init__(self) -> None:
         for name in ("batch_max", "most", "prefetch"):
-            _whole(name, getattr(self, name), 0, PREFETCH_MOST)
-        _whole("renew_age_ms", self.renew_age_ms, 1, 2**31)
+            _check_integer(name, getattr(self, name), 0, PREFETCH_MOST)
+        _check_integer("renew_age_ms", self.renew_age_ms, 1, 2**31)
         if self.lease_ms is not None:
-            _whole("lease_ms", self.lease_ms, LEASE_LEAST_MS, LEASE_MOST_MS)
+            _check_integer("lease_ms", self.lease_ms, LEASE_LEAST_MS, LEASE_MOST_MS)
         if bool(self.prefetch) != (self.lease_ms is not None):
             raise ValueError("prefetch and lease_ms belong together: give both, or neither")
 
@@ -36,13 +36,13 @@ class Claiming:
         """Whether every option has its default: no batch limit and no prefetch."""
         return self == Claiming()
 
-    def most_with(self, places: int) -> int:
+    def max_prefetched(self, slots: int) -> int:
         """Return how many prefetched tasks a worker with this many slots may hold."""
-        return self.most or places + self.prefetch
+        return self.most or slots + self.prefetch
 
 
-def _whole(name: str, value: object, least: int, most: int) -> None:
+def _check_integer(name: str, value: object, minimum: int, maximum: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} of a Claiming is a whole number, not {type(value).__name__}")
-    if not least <= value <= most:
-        raise ValueError(f"{name} of a Claiming is {least} to {most}, not {value}")
+    if not minimum <= value <= maximum:
+        raise ValueError(f"{name} of a Claiming is {minimum} to {maximum}, not {value}")

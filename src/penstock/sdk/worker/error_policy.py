@@ -86,9 +86,9 @@ class ErrorPolicy:
         self._logged: str | None = None
 
     def report_error(self, error: Exception) -> None:
-        what = str(error.reason) if isinstance(error, ServerRefused) else type(error).__name__
-        if what != self._logged:
-            self._logged = what
+        reason = str(error.reason) if isinstance(error, ServerRefused) else type(error).__name__
+        if reason != self._logged:
+            self._logged = reason
             log.warning("%s is not served and keeps trying: %s", self._who, error)
 
     def report_recovery(self) -> None:

@@ -153,8 +153,8 @@ async def _keep(task: Json, renew: Callable[[], Awaitable[Json]], *, is_due: boo
         lease.check()
         try:
             async with asyncio.timeout(lease.left_s):
-                answer = await renew()
-            task["lease_expires_at"] = answer.get("lease_expires_at", task.get("lease_expires_at"))
+                response = await renew()
+            task["lease_expires_at"] = response.get("lease_expires_at", task.get("lease_expires_at"))
         except Exception as error:
             if not isinstance(error, TimeoutError) and not is_transient(error):
                 raise

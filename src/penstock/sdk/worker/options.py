@@ -53,7 +53,7 @@ class WorkerOptions:
     """Include tracebacks in reported failures. The worker's log has them in any case."""
 
     @property
-    def threads_most(self) -> int:
+    def max_threads(self) -> int:
         """Threads for sync activities, local ones included."""
         return max(1, self.max_concurrent_activity_tasks + self.max_concurrent_local_activities)
 
@@ -64,40 +64,40 @@ class WorkerOptions:
 
 def _check(name: str, value: object) -> None:
     if name.endswith("_polls"):
-        _whole(name, value, 0, POLLS_MAX)
+        _check_integer(name, value, 0, POLLS_MAX)
     elif name == "max_cached_workflows":
-        _whole(name, value, 0, SLOTS_MAX)
+        _check_integer(name, value, 0, SLOTS_MAX)
     elif name.endswith("_per_second"):
-        _rate(name, value)
+        _check_rate(name, value)
     elif name == "queue_rate_burst_seconds":
-        _burst(name, value)
+        _check_burst(name, value)
     elif name.startswith("max_concurrent"):
-        _whole(name, value, 0, SLOTS_MAX)
+        _check_integer(name, value, 0, SLOTS_MAX)
     elif name.startswith("process_"):
-        _of_processes(name, value)
+        _check_process_option(name, value)
     elif name == "claiming":
         if not isinstance(value, Claiming):
             raise TypeError(f"claiming is a Claiming(…), not {type(value).__name__}")
     elif not isinstance(value, bool) or name not in _SWITCHES:
-        _span(name, value, may_be_zero=name == "graceful_shutdown_timeout")
+        _check_timedelta(name, value, may_be_zero=name == "graceful_shutdown_timeout")
 
 
-def _whole(name: str, value: object, least: int, most: int) -> None:
+def _check_integer(name: str, value: object, minimum: int, maximum: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} is a whole number, not {type(value).__name__}")
-    if not least <= value <= most:
-        raise ValueError(f"{name} is {least} to {most}, not {value}")
+    if not minimum <= value <= maximum:
+        raise ValueError(f"{name} is {minimum} to {maximum}, not {value}")
 
 
-def _of_processes(name: str, value: object) -> None:
+def _check_process_option(name: str, value: object) -> None:
     if name == "process_start_method":
         if value not in ("spawn", "forkserver"):
             raise ValueError(f'{name} is "spawn" or "forkserver", not {value!r}')
     elif value is not None:
-        _whole(name, value, 1, 2**50 if name.endswith("_bytes") else SLOTS_MAX)
+        _check_integer(name, value, 1, 2**50 if name.endswith("_bytes") else SLOTS_MAX)
 
 
-def _rate(name: str, value: object) -> None:
+def _check_rate(name: str, value: object) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -106,7 +106,7 @@ def _rate(name: str, value: object) -> None:
         raise ValueError(f"{name} is more than 0 and at most {RATE_MAX}, not {value}; None is no limit")
 
 
-def _burst(name: str, value: object) -> None:
+def _check_burst(name: str, value: object) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -115,7 +115,7 @@ def _burst(name: str, value: object) -> None:
         raise ValueError(f"{name} is 0 to {BURST_SECONDS_MAX}, not {value}; None is no opinion")
 
 
-def _span(name: str, value: object, *, may_be_zero: bool) -> None:
+def _check_timedelta(name: str, value: object, *, may_be_zero: bool) -> None:
     if not isinstance(value, timedelta):
         raise TypeError(f"{name} is a timedelta, such as timedelta(seconds=10); not {type(value).__name__}")
     if value < timedelta(0) or (not may_be_zero and not value):

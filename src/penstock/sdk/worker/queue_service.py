@@ -88,7 +88,7 @@ class QueueService:
             heartbeat=api.beat,
             worker=WorkerIdentity(client.namespace, task_queue, worker_id),
             executor=executor,
-            thread_slots=options.threads_most,
+            thread_slots=options.max_threads,
             default_heartbeat_throttle_interval=options.default_heartbeat_throttle_interval,
             max_heartbeat_throttle_interval=options.max_heartbeat_throttle_interval,
             auto_heartbeat=options.auto_heartbeat,
@@ -152,7 +152,7 @@ class QueueService:
             self._api,
             self._registry,
             self._options,
-            activity_places=self._slot_pool.places,
+            activity_slots=self._slot_pool.activity_slots,
             has_codecs=self._has_codecs,
         )
 
@@ -162,16 +162,16 @@ class QueueService:
     def adjust(self, options: WorkerOptions) -> None:
         """Apply new options. The shared slot pool is resized by its owner."""
         self._options = options
-        self._runner.resize(options.threads_most)
+        self._runner.resize(options.max_threads)
         self._local_slots.resize(options.max_concurrent_local_activities)
         if self._registry.workflows:
             self._workflow_slots.resize(options.max_concurrent_workflow_tasks)
 
-    async def tell(self, options: WorkerOptions, activity_places: int) -> None:
+    async def tell(self, options: WorkerOptions, activity_slots: int) -> None:
         """Report the new numbers of slots to the server."""
         if self._registered:
             await self._registration.tell(
-                workflow=options.max_concurrent_workflow_tasks, activity=activity_places
+                workflow=options.max_concurrent_workflow_tasks, activity=activity_slots
             )
 
     async def register_again(self) -> None:
@@ -235,7 +235,7 @@ class QueueService:
         finally:
             await _end(registering, stopping)
         self._registered = True
-        if self._options.all_in_processes and self._slot_pool.places:
+        if self._options.all_in_processes and self._slot_pool.activity_slots:
             self._slot_pool.processes.prepare(self._runner.targets)
         self._heartbeats = asyncio.ensure_future(self._registration.keep())
         return True

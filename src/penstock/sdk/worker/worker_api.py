@@ -47,22 +47,22 @@ class WorkerApi:
         lease = self._asked_lease if kind == "activity" else {}
         body = self._poll(poll_id) | {"max_tasks": tasks_max} | lease | fields
         sending = SendTime()
-        answer = await self._transport.work(
+        response = await self._transport.work(
             f"/worker/{kind}-tasks/poll", body, idempotent=True, timeout_s=POLL_SECONDS, on_send=sending
         )
-        tasks: list[Json] = answer.get("tasks") or []
+        tasks: list[Json] = response.get("tasks") or []
         return [leased(task, sending.at) for task in tasks]
 
     async def poll_query(self, poll_id: str) -> list[Json]:
         sending = SendTime()
-        answer = await self._transport.work(
+        response = await self._transport.work(
             "/worker/query-tasks/poll",
             self._poll(poll_id),
             idempotent=True,
             timeout_s=POLL_SECONDS,
             on_send=sending,
         )
-        return [leased(answer["task"], sending.at)] if answer.get("task") else []
+        return [leased(response["task"], sending.at)] if response.get("task") else []
 
     def _poll(self, poll_id: str) -> Json:
         body: Json = {
@@ -110,11 +110,11 @@ class WorkerApi:
     async def _extending(self, task: Mapping[str, Any], path: str, body: Json) -> Json:
         """Send a request that renews the lease of a task, and restart the lease from the time it was sent."""
         sending = SendTime()
-        answer = await self._transport.work(
+        response = await self._transport.work(
             path, body, idempotent=True, on_send=sending, answer_s=answer_s(task)
         )
-        lease_of(task).extend(sending.at, answer)
-        return answer
+        lease_of(task).extend(sending.at, response)
+        return response
 
     @property
     def _asked_lease(self) -> Json:
@@ -128,11 +128,11 @@ class WorkerApi:
 
     async def report_all(self, kind: str, items: Sequence[Json]) -> list[Json]:
         """Report several outcomes. Each has its own response with an `http_status`."""
-        answer = await self._transport.work(
+        response = await self._transport.work(
             f"/worker/{kind}-tasks/batch", {"items": list(items)}, idempotent=True
         )
-        answers: list[Json] = answer["items"]
-        return answers
+        responses: list[Json] = response["items"]
+        return responses
 
     async def answer(self, task: Json, action: str, body: Json) -> Json:
         """Complete or fail a query, or approve or reject an update."""

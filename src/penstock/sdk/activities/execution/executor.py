@@ -58,26 +58,26 @@ class ActivityExecutor:
         given: list[Any] = (
             [[RawValue(each, self._converter) for each in values]] if definition.dynamic else values
         )
-        asked = ExecuteActivityInput(definition.fn, given)
+        call_input = ExecuteActivityInput(definition.fn, given)
         if self._interceptors:
             innermost = ActivityInvoker(partial(self._innermost, call, arguments, given))
-            value = await chain(self._interceptors, innermost).execute_activity(asked)
+            value = await chain(self._interceptors, innermost).execute_activity(call_input)
         else:
-            value = await self._innermost(call, arguments, given, asked)
+            value = await self._innermost(call, arguments, given, call_input)
         return encoded_result(definition, value, self._converter)
 
     async def _innermost(
-        self, call: RunningAttempt, sent: Any, given: list[Any], asked: ExecuteActivityInput
+        self, call: RunningAttempt, sent: Any, given: list[Any], call_input: ExecuteActivityInput
     ) -> Any:
         match call.definition.kind:
             case "async":
                 call.begin()
-                return await call.definition.bound(asked.args, asked.fn)()
+                return await call.definition.bound(call_input.args, call_input.fn)()
             case "thread":
-                return await self._in_thread(call, call.definition.bound(asked.args, asked.fn))
+                return await self._in_thread(call, call.definition.bound(call_input.args, call_input.fn))
             case "process":
-                if asked.args is not given:
-                    sent = self._sent_anew(call.definition, asked.args)
+                if call_input.args is not given:
+                    sent = self._sent_anew(call.definition, call_input.args)
                 result = await self._in_process(call, sent)
                 return self._converter.decode(result, call.definition.ret_type)
 
@@ -112,21 +112,21 @@ class ActivityExecutor:
                 shutdown=partial(slot.tell, "shutdown", number),
             )
             try:
-                answer = await asyncio.shield(running)
+                result = await asyncio.shield(running)
             except asyncio.CancelledError:
                 slot.kill()  # the process is free for the next job
                 await running
                 raise
-        if isinstance(answer, ProcessExit):
-            raise _death(call.definition, answer)
-        if answer.not_begun:
+        if isinstance(result, ProcessExit):
+            raise _death(call.definition, result)
+        if result.not_begun:
             call.not_begun = True
             raise LeaseEnded
-        call.context.cost = answer.cost
-        if answer.failure is not None:
-            raise RemoteFailure(answer.failure, cancelled=answer.cancelled)
-        assert answer.result is not None
-        return answer.result
+        call.context.cost = result.cost
+        if result.failure is not None:
+            raise RemoteFailure(result.failure, cancelled=result.cancelled)
+        assert result.result is not None
+        return result.result
 
 
 def _death(definition: ActivityDefinition, death: ProcessExit) -> ProcessDied:

@@ -14,18 +14,18 @@ from penstock.sdk.failures import ServerRefused
 
 log = logging.getLogger(__name__)
 
-OF_THE_TIMEOUT = 0.8
+TIMEOUT_FRACTION = 0.8
 """Maximum time between two heartbeats as a fraction of the heartbeat timeout."""
 
-SOONER = 0.1
+RESEND_FRACTION = 0.1
 """A heartbeat that failed is resent after this fraction of the interval."""
 
 Send = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
-def throttle_interval(timeout: timedelta | None, default: timedelta, most: timedelta) -> timedelta:
+def throttle_interval(timeout: timedelta | None, default: timedelta, maximum: timedelta) -> timedelta:
     """Return the minimum time between two heartbeats sent to the server."""
-    return min(default if timeout is None else timeout * OF_THE_TIMEOUT, most)
+    return min(default if timeout is None else timeout * TIMEOUT_FRACTION, maximum)
 
 
 class Heartbeats:
@@ -93,7 +93,7 @@ class Heartbeats:
         while True:
             await self._unsent.wait()
             was_sent = await self._send_one()
-            await self._clock.sleep(self._interval_s if was_sent else self._interval_s * SOONER)
+            await self._clock.sleep(self._interval_s if was_sent else self._interval_s * RESEND_FRACTION)
 
     async def _repeat(self, seconds: float) -> None:
         while True:
@@ -111,17 +111,17 @@ class Heartbeats:
             body: dict[str, Any] = {"sequence": self._count}
             if self._details is not None:
                 body["details"] = self._details
-            answer: dict[str, Any] | None = None
+            response: dict[str, Any] | None = None
             try:
-                answer = await self._send(body)
+                response = await self._send(body)
             except ServerRefused as refusal:
-                answer = self._refused(refusal)
+                response = self._refused(refusal)
             except Exception as error:
                 log.warning("A heartbeat did not reach the server and is resent: %s", error)
-        if answer is None:
+        if response is None:
             self._unsent.set()
             return False
-        self._on_response(answer)
+        self._on_response(response)
         return True
 
     def _refused(self, refusal: ServerRefused) -> dict[str, Any] | None:

@@ -135,11 +135,11 @@ class ActivityRunner:
             return dropped("lease_ended")
         return dropped("lease_lost") if call.lost else outcome
 
-    def apply_heartbeat_response(self, task_id: str, answer: Mapping[str, Any]) -> None:
+    def apply_heartbeat_response(self, task_id: str, response: Mapping[str, Any]) -> None:
         """Apply the response to a heartbeat that the worker sent itself to renew a lease."""
         call = self._by_task.get(task_id)
         if call is not None:
-            _apply_response(call, answer)
+            _apply_response(call, response)
 
     def unknown(self, activity_type: str) -> str | None:
         """Return an error message for an activity type that is not registered; None if it is."""
@@ -195,7 +195,7 @@ class ActivityRunner:
         interval = throttle_interval(info.heartbeat_timeout, *self._throttle)
         beats = Heartbeats(
             partial(self._heartbeat, task),
-            lambda answer: _apply_response(call, answer),
+            lambda response: _apply_response(call, response),
             interval if every is None else min(interval, every),
             self._clock,
             before=last_heartbeat_details(task),
@@ -319,11 +319,11 @@ class ActivityRunner:
             each.cancel()
 
 
-def _apply_response(call: RunningAttempt, answer: Mapping[str, Any]) -> None:
+def _apply_response(call: RunningAttempt, response: Mapping[str, Any]) -> None:
     """Apply the server's response to a heartbeat."""
-    if not answer.get("can_continue", True):
+    if not response.get("can_continue", True):
         call.stop(StopReason.LOST)
-    elif answer.get("cancel_requested"):
+    elif response.get("cancel_requested"):
         call.stop(StopReason.CANCEL)
 
 

@@ -83,8 +83,10 @@ class RunningAttempt:
     def timeout_s(self) -> float:
         """Return the timeout that expires first, as configured."""
         info, kind = self.context.info, self.timeout_kind
-        asked = info.start_to_close_timeout if kind == "start_to_close" else info.schedule_to_close_timeout
-        return (self.deadline_s or 0.0) if asked is None else asked.total_seconds()
+        configured = (
+            info.start_to_close_timeout if kind == "start_to_close" else info.schedule_to_close_timeout
+        )
+        return (self.deadline_s or 0.0) if configured is None else configured.total_seconds()
 
     def reached_by(
         self,

@@ -12,8 +12,8 @@ from typing import Any
 class ActivityThreads(Executor):
     """Like `ThreadPoolExecutor`, but with daemon threads: an activity that hangs must not keep the process alive."""
 
-    def __init__(self, most: int, name: str = "activity") -> None:
-        self._most, self._name = most, name
+    def __init__(self, max_size: int, name: str = "activity") -> None:
+        self._max_size, self._name = max_size, name
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._started = 0
@@ -28,17 +28,17 @@ class ActivityThreads(Executor):
                 raise RuntimeError("The threads of this worker are closed")
             self._jobs.put(lambda: _carry_out(future, fn, args, kwargs))
             self._open += 1
-            if self._started < min(self._open, self._most):
+            if self._started < min(self._open, self._max_size):
                 self._started += 1
                 threading.Thread(
                     target=self._serve, name=f"{self._name}-{self._started}", daemon=True
                 ).start()
         return future
 
-    def resize(self, most: int) -> None:
+    def resize(self, max_size: int) -> None:
         """Set the maximum number of threads. Existing threads stay."""
         with self._lock:
-            self._most = max(self._most, most)
+            self._max_size = max(self._max_size, max_size)
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
         """Let threads exit when they are idle, without waiting for them."""

@@ -30,7 +30,7 @@ _LIVE: weakref.WeakSet[ProcessSlot] = weakref.WeakSet()
 class ProcessPool:
     def __init__(
         self,
-        most: int,
+        max_size: int,
         converter: DataConverter,
         *,
         method: StartMethod = "spawn",
@@ -46,14 +46,14 @@ class ProcessPool:
         self._context = multiprocessing.get_context(method)
         self._converter, self._recycle_after = converter, recycle_after
         self._recycle_over_bytes = recycle_over_bytes
-        self._most, self._room = most, asyncio.Semaphore(most)
+        self._max_size, self._free_slots = max_size, asyncio.Semaphore(max_size)
         self._free: list[ProcessSlot] = []
         self._all: list[ProcessSlot] = []
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[ProcessSlot]:
         """Borrow a process."""
-        async with self._room:
+        async with self._free_slots:
             slot = self._free.pop() if self._free else self._new()
             try:
                 yield slot
@@ -63,16 +63,16 @@ class ProcessPool:
     def prepare(self, targets: Iterable[str]) -> None:
         """Start all processes now and import the modules of these targets. A process that ends is replaced at once."""
         modules = dict.fromkeys(target.partition(":")[0] for target in targets)
-        while len(self._all) < self._most:
+        while len(self._all) < self._max_size:
             self._free.append(self._new())
         for each in self._all:
             each.prepare(ProcessPreload(tuple(modules)))
 
-    def resize(self, most: int) -> None:
+    def resize(self, max_size: int) -> None:
         """Set the maximum number of processes. Idle processes stay."""
-        for _ in range(most - self._most):
-            self._room.release()
-        self._most = max(self._most, most)
+        for _ in range(max_size - self._max_size):
+            self._free_slots.release()
+        self._max_size = max(self._max_size, max_size)
 
     def kill(self) -> None:
         for each in self._all:

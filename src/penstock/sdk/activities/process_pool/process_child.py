@@ -111,11 +111,11 @@ class ChildProcess:
                     self._jobs.put(None)
 
     def serve(self) -> None:
-        while (asked := self._jobs.get()) is not None:
-            if isinstance(asked, ProcessPreload):
-                _prepare(asked)
+        while (item := self._jobs.get()) is not None:
+            if isinstance(item, ProcessPreload):
+                _prepare(item)
                 continue
-            job, context = asked
+            job, context = item
             if self._may_begin(job):
                 self.send("began", job.number)
                 answer = self._answer(job, context)
@@ -221,9 +221,9 @@ def _flush() -> None:
             stream.flush()
 
 
-def _prepare(asked: ProcessPreload) -> None:
+def _prepare(item: ProcessPreload) -> None:
     """Import modules. An import error is reported by the first job that needs the module."""
-    for module in asked.modules:
+    for module in item.modules:
         try:
             importlib.import_module(module)
         except Exception:

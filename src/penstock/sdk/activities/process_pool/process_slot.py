@@ -99,9 +99,9 @@ class ProcessSlot:
         self, job: ProcessJob, beat: Callable[[Any], None], lease: Lease | None = None
     ) -> Future[JobResult | ProcessExit]:
         """Run a job; one at a time. It is not started once its lease has expired."""
-        asked = _RunningJob(job, beat, lease or Lease(), Future())
-        self._enqueue(lambda: self._begin(asked))
-        return asked.future
+        current = _RunningJob(job, beat, lease or Lease(), Future())
+        self._enqueue(lambda: self._begin(current))
+        return current.future
 
     def prepare(self, preparation: ProcessPreload) -> None:
         """Keep a process ready before there is a job, and after each one that ends."""
@@ -169,13 +169,13 @@ class ProcessSlot:
         while self._commands:
             self._commands.popleft()()
 
-    def _begin(self, asked: _RunningJob) -> None:
-        if not asked.future.set_running_or_notify_cancel():
+    def _begin(self, current: _RunningJob) -> None:
+        if not current.future.set_running_or_notify_cancel():
             return
-        self._current = asked
-        self._hand_over(asked)
+        self._current = current
+        self._hand_over(current)
 
-    def _hand_over(self, asked: _RunningJob) -> None:
+    def _hand_over(self, current: _RunningJob) -> None:
         try:
             if self._process is None:
                 self._start()
@@ -183,7 +183,7 @@ class ProcessSlot:
             logging.getLogger(__name__).exception("A process for activities could not be started")
             self._finish(ProcessExit(None, began=False))
             return
-        self._send("run", asked.job)
+        self._send("run", current.job)
 
     def _ensure_process(self) -> None:
         """Start the process in advance of its next job, if requested."""
@@ -247,14 +247,14 @@ class ProcessSlot:
                     self._end()
                     self._ensure_process()
 
-    def _has_served_enough(self, answer: JobResult) -> bool:
+    def _has_served_enough(self, result: JobResult) -> bool:
         if self._recycle_after is not None and self._served >= self._recycle_after:
             return True
-        most, now = self._recycle_over_bytes, answer.memory_bytes
-        if most is None or now is None or now <= most:
+        limit, now = self._recycle_over_bytes, result.memory_bytes
+        if limit is None or now is None or now <= limit:
             return False
         text = "A process for activities holds %d MB after %d of them, and may hold %d: it is replaced"
-        logging.getLogger(__name__).info(text, now >> 20, self._served, most >> 20)
+        logging.getLogger(__name__).info(text, now >> 20, self._served, limit >> 20)
         return True
 
     def _collect_exit(self) -> None:
@@ -263,22 +263,22 @@ class ProcessSlot:
             self._receive()
         end_group_of(self.pid)
         fresh, code = self._served == 0, self._reap()
-        asked = self._current
-        if asked is None:
+        current = self._current
+        if current is None:
             if not fresh:
                 self._ensure_process()
             return
-        if not asked.began and not fresh and not self._closing:
-            self._hand_over(asked)  # it died between two jobs, before it received this one
+        if not current.began and not fresh and not self._closing:
+            self._hand_over(current)  # it died between two jobs, before it received this one
             return
-        self._finish(ProcessExit(code, asked.began))
-        if asked.began:
+        self._finish(ProcessExit(code, current.began))
+        if current.began:
             self._ensure_process()
 
     def _finish(self, how: JobResult | ProcessExit) -> None:
-        asked, self._current = self._current, None
-        if asked is not None:
-            asked.future.set_result(how)
+        current, self._current = self._current, None
+        if current is not None:
+            current.future.set_result(how)
 
     def _close(self) -> None:
         self._closing = True

@@ -94,13 +94,13 @@ class ActivityTasks:
     async def _renew(self, task: Json) -> Json:
         """Renew the lease without heartbeat details. The response says whether the activity should continue."""
         try:
-            answer = await self._api.keep(task)
+            response = await self._api.keep(task)
         except ServerRefused as error:
             if is_lease_lost(error):
                 self._runner.apply_heartbeat_response(task["task_id"], _LOST)
             raise
-        self._runner.apply_heartbeat_response(task["task_id"], answer)
-        return answer
+        self._runner.apply_heartbeat_response(task["task_id"], response)
+        return response
 
     async def _refused(self, task: Json, error: ServerRefused | Unreachable, action: str) -> str:
         if isinstance(error, Unreachable) or is_lease_lost(error) or action != "complete":

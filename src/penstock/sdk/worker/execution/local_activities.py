@@ -147,8 +147,8 @@ class LocalActivityTerms:
             return None
         if attempts >= self.attempts_max or not self.final_types.isdisjoint(_types(failure)):
             return None
-        asked = failure.get("next_retry_delay_seconds", failure.get("retry_after_seconds"))
-        pause_s = self._own_pause_s(attempts) if asked is None else float(asked)
+        requested = failure.get("next_retry_delay_seconds", failure.get("retry_after_seconds"))
+        pause_s = self._own_pause_s(attempts) if requested is None else float(requested)
         late = ends_at is not None and time.monotonic() + pause_s >= ends_at
         return None if late else pause_s
 

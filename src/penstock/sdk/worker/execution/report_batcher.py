@@ -29,7 +29,7 @@ RETRY_SECONDS = 120.0
 @dataclass(eq=False, slots=True)
 class _PendingReport:
     item: Json
-    answer: asyncio.Future[Json]
+    response: asyncio.Future[Json]
     gives_up_at: float
     batched: bool = False
     """Send in a batch even if it is the only report: it was batched before, and the server identifies a repeated
@@ -64,7 +64,7 @@ class ReportBatcher:
         report = _PendingReport(item, loop.create_future(), time.monotonic() + RETRY_SECONDS, in_batch_only)
         self._waiting.append(report)
         self._schedule_send()
-        return await report.answer
+        return await report.response
 
     async def all_sent(self) -> None:
         """Wait until no report is queued or in flight."""
@@ -103,7 +103,7 @@ class ReportBatcher:
         """Send once. Return the reports to resend, and the delay that the server requested."""
         alone = len(reports) == 1 and not reports[0].batched
         try:
-            answers = [await self._send_single(reports[0])] if alone else await self._send_batch(reports)
+            responses = [await self._send_single(reports[0])] if alone else await self._send_batch(reports)
         except Exception as error:
             if len(reports) > 1 and not is_transient(error):
                 middle = len(reports) // 2
@@ -114,13 +114,13 @@ class ReportBatcher:
         self._metrics.count(names.REPORT_ITEMS, len(reports), kind=self._kind)
         again: list[_PendingReport] = []
         wait_s = 0.0
-        for report, answer in zip(reports, answers, strict=True):
-            if isinstance(answer, dict):
-                _answer(report, answer)
+        for report, response in zip(reports, responses, strict=True):
+            if isinstance(response, dict):
+                _answer(report, response)
                 continue
-            left, asked = _retry_unless_late([report], answer)
+            left, requested_s = _retry_unless_late([report], response)
             again += left
-            wait_s = max(wait_s, asked)
+            wait_s = max(wait_s, requested_s)
         return again, wait_s
 
     async def _send_single(self, report: _PendingReport) -> Json:
@@ -129,13 +129,13 @@ class ReportBatcher:
     async def _send_batch(self, reports: list[_PendingReport]) -> list[Json | Exception]:
         for report in reports:
             report.batched = True
-        answers = await self._api.report_all(self._kind, [report.item for report in reports])
-        return [_parse_item(answer) for answer in answers]
+        responses = await self._api.report_all(self._kind, [report.item for report in reports])
+        return [_parse_item(response) for response in responses]
 
 
-def _parse_item(answer: Json) -> Json | Exception:
-    status = answer.get("http_status", 200)
-    return answer if status < 400 else refusal(status, answer)
+def _parse_item(response: Json) -> Json | Exception:
+    status = response.get("http_status", 200)
+    return response if status < 400 else refusal(status, response)
 
 
 def _retry_unless_late(reports: list[_PendingReport], error: Exception) -> tuple[list[_PendingReport], float]:
@@ -143,12 +143,12 @@ def _retry_unless_late(reports: list[_PendingReport], error: Exception) -> tuple
     now = time.monotonic()
     again = [each for each in reports if is_transient(error) and now < each.gives_up_at]
     for report in reports:
-        if report not in again and not report.answer.done():
-            report.answer.set_exception(error)
-            report.answer.exception()  # the caller may have been cancelled
+        if report not in again and not report.response.done():
+            report.response.set_exception(error)
+            report.response.exception()  # the caller may have been cancelled
     return again, retry_after_s(error)
 
 
-def _answer(report: _PendingReport, answer: Json) -> None:
-    if not report.answer.done():
-        report.answer.set_result(answer)
+def _answer(report: _PendingReport, response: Json) -> None:
+    if not report.response.done():
+        report.response.set_result(response)

@@ -66,9 +66,9 @@ class WorkflowQueries:
 
     def _run_read_only(self, task: Json, ask: Callable[[WorkflowRun], Any]) -> Any:
         events: list[Json] = task["history_events"]
-        kept = self._cache.seen(task["run_id"])
-        if kept is not None and kept.is_up_to_date(events):
-            return ask(kept)
+        cached = self._cache.seen(task["run_id"])
+        if cached is not None and cached.is_up_to_date(events):
+            return ask(cached)
         run = self._new_run(task)
         try:
             run.replay_to_end(with_arguments(task, events))

@@ -28,11 +28,11 @@ from penstock.sdk.worker.worker_api import HISTORY_START_TOKEN, WorkerApi
 Json = dict[str, Any]
 STICKY_MAX_MS = 600_000
 """The longest sticky timeout that servers accept."""
-CONCURRENT_REPLAYS = 50
+REPLAYS_PER_YIELD = 50
 """The event loop yields after this many replayed workflow tasks, so that polls, heartbeats and activities make
 progress.
 """
-YIELD_AFTER_SECONDS = 5.0
+PREVIOUS_TASK_WAIT_S = 5.0
 """How long a task waits for the previous task of its run. After that it is replayed from the start."""
 
 
@@ -56,7 +56,7 @@ class WorkflowTasks:
         self._api, self._reports, self._cache = api, reports, cache
         self._new_run, self._local, self._metrics = begin, local, metrics
         self._failures = FailureLog()
-        self._turns: dict[str, asyncio.Future[None]] = {}
+        self._latest_tasks: dict[str, asyncio.Future[None]] = {}
         """The most recent task of each run, until it is done."""
 
     async def handle(self, task: Json) -> str:
@@ -64,11 +64,11 @@ class WorkflowTasks:
 
         The next task of a run may arrive before the report of the previous one is answered. It waits for that.
         """
-        before = self._turns.get(task["run_id"])
-        turn = self._turns[task["run_id"]] = asyncio.get_running_loop().create_future()
+        before = self._latest_tasks.get(task["run_id"])
+        done = self._latest_tasks[task["run_id"]] = asyncio.get_running_loop().create_future()
         try:
             if before is not None:
-                await asyncio.wait({before}, timeout=YIELD_AFTER_SECONDS)
+                await asyncio.wait({before}, timeout=PREVIOUS_TASK_WAIT_S)
             lease_of(task).check()
             run, activation = await self._decide(task)
             try:
@@ -91,26 +91,26 @@ class WorkflowTasks:
         except Exception as error:
             return await self._fail(task, error)
         finally:
-            turn.set_result(None)
-            if self._turns.get(task["run_id"]) is turn:
-                del self._turns[task["run_id"]]
+            done.set_result(None)
+            if self._latest_tasks.get(task["run_id"]) is done:
+                del self._latest_tasks[task["run_id"]]
             self._metrics.level(names.CACHED_RUNS, len(self._cache))
 
     async def _decide(self, task: Json) -> tuple[WorkflowRun, Activation]:
         """Return the run and its new commands. A cached run that does not match the history is replayed from the
         start.
         """
-        kept = self._cache.take(task["run_id"])
+        cached = self._cache.take(task["run_id"])
         only_new = (task.get("history_from_sequence") or 1) > 1
-        self._metrics.count(names.CACHE_LOOKS, outcome="kept" if kept and only_new else "replayed")
-        if kept is not None and only_new:
+        self._metrics.count(names.CACHE_LOOKS, outcome="kept" if cached and only_new else "replayed")
+        if cached is not None and only_new:
             try:
-                return kept, await self._advance(task, kept, await self._events(task))
+                return cached, await self._advance(task, cached, await self._events(task))
             except WorkflowTaskError as error:
                 self._metrics.count(names.CACHE_LOOKS, outcome="misfit")
                 log.info("%s does not go on where it was kept: %s", workflow_of(task), error)
-        elif kept is not None:
-            kept.close()
+        elif cached is not None:
+            cached.close()
         run = self._new_run(task)
         return run, await self._advance(task, run, await self._events(task, whole=only_new))
 
@@ -128,7 +128,7 @@ class WorkflowTasks:
         try:
             lease_of(task).check()
             for number, _ in enumerate(run.apply_history(events), 1):
-                if number % CONCURRENT_REPLAYS == 0:
+                if number % REPLAYS_PER_YIELD == 0:
                     await asyncio.sleep(0)
             activation = run.advance()
             if not activation.local:
@@ -176,13 +176,13 @@ class WorkflowTasks:
         if keep:
             item["sticky_timeout_ms"] = self._sticky_ms
         try:
-            answer = await self._reports.send(item)
+            response = await self._reports.send(item)
         except ServerRefused as error:
             error.message += _origin(error, activation.origins)
             raise
         if activation.closes:
             self._failures.commands(task, activation.commands)
-        return answer.get("cached_through") or None if keep else None
+        return response.get("cached_through") or None if keep else None
 
     async def _hand_back(self, task: Json) -> str:
         """Hand the task back. Another worker decides it and runs its local activities again."""

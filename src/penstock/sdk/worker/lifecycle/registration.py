@@ -63,8 +63,10 @@ class WorkerRegistration:
                     return
 
     async def _register_once(self) -> None:
-        answer = await self._api.register(self._registration_body() | self._reported_rates() | self._status())
-        self._apply_settings(answer)
+        response = await self._api.register(
+            self._registration_body() | self._reported_rates() | self._status()
+        )
+        self._apply_settings(response)
         if (
             self._offered_slots
         ):  # a registration must offer at least one slot of each kind; a heartbeat may offer none
@@ -107,10 +109,10 @@ class WorkerRegistration:
     def _status(self) -> Json:
         return {"task_slots": self._slots(), "process_metrics": process_info.metrics()}
 
-    def _apply_settings(self, answer: Json) -> None:
-        seconds = answer.get("heartbeat_interval_seconds")
+    def _apply_settings(self, response: Json) -> None:
+        seconds = response.get("heartbeat_interval_seconds")
         if isinstance(seconds, int | float) and seconds > 0:
             self._interval_s = float(seconds)
-        capabilities = answer.get("server_capabilities")
+        capabilities = response.get("server_capabilities")
         if isinstance(capabilities, dict):
             self.server_capabilities = capabilities

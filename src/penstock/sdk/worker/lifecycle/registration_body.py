@@ -26,7 +26,7 @@ def registration_body(
     registry: WorkerRegistry,
     options: WorkerOptions,
     *,
-    activity_places: int,
+    activity_slots: int,
     has_codecs: bool,
 ) -> Json:
     """Return the body of a registration. It offers at least one slot of each kind; a heartbeat then reports zero.
@@ -43,7 +43,7 @@ def registration_body(
         "supported_activity_types": registry.activity_types,
         "workflow_definition_fingerprints": registry.fingerprints,
         "max_concurrent_workflow_tasks": max(1, options.max_concurrent_workflow_tasks),
-        "max_concurrent_activity_tasks": max(1, activity_places),
+        "max_concurrent_activity_tasks": max(1, activity_slots),
         "capabilities": CAPABILITIES,
         "workflow_command_contracts": registry.command_contracts(with_parameters=not has_codecs),
     }

@@ -88,14 +88,14 @@ class Poller:
 
     async def _poll_once(self, pauses: Backoff) -> float:
         """Poll once and return the pause before the next poll."""
-        places = await self._slots.take(self._batch)
+        taken = await self._slots.take(self._batch)
         tokens = started = 0
         try:
-            tokens = await self._rate_limiter.take(places)
-            self._slots.give_back(places - tokens)
-            places = tokens
+            tokens = await self._rate_limiter.take(taken)
+            self._slots.give_back(taken - tokens)
+            taken = tokens
             tasks = await self._poll_response(tokens, pauses)
-            fitting = self._fitting(places, len(tasks))
+            fitting = self._fitting(taken, len(tasks))
             for task in tasks[:fitting]:
                 self._start(task)
                 started += 1
@@ -105,7 +105,7 @@ class Poller:
             return await self._on_poll_error(error, pauses)
         finally:
             self._rate_limiter.settle(tokens, started)
-            self._slots.give_back(places - started)
+            self._slots.give_back(taken - started)
         if started:
             await let_tasks_start()
         pauses.reset()
@@ -113,11 +113,11 @@ class Poller:
         self._poll_context.metrics.count(names.POLLS, kind=self._kind, outcome="tasks" if tasks else "empty")
         return 0.0
 
-    def _fitting(self, places: int, tasks: int) -> int:
+    def _fitting(self, taken: int, tasks: int) -> int:
         """Return how many of the received tasks may start. The number of slots may have shrunk during the poll."""
         if self._hand_back is None:
             return tasks
-        return min(self._slots.fitting(places), self._rate_limiter.fitting(places), tasks)
+        return min(self._slots.fitting(taken), self._rate_limiter.fitting(taken), tasks)
 
     async def _return_task(self, task: Json) -> None:
         assert self._hand_back is not None

@@ -61,10 +61,10 @@ class Prefetcher:
     """
 
     def __init__(
-        self, places: int, claims: Slots, *, lease_s: float, age_s: float, spare: int | None = None
+        self, slots: int, claims: Slots, *, lease_s: float, age_s: float, spare: int | None = None
     ) -> None:
         """`spare` is the number of waiting tasks allowed for queues at their caps; None if there is only one queue."""
-        self._places = self._free = places
+        self._slots = self._free = slots
         self._backpressure = BackpressureWindow(claims.total, spare)
         self._claims, self._lease_s, self._age_s = claims, lease_s, age_s
         self._waiting: list[_PrefetchedTask] = []
@@ -101,12 +101,12 @@ class Prefetcher:
         waiting = self._join(ops)
         try:
             async with renewing(task, lambda: ops.renew(task)) as keeper:
-                how = await self._until_started(task, waiting, ops, keeper)
+                outcome = await self._until_started(task, waiting, ops, keeper)
         finally:
             self._remove(waiting)
             self._claims.give_back()
             self._backpressure.left(ops.queue)
-        return how
+        return outcome
 
     def leave(self, queue: str) -> None:
         """Free the slot of a task that has ended. Other tasks of its queue may now be able to start."""
@@ -118,10 +118,10 @@ class Prefetcher:
             self._backpressure.recheck(queue)
         self._admit_waiting()
 
-    def resize(self, places: int, spare: int | None) -> None:
+    def resize(self, slots: int, spare: int | None) -> None:
         """Change the number of slots. With fewer slots nothing starts until enough tasks have ended."""
-        self._free += places - self._places
-        self._places = places
+        self._free += slots - self._slots
+        self._slots = slots
         self._backpressure.resize(self._claims.total, spare)
         self._admit_waiting()
 
@@ -141,9 +141,9 @@ class Prefetcher:
                 return ClaimOutcome.LOST
             if not waiting.turn.result():
                 return ClaimOutcome.HAND_BACK
-            how = await self._try_start(task, waiting, ops)
-            if how is not None:
-                return how
+            outcome = await self._try_start(task, waiting, ops)
+            if outcome is not None:
+                return outcome
             waiting.turn = asyncio.get_running_loop().create_future()
             self._wait(waiting)
             if waiting.refused:
@@ -151,39 +151,39 @@ class Prefetcher:
 
     async def _try_start(self, task: Json, waiting: _PrefetchedTask, ops: QueueOps) -> ClaimOutcome | None:
         """Request the permit in a slot that is already taken. None: refused for now."""
-        how: ClaimOutcome | None = None
+        outcome: ClaimOutcome | None = None
         try:
             lease_of(task).check()
-            answer = await ops.start(task)
-            if answer["started"]:
-                task["lease_expires_at"] = answer.get("lease_expires_at")
+            response = await ops.start(task)
+            if response["started"]:
+                task["lease_expires_at"] = response.get("lease_expires_at")
                 gone = self._closing or self._free < 0  # its slot no longer exists
-                how = ClaimOutcome.HAND_BACK if gone else ClaimOutcome.STARTED
+                outcome = ClaimOutcome.HAND_BACK if gone else ClaimOutcome.STARTED
             else:
                 waiting.refused = True
                 self._backpressure.refused(ops.queue)
-                self._back_off(ops.queue, answer.get("retry_after_seconds"))
+                self._back_off(ops.queue, response.get("retry_after_seconds"))
                 self._trim(ops.queue)
         except LeaseEnded:
-            how = ClaimOutcome.LOST
+            outcome = ClaimOutcome.LOST
         except (ServerRefused, Unreachable) as error:
             if is_transient(error):
                 self._back_off(ops.queue, retry_after_s(error) or None)
             else:
-                how = ClaimOutcome.LOST
+                outcome = ClaimOutcome.LOST
                 if not is_lease_lost(error):
                     log.warning("Task %s cannot be started: %s", task["task_id"], error)
         finally:
-            if how is not ClaimOutcome.STARTED:
+            if outcome is not ClaimOutcome.STARTED:
                 self._free += 1
-        if how is ClaimOutcome.STARTED:
+        if outcome is ClaimOutcome.STARTED:
             self._backoffs_s.pop(ops.queue, None)
             self._note_progress()
             if not waiting.refused:
                 self._backpressure.grow(ops.queue)
         else:
             self._admit_waiting()
-        return how
+        return outcome
 
     # Waiting tasks
 

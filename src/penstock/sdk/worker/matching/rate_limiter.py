@@ -20,16 +20,16 @@ class RateLimiter:
         """Tokens held by open polls."""
         self._settled = asyncio.Event()
 
-    async def take(self, most: int) -> int:
-        """Take up to `most` tokens, waiting until at least one is available."""
+    async def take(self, limit: int) -> int:
+        """Take up to `limit` tokens, waiting until at least one is available."""
         while (bucket := self._bucket) is not None:
-            taken = bucket.take(most, self._clock())
+            taken = bucket.take(limit, self._clock())
             if taken:
                 self._out += taken
                 return taken
             await self._wait(bucket.opens_at_ns())
-        self._out += most
-        return most
+        self._out += limit
+        return limit
 
     def settle(self, taken: int, spent: int) -> None:
         """Report how many of the taken tokens were spent. The others are returned."""
@@ -54,8 +54,8 @@ class RateLimiter:
         else:
             paid_until_ns = 0 if self._bucket is None else self._bucket.paid_until_ns
             changed = TokenBucket(per_second, taken=self._out)
-            most_ns = self._clock() + changed.burst * changed.interval_ns
-            changed.paid_until_ns = min(paid_until_ns, most_ns)
+            latest_ns = self._clock() + changed.burst * changed.interval_ns
+            changed.paid_until_ns = min(paid_until_ns, latest_ns)
             self._bucket = changed
         self._settled.set()
 

@@ -95,12 +95,12 @@ class RoundRobinPoller:
 
     async def _round(self) -> None:
         """Poll the queues once with the slots that are free now."""
-        places = await self._slots.take(self._slots.total)
+        taken = await self._slots.take(self._slots.total)
         if self._claims is not None:
-            fitting = await self._claims.take(places)
-            self._slots.give_back(places - fitting)
-            places = fitting
-        tokens = await self._tokens(places)
+            fitting = await self._claims.take(taken)
+            self._slots.give_back(taken - fitting)
+            taken = fitting
+        tokens = await self._tokens(taken)
         self._started = 0
         self._capacity_freed.clear()
         try:
@@ -119,35 +119,35 @@ class RoundRobinPoller:
         polled_queue.start(task)
         self._started += 1
 
-    async def _tokens(self, places: int) -> int:
+    async def _tokens(self, taken: int) -> int:
         try:
-            tokens = await self._rate_limiter.take(places)
+            tokens = await self._rate_limiter.take(taken)
         except BaseException:
-            self._give_back(places)
+            self._give_back(taken)
             raise
-        self._give_back(places - tokens)
+        self._give_back(taken - tokens)
         return tokens
 
-    def _give_back(self, places: int) -> None:
-        self._slots.give_back(places)
+    def _give_back(self, taken: int) -> None:
+        self._slots.give_back(taken)
         if self._claims is not None:
-            self._claims.give_back(places)
+            self._claims.give_back(taken)
 
-    async def _poll_each_once(self, places: int) -> None:
+    async def _poll_each_once(self, taken: int) -> None:
         """Poll each queue once, without waiting, in order."""
         for polled_queue in self._polled_queues:
-            left = self._fitting(places) - self._started
+            left = self._fitting(taken) - self._started
             if left <= 0:
                 break
-            most = min(self._batch, left, polled_queue.capacity())
-            if most:
-                self._start_tasks(polled_queue, await self._poll(polled_queue, most, waits=False), places)
+            tasks_max = min(self._batch, left, polled_queue.capacity())
+            if tasks_max:
+                self._start_tasks(polled_queue, await self._poll(polled_queue, tasks_max, waits=False), taken)
 
-    async def _long_poll(self, places: int) -> None:
+    async def _long_poll(self, taken: int) -> None:
         """Wait at all queues. Pause if a server that is shutting down returns immediately."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await self._wait(places)
+        await self._wait(taken)
         if (
             not self._started
             and not self._capacity_freed.is_set()
@@ -155,12 +155,12 @@ class RoundRobinPoller:
         ):
             await asyncio.sleep(FAILED_POLL_PAUSE_S)
 
-    async def _wait(self, places: int) -> None:
+    async def _wait(self, taken: int) -> None:
         """Wait until one queue has tasks. With several queues, each poll asks for one task."""
         several = len(self._polled_queues) > 1
-        most = 1 if several else min(self._batch, places)
+        tasks_max = 1 if several else min(self._batch, taken)
         asking = {
-            asyncio.ensure_future(self._poll(polled_queue, most, waits=True)): polled_queue
+            asyncio.ensure_future(self._poll(polled_queue, tasks_max, waits=True)): polled_queue
             for polled_queue in self._polled_queues
             if not several
             or (polled_queue.empty_until <= asyncio.get_running_loop().time() and polled_queue.capacity())
@@ -172,19 +172,19 @@ class RoundRobinPoller:
             for one in (*asking, capacity_freed):
                 one.cancel()
         for each in sorted(asking.keys() & done, key=lambda one: self._polled_queues.index(asking[one])):
-            self._start_tasks(asking[each], each.result(), places)
+            self._start_tasks(asking[each], each.result(), taken)
 
-    def _start_tasks(self, polled_queue: PolledQueue, tasks: Sequence[Json], places: int) -> None:
+    def _start_tasks(self, polled_queue: PolledQueue, tasks: Sequence[Json], taken: int) -> None:
         """Start the tasks that fit in the slots of this round."""
-        fitting = max(0, self._fitting(places) - self._started)
+        fitting = max(0, self._fitting(taken) - self._started)
         for task in tasks[:fitting]:
             self._start(polled_queue, task)
         self._start_or_hand_back(polled_queue, tasks[fitting:])
 
-    def _fitting(self, places: int) -> int:
+    def _fitting(self, taken: int) -> int:
         """Return how many slots of this round still exist. Their number may have shrunk during the wait."""
-        fitting = min(self._slots.fitting(places), self._rate_limiter.fitting(places))
-        return fitting if self._claims is None else min(fitting, self._claims.fitting(places))
+        fitting = min(self._slots.fitting(taken), self._rate_limiter.fitting(taken))
+        return fitting if self._claims is None else min(fitting, self._claims.fitting(taken))
 
     async def _poll(self, polled_queue: PolledQueue, tasks_max: int, *, waits: bool) -> list[Json]:
         """Return the tasks of one queue. An abandoned poll is repeated once, because its tasks may be on their way."""

@@ -24,15 +24,15 @@ class SlotPool:
     ) -> None:
         self._options, self._converter, self._queues = options, converter, queues
         claiming = options.claiming
-        self.places = options.max_concurrent_activity_tasks if runs_activities else 0
-        self.slots = Slots(self._held_most)
+        self.activity_slots = options.max_concurrent_activity_tasks if runs_activities else 0
+        self.slots = Slots(self._max_held)
         self.rate_limiter = RateLimiter(options.max_activities_per_second)
         self._claims: Slots | None = None
         self.prefetcher: Prefetcher | None = None
-        if claiming.lease_ms is not None and self.places:
-            self._claims = Slots(self._claims_most)
+        if claiming.lease_ms is not None and self.activity_slots:
+            self._claims = Slots(self._max_prefetched)
             self.prefetcher = Prefetcher(
-                self.places,
+                self.activity_slots,
                 self._claims,
                 lease_s=claiming.lease_ms / 1000,
                 age_s=claiming.renew_age_ms / 1000,
@@ -48,39 +48,39 @@ class SlotPool:
         self._task_runners: list[Sized] = []
 
     @property
-    def _held_most(self) -> int:
-        return self.places + self._options.claiming.prefetch if self.places else 0
+    def _max_held(self) -> int:
+        return self.activity_slots + self._options.claiming.prefetch if self.activity_slots else 0
 
     @property
-    def _claims_most(self) -> int:
-        return min(self._held_most, self._options.claiming.most_with(self.places))
+    def _max_prefetched(self) -> int:
+        return min(self._max_held, self._options.claiming.max_prefetched(self.activity_slots))
 
     @property
     def _spare(self) -> int | None:
-        return min(self._options.claiming.prefetch, self._claims_most - 1) if self._queues > 1 else None
+        return min(self._options.claiming.prefetch, self._max_prefetched - 1) if self._queues > 1 else None
 
     def resize(self, options: WorkerOptions) -> None:
         """Change the numbers of slots and the rate. A kind without slots stays without."""
         self._options = options
         self.rate_limiter.change(options.max_activities_per_second)
-        if not self.places:
+        if not self.activity_slots:
             return
-        self.places = options.max_concurrent_activity_tasks
-        self.slots.resize(self._held_most)
+        self.activity_slots = options.max_concurrent_activity_tasks
+        self.slots.resize(self._max_held)
         if self._claims is not None and self.prefetcher is not None:
-            self._claims.resize(self._claims_most)
-            self.prefetcher.resize(self.places, self._spare)
+            self._claims.resize(self._max_prefetched)
+            self.prefetcher.resize(self.activity_slots, self._spare)
         if self._processes is not None:
-            self._processes.resize(self._processes_most)
+            self._processes.resize(self._max_processes)
 
     @property
-    def _processes_most(self) -> int:
+    def _max_processes(self) -> int:
         local = self._options.max_concurrent_local_activities
-        return self._options.process_slots or max(1, self.places + local)
+        return self._options.process_slots or max(1, self.activity_slots + local)
 
     @property
     def available(self) -> int:
-        return max(0, self.places - sum(map(len, self._task_runners)))
+        return max(0, self.activity_slots - sum(map(len, self._task_runners)))
 
     @property
     def processes(self) -> ProcessPool:
@@ -88,7 +88,7 @@ class SlotPool:
         if self._processes is None:
             options = self._options
             self._processes = ProcessPool(
-                self._processes_most,
+                self._max_processes,
                 self._converter,
                 method=options.process_start_method,
                 recycle_after=options.process_recycle_after,

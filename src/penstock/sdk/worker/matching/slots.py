@@ -23,11 +23,11 @@ class Slots:
     def taken(self) -> int:
         return self.total - self._free
 
-    async def take(self, most: int = 1) -> int:
-        """Take as many slots as are free, up to `most`, waiting for at least one."""
+    async def take(self, limit: int = 1) -> int:
+        """Take as many slots as are free, up to `limit`, waiting for at least one."""
         while self._free <= 0:
             await self._any_free.wait()
-        taken = min(most, self._free)
+        taken = min(limit, self._free)
         self._free -= taken
         self._changed()
         return taken
@@ -40,10 +40,10 @@ class Slots:
         self._changed()
         return True
 
-    def give_back(self, places: int = 1) -> None:
-        if not places:
+    def give_back(self, count: int = 1) -> None:
+        if not count:
             return
-        self._free += places
+        self._free += count
         assert self._free <= self.total, "a place is given back once"
         self._changed()
 

@@ -34,9 +34,9 @@ class TokenBucket:
     def burst(self) -> int:
         return max(1, math.ceil(self.per_second / BURSTS_PER_SECOND))
 
-    def take(self, most: int, now_ns: int) -> int:
-        """Take up to `most` tokens, possibly none."""
-        got = max(0, min(most, self._available(now_ns)))
+    def take(self, limit: int, now_ns: int) -> int:
+        """Take up to `limit` tokens, possibly none."""
+        got = max(0, min(limit, self._available(now_ns)))
         self.taken += got
         return got
 
