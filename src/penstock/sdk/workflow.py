@@ -54,7 +54,11 @@ from penstock.sdk.workflow_api.current_run import (
 )
 from penstock.sdk.workflow_api.decorators import UpdateMethod, defn, init, query, run, signal, update
 from penstock.sdk.workflow_api.logger import logger
-from penstock.sdk.workflow_api.runtime_handlers import set_query_handler, set_signal_handler, set_update_handler
+from penstock.sdk.workflow_api.runtime_handlers import (
+    set_query_handler,
+    set_signal_handler,
+    set_update_handler,
+)
 from penstock.sdk.workflow_api.unsafe import unsafe
 from penstock.sdk.workflow_api.waits import (
     all_handlers_finished,

@@ -76,7 +76,7 @@ async def scripted(*answers: bytes | None, port: int = 0) -> AsyncIterator[Scrip
 
 @asynccontextmanager
 async def reaching(script: Scripted, **options: Any) -> AsyncIterator[HttpTransport]:
-    made = HttpTransport(script.url, **({"patience": QUICK} | options))
+    made = HttpTransport(script.url, **({"retries": QUICK} | options))
     try:
         yield made
     finally:
@@ -150,12 +150,12 @@ async def test_a_server_that_asks_for_more_patience_than_there_is_is_believed_at
 
 
 def test_pauses_grow_to_a_longest_one_with_jitter_and_never_cut_what_the_server_asks_for() -> None:
-    patience = RequestRetries(first_pause_s=0.1, longest_pause_s=1.0)
-    assert [patience.pause_s(attempt, None, 1.0) for attempt in range(1, 7)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
-    assert patience.pause_s(3, None, 0.0) == pytest.approx(0.2)
-    assert patience.pause_s(1, 7.0, 0.0) == 7.0
-    assert 7.0 <= patience.pause_s(1, 7.0, 1.0) <= 8.0
-    assert patience.pause_s(10_000, None, 1.0) == 1.0
+    retries = RequestRetries(first_pause_s=0.1, longest_pause_s=1.0)
+    assert [retries.pause_s(attempt, None, 1.0) for attempt in range(1, 7)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert retries.pause_s(3, None, 0.0) == pytest.approx(0.2)
+    assert retries.pause_s(1, 7.0, 0.0) == 7.0
+    assert 7.0 <= retries.pause_s(1, 7.0, 1.0) <= 8.0
+    assert retries.pause_s(10_000, None, 1.0) == 1.0
 
 
 async def test_other_refusals_are_raised_at_once_with_their_reason() -> None:
