@@ -42,7 +42,7 @@ def _boot_time() -> Callable[[], float]:
 lease_clock: Final = _boot_time()
 
 
-class LeaseEnded(Exception):
+class LeaseExpired(Exception):
     """The lease of a task ended before its code could begin, or while the code ran. Nothing is reported."""
 
     began = False
@@ -82,9 +82,9 @@ class Lease:
         return self._ends_at is not None and self._ends_at <= lease_clock()
 
     def check(self) -> None:
-        """Raise `LeaseEnded` if the code of the task must not begin any more."""
+        """Raise `LeaseExpired` if the code of the task must not begin any more."""
         if self.is_over:
-            raise LeaseEnded
+            raise LeaseExpired
 
 
 class SendTime:

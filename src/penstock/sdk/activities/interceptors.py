@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -21,12 +21,6 @@ class ActivityInboundInterceptor:
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the name that people know
         return await self.next.execute_activity(input)
-
-
-class ActivityInterceptor(Protocol):
-    """The part of a worker's interceptor that applies to activities."""
-
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor: ...  # noqa: A002
 
 
 class ActivityInvoker(ActivityInboundInterceptor):

@@ -11,7 +11,7 @@ from typing import Self
 from penstock.sdk.clients.activity_starts import ActivityStarts
 from penstock.sdk.clients.interceptors import ClientInterceptor
 from penstock.sdk.clients.update_with_start import UpdateWithStart
-from penstock.sdk.clients.visibility import Visibility
+from penstock.sdk.clients.visibility import WorkflowVisibility
 from penstock.sdk.clients.workflow_starts import WorkflowStarts
 from penstock.sdk.connection.connect_options import ConnectOptions
 from penstock.sdk.connection.transport import (
@@ -25,7 +25,7 @@ from penstock.sdk.dispatch_options import Dispatch
 from penstock.sdk.failures import Unreachable
 
 
-class Client(WorkflowStarts, UpdateWithStart, Visibility, ActivityStarts):
+class Client(WorkflowStarts, UpdateWithStart, WorkflowVisibility, ActivityStarts):
     """A client of one namespace. It belongs to one event loop and may be shared between tasks.
 
     Create it with `Client.connect`, and close it or use it as an async context manager.

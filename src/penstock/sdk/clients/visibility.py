@@ -20,7 +20,7 @@ from penstock.sdk.connection.transport import (
 PAGE = 200
 
 
-class Visibility(BaseClient):
+class WorkflowVisibility(BaseClient):
     """The part of `Client` that finds workflows and acts on many at once."""
 
     async def list_workflows(

@@ -12,9 +12,9 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
+from penstock.core.permissions import SignatureProfile
 from penstock.wire.signatures import HEADER, SignedRequest, sign
 
 KEY_IDS: Final = ("worker", "operator", "admin", "shared")
@@ -27,13 +27,6 @@ KEY_VARIABLES: Final = {
 WORKER_KEY_VARIABLE: Final = "DW_WORKER_SIGNATURE_KEY"
 PROFILE_VARIABLE: Final = "DW_SIGNATURE_PROFILE"
 _BODY_HEADER: Final = "x-signature"
-
-
-class SignatureProfile(StrEnum):
-    """What a signature covers; the server's `DW_SIGNATURE_PROFILE`."""
-
-    PENSTOCK = "penstock"
-    BODY = "body"
 
 
 @dataclass(frozen=True, slots=True)

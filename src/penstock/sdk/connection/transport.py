@@ -17,7 +17,7 @@ import ssl as tls
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import Any, Final, Protocol
+from typing import Any, Final, NotRequired, Protocol, TypedDict, Unpack
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -52,37 +52,42 @@ _HEADER_TEXT: Final = re.compile(r"[\x21-\x7e]+")
 _LINE_END: Final = re.compile(r"[\r\n\0]")
 
 
+class ControlOptions(TypedDict):
+    """Options of a control plane request."""
+
+    idempotent: bool
+    """Whether it may be resent after it may have had an effect."""
+    timeout_s: NotRequired[float | None]
+    """How long the server may hold the request."""
+    query: NotRequired[Mapping[str, Any] | None]
+    idempotency_key: NotRequired[str | None]
+
+
+class WorkOptions(TypedDict):
+    """Options of a worker plane request."""
+
+    idempotent: bool
+    """Whether it may be resent after it may have had an effect."""
+    timeout_s: NotRequired[float | None]
+    """How long the server may hold the request."""
+    method: NotRequired[str]
+    """POST unless given."""
+    on_send: NotRequired[Callable[[], None] | None]
+    """Called before each attempt."""
+    answer_s: NotRequired[float | None]
+    """A server that has not answered within this time has failed, and the request is resent."""
+
+
 class Transport(Protocol):
     """How clients and workers reach a server."""
 
     async def control(
-        self,
-        method: str,
-        path: str,
-        body: Json | None = None,
-        *,
-        idempotent: bool,
-        timeout_s: float | None = None,
-        query: Mapping[str, Any] | None = None,
-        idempotency_key: str | None = None,
+        self, method: str, path: str, body: Json | None = None, **options: Unpack[ControlOptions]
     ) -> Json:
-        """Send a control plane request. `timeout_s` is how long the server may hold it."""
+        """Send a control plane request and return the response. Raises `ServerRefused` or `Unreachable`."""
 
-    async def work(
-        self,
-        path: str,
-        body: Json,
-        *,
-        idempotent: bool,
-        timeout_s: float | None = None,
-        method: str = "POST",
-        on_send: Callable[[], None] | None = None,
-        answer_s: float | None = None,
-    ) -> Json:
-        """Send a worker plane request. `on_send` is called before each attempt.
-
-        `answer_s`: a server that has not answered within this time has failed, and the request is resent.
-        """
+    async def work(self, path: str, body: Json, **options: Unpack[WorkOptions]) -> Json:
+        """Send a worker plane request and return the response. Raises `ServerRefused` or `Unreachable`."""
 
     async def close(self) -> None: ...
 
@@ -261,40 +266,22 @@ class HttpTransport:
             )
 
     async def control(
-        self,
-        method: str,
-        path: str,
-        body: Json | None = None,
-        *,
-        idempotent: bool,
-        timeout_s: float | None = None,
-        query: Mapping[str, Any] | None = None,
-        idempotency_key: str | None = None,
+        self, method: str, path: str, body: Json | None = None, **options: Unpack[ControlOptions]
     ) -> Json:
-        """Send a control plane request. `timeout_s` is how long the server may hold it; a margin is added."""
-        head = ""
-        if idempotency_key is not None:
-            head = f"Idempotency-Key: {_one_line(idempotency_key)}\r\n"
+        key, query = options.get("idempotency_key"), options.get("query")
+        head = "" if key is None else f"Idempotency-Key: {_one_line(key)}\r\n"
         if query is not None:
             path += _queried(query)
-        call = _call(method, path, CONTROL_PLANE, head, body, idempotent, timeout_s)
+        call = _call(method, path, CONTROL_PLANE, head, body, options["idempotent"], options.get("timeout_s"))
         return await self._send_with_retries(call)
 
-    async def work(
-        self,
-        path: str,
-        body: Json,
-        *,
-        idempotent: bool,
-        timeout_s: float | None = None,
-        method: str = "POST",
-        on_send: Callable[[], None] | None = None,
-        answer_s: float | None = None,
-    ) -> Json:
-        """Send a worker plane request; the path starts with `/worker`. A DELETE is sent without a body."""
+    async def work(self, path: str, body: Json, **options: Unpack[WorkOptions]) -> Json:
+        """Send a worker plane request; the path starts with `/worker`. GET and DELETE are sent without a body."""
+        method = options.get("method", "POST")
         sent = None if method in ("GET", "DELETE") else body
-        call = _call(method, path, WORKER_PLANE, "", sent, idempotent, timeout_s)
-        call.on_send = on_send
+        call = _call(method, path, WORKER_PLANE, "", sent, options["idempotent"], options.get("timeout_s"))
+        call.on_send = options.get("on_send")
+        answer_s = options.get("answer_s")
         if answer_s is not None:
             call.timeout_s = min(call.timeout_s, answer_s)
         return await self._send_with_retries(call)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.sdk.workflows.definitions import Handler
 
@@ -44,12 +44,6 @@ class WorkflowInboundInterceptor:
 
     def handle_query(self, input: HandlerInput) -> Any:  # noqa: A002
         return self.next.handle_query(input)
-
-
-class WorkflowInterceptor(Protocol):
-    """The part of a worker's interceptor that applies to workflows."""
-
-    def intercept_workflow(self, next: WorkflowInboundInterceptor) -> WorkflowInboundInterceptor: ...  # noqa: A002
 
 
 def chain(interceptors: Sequence[Any], innermost: WorkflowInboundInterceptor) -> WorkflowInboundInterceptor:

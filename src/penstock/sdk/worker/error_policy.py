@@ -6,7 +6,8 @@ import logging
 from typing import Any
 
 from penstock.errors import Reason
-from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.errors.error_mapping import BY_REASON
+from penstock.sdk.failures import LeaseLost, ServerRefused, Unreachable
 
 FATAL_REASONS = frozenset(
     {
@@ -25,34 +26,6 @@ FATAL_REASONS = frozenset(
 )
 """Refusals of registrations and polls that retrying cannot fix."""
 
-LEASE_LOST_REASONS = frozenset(
-    {
-        Reason.TASK_NOT_FOUND,
-        Reason.TASK_NOT_LEASED,
-        Reason.LEASE_EXPIRED,
-        Reason.LEASE_OWNER_MISMATCH,
-        Reason.WORKFLOW_TASK_ATTEMPT_MISMATCH,
-        Reason.COMPLETION_CONFLICT,
-        Reason.RUN_CLOSED,
-        Reason.RUN_ALREADY_CLOSED,
-        Reason.RUN_TIMED_OUT,
-        Reason.RUN_CANCELLED,
-        Reason.RUN_TERMINATED,
-        Reason.ATTEMPT_NOT_FOUND,
-        Reason.TASK_MISMATCH,
-        Reason.STALE_ATTEMPT,
-        Reason.ACTIVITY_CANCELLED,
-        Reason.QUERY_TASK_NOT_FOUND,
-        Reason.QUERY_TASK_NOT_LEASED,
-        Reason.QUERY_TASK_ATTEMPT_MISMATCH,
-        Reason.UPDATE_VALIDATION_TASK_NOT_FOUND,
-        Reason.UPDATE_VALIDATION_TASK_NOT_LEASED,
-        Reason.UPDATE_VALIDATION_LEASE_EXPIRED,
-        Reason.STALE_UPDATE_VALIDATION_COMPLETION,
-    }
-)
-"""Refusals of a report that mean that the lease is lost. The worker drops the task."""
-
 log = logging.getLogger("penstock.worker")
 
 
@@ -61,7 +34,8 @@ def is_fatal(error: Exception) -> bool:
 
 
 def is_lease_lost(error: Exception) -> bool:
-    return isinstance(error, ServerRefused) and error.reason in LEASE_LOST_REASONS
+    """Whether the server refused a report because the lease is lost. The worker drops the task."""
+    return isinstance(error, ServerRefused) and BY_REASON.get(error.reason) is LeaseLost
 
 
 def is_transient(error: Exception) -> bool:

@@ -51,7 +51,7 @@ class LeaseKeeper:
 async def renewing(task: Json, renew: Callable[[], Awaitable[Json]]) -> AsyncIterator[asyncio.Task[None]]:
     """Renew a lease while the block runs.
 
-    The yielded task ends when the lease is lost: with the server's refusal, or with `LeaseEnded` if the lease has
+    The yielded task ends when the lease is lost: with the server's refusal, or with `LeaseExpired` if the lease has
     expired by this worker's clock.
     """
     keeper = asyncio.ensure_future(_keep(task, renew))
@@ -144,7 +144,7 @@ async def _ended(keeper: asyncio.Task[None]) -> None:
 
 
 async def _keep(task: Json, renew: Callable[[], Awaitable[Json]], *, is_due: bool = False) -> None:
-    """Renew until cancelled, until the server refuses, or until the lease has expired (`LeaseEnded`)."""
+    """Renew until cancelled, until the server refuses, or until the lease has expired (`LeaseExpired`)."""
     lease = lease_of(task)
     while True:
         if not is_due:

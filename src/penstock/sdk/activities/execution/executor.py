@@ -21,7 +21,7 @@ from penstock.sdk.activities.process_pool.process_slot import ProcessExit
 from penstock.sdk.activities.raw_value import RawValue
 from penstock.sdk.converters import DataConverter, Envelope
 from penstock.sdk.failures import ApplicationError
-from penstock.sdk.lease import LeaseEnded
+from penstock.sdk.lease import LeaseExpired
 
 
 class ActivityExecutor:
@@ -121,7 +121,7 @@ class ActivityExecutor:
             raise _death(call.definition, result)
         if result.not_begun:
             call.not_begun = True
-            raise LeaseEnded
+            raise LeaseExpired
         call.context.cost = result.cost
         if result.failure is not None:
             raise RemoteFailure(result.failure, cancelled=result.cancelled)

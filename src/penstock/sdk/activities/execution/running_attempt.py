@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.sdk.activities.context import ActivityContext
 from penstock.sdk.activities.definition import ActivityDefinition
-from penstock.sdk.lease import Lease, LeaseEnded
+from penstock.sdk.lease import Lease, LeaseExpired
 
 
 class StopReason(Enum):
@@ -58,10 +58,10 @@ class RunningAttempt:
         return self.why is StopReason.LOST
 
     def begin(self) -> None:
-        """Raise `LeaseEnded` if the lease has expired. Call it immediately before the code starts, in its thread."""
+        """Raise `LeaseExpired` if the lease has expired. Call it immediately before the code starts, in its thread."""
         if self.lease.is_over:
             self.not_begun = True
-            raise LeaseEnded
+            raise LeaseExpired
 
     @property
     def deadline_s(self) -> float | None:

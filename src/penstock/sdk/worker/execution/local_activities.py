@@ -12,7 +12,7 @@ from typing import Any
 from penstock.sdk.activities.execution.runner import ActivityRunner
 from penstock.sdk.activities.info import ActivityInfo
 from penstock.sdk.activities.outcomes import LEASE_ENDED, failed
-from penstock.sdk.lease import LeaseEnded, lease_of
+from penstock.sdk.lease import LeaseExpired, lease_of
 from penstock.sdk.replay.errors import WorkflowTaskError
 from penstock.sdk.replay.runtime import LocalActivityRequest
 from penstock.sdk.retry import FOR_EVER, RetryPolicy
@@ -38,7 +38,7 @@ class LocalActivities:
     async def run(self, request: LocalActivityRequest, task: Json) -> Json:
         """Run a local activity, retry it by its policy, and return the outcome as its command reports it.
 
-        Raises `LeaseEnded` if the lease of the workflow task ends before an attempt: another worker may run it.
+        Raises `LeaseExpired` if the lease of the workflow task ends before an attempt: another worker may run it.
         """
         if (problem := self._runner.unknown(request.activity_type)) is not None:  # a bug in the workflow code
             raise WorkflowTaskError(f"a local activity runs in this worker: {problem}")
@@ -49,7 +49,7 @@ class LocalActivities:
             began = time.monotonic()
             outcome = await self._attempt(request, task, terms, len(attempts) + 1, ends_at)
             if outcome["action"] == "drop":
-                raise LeaseEnded if outcome["reason"] == LEASE_ENDED else WorkerStopping
+                raise LeaseExpired if outcome["reason"] == LEASE_ENDED else WorkerStopping
             if outcome["action"] == "fail":
                 self._failures.local_activity(request, task, outcome["failure"], len(attempts) + 1)
             attempts.append(_attempt_record(request, outcome, len(attempts) + 1, time.monotonic() - began))

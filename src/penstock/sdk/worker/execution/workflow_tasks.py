@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.errors import Reason
 from penstock.sdk.failures import ServerRefused, Unreachable
-from penstock.sdk.lease import LeaseEnded, lease_of
+from penstock.sdk.lease import LeaseExpired, lease_of
 from penstock.sdk.replay.errors import WorkflowTaskError
 from penstock.sdk.replay.instance import Activation, WorkflowRun
 from penstock.sdk.worker import metrics as names
@@ -84,7 +84,7 @@ class WorkflowTasks:
             return "completed"
         except WorkerStopping:
             return await self._hand_back(task)
-        except LeaseEnded as ended:
+        except LeaseExpired as ended:
             return self._dropped.note("workflow", began=ended.began)
         except (ServerRefused, Unreachable) as error:
             return await self._refused(task, error)
@@ -155,7 +155,7 @@ class WorkflowTasks:
                 if activation.closes:
                     break
             return activation
-        except LeaseEnded as ended:
+        except LeaseExpired as ended:
             ended.began = True
             raise
         finally:

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from penstock.sdk.failures import ServerRefused, Unreachable
-from penstock.sdk.lease import LeaseEnded, lease_of
+from penstock.sdk.lease import LeaseExpired, lease_of
 from penstock.sdk.worker.error_policy import is_lease_lost, is_transient, log, retry_after_s
 from penstock.sdk.worker.lease_renewal import renewing
 from penstock.sdk.worker.matching.backpressure import BackpressureWindow
@@ -164,7 +164,7 @@ class Prefetcher:
                 self._backpressure.refused(ops.queue)
                 self._back_off(ops.queue, response.get("retry_after_seconds"))
                 self._trim(ops.queue)
-        except LeaseEnded:
+        except LeaseExpired:
             outcome = ClaimOutcome.LOST
         except (ServerRefused, Unreachable) as error:
             if is_transient(error):
