@@ -68,7 +68,7 @@ class CallTarget:
                 )
             args = [args]  # the code takes one argument, so a list can only be that argument
         if arg is not UNSET and args:
-            raise TypeError(f"{self.kind} {self.name!r}: give one argument, or several as args=[…], not both")
+            raise TypeError(f"{self.kind} {self.name!r}: pass one argument, or several as args=[…], not both")
         given = list(args) if arg is UNSET else [arg]
         if len(given) < self.min_args or (self.max_args is not None and len(given) > self.max_args):
             raise TypeError(f"{self.kind} {self.name!r} takes {self.takes}; {len(given)} given")
@@ -85,7 +85,7 @@ def workflow_target(workflow: object) -> CallTarget:
         return by_name("workflow", workflow)
     found = definition_of(workflow)
     if found is None or found.name is None:
-        raise TypeError("A dynamic workflow runs for every name: start it by the name that is meant")
+        raise TypeError("A dynamic workflow runs for every name: start it by name")
     return _with_parameters(CallTarget("workflow", found.name, found.result), found.parameters)
 
 
@@ -108,7 +108,7 @@ def activity_target(activity: object) -> CallTarget:
         return by_name("activity", activity)
     found = ActivityDefinition.must_be(activity)
     if found.name is None:
-        raise TypeError("A dynamic activity runs for every name: start it by the name that is meant")
+        raise TypeError("A dynamic activity runs for every name: start it by name")
     hints = tuple(zip(found.parameters, found.arg_types, strict=True))
     return CallTarget("activity", found.name, found.ret_type, found.required, len(hints), hints, found)
 
@@ -119,9 +119,11 @@ def _handler_named(kind: str, handler: object) -> CallTarget:
     marked = handler_of(handler) if callable(handler) else None
     if not callable(handler) or marked is None or marked[0] != kind:
         shown = getattr(handler, "__qualname__", repr(handler))
-        raise TypeError(f"{shown} is no {kind}: give a method under @workflow.{kind}, or the name as text")
+        raise TypeError(
+            f"{shown} is not a {kind}: pass a method decorated with @workflow.{kind}, or its name"
+        )
     if marked[1] is None:
-        raise TypeError(f"A dynamic {kind} handler hears every name: give the name that is meant")
+        raise TypeError(f"A dynamic {kind} handler matches every name: pass the name")
     hints = hints_of(handler)
     return _with_parameters(
         CallTarget(kind, marked[1], hints.get("return")),

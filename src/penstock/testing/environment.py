@@ -268,12 +268,11 @@ async def _in_vain(transport: Transport, clock: SkippableClock, wait: ResultWait
     now = clock.now().isoformat(sep=" ", timespec="seconds")
     if skips:
         return TooManySkipsError(
-            f"Time was skipped {skips} times, and {what} goes on for ever. {summary} It is {now} for it. "
-            "Is something tried again and again? Give it RetryPolicy(maximum_attempts=…), or allow more skips_max."
+            f"Time was skipped {skips} times, and {what} has not ended. {summary} The time there is {now}. Is "
+            "something retried without limit? Use RetryPolicy(maximum_attempts=…), or raise skips_max."
         )
     return NothingWillHappenError(
-        f"Nothing will happen any more, and somebody waits for {what}. {summary} It is {now} for it, and nothing "
-        "runs or is due later."
+        f"A result of {what} is awaited, but nothing is running or due. {summary} The time there is {now}."
     )
 
 

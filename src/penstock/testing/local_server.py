@@ -71,12 +71,12 @@ class LocalServer:
         try:
             while True:
                 if self._process.returncode is not None:
-                    raise RuntimeError(f"The test's server ended by itself. Its log says:\n{self._log()}")
+                    raise RuntimeError(f"The test's server exited. Its log:\n{self._log()}")
                 with contextlib.suppress(Unreachable):
                     await transport.control("GET", "/health", idempotent=True)
                     return
                 if asyncio.get_running_loop().time() > ends_at:
-                    raise RuntimeError(f"The test's server does not answer. Its log says:\n{self._log()}")
+                    raise RuntimeError(f"The test's server does not answer. Its log:\n{self._log()}")
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._process.wait(), RECHECK_SECONDS)
         finally:

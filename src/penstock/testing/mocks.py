@@ -52,10 +52,10 @@ def mocked(activity: Any, *, returns: Any = _UNSET, side_effect: Any = _UNSET) -
     """
     definition = ActivityDefinition.must_be(activity)
     if (returns is _UNSET) == (side_effect is _UNSET):
-        raise TypeError(f"Say what the mock of {definition.label} does: either returns= or side_effect=")
+        raise TypeError(f"The mock of {definition.label} needs either returns= or side_effect=")
     if side_effect is not _UNSET and not callable(side_effect) and not isinstance(side_effect, BaseException):
         raise TypeError(
-            f"side_effect is a function or an error, not {type(side_effect).__name__}; for a value say returns="
+            f"side_effect is a function or an error, not {type(side_effect).__name__}; for a value use returns="
         )
     calls: list[tuple[Any, ...]] = []
 

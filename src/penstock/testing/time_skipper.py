@@ -162,7 +162,7 @@ class TimeSkipper:
         if not self._logged_stall:
             self._logged_stall = True
             log.warning(
-                "Time stands still: an activity or a call has been running for %g seconds, and holds the clock. "
-                "An activity that is to take long in a test sleeps by `env.sleep`.",
+                "Time skipping is blocked: an activity or a request has been running for %g seconds. "
+                "To let an activity take long in a test, use `env.sleep` in it.",
                 STALL_SECONDS,
             )

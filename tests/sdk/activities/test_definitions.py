@@ -160,7 +160,7 @@ async def takes_two(a: Sequence[activity.RawValue], b: int) -> None: ...
     ("fn", "told", "how"),
     [
         (lambda order: order, {}, "A lambda has no name"),
-        (functools.partial(undecorated), {}, r"has no name of its own: say @activity.defn\(name=…\)"),
+        (functools.partial(undecorated), {}, r"has no name of its own: use @activity.defn\(name=…\)"),
         (Caller.__call__, {}, "has no name of its own"),
         (undecorated, {"name": ""}, "1 to 255 visible characters"),
         (undecorated, {"name": 7}, "is text, not int"),

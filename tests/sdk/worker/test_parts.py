@@ -288,7 +288,7 @@ class TestPoller:
         caplog.set_level("INFO", "penstock.worker")
         await poll(Line(Unreachable("away"), Unreachable("away"), [], [{"n": 1}]), Slots(2))
         told = [record.message for record in caplog.records]
-        assert told == ["w is not served and keeps trying: away", "w is served again"]
+        assert told == ["w cannot reach the server and keeps retrying: away", "w reaches the server again"]
 
     async def test_a_refusal_that_no_waiting_heals_ends_the_polls(self) -> None:
         with pytest.raises(ExceptionGroup) as raised:

@@ -35,7 +35,7 @@ def current() -> ActivityContext:
     found = CURRENT.get()
     if found is None:
         raise RuntimeError(
-            "Not inside of an activity. A thread that an activity starts knows it only if it is started by "
+            "Not inside of an activity. A thread started by an activity has its context only if it is started by "
             "contextvars.copy_context().run; a test runs activities with ActivityEnvironment"
         )
     return found

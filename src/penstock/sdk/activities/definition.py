@@ -134,14 +134,15 @@ class ActivityDefinition:
         wanted = str(most) if least == most else f"{least} to {most}"
         plural = "" if wanted == "1" else "s"
         names = f" ({', '.join(self.parameters)})" if self.parameters else ""
-        return f"{self.label} takes {wanted} argument{plural}{names} and was given {count}"
+        return f"{self.label} takes {wanted} argument{plural}{names}, not {count}"
 
 
 def mark(fn: Any, given: ActivityMark) -> None:
     """Attach the decorator's arguments to a function. Raises if it cannot be an activity."""
     if isinstance(fn, type):
         raise TypeError(
-            f"{fn.__name__} is a class. Decorate its methods with @activity.defn and give the worker those of an object"
+            f"{fn.__name__} is a class. Decorate its methods with @activity.defn and pass the worker those of an"
+            " instance"
         )
     target = fn.__func__ if isinstance(fn, staticmethod | classmethod) else fn
     if not callable(target):
@@ -180,9 +181,9 @@ def _name(fn: Any, given: ActivityMark) -> str | None:
         return _checked_type_name(given.name)
     own = getattr(fn, "__name__", None)
     if own == "<lambda>":
-        raise ValueError("A lambda has no name: write a function with def, or say @activity.defn(name=…)")
+        raise ValueError("A lambda has no name: write a function with def, or use @activity.defn(name=…)")
     if own is None or own == "__call__":
-        raise ValueError(f"{_qualname(fn)} has no name of its own: say @activity.defn(name=…)")
+        raise ValueError(f"{_qualname(fn)} has no name of its own: use @activity.defn(name=…)")
     return str(own)
 
 
@@ -261,9 +262,7 @@ def checked_name(kind: str, word: object, what: str) -> str:
 
 def _check_dispatch(fn: Any, given: ActivityMark, what: str) -> None:
     if given.dynamic and given.routing_key is not None:
-        raise ValueError(
-            f"{what} is called by the names of others: give routing_key=… at the call, not to the decorator"
-        )
+        raise ValueError(f"{what} is dynamic: pass routing_key=… to the call, not to the decorator")
     names = [each.name for each in _parameters(fn)]
     if names[:1] == ["cls"] and "." in _qualname(fn):
         del names[0]

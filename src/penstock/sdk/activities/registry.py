@@ -32,7 +32,7 @@ class ActivityRegistry:
             self._dynamic = definition
         elif definition.name in self._by_name:
             raise ValueError(
-                f'Two activities are named "{definition.name}": say @activity.defn(name=…) for one'
+                f'Two activities are named "{definition.name}": use @activity.defn(name=…) for one'
             )
         else:
             self._by_name[definition.name] = definition
@@ -42,5 +42,5 @@ class ActivityRegistry:
         if not names:
             return f'This worker does not run activity "{name}": it has no activities'
         close = difflib.get_close_matches(name, names, n=1)
-        meant = f' Was "{close[0]}" meant?' if close else ""
+        meant = f' Did you mean "{close[0]}"?' if close else ""
         return f'This worker does not run activity "{name}", but {", ".join(names)}.{meant}'

@@ -100,7 +100,7 @@ class AppConfig(ValidatedConfig):
                     "bad_queue_mode",
                     "custom_queues",
                     "custom_queues are given, and queue_mode is DEFAULT",
-                    "Leave them out, or say queue_mode=QueueMode.CUSTOM",
+                    "Leave them out, or set queue_mode=QueueMode.CUSTOM",
                 )
             return
         if self.custom_queues is not None and not isinstance(self.custom_queues, tuple):
@@ -171,7 +171,7 @@ class AppConfig(ValidatedConfig):
                 "bad_lease",
                 "claim_lease_ms",
                 f"claim_lease_ms is {lease}, and prefetch_buffer is 0: nothing is claimed ahead",
-                "Leave it out, or say prefetch_buffer=…",
+                "Leave it out, or set prefetch_buffer=…",
             )
         yield from self._of_age(lease)
 

@@ -88,7 +88,7 @@ class StartBatcher:
         items = response.get("items")
         if not isinstance(items, list) or len(items) != len(portion):
             raise ValueError(
-                f"The server was sent {len(portion)} starts, and does not say what became of each."
+                f"The server received {len(portion)} starts, but did not return an outcome for each."
             )
         return items
 

@@ -57,7 +57,7 @@ class LoopThread:
             raise RuntimeError("This client is closed; connect a new one")
         if threading.current_thread() is self._thread:
             raise RuntimeError(
-                "A SyncClient was called on its own event loop, where it would wait for itself for ever."
+                "A SyncClient was called on its own event loop, where it would deadlock."
                 " Use Client, and await it, in async code such as interceptors and codecs."
             )
 

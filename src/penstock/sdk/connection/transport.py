@@ -436,7 +436,7 @@ class HttpTransport:
         elif isinstance(cause, TimeoutError):
             text = f"{url} did not answer within {call.timeout_s:g} seconds"
         if made and not call.idempotent:
-            text += ". The request may have been carried out: look before you repeat it"
+            text += ". The request may have had an effect: check before you repeat it"
         lost = RuntimeError(text) if self._closed else Unreachable(text)
         lost.__cause__ = cause.with_traceback(None)  # where in asyncio it failed is not useful
         hopeless = self._closed or isinstance(cause, ResponseTooLarge)
@@ -463,7 +463,7 @@ class HttpTransport:
 def _not_a_penstock_server(url: str, status: int, retry_after_s: float | None) -> _FailedAttempt:
     """Return the error for a response that did not come from a Penstock server."""
     if status >= 500:
-        away = Unreachable(f"A proxy before {url} says that the server is away (status {status})")
+        away = Unreachable(f"A proxy before {url} reports that the server is unreachable (status {status})")
         return _FailedAttempt(away, happened=True, again=True, elsewhere=True, retry_after_s=retry_after_s)
     text = (
         f"{url} answered (status {status}), but not as a Penstock server does."

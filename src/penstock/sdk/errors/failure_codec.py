@@ -386,7 +386,7 @@ def _of_kind(body: Mapping[str, Any], converter: DataConverter) -> FailureError:
 def _bare_application(body: Mapping[str, Any], converter: DataConverter) -> ApplicationError:
     name = _text(body, "type")
     error = ApplicationError(
-        _text(body, "message") or name or "It failed and did not say why",
+        _text(body, "message") or name or "It failed without a message",
         type=None if name == ApplicationError.__name__ else name,
         non_retryable=body.get("non_retryable") is True,
         next_retry_delay=_pause(body.get("next_retry_delay_seconds")),

@@ -78,7 +78,7 @@ class ResponseBuilder:
 
 
 def not_http(cause: Exception) -> MalformedResponse:
-    garbled = MalformedResponse("it does not speak HTTP as it should")
+    garbled = MalformedResponse("the response is not valid HTTP")
     garbled.__cause__ = cause
     return garbled
 

@@ -78,7 +78,9 @@ class ExpectedCommands:
     def _match(self, command: Command, event: HistoryEvent) -> None:
         step = event.step if command.kind in NUMBERED else None
         if command.step is not None and step is not None and command.step != step:
-            raise WorkflowTaskError(f"step {command.step} was recorded as step {step}; it is replayed anew")
+            raise WorkflowTaskError(
+                f"step {command.step} was recorded as step {step}; it is replayed from the start"
+            )
         self._runtime.confirm(command, step)
 
     def check_all_matched(self) -> None:

@@ -11,12 +11,11 @@ class NonDeterminismError(WorkflowTaskError):
     """The code issued a different command than its history has."""
 
     def __init__(self, sequence: int, recorded: str, asked: str, where: str = "") -> None:
-        message = f"event {sequence} of the history is {recorded}, but the code asks for {asked}"
+        message = f"event {sequence} of the history is {recorded}, but the code issued {asked}"
         if where:
             message += f", {where}"
         super().__init__(
-            message
-            + ". Code that open runs depend on must not change what it asks for: put the change behind "
+            message + ". Code that open runs depend on must not change its commands: put the change behind "
             'workflow.patched("…"), or let runs of the old code end first.'
         )
         self.sequence = sequence

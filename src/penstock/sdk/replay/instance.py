@@ -161,7 +161,7 @@ class WorkflowRun:
         be interleaved with other work.
         """
         if self._is_dirty:
-            raise WorkflowTaskError("a query has changed this run; it is replayed anew")
+            raise WorkflowTaskError("a query has changed this run; it is replayed from the start")
         events = [HistoryEvent.read(line) for line in lines]
         self._note_patch_markers(events)
         self._skip_recorded_commands(events)
@@ -175,7 +175,9 @@ class WorkflowRun:
     def advance(self) -> Activation:
         """Run the code on the inputs since the last completed workflow task, and return its commands."""
         if self._unconfirmed is not None:
-            raise WorkflowTaskError("the history does not confirm what was sent before; it is replayed anew")
+            raise WorkflowTaskError(
+                "the history does not confirm what was sent before; it is replayed from the start"
+            )
         self._activate(is_replaying=False)
         return self._pending_activation()
 
@@ -451,8 +453,8 @@ class WorkflowRun:
         self._unconfirmed = [*(self._unconfirmed or []), *runtime.take_commands()]
         if len(self._unconfirmed) > COMMANDS_MAX:
             raise WorkflowTaskError(
-                f"the code asks for {len(self._unconfirmed)} things at once, and may for {COMMANDS_MAX}: start them in "
-                "portions, or in child workflows"
+                f"the code issued {len(self._unconfirmed)} commands at once, and the limit is {COMMANDS_MAX}: start them "
+                "in batches, or in child workflows"
             )
         local, runtime.local = runtime.local, []
         self._assign_step_numbers(self._unconfirmed)
@@ -519,4 +521,6 @@ class WorkflowRun:
             runtime.is_read_only = None
             if runtime.loop.is_ready:
                 self._is_dirty = True
-                raise ReadOnlyError(f"{who} must not wake the code of the run: it is replayed anew.")
+                raise ReadOnlyError(
+                    f"{who} must not wake the code of the run: it is replayed from the start."
+                )

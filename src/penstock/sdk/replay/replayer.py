@@ -73,7 +73,7 @@ class History:
             return self.workflow_type
         found = _identity(self.events).get("workflow_type")
         if found is None:
-            raise ValueError("The history does not say of which type its workflow is.")
+            raise ValueError("The history does not contain the type of its workflow.")
         return str(found)
 
 

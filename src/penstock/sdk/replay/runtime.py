@@ -161,7 +161,9 @@ class Runtime:
 
     def start_timer(self, delay_ms: int) -> StepFuture[None]:
         if delay_ms > TIMER_MS_MAX:
-            raise ValueError("a timer may run for ten years at most; for ever is a wait without a timeout")
+            raise ValueError(
+                "a timer may run for ten years at most; to wait indefinitely, leave the timeout out"
+            )
         body = {"delay_seconds": -(-delay_ms // 1000), "delay_ms": delay_ms}
         timer: StepFuture[None] = self.step(CommandKind.TIMER, body)
         return timer

@@ -18,7 +18,7 @@ def checked_config(config: object, *, queue: str | None, queues: Sequence[str]) 
     if not isinstance(config, AppConfig):
         raise TypeError(f"config is an AppConfig(…), not {type(config).__name__}")
     if queue is not None or queues:
-        raise ConfigurationError("An app with a config has the queues of it: leave queue= and queues= out")
+        raise ConfigurationError("An app with a config gets its queues from it: leave queue= and queues= out")
     return config
 
 
@@ -50,13 +50,13 @@ def check_task_queue(
         if queue is not None:
             raise ConfigurationError(
                 f"{whose} names the queue {queue!r}, and the app {app!r} is in DEFAULT mode: leave queue= out,"
-                " or say queue_mode=QueueMode.CUSTOM"
+                " or set queue_mode=QueueMode.CUSTOM"
             )
         return
     known = ", ".join(each.name for each in config.queues)
     if queue is None:
         raise ConfigurationError(
-            f"{whose} names no queue, and the app {app!r} is in CUSTOM mode: say queue=…, one of {known}"
+            f"{whose} names no queue, and the app {app!r} is in CUSTOM mode: pass queue=…, one of {known}"
         )
     try:
         queues_of(f"the app {app!r}", config, ()).check(queue)

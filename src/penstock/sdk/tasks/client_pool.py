@@ -96,8 +96,8 @@ class ClientPool:
         if asyncio._get_running_loop() is not None:
             work.close()
             raise RuntimeError(
-                "A call that ends in _sync waits, and would hold up everything else in this event loop: await its"
-                " twin without _sync, or go to a thread with asyncio.to_thread."
+                "A call that ends in _sync blocks, and would block this event loop: await its"
+                " version without _sync, or use asyncio.to_thread."
             )
         return self._own_thread().wait(work)
 

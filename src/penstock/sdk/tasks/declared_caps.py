@@ -77,7 +77,7 @@ class LiveLimit:
         if self.live is None and self.declared is not None:
             return f"the server declares {self.declared}, which holds"
         holds = "no cap holds" if self.value is None else f"{self.value} holds"
-        return f"{holds} (version {self.version}): somebody has changed it"
+        return f"{holds} (version {self.version}): it was changed by someone else"
 
     @property
     def decided_on(self) -> LiveCap | None:

@@ -65,7 +65,7 @@ class TaskOptions:
                 raise TypeError(f"A task has no option {name!r}; {hint}")
         changes = {name: _read(name, value) for name, value in given.items() if value is not None}
         if {"id", "idempotency_key"} <= changes.keys():
-            raise TypeError("A task is known by its id or by its idempotency_key: give one of them")
+            raise TypeError("A task is identified by its id or its idempotency_key: pass one of them")
         return replace(self, **changes)
 
     def start(self, task: str) -> StandaloneActivityOptions:
@@ -141,7 +141,7 @@ def _retry(value: Any) -> RetryPolicy:
     if isinstance(value, bool) or not isinstance(value, int):
         return cast(RetryPolicy, _of("retry", value, RetryPolicy, " or the number of times to try again"))
     if not 0 <= value < FOR_EVER:
-        raise ValueError(f"retry is 0 or more times, not {value}; RetryPolicy() tries for ever")
+        raise ValueError(f"retry is 0 or more times, not {value}; RetryPolicy() retries without limit")
     return RetryPolicy(maximum_attempts=value + 1)
 
 

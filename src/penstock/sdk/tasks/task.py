@@ -202,6 +202,6 @@ def _check_free(fn: Any, name: str | None) -> None:
     path = str(getattr(fn, "__qualname__", ""))
     if "." in path and next(iter(inspect.signature(fn).parameters), None) == "self":
         raise TypeError(
-            f'task "{name or path}" is a method, and a worker has no object to call it on: write a function, or'
-            " give the methods of an object to app.add(activities=[…])"
+            f'task "{name or path}" is a method, and a worker has no instance to call it on: write a function, or'
+            " pass the methods of an instance to app.add(activities=[…])"
         )

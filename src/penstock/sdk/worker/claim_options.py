@@ -29,7 +29,7 @@ class Claiming:
         if self.lease_ms is not None:
             _check_integer("lease_ms", self.lease_ms, LEASE_LEAST_MS, LEASE_MOST_MS)
         if bool(self.prefetch) != (self.lease_ms is not None):
-            raise ValueError("prefetch and lease_ms belong together: give both, or neither")
+            raise ValueError("prefetch and lease_ms belong together: pass both, or neither")
 
     @property
     def is_plain(self) -> bool:

@@ -58,7 +58,7 @@ async def run_until_signalled(*workers: Worker) -> signal.Signals | None:
                 each.cancel()
             return
         asked_at = loop.time()
-        log.info("Shutting down; once more to end at once")
+        log.info("Shutting down; send the signal again to stop at once")
         for worker in workers:
             worker.begin_shutdown()
 

@@ -63,9 +63,9 @@ class ErrorPolicy:
         reason = str(error.reason) if isinstance(error, ServerRefused) else type(error).__name__
         if reason != self._logged:
             self._logged = reason
-            log.warning("%s is not served and keeps trying: %s", self._who, error)
+            log.warning("%s cannot reach the server and keeps retrying: %s", self._who, error)
 
     def report_recovery(self) -> None:
         if self._logged is not None:
             self._logged = None
-            log.info("%s is served again", self._who)
+            log.info("%s reaches the server again", self._who)

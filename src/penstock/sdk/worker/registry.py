@@ -32,7 +32,7 @@ class WorkerRegistry:
             "activity", [(ActivityDefinition.to_run(each), each) for each in activities]
         )
         if not self.workflows and not self.activities:
-            raise ValueError("This worker has nothing to run: give it workflows=[…], activities=[…] or both")
+            raise ValueError("This worker has nothing to run: pass workflows=[…], activities=[…] or both")
 
     def workflow(self, name: str) -> WorkflowDefinition:
         """Return the definition of a workflow type; a dynamic workflow matches types without a definition."""
@@ -110,9 +110,9 @@ def _workflow(given: Any) -> WorkflowDefinition:
     if isinstance(given, type):
         return WorkflowDefinition.of(given)
     if isinstance(given, str):
-        raise TypeError(f"{given!r} is a name: give the class that is decorated with @workflow.defn")
+        raise TypeError(f"{given!r} is a name: pass the class decorated with @workflow.defn")
     what = getattr(given, "__qualname__", None) or type(given).__name__
-    raise TypeError(f"{what} is not a class: give the class that is decorated with @workflow.defn")
+    raise TypeError(f"{what} is not a class: pass the class decorated with @workflow.defn")
 
 
 def _by_name(kind: str, given: Sequence[tuple[Any, Any]]) -> dict[str | None, Any]:
@@ -128,7 +128,7 @@ def _by_name(kind: str, given: Sequence[tuple[Any, Any]]) -> dict[str | None, An
 def _twice(kind: str, name: str | None, one: Any, other: Any) -> str:
     called = f"a dynamic {kind}" if name is None else f'{kind} "{name}"'
     if one is other:
-        return f"{called} is given twice: leave one out"
+        return f"{called} is registered twice: leave one out"
     way = "only one can be dynamic" if name is None else f"rename one with @{kind}.defn(name=…)"
     return f"{called} is both {_place(one)} and {_place(other)}: {way}"
 

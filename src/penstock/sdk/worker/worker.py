@@ -401,7 +401,7 @@ def _break(running: asyncio.Task[None], body: asyncio.Task[Any]) -> None:
 def _one_of(tasks: int | None, alias: int | None) -> int:
     if tasks is not None and alias is not None:
         raise TypeError(
-            "max_concurrent_activities is another name of max_concurrent_activity_tasks: give one of them"
+            "max_concurrent_activities is another name of max_concurrent_activity_tasks: pass one of them"
         )
     given = alias if tasks is None else tasks
     return 100 if given is None else given
@@ -422,7 +422,7 @@ def _queues(one: str | None, several: Sequence[str]) -> tuple[str, ...]:
     if isinstance(several, str):
         raise TypeError("task_queues is a list: task_queues=[…]")
     if (one is None) == (not several):
-        raise TypeError("A worker serves a queue: give task_queue=…, or task_queues=[…] for several")
+        raise TypeError("A worker needs a queue: pass task_queue=…, or task_queues=[…] for several")
     named = (one,) if one is not None else tuple(several)
     found = tuple(_name("task_queue", each) for each in named)
     if len(set(found)) < len(found):
@@ -443,11 +443,11 @@ def _check_room(registry: WorkerRegistry, options: WorkerOptions) -> None:
     workflow, activity = options.max_concurrent_workflow_tasks, options.max_concurrent_activity_tasks
     if registry.workflows and workflow and not options.max_concurrent_workflow_task_polls:
         raise ValueError(
-            "workflows are registered, but max_concurrent_workflow_task_polls is 0: none would be taken"
+            "workflows are registered, but max_concurrent_workflow_task_polls is 0: none would ever run"
         )
     if registry.activities and activity and not options.max_concurrent_activity_task_polls:
         raise ValueError(
-            "activities are registered, but max_concurrent_activity_task_polls is 0: none would be taken"
+            "activities are registered, but max_concurrent_activity_task_polls is 0: none would ever run"
         )
     if registry.workflows and not workflow:
         raise ValueError(

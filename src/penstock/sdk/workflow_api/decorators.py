@@ -151,7 +151,9 @@ def _handler(
     kind: str, fn: Any, name: str | None, *, dynamic: bool, check: Callable[[Any], None] | None = None
 ) -> Any:
     if dynamic and name is not None:
-        raise definitions.DefinitionError(f"A dynamic handler of {kind}s hears every name: leave `name` out.")
+        raise definitions.DefinitionError(
+            f"A dynamic handler of {kind}s matches every name: leave `name` out."
+        )
 
     def decorate(fn: F) -> F:
         if not callable(fn):

@@ -141,7 +141,7 @@ def define(
     if run.__qualname__ != f"{cls.__qualname__}.{run.__name__}":
         raise DefinitionError(
             f"{_called(cls)} inherits its run method from {run.__qualname__.rpartition('.')[0]}: define one in the "
-            "class itself, so that what runs can be seen there."
+            "class itself, so that the class shows what runs."
         )
     hints = _hints(run)
     definition = WorkflowDefinition(
@@ -161,8 +161,8 @@ def define(
     )
     if not definition.takes_input and _required(cls.__init__) > 0:
         raise DefinitionError(
-            f"{_called(cls)}.__init__ takes arguments: put @workflow.init above it if it is to get those of the run "
-            "method, or let it take none."
+            f"{_called(cls)}.__init__ takes arguments: put @workflow.init above it if it should receive those of the "
+            "run method, or remove them."
         )
     return definition
 
@@ -192,7 +192,7 @@ def parameters_of(
             required += each.default is inspect.Parameter.empty
         else:
             raise DefinitionError(
-                f"{what} takes {each.name!r} by keyword only; arguments travel by position, so drop the *."
+                f"{what} takes {each.name!r} by keyword only; arguments are sent by position, so remove the *."
             )
     return Parameters(tuple(types), required, tuple(names), variadic)
 
@@ -238,7 +238,7 @@ def definition_of(workflow: Any) -> WorkflowDefinition | None:
     if owner is not None:
         return WorkflowDefinition.of(owner)
     raise DefinitionError(
-        f"{_called(workflow)} names no workflow: give the class, its @workflow.run method, or the name as text."
+        f"{_called(workflow)} is not a workflow: pass the class, its @workflow.run method, or its name."
     )
 
 
@@ -251,9 +251,7 @@ def _handlers(cls: type, kind: str) -> dict[str | None, Handler]:
         name = marked[1]
         if name in found:
             shown = "for all names" if name is None else repr(name)
-            raise DefinitionError(
-                f"{_called(cls)} has two handlers of {kind} {shown}: give one another name."
-            )
+            raise DefinitionError(f"{_called(cls)} has two handlers of {kind} {shown}: rename one of them.")
         hints = _hints(fn)
         what = f"the handler of {kind} {name!r} of {_called(cls)}"
         found[name] = Handler(

@@ -76,7 +76,7 @@ class ActivityRunner:
     ) -> None:
         if isinstance(executor, ProcessPoolExecutor):
             raise TypeError(
-                'The executor is for threads. For a process say @activity.defn(runs_in="process")'
+                'The executor is for threads. For a process use @activity.defn(runs_in="process")'
             )
         self._registry = ActivityRegistry(definitions)
         targets = {each.name: target_of(each) for each in definitions if each.kind == "process"}

@@ -43,7 +43,7 @@ class ProcessExit:
             name = f" ({signal.Signals(-code).name})"
         except ValueError:
             name = ""
-        hint = ". The system does that, too, when memory runs out" if -code == 9 else ""
+        hint = ". The system also does that when memory runs out" if -code == 9 else ""
         return f"signal {-code}{name}{hint}"
 
 
@@ -226,7 +226,7 @@ class ProcessSlot:
             return
         except Exception:
             logging.getLogger(__name__).exception(
-                "A process for activities says what cannot be read: it is ended"
+                "An activity process sent an unreadable message and is killed"
             )
             self._reader = False
             self.kill()

@@ -113,7 +113,8 @@ def _disabled(request: LocalActivityRequest) -> Json:
     """Fail the request immediately: a worker without local activity slots would never run it."""
     return {
         "message": f"This worker runs no local activities (max_concurrent_local_activities is 0), so"
-        f' "{request.activity_type}" cannot run here. Call it with workflow.execute_activity, or give it places',
+        f' "{request.activity_type}" cannot run here. Call it with workflow.execute_activity, or raise'
+        " max_concurrent_local_activities",
         "type": "LocalActivitiesDisabled",
         "non_retryable": True,
     }

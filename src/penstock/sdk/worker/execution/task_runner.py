@@ -39,7 +39,9 @@ class TaskRunner:
         try:
             outcome = await self._handle(task)
         except Exception:
-            log.exception("A %s task broke the worker's own code; its lease will end by itself", self._kind)
+            log.exception(
+                "A %s task raised an unexpected error in the worker; its lease will expire", self._kind
+            )
         finally:
             self._metrics.count(names.TASKS_ENDED, kind=self._kind, outcome=outcome)
             self._metrics.timing(names.TASK_SECONDS, time.monotonic() - began, kind=self._kind)

@@ -82,7 +82,7 @@ class WorkflowQueries:
         try:
             await self._api.answer(task, action, body)
         except (ServerRefused, Unreachable) as error:
-            log.info("An answer of workflow %s was not taken: %s", task["workflow_id"], error)
+            log.info("The answer of workflow %s was refused: %s", task["workflow_id"], error)
             return "lost"
         return "failed" if action in ("fail", "reject") else "completed"
 

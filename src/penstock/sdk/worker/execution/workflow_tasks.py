@@ -108,7 +108,11 @@ class WorkflowTasks:
                 return cached, await self._advance(task, cached, await self._events(task))
             except WorkflowTaskError as error:
                 self._metrics.count(names.CACHE_LOOKS, outcome="misfit")
-                log.info("%s does not go on where it was kept: %s", workflow_of(task), error)
+                log.info(
+                    "The cached run of %s does not match its history and is replayed: %s",
+                    workflow_of(task),
+                    error,
+                )
         elif cached is not None:
             cached.close()
         run = self._new_run(task)

@@ -122,7 +122,7 @@ class _SignalHandlers:
         if self._first is None:
             self._first, self._asked_at = number, now
             log.info(
-                "%s received: shutting down, no new tasks are taken. Send it again to end at once",
+                "%s received: shutting down, no new tasks are started. Send it again to stop at once",
                 number.name,
             )
             for each in tuple(self._members):

@@ -44,7 +44,7 @@ class Slots:
         if not count:
             return
         self._free += count
-        assert self._free <= self.total, "a place is given back once"
+        assert self._free <= self.total, "a slot is given back once"
         self._changed()
 
     def resize(self, total: int) -> None:
