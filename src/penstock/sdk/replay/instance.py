@@ -453,7 +453,7 @@ class WorkflowRun:
         self._unconfirmed = [*(self._unconfirmed or []), *runtime.take_commands()]
         if len(self._unconfirmed) > COMMANDS_MAX:
             raise WorkflowTaskError(
-                f"the code issued {len(self._unconfirmed)} commands at once, and the limit is {COMMANDS_MAX}: start them "
+                f"the code issued {len(self._unconfirmed)} commands at once; the limit is {COMMANDS_MAX}: start them "
                 "in batches, or in child workflows"
             )
         local, runtime.local = runtime.local, []
