@@ -96,8 +96,8 @@ class AttemptFailure(Struct, frozen=True):
     @property
     def stack(self) -> str | None:
         """Where the code of the worker raised it."""
-        told = self.extra.get("stack_trace")
-        return told if isinstance(told, str) else None
+        trace = self.extra.get("stack_trace")
+        return trace if isinstance(trace, str) else None
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -153,15 +153,15 @@ def completion_transaction(
         held = await _open(ctx, tx, namespace, task_id, report)
         if held.before is not None:
             return held.before
-        late = _late(ctx, tx, held)
+        late = _expired_timeout(ctx, tx, held)
         if late is not None:
-            return await _too_late(tx, held, late)
-        said = _attempt_payload(held.activity, report.token)
-        said |= {"result": result, "payload_codec": CODEC}
-        event = NewEvent(EventType.ACTIVITY_COMPLETED, said)
+            return await _time_out_late_report(tx, held, late)
+        payload = _attempt_payload(held.activity, report.token)
+        payload |= {"result": result, "payload_codec": CODEC}
+        event = NewEvent(EventType.ACTIVITY_COMPLETED, payload)
         done = answered(held.task, report, TaskState.DONE, "completed", held.task.available_at_ms, cost)
         budgets.settle_cost(tx, held.task, cost)
-        run = await _settle(tx, held, ActivityStatus.COMPLETED, event, done, output=result)
+        run = await _close_activity(tx, held, ActivityStatus.COMPLETED, event, done, output=result)
         return ActivityReceipt(done, run, held.activity, "completed", _live_task(run))
 
     return Transaction(operation, run_of(task_id))
@@ -199,15 +199,15 @@ def failure_transaction(
         held = await _open(ctx, tx, namespace, task_id, report)
         if held.before is not None:
             return held.before
-        late = _late(ctx, tx, held)
+        late = _expired_timeout(ctx, tx, held)
         if late is not None and not failure.is_timeout(late):
-            return await _too_late(tx, held, late)
+            return await _time_out_late_report(tx, held, late)
         budgets.settle_cost(tx, held.task, cost)
         if failure.throttled_ms is not None:
-            return await _refused_upstream(tx, held, report, failure, failure.throttled_ms, cost)
+            return await _throttled(tx, held, report, failure, failure.throttled_ms, cost)
         if is_stop_requested(held) and failure.extra.get("cancelled"):
             done = answered(held.task, report, TaskState.DONE, "cancelled", held.task.available_at_ms, cost)
-            run = await _stop(tx, held, done, failure.message)
+            run = await _close_cancelled(tx, held, done, failure.message)
             return ActivityReceipt(done, run, held.activity, "cancelled", _live_task(run))
         held, told = _count_worker_death(ctx, held, failure)
         verdict = after_failure(held.activity, told.types, told.non_retryable, tx.now_ms, told.next_ms)
@@ -218,35 +218,35 @@ def failure_transaction(
                 answered(held.task, report, state, "failed", verdict.at_ms, cost),
                 last_error=join_error(failure.message, failure.stack),
             )
-            run = await _retry(tx, held, resting, verdict, failure.message, failure.type)
+            run = await _schedule_retry(tx, held, resting, verdict, failure.message, failure.type)
             return ActivityReceipt(resting, run, held.activity, "failed", resting.task_id)
         payload = _attempt_payload(held.activity, report.token) | _failure_payload(held.activity, told)
         done = answered(held.task, report, TaskState.DONE, "failed", held.task.available_at_ms, cost)
         event = NewEvent(EventType.ACTIVITY_FAILED, payload)
-        run = await _settle(tx, held, ActivityStatus.FAILED, event, done)
+        run = await _close_activity(tx, held, ActivityStatus.FAILED, event, done)
         return ActivityReceipt(done, run, held.activity, "failed", _live_task(run))
 
     return Transaction(operation, run_of(task_id))
 
 
-async def _refused_upstream(
+async def _throttled(
     tx: Tx, held: HeldTask, report: Report, failure: AttemptFailure, throttled_ms: int, cost: int | None
 ) -> ActivityReceipt:
     """Close the budget group for everybody; the task waits as long, and this attempt does not count."""
     until_ms = await budgets.close(tx, held.task, throttled_ms)
     if is_stop_requested(held):
         done = answered(held.task, report, TaskState.DONE, "throttled", held.task.available_at_ms, cost)
-        run = await _stop(tx, held, done, failure.message)
+        run = await _close_cancelled(tx, held, done, failure.message)
         return ActivityReceipt(done, run, held.activity, "throttled", _live_task(run))
-    resting = replace(
+    delayed = replace(
         answered(held.task, report, TaskState.DELAYED, "throttled", until_ms, cost),
         attempt=held.task.attempt - 1,
         last_error=join_error(failure.message, failure.stack),
     )
     verdict = RetryAt(until_ms, throttled_ms)
     uncharged = replace(held, activity=replace(held.activity, attempt=held.activity.attempt - 1))
-    run = await _retry(tx, uncharged, resting, verdict, failure.message, failure.type)
-    return ActivityReceipt(resting, run, held.activity, "throttled", resting.task_id)
+    run = await _schedule_retry(tx, uncharged, delayed, verdict, failure.message, failure.type)
+    return ActivityReceipt(delayed, run, held.activity, "throttled", delayed.task_id)
 
 
 class Heartbeat(Struct, frozen=True):
@@ -274,9 +274,9 @@ async def heartbeat(
     async def operation(tx: Tx) -> Heartbeat:
         run = await tx.runs.lock(run_of(task_id))
         task = await tx.tasks.lock(task_id)
-        task, run, activity = await _known(tx, task, run, namespace, report)
+        task, run, activity = await _find_attempt(tx, task, run, namespace, report)
         refusal = _lease_refusal(task, run, activity, report, _now_minus_grace_ms(ctx, tx, task, activity))
-        late = None if refusal is not None else _late(ctx, tx, HeldTask(task, run, activity))
+        late = None if refusal is not None else _expired_timeout(ctx, tx, HeldTask(task, run, activity))
         if late is not None:
             refusal = _timed_out(task, late)
         if refusal is not None:
@@ -313,14 +313,14 @@ def hand_back_transaction(
     async def operation(tx: Tx) -> ActivityReceipt:
         run = await tx.runs.lock(run_of(task_id))
         task = await tx.tasks.lock(task_id)
-        task, run, activity = await _known(tx, task, run, namespace, report, may_repeat=True)
+        task, run, activity = await _find_attempt(tx, task, run, namespace, report, may_repeat=True)
         outcome = repeated(task, report)
         if outcome is not None:
             return ActivityReceipt(task, run, activity, outcome, repeated=True)
-        held = _in_time(ctx, tx, _checked(ctx, tx, HeldTask(task, run, activity), report))
+        held = _check_in_time(ctx, tx, _check_lease(ctx, tx, HeldTask(task, run, activity), report))
         if is_stop_requested(held):
             done = answered(task, report, TaskState.DONE, HANDED_BACK, task.available_at_ms)
-            run = await _stop(tx, held, done, "The worker stopped before the activity had ended.")
+            run = await _close_cancelled(tx, held, done, "The worker stopped before the activity had ended.")
             return ActivityReceipt(done, run, activity, HANDED_BACK, _live_task(run))
         uncharged = replace(held.task, attempt=held.task.attempt - 1)
         again = answered(uncharged, report, TaskState.READY, HANDED_BACK, tx.now_ms)
@@ -353,7 +353,7 @@ async def time_out(ctx: EngineContext, activity_id: ActivityId) -> bool:
         kind = expired_clock(activity, task.available_at_ms, tx.now_ms)
         if kind is None:
             return False
-        await _run_out(tx, HeldTask(task, run, activity), kind)
+        await _apply_timeout(tx, HeldTask(task, run, activity), kind)
         return True
 
     return await ctx.store.transact(operation, key=run_of(activity_id))
@@ -392,9 +392,9 @@ async def reclaim(ctx: EngineContext, task_id: TaskId, *, expired_only: bool = T
         if is_stop_requested(held):
             how = "expired" if expired_only else HANDED_BACK
             done = freed(task, TaskState.DONE, available_at_ms=task.available_at_ms, error=message, how=how)
-            await _stop(tx, held, done, message)
+            await _close_cancelled(tx, held, done, message)
         elif expired_only:
-            await _bury(ctx, tx, held, message)
+            await _expire_lease(ctx, tx, held, message)
         else:
             _redeliver(tx, held, message, HANDED_BACK)
         return True
@@ -417,11 +417,11 @@ def is_stop_requested(held: HeldTask) -> bool:
 async def _open(ctx: EngineContext, tx: Tx, namespace: str, task_id: TaskId, report: Report) -> HeldTask:
     run = await tx.runs.lock(run_of(task_id))
     task = await tx.tasks.lock(task_id)
-    task, run, activity = await _known(tx, task, run, namespace, report, may_repeat=True)
+    task, run, activity = await _find_attempt(tx, task, run, namespace, report, may_repeat=True)
     outcome = repeated(task, report)
     if outcome is not None:
         return HeldTask(task, run, activity, ActivityReceipt(task, run, activity, outcome, repeated=True))
-    held = _checked(ctx, tx, HeldTask(task, run, activity), report)
+    held = _check_lease(ctx, tx, HeldTask(task, run, activity), report)
     if task.claimed:
         raise Conflict(
             Reason.TASK_NOT_STARTED,
@@ -436,44 +436,44 @@ async def held_by(ctx: EngineContext, tx: Tx, namespace: str, task_id: TaskId, r
     """The task, if the reporter holds its live lease and no timeout has run out; else the refusal that says why not."""
     run = await tx.runs.lock(run_of(task_id))
     task = await tx.tasks.lock(task_id)
-    task, run, activity = await _known(tx, task, run, namespace, report)
-    return _in_time(ctx, tx, _checked(ctx, tx, HeldTask(task, run, activity), report))
+    task, run, activity = await _find_attempt(tx, task, run, namespace, report)
+    return _check_in_time(ctx, tx, _check_lease(ctx, tx, HeldTask(task, run, activity), report))
 
 
-def _late(ctx: EngineContext, tx: Tx, held: HeldTask) -> str | None:
+def _expired_timeout(ctx: EngineContext, tx: Tx, held: HeldTask) -> str | None:
     """Which timeout had run out when the report came; time in which this server could not be reached is excused."""
     now_ms = _now_minus_grace_ms(ctx, tx, held.task, held.activity)
     return expired_clock(held.activity, held.task.available_at_ms, now_ms)
 
 
-def _in_time(ctx: EngineContext, tx: Tx, held: HeldTask) -> HeldTask:
-    late = _late(ctx, tx, held)
+def _check_in_time(ctx: EngineContext, tx: Tx, held: HeldTask) -> HeldTask:
+    late = _expired_timeout(ctx, tx, held)
     if late is not None:
         raise _timed_out(held.task, late)
     return held
 
 
-async def _too_late(tx: Tx, held: HeldTask, kind: str) -> ActivityReceipt:
+async def _time_out_late_report(tx: Tx, held: HeldTask, kind: str) -> ActivityReceipt:
     """Record the timeout that had run out before a report, in its place."""
-    task, run = await _run_out(tx, held, kind)
+    task, run = await _apply_timeout(tx, held, kind)
     return ActivityReceipt(task, run, held.activity, "timed_out", late=kind)
 
 
-async def _run_out(tx: Tx, held: HeldTask, kind: str) -> tuple[Task, Run]:
+async def _apply_timeout(tx: Tx, held: HeldTask, kind: str) -> tuple[Task, Run]:
     """Apply a timeout: another attempt follows, or the activity has timed out."""
     message = f"The activity exceeded its {kind.replace('_', ' ')} timeout."
     stops = is_stop_requested(held)
     if kind == "heartbeat" and stops:  # its worker is gone, as when its lease runs out
         at_ms = held.task.available_at_ms
         done = freed(held.task, TaskState.DONE, available_at_ms=at_ms, error=message, how="timed_out")
-        return done, await _stop(tx, held, done, message)
+        return done, await _close_cancelled(tx, held, done, message)
     verdict: RetryAt | NoRetry = NoRetry()
     if held.activity.status is ActivityStatus.RUNNING and not stops and kind != "schedule_to_close":
         verdict = after_failure(held.activity, timeout_types(kind), False, tx.now_ms)
-    return await _lose(tx, held, kind, message, verdict)
+    return await _end_unreported(tx, held, kind, message, verdict)
 
 
-def _checked(ctx: EngineContext, tx: Tx, held: HeldTask, report: Report) -> HeldTask:
+def _check_lease(ctx: EngineContext, tx: Tx, held: HeldTask, report: Report) -> HeldTask:
     now_ms = _now_minus_grace_ms(ctx, tx, held.task, held.activity)
     refusal = _lease_refusal(held.task, held.run, held.activity, report, now_ms)
     if refusal is not None:
@@ -481,7 +481,7 @@ def _checked(ctx: EngineContext, tx: Tx, held: HeldTask, report: Report) -> Held
     return held
 
 
-async def _known(
+async def _find_attempt(
     tx: Tx,
     task: Task | None,
     run: Run | None,
@@ -570,7 +570,7 @@ _CLOSED_REASONS = {
 }
 
 
-async def _settle(
+async def _close_activity(
     tx: Tx, held: HeldTask, status: ActivityStatus, event: NewEvent, task: Task, output: Blob | None = None
 ) -> Run:
     """The activity has ended: record it, and let the run (or the standalone host) go on."""
@@ -588,12 +588,12 @@ async def _settle(
     return run
 
 
-async def _stop(tx: Tx, held: HeldTask, done: Task, message: str) -> Run:
+async def _close_cancelled(tx: Tx, held: HeldTask, done: Task, message: str) -> Run:
     """An activity that was asked to stop has ended without a result: it was cancelled."""
-    said = _attempt_payload(held.activity, held.task.lease_token or "")
-    said |= {"message": message, "failure_category": "cancelled"}
-    return await _settle(
-        tx, held, ActivityStatus.CANCELLED, NewEvent(EventType.ACTIVITY_CANCELLED, said), done
+    payload = _attempt_payload(held.activity, held.task.lease_token or "")
+    payload |= {"message": message, "failure_category": "cancelled"}
+    return await _close_activity(
+        tx, held, ActivityStatus.CANCELLED, NewEvent(EventType.ACTIVITY_CANCELLED, payload), done
     )
 
 
@@ -619,15 +619,15 @@ def _close_host(tx: Tx, run: Run, status: ActivityStatus, event: NewEvent, outpu
     return closed(run, RunStatus.FAILED, reason, tx.now_ms)
 
 
-async def _retry(
-    tx: Tx, held: HeldTask, resting: Task, verdict: RetryAt, message: str, error_type: str | None
+async def _schedule_retry(
+    tx: Tx, held: HeldTask, delayed: Task, verdict: RetryAt, message: str, error_type: str | None
 ) -> Run:
-    if resting.state is TaskState.READY:
-        resting = await retry_budget.placed(tx, resting)
-    at_ms = resting.available_at_ms
+    if delayed.state is TaskState.READY:
+        delayed = await retry_budget.placed(tx, delayed)
+    at_ms = delayed.available_at_ms
     waiting = replace(held.activity, status=ActivityStatus.PENDING, started_at_ms=None, heartbeat_at_ms=None)
     tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, at_ms)))
-    requeue(tx, resting, held.task.state)
+    requeue(tx, delayed, held.task.state)
     event = NewEvent(
         EventType.ACTIVITY_RETRY_SCHEDULED,
         activity_payload(held.activity)
@@ -639,7 +639,7 @@ async def _retry(
             "message": message,
             "exception_type": error_type,
         }
-        | _finer(verdict),
+        | _exact_backoff(verdict),
     )
     run = (
         append(tx, held.run, [event])
@@ -650,29 +650,29 @@ async def _retry(
     return run
 
 
-def _finer(verdict: RetryAt) -> dict[str, int]:
+def _exact_backoff(verdict: RetryAt) -> dict[str, int]:
     """The pause to the millisecond, where whole seconds do not say it."""
     return {"retry_backoff_ms": verdict.backoff_ms} if verdict.backoff_ms % 1000 else {}
 
 
-async def _bury(ctx: EngineContext, tx: Tx, held: HeldTask, message: str) -> None:
+async def _expire_lease(ctx: EngineContext, tx: Tx, held: HeldTask, message: str) -> None:
     """The worker of a started attempt died: its lease ran out."""
-    unheard = missed_heartbeat(held.task, tx.now_ms, ctx.stall_detector.fresh_ms)
-    most = 0 if unheard else ctx.settings.leases.quarantine_after
+    missed = missed_heartbeat(held.task, tx.now_ms, ctx.stall_detector.fresh_ms)
+    most = 0 if missed else ctx.settings.leases.quarantine_after
     verdict = after_lost_lease(held.activity, tx.now_ms, most)
     fails = on_lost_lease(held.activity) is OnLostLease.FAIL
     failure = AttemptFailure(f"{message} Its worker died or was cut off.", WORKER_CRASHED)
-    if not unheard:
+    if not missed:
         held, failure = _count_worker_death(ctx, held, failure)
     match verdict:
         case Redeliver():
             _redeliver(tx, held, message, "expired")
         case Quarantine():
-            await _crash(tx, held, failure)
+            await _fail_after_death(tx, held, failure)
         case NoRetry() if fails:
-            await _crash(tx, held, failure)
+            await _fail_after_death(tx, held, failure)
         case _:
-            await _lose(tx, held, "lease", message, verdict, WORKER_CRASHED if fails else None)
+            await _end_unreported(tx, held, "lease", message, verdict, WORKER_CRASHED if fails else None)
 
 
 def _count_worker_death(
@@ -698,7 +698,7 @@ def _redeliver(tx: Tx, held: HeldTask, message: str, how: str) -> None:
     requeue(tx, again, TaskState.LEASED)
 
 
-async def _crash(tx: Tx, held: HeldTask, failure: AttemptFailure) -> None:
+async def _fail_after_death(tx: Tx, held: HeldTask, failure: AttemptFailure) -> None:
     """The activity has failed with its worker."""
     task = held.task
     payload = _attempt_payload(held.activity, task.lease_token or "") | _failure_payload(
@@ -711,10 +711,12 @@ async def _crash(tx: Tx, held: HeldTask, failure: AttemptFailure) -> None:
         error=failure.message[:4000],
         how="expired",
     )
-    await _settle(tx, held, ActivityStatus.FAILED, NewEvent(EventType.ACTIVITY_FAILED, payload), ended)
+    await _close_activity(
+        tx, held, ActivityStatus.FAILED, NewEvent(EventType.ACTIVITY_FAILED, payload), ended
+    )
 
 
-async def _lose(
+async def _end_unreported(
     tx: Tx,
     held: HeldTask,
     kind: str,
@@ -726,8 +728,8 @@ async def _lose(
     how = "expired" if kind == "lease" else "timed_out"
     if isinstance(verdict, RetryAt):
         state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
-        resting = freed(held.task, state, available_at_ms=verdict.at_ms, error=message, how=how)
-        return resting, await _retry(tx, held, resting, verdict, message, error_type)
+        delayed = freed(held.task, state, available_at_ms=verdict.at_ms, error=message, how=how)
+        return delayed, await _schedule_retry(tx, held, delayed, verdict, message, error_type)
     payload = activity_payload(held.activity) | {
         "timeout_kind": kind,
         "message": message,
@@ -741,7 +743,7 @@ async def _lose(
         held.task, TaskState.DONE, available_at_ms=held.task.available_at_ms, error=message, how=how
     )
     event = NewEvent(EventType.ACTIVITY_TIMED_OUT, payload)
-    return ended, await _settle(tx, held, ActivityStatus.TIMED_OUT, event, ended)
+    return ended, await _close_activity(tx, held, ActivityStatus.TIMED_OUT, event, ended)
 
 
 def attempt_number(token: str) -> int | None:
@@ -760,11 +762,11 @@ def _live_task(run: Run) -> TaskId | None:
 
 
 def _attempt_payload(activity: Activity, token: str) -> dict[str, Any]:
-    said = activity_payload(activity)
-    said["activity_attempt_id"] = token
-    said["attempt_number"] = activity.attempt
-    said["started_at"] = iso_or_none(activity.started_at_ms)
-    return said
+    payload = activity_payload(activity)
+    payload["activity_attempt_id"] = token
+    payload["attempt_number"] = activity.attempt
+    payload["started_at"] = iso_or_none(activity.started_at_ms)
+    return payload
 
 
 def _failure_payload(activity: Activity, failure: AttemptFailure) -> dict[str, Any]:

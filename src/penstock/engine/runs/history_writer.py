@@ -32,7 +32,7 @@ from penstock.ports.wakeups import end_topic, queue_topic, run_topic
 
 UNHANDLED_SIGNAL_RETRIES_MAX = 10
 """So often a run that would end hears signals first; who sends them without a pause must not keep it open."""
-_ENDS = frozenset(CLOSING)
+_CLOSING = frozenset(CLOSING)
 DUE_TOPIC = "due"
 """Rung when a timer or a delayed task was recorded, so that the sweeper that waits for them looks again."""
 
@@ -51,8 +51,8 @@ def _append(tx: Tx, recorded: recorder.RecordedEvents) -> Run:
     run = recorded.run
     tx.histories.append(recorded.lines)
     tx.wake(run_topic(run.run_id))
-    for line in recorded.lines:
-        if line.type in _ENDS:
+    for event in recorded.lines:
+        if event.type in _CLOSING:
             tx.wake(end_topic(run.namespace, run.workflow_id))
     return run
 
@@ -65,7 +65,9 @@ async def record_external_event(
     `update_id` names an update that is recorded with these events.
     """
     live = await tx.tasks.lock_workflow_task(run.run_id)
-    if (live is not None and live.state is TaskState.LEASED) or (is_hushed(run) and _are_signals(events)):
+    if (live is not None and live.state is TaskState.LEASED) or (
+        defers_signals(run) and _are_signals(events)
+    ):
         return buffer_events(tx, run, events)
     recorded = recorder.record(run, events, tx.now_ms)
     run = _append(tx, recorded)
@@ -76,7 +78,7 @@ async def record_external_event(
     return run
 
 
-def is_hushed(run: Run) -> bool:
+def defers_signals(run: Run) -> bool:
     """Whether signals wait until the code has looked."""
     return waits.defers_signals(run.waits)
 
@@ -86,7 +88,7 @@ def allow_signals(run: Run) -> Run:
     return replace(run, waits=waits.text(replace(waits.parse(run.waits), signals_deferred=False)))
 
 
-def turned_back(run: Run) -> Run:
+def count_unhandled_signal(run: Run) -> Run:
     """The run, whose code would have ended it once more over a signal that it had not heard."""
     kept = waits.parse(run.waits)
     return replace(run, waits=waits.text(replace(kept, unhandled_signals=kept.unhandled_signals + 1)))
@@ -112,12 +114,12 @@ def is_concurrent(run: Run) -> bool:
     return waits.is_concurrent(run.waits)
 
 
-def with_cached_worker(run: Run, worker_id: str, reserved_ms: int = 0) -> Run:
+def with_cached_worker(run: Run, worker_id: str, sticky_ms: int = 0) -> Run:
     """The run, whose code a worker keeps in memory: it knows what its task has recorded, and all before that.
 
     For `reserved_ms` the run's next task waits for that worker.
     """
-    cached = (worker_id, run.last_sequence, reserved_ms)
+    cached = (worker_id, run.last_sequence, sticky_ms)
     return replace(run, waits=waits.text(replace(waits.parse(run.waits), cached=cached)))
 
 
@@ -153,7 +155,7 @@ def _are_signals(events: Sequence[NewEvent]) -> bool:
 
 async def _enqueue_before_update(tx: Tx, run: Run, live: Task) -> Run:
     """A plain task is owed beside an update's. It goes first where the update might be taken for something else."""
-    if not is_hushed(run):
+    if not defers_signals(run):
         return replace(run, owed=1)
     tx.tasks.save(freed(live, TaskState.CANCELLED, available_at_ms=live.available_at_ms), live.state)
     return await enqueue_workflow_task(tx, replace(run, owed=0))
@@ -164,7 +166,7 @@ async def back_off(tx: Tx, run: Run, task: Task) -> Run:
 
     What waits until the code has looked waits on: it has not.
     """
-    if is_hushed(run):
+    if defers_signals(run):
         requeue(tx, task, TaskState.LEASED)
         return run
     run, wakes = await flush_buffered_events(tx, run)
@@ -176,7 +178,7 @@ async def _requeue_after_lease(tx: Tx, run: Run, task: Task, *, wakes: bool) -> 
     if task.update_id is None or not wakes:
         requeue(tx, task, TaskState.LEASED)
         return run
-    if not is_hushed(run):
+    if not defers_signals(run):
         requeue(tx, task, TaskState.LEASED)
         return replace(run, owed=1)
     tx.tasks.save(replace(task, state=TaskState.CANCELLED), TaskState.LEASED)
@@ -186,7 +188,7 @@ async def _requeue_after_lease(tx: Tx, run: Run, task: Task, *, wakes: bool) -> 
 def buffer_events(tx: Tx, run: Run, events: Sequence[NewEvent]) -> Run:
     for offset, event in enumerate(events, 1):
         tx.histories.buffer(run.run_id, run.buffered + offset, event)
-        run = _noted(run, event)
+        run = _mark_condition_fired(run, event)
     return replace(run, buffered=run.buffered + len(events))
 
 
@@ -196,7 +198,7 @@ def _is_timeout(event: NewEvent) -> bool:
     return of_wait and event.type in (EventType.TIMER_FIRED, EventType.CONDITION_WAIT_TIMED_OUT)
 
 
-def _noted(run: Run, event: NewEvent) -> Run:
+def _mark_condition_fired(run: Run, event: NewEvent) -> Run:
     """The run, which knows that the timer of its condition has fired, though its history does not say so yet."""
     if not _is_timeout(event):
         return run
@@ -207,7 +209,7 @@ def _noted(run: Run, event: NewEvent) -> Run:
     return replace(run, waits=waits.text(fired))
 
 
-async def flush_buffered_events(tx: Tx, run: Run, given_up: Collection[int] = ()) -> tuple[Run, bool]:
+async def flush_buffered_events(tx: Tx, run: Run, cancelled_steps: Collection[int] = ()) -> tuple[Run, bool]:
     """Append what waited, the timeout of a condition last: no signal comes between it and the code's next look.
 
     True when the code must look at it. How steps ended that were given up meanwhile is left out.
@@ -215,8 +217,8 @@ async def flush_buffered_events(tx: Tx, run: Run, given_up: Collection[int] = ()
     if not run.buffered:
         return run, False
     events = sorted(await tx.histories.buffered(run.run_id), key=_is_timeout)
-    if given_up:
-        events = [each for each in events if not _is_of(each, given_up)]
+    if cancelled_steps:
+        events = [each for each in events if not _is_of_step(each, cancelled_steps)]
     tx.histories.clear_buffer(run.run_id)
     signals = sum(event.type == EventType.SIGNAL_RECEIVED for event in events)
     run = replace(run, buffered=0, unseen_signals=max(run.unseen_signals, signals))
@@ -226,7 +228,7 @@ async def flush_buffered_events(tx: Tx, run: Run, given_up: Collection[int] = ()
     return _append(tx, recorded), recorded.wakes
 
 
-def _is_of(event: NewEvent, steps: Collection[int]) -> bool:
+def _is_of_step(event: NewEvent, steps: Collection[int]) -> bool:
     """Whether an event tells of one of these steps."""
     return event.payload.get("sequence") in steps
 
@@ -240,7 +242,7 @@ async def schedule_next_task(
     a concurrent run hears of updates as of everything else.
     """
     owed = bool(run.owed) or wakes or after_update
-    if run.open_updates and not is_concurrent(run) and not (owed and (after_update or is_hushed(run))):
+    if run.open_updates and not is_concurrent(run) and not (owed and (after_update or defers_signals(run))):
         waiting = await tx.updates.next_accepted(run.run_id)
         update_id = newest_update if waiting is None else waiting.update_id
         if update_id is not None:
@@ -257,8 +259,8 @@ async def enqueue_workflow_task(
 ) -> Run:
     """Put the run's next workflow task in line, now or at a moment."""
     at_ms = tx.now_ms if at_ms is None else at_ms
-    waits_long = at_ms > tx.now_ms
-    keeper, until_ms = (None, None) if waits_long else _sticky_worker(run, tx.now_ms)
+    is_delayed = at_ms > tx.now_ms
+    sticky_worker_id, sticky_until_ms = (None, None) if is_delayed else _sticky_worker(run, tx.now_ms)
     queue = await tx.queues.ensure(run.namespace, run.task_queue, TaskKind.WORKFLOW)
     run = replace(run, last_task=run.last_task + 1)
     enqueue(
@@ -275,12 +277,12 @@ async def enqueue_workflow_task(
             compatibility=run.compatibility,
             level=run.level,
             key=run.key,
-            state=TaskState.DELAYED if waits_long else TaskState.READY,
+            state=TaskState.DELAYED if is_delayed else TaskState.READY,
             available_at_ms=at_ms,
             enqueued_at_ms=tx.now_ms,
             update_id=update_id,
-            sticky_worker_id=keeper,
-            sticky_until_ms=until_ms,
+            sticky_worker_id=sticky_worker_id,
+            sticky_until_ms=sticky_until_ms,
         ),
         run.priority,
     )
@@ -334,5 +336,5 @@ def requeue(tx: Tx, task: Task, was: TaskState) -> None:
     tx.wake(queue_topic(task.queue_id) if task.state is TaskState.READY else DUE_TOPIC)
 
 
-def text(value: object) -> str:
+def to_json(value: object) -> str:
     return json_text.written(value)

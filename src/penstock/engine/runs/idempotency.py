@@ -17,7 +17,7 @@ from penstock.core.model import Blob, RetainedRequest, Run, WorkerRecord, Worker
 from penstock.core.scheduling.cohorts import status_now
 from penstock.engine.context import EngineContext
 from penstock.engine.runs.address import Address, find, rejected
-from penstock.engine.runs.history_writer import text
+from penstock.engine.runs.history_writer import to_json
 from penstock.errors import Conflict, InvalidInput, NotFound, PenstockError, Reason
 from penstock.ports.store import Tx
 
@@ -55,8 +55,8 @@ async def retained(
     if bound_to is not None and before.run_id != bound_to.run_id:
         accepted_by = await tx.runs.get(before.run_id)
         if accepted_by is not None and not lineage.is_in_chain(accepted_by, lineage.first_of(bound_to)):
-            told = f"a {request.kind} to run {before.run_id}, which is not of the same start"
-            raise _used_before(workflow_id, request, receipt, "run", told)
+            used_for = f"a {request.kind} to run {before.run_id}, which is not of the same start"
+            raise _used_before(workflow_id, request, receipt, "run", used_for)
     return receipt
 
 
@@ -75,7 +75,7 @@ def _used_before(
     )
 
 
-async def retained_of_old_run(
+async def retained_by_older_run(
     ctx: EngineContext, address: Address, request: IdempotentRequest, refusal: Conflict
 ) -> tuple[Run, dict[str, Any]]:
     """The receipt of a request that named a run which has gone on in another since; else the refusal."""
@@ -104,7 +104,7 @@ def retain(tx: Tx, run: Run, request: IdempotentRequest, receipt: dict[str, Any]
                 number=run.last_request,
                 name=request.name,
                 digest=request.digest,
-                receipt=text(receipt),
+                receipt=to_json(receipt),
                 at_ms=tx.now_ms,
             )
         )
@@ -123,7 +123,7 @@ async def contracts_of(ctx: EngineContext, tx: Tx, run: Run) -> MessageContracts
 
 
 _UNKNOWN = {"signal": Reason.UNKNOWN_SIGNAL, "update": Reason.UNKNOWN_UPDATE}
-_UNFIT = {"signal": Reason.INVALID_SIGNAL_ARGUMENTS, "update": Reason.INVALID_UPDATE_ARGUMENTS}
+_INVALID_ARGUMENTS = {"signal": Reason.INVALID_SIGNAL_ARGUMENTS, "update": Reason.INVALID_UPDATE_ARGUMENTS}
 
 
 def check_contract(found: MessageContracts, run: Run, request: IdempotentRequest) -> None:
@@ -142,12 +142,12 @@ def check_contract(found: MessageContracts, run: Run, request: IdempotentRequest
     problem = _problem(found, request) if names is not None else None
     if problem is not None:
         raise InvalidInput(
-            _UNFIT[request.kind],
+            _INVALID_ARGUMENTS[request.kind],
             f"{request.kind} {request.name!r} {problem}.",
             workflow_id=run.workflow_id,
             run_id=run.run_id,
             outcome="rejected_invalid_arguments",
-            **rejected(_UNFIT[request.kind]),
+            **rejected(_INVALID_ARGUMENTS[request.kind]),
             errors={"input": [problem]},
             validation_errors={"input": [problem]},
         )

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from penstock.core.history import lineage
 from penstock.core.model import Instance, RetainedRequest, Run, RunId
-from penstock.engine.runs.history_writer import text
+from penstock.engine.runs.history_writer import to_json
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import PageStart, Tx
 
@@ -108,7 +108,7 @@ def retain_start(tx: Tx, run: Run, key: str | None, outcome: str) -> None:
                 number=run.last_request,
                 name=outcome,
                 digest="",
-                receipt=text({"run_id": run.run_id, "outcome": outcome}),
+                receipt=to_json({"run_id": run.run_id, "outcome": outcome}),
                 at_ms=tx.now_ms,
             )
         )

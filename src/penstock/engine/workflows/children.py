@@ -145,7 +145,7 @@ async def give_up(tx: Tx, run: Run, ranges: Sequence[range]) -> Run:
         tx.timers.save(replace(timer, state=TimerState.CANCELLED))
     children = [child for child in await tx.children.open_of(run.run_id) if child.step in steps]
     for child in children:
-        outbox.give_up(tx, run, child)
+        outbox.cancel_child(tx, run, child)
     return replace(
         run,
         open_timers=run.open_timers - len(timers),

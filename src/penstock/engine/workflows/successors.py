@@ -19,7 +19,7 @@ from penstock.engine.runs.history_writer import (
     buffer_events,
     enqueue_workflow_task,
     is_concurrent,
-    text,
+    to_json,
 )
 from penstock.ports.store import Tx
 
@@ -67,27 +67,29 @@ async def carry_over(
     signals = [each for each in waiting if each.type == EventType.SIGNAL_RECEIVED and not is_delivery(each)]
     accepted_ones = await tx.updates.accepted_of(run.run_id) if run.open_updates else ()
     open_only = [update for update in accepted_ones if update.update_id not in answered]
-    updates = _unheard(run, open_only, waiting)
+    updates = _not_begun(run, open_only, waiting)
     for update in open_only:
         tx.updates.save(
-            replace(update, run_id=successor.run_id) if update in updates else _cut_short(update, tx.now_ms)
+            replace(update, run_id=successor.run_id)
+            if update in updates
+            else _fail_interrupted(update, tx.now_ms)
         )
     of_streams = await messages.carried_over(tx, run, successor, cursors)
     accepted = [update_accepted(update) for update in updates]
     return CarriedOver([*of_streams, *accepted], signals, len(accepted))
 
 
-def _unheard(run: Run, updates: Sequence[Update], waiting: Sequence[NewEvent]) -> Sequence[Update]:
+def _not_begun(run: Run, updates: Sequence[Update], waiting: Sequence[NewEvent]) -> Sequence[Update]:
     """Of the updates that are open, those that the next run carries out: the code has not begun with them."""
     if not is_concurrent(run):
         return updates
-    held_back = {each.payload["update_id"] for each in waiting if each.type == EventType.UPDATE_ACCEPTED}
-    return [update for update in updates if update.update_id in held_back]
+    buffered = {each.payload["update_id"] for each in waiting if each.type == EventType.UPDATE_ACCEPTED}
+    return [update for update in updates if update.update_id in buffered]
 
 
-def _cut_short(update: Update, now_ms: int) -> Update:
-    told = text({"message": "The run was succeeded by another before it had carried out the update."})
-    return replace(update, status=UpdateStatus.FAILED, outcome=told, closed_at_ms=now_ms)
+def _fail_interrupted(update: Update, now_ms: int) -> Update:
+    outcome = to_json({"message": "The run was succeeded by another before it had carried out the update."})
+    return replace(update, status=UpdateStatus.FAILED, outcome=outcome, closed_at_ms=now_ms)
 
 
 async def pinned(tx: Tx, namespace: str, task_queue: str) -> str | None:

@@ -38,11 +38,11 @@ async def fire(ctx: EngineContext, timer_id: str) -> bool:
 
 def _events(timer: Timer, now_ms: int) -> Sequence[NewEvent]:
     """What a history says of a timer that fires. That of a selected condition also says how the wait ended."""
-    said = timer_payload(timer) | {"fired_at": iso(now_ms)}
-    fired = NewEvent(EventType.TIMER_FIRED, said)
-    if said.get("timer_kind") != CONDITION_TIMEOUT or parallel_groups.PATH not in said:
+    payload = timer_payload(timer) | {"fired_at": iso(now_ms)}
+    fired = NewEvent(EventType.TIMER_FIRED, payload)
+    if payload.get("timer_kind") != CONDITION_TIMEOUT or parallel_groups.PATH not in payload:
         return [fired]
-    return [fired, NewEvent(EventType.CONDITION_WAIT_TIMED_OUT, said)]
+    return [fired, NewEvent(EventType.CONDITION_WAIT_TIMED_OUT, payload)]
 
 
 async def cancel(tx: Tx, timer_id: str) -> None:

@@ -43,14 +43,14 @@ from penstock.engine.runs.history_writer import (
     allow_signals,
     append,
     back_off,
+    count_unhandled_signal,
     enqueue_activity_task,
     flush_buffered_events,
     newest_task,
     requeue,
     reset_unhandled_signals,
     schedule_next_task,
-    text,
-    turned_back,
+    to_json,
     with_cached_worker,
     without_cached_worker,
 )
@@ -165,7 +165,7 @@ def completion_transaction(
         for each in step.updates:
             tx.updates.save(each)
         for asked in step.requests:
-            outbox.ask(tx, run, asked)
+            outbox.send_external_request(tx, run, asked)
         if step.attributes_changed:
             tx.runs.save_attributes(run)
         if run.is_open:
@@ -226,7 +226,9 @@ async def _has_unhandled_signal(tx: Tx, run: Run, step: CommandEffects) -> bool:
 
 async def _reject_unhandled_signal(tx: Tx, task: Task, run: Run) -> WorkflowTaskReceipt:
     """Record what the code must hear before its run may end, and have it decide once more."""
-    run, _ = await flush_buffered_events(tx, allow_signals(without_cached_worker(turned_back(run))))
+    run, _ = await flush_buffered_events(
+        tx, allow_signals(without_cached_worker(count_unhandled_signal(run)))
+    )
     again = freed(task, TaskState.READY, available_at_ms=tx.now_ms, how=HANDED_BACK)
     requeue(tx, again, TaskState.LEASED)
     tx.runs.save(run)
@@ -249,12 +251,12 @@ async def _go_on(
     run, refused = await start_children(tx, run, step.children)
     run = await give_up(tx, run, step.cancelled)
     run, stopped = await ask_to_stop(tx, run, step.asked_to_end, step.never_begun)
-    gone = steps_in(step.cancelled) if waits.is_concurrent(run.waits) else ()
-    run, wakes = await flush_buffered_events(tx, run, gone)
-    run, told = await messages.after_task(tx, run, cursors)
+    cancelled_steps = steps_in(step.cancelled) if waits.is_concurrent(run.waits) else ()
+    run, wakes = await flush_buffered_events(tx, run, cancelled_steps)
+    run, delivered = await messages.after_task(tx, run, cursors)
     last_task = run.last_task
     run = await schedule_next_task(
-        tx, run, wakes=wakes or told or refused or stopped or step.wakes, after_update=after_update
+        tx, run, wakes=wakes or delivered or refused or stopped or step.wakes, after_update=after_update
     )
     if run.last_task != last_task:
         created.append(newest_task(run))
@@ -303,18 +305,18 @@ def failure_transaction(
         if failure_type == WAITING_FOR_HISTORY:
             return await _wait_for_history(tx, task, run, report)
         failures = run.task_failures + 1
-        told = join_error(f"{failure_type}: {message}" if failure_type else message, stack)
+        error = join_error(f"{failure_type}: {message}" if failure_type else message, stack)
         at_ms = tx.now_ms + workflow_task_backoff_ms(failures)
         blocked = None
         if parted is not None:
             worker = await tx.workers.get(namespace, report.owner)
-            blocked = text(divergence.account(parted, diverging, run, worker, tx.now_ms))
+            blocked = to_json(divergence.account(parted, diverging, run, worker, tx.now_ms))
             at_ms = tx.now_ms + blocked_backoff_ms(failures)
         resting = replace(
             answered(task, report, TaskState.DELAYED, TaskOutcome.FAILED, at_ms),
-            last_error=told,
+            last_error=error,
         )
-        run = replace(without_cached_worker(run), task_failures=failures, task_error=told, blocked=blocked)
+        run = replace(without_cached_worker(run), task_failures=failures, task_error=error, blocked=blocked)
         run = await back_off(tx, run, resting)
         tx.runs.save(run)
         return WorkflowTaskReceipt(resting, run, TaskOutcome.FAILED)
