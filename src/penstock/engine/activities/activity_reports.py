@@ -136,14 +136,6 @@ def _timed_out(task: Task, kind: str) -> LeaseLost:
     )
 
 
-async def complete(
-    ctx: EngineContext, namespace: str, task_id: TaskId, report: Report, result: Blob, cost: int | None = None
-) -> ActivityReceipt:
-    """Record the result of an activity, once, and what it did cost, if that is told."""
-    done = completion_transaction(ctx, namespace, task_id, report, result, cost)
-    return check_recorded(await ctx.store.transact(done.operation, key=done.key))
-
-
 def completion_transaction(
     ctx: EngineContext, namespace: str, task_id: TaskId, report: Report, result: Blob, cost: int | None = None
 ) -> Transaction[ActivityReceipt]:
@@ -297,12 +289,6 @@ async def heartbeat(
         return Heartbeat(renewed, run, beat, recorded=True, cancel_requested=asked)
 
     return await ctx.store.transact(operation, key=run_of(task_id))
-
-
-async def hand_back(ctx: EngineContext, namespace: str, task_id: TaskId, report: Report) -> ActivityReceipt:
-    """Give a task back that is not going to be done here: it waits again at once, and no attempt is charged."""
-    back = hand_back_transaction(ctx, namespace, task_id, report)
-    return await ctx.store.transact(back.operation, key=back.key)
 
 
 def hand_back_transaction(

@@ -1,4 +1,4 @@
-"""Requests under their callers' ids: one that is sent again gets the receipt of the first, and has no second effect."""
+"""Request ids: a request sent again gets the receipt of the first and has no second effect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.ports.store import Tx
 
 
 class IdempotentRequest(Struct, frozen=True):
-    """What a caller says to a run."""
+    """A request to a run, identified by its caller's request id. `digest` detects reuse of an id."""
 
     kind: str
     name: str
@@ -38,10 +38,10 @@ class IdempotentRequest(Struct, frozen=True):
 async def retained(
     tx: Tx, namespace: str, workflow_id: str, request: IdempotentRequest, bound_to: Run | None = None
 ) -> dict[str, Any] | None:
-    """The receipt of the same request, if it was accepted before; another one under its id is refused.
+    """The receipt of the same request, if it was accepted before.
 
-    A request id counts for the workflow id, over all its runs. `bound_to` is the run that the caller addressed by name
-    or by its chain: a request that a run of another chain accepted is another request, and is refused.
+    Request ids are unique per workflow id, across its runs. Raises `Conflict` if the id was used for a different
+    request, or, when the caller addressed `bound_to`, by a run of another chain.
     """
     if request.request_id is None:
         return None
@@ -78,7 +78,7 @@ def _used_before(
 async def retained_by_older_run(
     ctx: EngineContext, address: Address, request: IdempotentRequest, refusal: Conflict
 ) -> tuple[Run, dict[str, Any]]:
-    """The receipt of a request that named a run which has gone on in another since; else the refusal."""
+    """The receipt of a request that addressed a run which has continued as new since. Raises `refusal` if none."""
     if refusal.reason is not Reason.HISTORICAL_RUN_COMMAND_REJECTED:
         raise refusal
 
@@ -93,6 +93,7 @@ async def retained_by_older_run(
 
 
 def retain(tx: Tx, run: Run, request: IdempotentRequest, receipt: dict[str, Any]) -> None:
+    """Store the receipt under the request id, if the request has one."""
     if request.request_id is not None:
         tx.requests.insert(
             RetainedRequest(
@@ -111,7 +112,7 @@ def retain(tx: Tx, run: Run, request: IdempotentRequest, receipt: dict[str, Any]
 
 
 async def contracts_of(ctx: EngineContext, tx: Tx, run: Run) -> MessageContracts:
-    """What the workers that are there now say of the run's type."""
+    """The signals and updates that the registered workers declare for the run's workflow type."""
     stale_after_ms = ctx.settings.polls.worker_stale_after_ms
     workers = await tx.workers.list(run.namespace, run.task_queue)
     present: list[WorkerRecord] = []
@@ -127,7 +128,7 @@ _INVALID_ARGUMENTS = {"signal": Reason.INVALID_SIGNAL_ARGUMENTS, "update": Reaso
 
 
 def check_contract(found: MessageContracts, run: Run, request: IdempotentRequest) -> None:
-    """Refuse what the workflow's code does not know, where that is known."""
+    """Reject a signal or update that the workers do not declare, or whose arguments do not match the declaration."""
     names = found.names(request.kind)
     if names is not None and request.name not in names:
         listed = ", ".join(sorted(names)) or "none"

@@ -189,12 +189,6 @@ def _signal_key(start_key: str) -> str:
     return f"start:{hashlib.sha256(start_key.encode()).hexdigest()}"
 
 
-async def start_activity(ctx: EngineContext, request: Start, command: ScheduleActivity) -> StartResult:
-    """Record a hidden host run whose only step is the activity. No workflow code is involved."""
-    start = activity_start(ctx, request, command)
-    return await ctx.store.transact(start.operation, key=start.key)
-
-
 def activity_start(ctx: EngineContext, request: Start, command: ScheduleActivity) -> Transaction[StartResult]:
     """The start of a standalone activity as an operation that the caller hands to the store."""
     run_id = RunId(ctx.entropy.new_id())

@@ -86,38 +86,6 @@ class WorkflowTaskReceipt(Struct, frozen=True):
     repeated: bool = False
 
 
-async def complete(
-    ctx: EngineContext,
-    namespace: str,
-    task_id: TaskId,
-    report: Report,
-    commands: Sequence[Command],
-    cursors: Sequence[Cursor] = (),
-    *,
-    concurrent: bool = False,
-    cached: bool = False,
-    sticky_ms: int = 0,
-) -> WorkflowTaskReceipt:
-    """Apply the commands of a workflow task: all of their events and tasks, or none.
-
-    `cursors` say how far the code has read the streams of messages that it is sent. With `concurrent` the run is one
-    whose code has many steps open at once; with `cached` its worker keeps the code in memory, and
-    the run's next task waits up to `sticky_ms` for that worker.
-    """
-    done = completion_transaction(
-        ctx,
-        namespace,
-        task_id,
-        report,
-        commands,
-        cursors,
-        concurrent=concurrent,
-        cached=cached,
-        sticky_ms=sticky_ms,
-    )
-    return check_recorded(await ctx.store.transact(done.operation, key=done.key))
-
-
 def completion_transaction(
     ctx: EngineContext,
     namespace: str,
@@ -373,14 +341,6 @@ async def heartbeat(
         return WorkflowTaskReceipt(renewed, run, "renewed")
 
     return await ctx.store.transact(operation, key=run_of(task_id))
-
-
-async def hand_back(
-    ctx: EngineContext, namespace: str, task_id: TaskId, report: Report
-) -> WorkflowTaskReceipt:
-    """Give a task back that is not going to be decided here: it waits again at once."""
-    back = hand_back_transaction(ctx, namespace, task_id, report)
-    return await ctx.store.transact(back.operation, key=back.key)
 
 
 def hand_back_transaction(
