@@ -1,4 +1,29 @@
-"""What workers report on activity tasks: complete, fail, heartbeat; and what happens when nobody reports."""
+"""Worker reports on activity tasks (complete, fail, heartbeat, hand back), timeouts, and expired leases.
+
+Theory of operation
+-------------------
+An activity attempt is identified by its lease token. A report is accepted only from the holder of the live lease; a
+late or repeated report changes nothing (`late-answers-change-nothing`). A repeated report gets the receipt of the
+first: the token and outcome of the last report are kept in the task's row.
+
+Every report takes the locks of its run and then of its task, checks the lease, and records outcome, events and
+follow-up tasks in one transaction. The same transaction enforces timeouts: a report that arrives after one of the four
+activity clocks has expired records the timeout instead, whether or not the sweeper has been there. So the outcome does
+not depend on when the sweeper runs.
+
+An attempt ends in one of four ways:
+
+- *completed* or *failed* by report. A failure is retried according to the policy, or closes the activity.
+- *throttled* upstream: the failure closes the budget group for all its queues, and the attempt is not counted.
+- *timed out* by a clock (start-to-close, schedule-to-start, schedule-to-close, heartbeat).
+- *lease expired*: the worker died or was cut off. The task is redelivered, retried or failed as the activity's
+  lost-lease option says; worker deaths are counted, and an activity that keeps killing workers is quarantined.
+
+Clock stalls of this server are not held against workers: for a grace period after a stall or a restart, the effective
+time of lease checks lies before it (`_now_minus_grace_ms`).
+
+Rejected: enforcing timeouts in the sweeper alone, which let a late completion win or lose by the sweeper's timing.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +102,7 @@ from penstock.ports.store import Transaction, Tx
 
 
 class AttemptFailure(Struct, frozen=True):
-    """How an attempt failed, in the worker's words."""
+    """An attempt's failure as its worker reported it."""
 
     message: str
     type: str | None = None
@@ -85,29 +110,31 @@ class AttemptFailure(Struct, frozen=True):
     non_retryable: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
     throttled_ms: int | None = None
-    """Refused upstream, which asks to be left alone for so long; None: it failed by itself."""
+    """For how long the upstream service asked to be left alone (`Retry-After`); None: not throttled."""
     next_ms: int | None = None
-    """How long to wait before another attempt; None: as the policy says."""
+    """Backoff before the next attempt; None: the retry policy decides."""
 
     def is_timeout(self, kind: str) -> bool:
-        """Whether the worker itself has ended the attempt because this timeout had run out."""
+        """Whether the worker itself ended the attempt because this timeout expired."""
         return self.extra.get("kind") == "timeout" and self.extra.get("timeout_type") == kind
 
     @property
     def stack(self) -> str | None:
-        """Where the code of the worker raised it."""
+        """The worker's stack trace."""
         trace = self.extra.get("stack_trace")
         return trace if isinstance(trace, str) else None
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The names by which a retry policy may know it: of its class, or of the clock that ran out."""
+        """The error types that a retry policy matches: of the exception class, or of the expired timeout."""
         clock = self.extra.get("timeout_type") if self.extra.get("kind") == "timeout" else None
         clocks = timeout_types(clock) if isinstance(clock, str) else ()
         return *(each for each in (self.type, self.cls) if each), *clocks
 
 
 class ActivityReceipt(Struct, frozen=True):
+    """What a report was recorded as."""
+
     task: Task
     run: Run
     activity: Activity
@@ -115,11 +142,11 @@ class ActivityReceipt(Struct, frozen=True):
     next_task_id: TaskId | None = None
     repeated: bool = False
     late: str | None = None
-    """Which timeout had run out before the report: the timeout was recorded, the report was not."""
+    """The timeout that expired before the report and was recorded in its place."""
 
 
 def check_recorded(receipt: ActivityReceipt) -> ActivityReceipt:
-    """The receipt, or the refusal of a report that came after a timeout of its attempt."""
+    """Return the receipt. Raises `LeaseLost` if a timeout was recorded in place of the report."""
     if receipt.late is not None:
         raise _timed_out(receipt.task, receipt.late)
     return receipt
@@ -129,7 +156,7 @@ def _timed_out(task: Task, kind: str) -> LeaseLost:
     return LeaseLost(
         Reason.STALE_ATTEMPT,
         f"The report came after the {kind.replace('_', ' ')} timeout of the activity, so it was not recorded. "
-        "Give the activity more time, or let its code end when it is cancelled.",
+        "Raise the timeout, or make the activity stop when it is cancelled.",
         timeout_kind=kind,
         current_attempt=task.attempt,
         task_status=task.state.value,
@@ -139,7 +166,7 @@ def _timed_out(task: Task, kind: str) -> LeaseLost:
 def completion_transaction(
     ctx: EngineContext, namespace: str, task_id: TaskId, report: Report, result: Blob, cost: int | None = None
 ) -> Transaction[ActivityReceipt]:
-    """The same as an operation that is yet to be carried out; its receipt has to be `check_recorded`."""
+    """Record the result of an activity, and its actual cost if given. Pass the receipt to `check_recorded`."""
 
     async def operation(tx: Tx) -> ActivityReceipt:
         held = await _open(ctx, tx, namespace, task_id, report)
@@ -167,7 +194,7 @@ async def fail(
     failure: AttemptFailure,
     cost: int | None = None,
 ) -> ActivityReceipt:
-    """Record a failed attempt: another one follows, or the activity has failed."""
+    """Commit `failure_transaction`. A throttled failure first makes its budget group closable."""
     if failure.throttled_ms is not None:
         await budgets.make_closable(ctx, task_id)
     failed = failure_transaction(ctx, namespace, task_id, report, failure, cost)
@@ -182,9 +209,9 @@ def failure_transaction(
     failure: AttemptFailure,
     cost: int | None = None,
 ) -> Transaction[ActivityReceipt]:
-    """The same as an operation that is yet to be carried out; its receipt has to be `check_recorded`.
+    """Record a failed attempt: schedule a retry, or fail the activity. Pass the receipt to `check_recorded`.
 
-    A failure that comes after a timeout is not recorded, unless it reports that very timeout.
+    After an expired timeout the timeout is recorded instead, unless the failure reports that same timeout.
     """
 
     async def operation(tx: Tx) -> ActivityReceipt:
@@ -201,18 +228,20 @@ def failure_transaction(
             done = answered(held.task, report, TaskState.DONE, "cancelled", held.task.available_at_ms, cost)
             run = await _close_cancelled(tx, held, done, failure.message)
             return ActivityReceipt(done, run, held.activity, "cancelled", _live_task(run))
-        held, told = _count_worker_death(ctx, held, failure)
-        verdict = after_failure(held.activity, told.types, told.non_retryable, tx.now_ms, told.next_ms)
+        held, counted = _count_worker_death(ctx, held, failure)
+        verdict = after_failure(
+            held.activity, counted.types, counted.non_retryable, tx.now_ms, counted.next_ms
+        )
         verdict = NoRetry() if is_stop_requested(held) else verdict
         if isinstance(verdict, RetryAt):
             state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
-            resting = replace(
+            delayed = replace(
                 answered(held.task, report, state, "failed", verdict.at_ms, cost),
                 last_error=join_error(failure.message, failure.stack),
             )
-            run = await _schedule_retry(tx, held, resting, verdict, failure.message, failure.type)
-            return ActivityReceipt(resting, run, held.activity, "failed", resting.task_id)
-        payload = _attempt_payload(held.activity, report.token) | _failure_payload(held.activity, told)
+            run = await _schedule_retry(tx, held, delayed, verdict, failure.message, failure.type)
+            return ActivityReceipt(delayed, run, held.activity, "failed", delayed.task_id)
+        payload = _attempt_payload(held.activity, report.token) | _failure_payload(held.activity, counted)
         done = answered(held.task, report, TaskState.DONE, "failed", held.task.available_at_ms, cost)
         event = NewEvent(EventType.ACTIVITY_FAILED, payload)
         run = await _close_activity(tx, held, ActivityStatus.FAILED, event, done)
@@ -224,7 +253,7 @@ def failure_transaction(
 async def _throttled(
     tx: Tx, held: HeldTask, report: Report, failure: AttemptFailure, throttled_ms: int, cost: int | None
 ) -> ActivityReceipt:
-    """Close the budget group for everybody; the task waits as long, and this attempt does not count."""
+    """Close the budget group for `throttled_ms`, delay the task as long, and do not count the attempt."""
     until_ms = await budgets.close(tx, held.task, throttled_ms)
     if is_stop_requested(held):
         done = answered(held.task, report, TaskState.DONE, "throttled", held.task.available_at_ms, cost)
@@ -242,7 +271,7 @@ async def _throttled(
 
 
 class Heartbeat(Struct, frozen=True):
-    """Whether the worker may go on, and until when it holds the task."""
+    """Whether the lease was renewed, and whether the activity should stop."""
 
     task: Task
     run: Run
@@ -250,7 +279,7 @@ class Heartbeat(Struct, frozen=True):
     recorded: bool
     reason: str | None = None
     cancel_requested: bool = False
-    """Whether the workflow asked it to stop, and waits for its report."""
+    """Whether the workflow requested cancellation and waits for the report."""
 
 
 async def heartbeat(
@@ -261,7 +290,7 @@ async def heartbeat(
     details: str | None,
     lease_ms: int | None = None,
 ) -> Heartbeat:
-    """Renew the lease and the heartbeat clock; a lease that ended is never brought back."""
+    """Renew the lease and the heartbeat clock, and store the details. An ended lease is never revived."""
 
     async def operation(tx: Tx) -> Heartbeat:
         run = await tx.runs.lock(run_of(task_id))
@@ -274,10 +303,10 @@ async def heartbeat(
         if refusal is not None:
             return Heartbeat(task, run, activity, recorded=False, reason=refusal.reason.value)
         renewed = renew(task, tx.now_ms, task.claimed or ctx.settings.leases.of_activity(lease_ms))
-        told = newest_details(
+        counted = newest_details(
             activity.heartbeat_details, details, same_attempt=activity.heartbeat_at_ms is not None
         )
-        beat = replace(activity, heartbeat_at_ms=tx.now_ms, heartbeat_details=told)
+        beat = replace(activity, heartbeat_at_ms=tx.now_ms, heartbeat_details=counted)
         if not task.claimed:
             beat = replace(beat, deadline_at_ms=running_deadline_at_ms(beat))
         tx.tasks.save(renewed, TaskState.LEASED)
@@ -294,7 +323,7 @@ async def heartbeat(
 def hand_back_transaction(
     ctx: EngineContext, namespace: str, task_id: TaskId, report: Report
 ) -> Transaction[ActivityReceipt]:
-    """The same as an operation that is yet to be carried out."""
+    """Return a task that the worker will not run: it is ready again at once, and the attempt is not counted."""
 
     async def operation(tx: Tx) -> ActivityReceipt:
         run = await tx.runs.lock(run_of(task_id))
@@ -306,7 +335,7 @@ def hand_back_transaction(
         held = _check_in_time(ctx, tx, _check_lease(ctx, tx, HeldTask(task, run, activity), report))
         if is_stop_requested(held):
             done = answered(task, report, TaskState.DONE, HANDED_BACK, task.available_at_ms)
-            run = await _close_cancelled(tx, held, done, "The worker stopped before the activity had ended.")
+            run = await _close_cancelled(tx, held, done, "The worker stopped before the activity ended.")
             return ActivityReceipt(done, run, activity, HANDED_BACK, _live_task(run))
         uncharged = replace(held.task, attempt=held.task.attempt - 1)
         again = answered(uncharged, report, TaskState.READY, HANDED_BACK, tx.now_ms)
@@ -325,7 +354,7 @@ def hand_back_transaction(
 
 
 async def time_out(ctx: EngineContext, activity_id: ActivityId) -> bool:
-    """Apply whichever of the four clocks has run out."""
+    """Apply the first of the four activity timeouts that has expired; returns whether one had."""
 
     async def operation(tx: Tx) -> bool:
         run = await tx.runs.lock(run_of(activity_id))
@@ -346,9 +375,9 @@ async def time_out(ctx: EngineContext, activity_id: ActivityId) -> bool:
 
 
 async def reclaim(ctx: EngineContext, task_id: TaskId, *, expired_only: bool = True) -> bool:
-    """Take back the lease of an activity task that nobody renewed, or whose worker has left.
+    """Take back the lease of an activity task that expired, or (`expired_only` False) whose worker deregistered.
 
-    Work that a worker left is delivered again. One that was not heard of any more died: what follows is decided.
+    A deregistered worker's task is redelivered. An expired lease counts as a worker death: see `_expire_lease`.
     """
 
     async def operation(tx: Tx) -> bool:
@@ -368,7 +397,7 @@ async def reclaim(ctx: EngineContext, task_id: TaskId, *, expired_only: bool = T
             return False
         if expired_only:
             await record_death(tx, task.namespace, task.lease_owner, task.lease_expires_at_ms)
-        if task.claimed:  # handed out ahead of time and never started: no attempt was made
+        if task.claimed:  # prefetched and never started: no attempt was made
             unstarted = replace(task, attempt=task.attempt - 1)
             again = freed(unstarted, TaskState.READY, available_at_ms=tx.now_ms, how="expired")
             requeue(tx, again, TaskState.LEASED)
@@ -389,6 +418,8 @@ async def reclaim(ctx: EngineContext, task_id: TaskId, *, expired_only: bool = T
 
 
 class HeldTask(Struct, frozen=True):
+    """A locked activity task whose lease the reporter holds; `before` is the receipt of a repeated report."""
+
     task: Task
     run: Run
     activity: Activity
@@ -396,7 +427,7 @@ class HeldTask(Struct, frozen=True):
 
 
 def is_stop_requested(held: HeldTask) -> bool:
-    """Whether the workflow asked the activity to stop and waits for its end: there is no further attempt."""
+    """Whether the workflow requested cancellation of the activity, so that there is no further attempt."""
     return waits.is_ending(held.run.waits, held.activity.step)
 
 
@@ -411,7 +442,7 @@ async def _open(ctx: EngineContext, tx: Tx, namespace: str, task_id: TaskId, rep
     if task.claimed:
         raise Conflict(
             Reason.TASK_NOT_STARTED,
-            "The task was handed out ahead of time and has no permit to run. Start it before it is run: "
+            "The task was prefetched and has no permit to run. Start it before running it: "
             f"POST /api/worker/activity-tasks/{task_id}/start.",
             task_status=task.state.value,
         )
@@ -419,7 +450,7 @@ async def _open(ctx: EngineContext, tx: Tx, namespace: str, task_id: TaskId, rep
 
 
 async def held_by(ctx: EngineContext, tx: Tx, namespace: str, task_id: TaskId, report: Report) -> HeldTask:
-    """The task, if the reporter holds its live lease and no timeout has run out; else the refusal that says why not."""
+    """Lock a task. Raises unless the reporter holds its live lease and no timeout has expired."""
     run = await tx.runs.lock(run_of(task_id))
     task = await tx.tasks.lock(task_id)
     task, run, activity = await _find_attempt(tx, task, run, namespace, report)
@@ -427,7 +458,7 @@ async def held_by(ctx: EngineContext, tx: Tx, namespace: str, task_id: TaskId, r
 
 
 def _expired_timeout(ctx: EngineContext, tx: Tx, held: HeldTask) -> str | None:
-    """Which timeout had run out when the report came; time in which this server could not be reached is excused."""
+    """The timeout that had expired when the report arrived, not counting stalls of this server."""
     now_ms = _now_minus_grace_ms(ctx, tx, held.task, held.activity)
     return expired_clock(held.activity, held.task.available_at_ms, now_ms)
 
@@ -440,16 +471,16 @@ def _check_in_time(ctx: EngineContext, tx: Tx, held: HeldTask) -> HeldTask:
 
 
 async def _time_out_late_report(tx: Tx, held: HeldTask, kind: str) -> ActivityReceipt:
-    """Record the timeout that had run out before a report, in its place."""
+    """Record the expired timeout in place of a late report."""
     task, run = await _apply_timeout(tx, held, kind)
     return ActivityReceipt(task, run, held.activity, "timed_out", late=kind)
 
 
 async def _apply_timeout(tx: Tx, held: HeldTask, kind: str) -> tuple[Task, Run]:
-    """Apply a timeout: another attempt follows, or the activity has timed out."""
+    """Apply a timeout: schedule a retry, or close the activity as timed out."""
     message = f"The activity exceeded its {kind.replace('_', ' ')} timeout."
     stops = is_stop_requested(held)
-    if kind == "heartbeat" and stops:  # its worker is gone, as when its lease runs out
+    if kind == "heartbeat" and stops:  # the worker is gone, as when its lease expires
         at_ms = held.task.available_at_ms
         done = freed(held.task, TaskState.DONE, available_at_ms=at_ms, error=message, how="timed_out")
         return done, await _close_cancelled(tx, held, done, message)
@@ -476,26 +507,31 @@ async def _find_attempt(
     *,
     may_repeat: bool = False,
 ) -> tuple[Task, Run, Activity]:
+    """The task, run and activity of a report. Raises `NotFound` if the namespace has no such task or attempt."""
     if task is None or run is None or task.namespace != namespace or task.kind is not TaskKind.ACTIVITY:
         raise NotFound(Reason.TASK_NOT_FOUND, "There is no such activity task in this namespace.")
     assert task.activity_id is not None
     activity = await tx.activities.get(task.activity_id)
     assert activity is not None, "an activity task has an activity"
-    if may_repeat and is_answered(task, report):  # its number may be free again, if it was not charged
-        return task, run, activity
-    if task.lease_token == report.token:
-        return task, run, activity
-    number = attempt_number(report.token)
-    if number is None or number > task.attempt or (number == task.attempt and not _is_attempt(task, report)):
+    # The number of an attempt that was not counted may be in use again, so repeated reports are matched by token.
+    is_repeated = may_repeat and is_answered(task, report)
+    if not is_repeated and task.lease_token != report.token and not _existed(task, report):
         raise NotFound(Reason.ATTEMPT_NOT_FOUND, "There is no such attempt of this activity.")
     return task, run, activity
 
 
-def _is_attempt(task: Task, report: Report) -> bool:
-    """Whether the report names the newest attempt, as far as the task still knows it.
+def _existed(task: Task, report: Report) -> bool:
+    """Whether the report names this or an earlier attempt of the task."""
+    number = attempt_number(report.token)
+    if number is None or number > task.attempt:
+        return False
+    return number < task.attempt or _is_attempt(task, report)
 
-    The token of a live lease is known, and that of an attempt which was reported; one whose lease was taken
-    back is not, and its number must do.
+
+def _is_attempt(task: Task, report: Report) -> bool:
+    """Whether the report names the newest attempt, as far as the task's row can tell.
+
+    The row holds the token of the live lease or of the last report; after a reclaim only the number can be compared.
     """
     if task.lease_token is not None:
         return task.lease_token == report.token
@@ -504,7 +540,7 @@ def _is_attempt(task: Task, report: Report) -> bool:
 
 
 def _now_minus_grace_ms(ctx: EngineContext, tx: Tx, task: Task, activity: Activity) -> int:
-    """The moment to which a lease is held: no later than its own, if its worker could not be heard."""
+    """The time against which a lease is checked: `now` minus the grace for a stall or restart of this server."""
     fresh_ms = ctx.stall_detector.fresh_ms
     if fresh_ms is not None and has_restart_grace(activity, task, tx.now_ms, fresh_ms):
         return task.leased_at_ms or 0
@@ -514,6 +550,7 @@ def _now_minus_grace_ms(ctx: EngineContext, tx: Tx, task: Task, activity: Activi
 def _lease_refusal(
     task: Task, run: Run, activity: Activity, report: Report, now_ms: int
 ) -> PenstockError | None:
+    """Why the report is refused, or None if the reporter holds the live lease."""
     holds = task.lease_token == report.token
     if holds and task.lease_owner != report.owner:
         return LeaseLost(
@@ -521,6 +558,22 @@ def _lease_refusal(
             f"The task is leased to {task.lease_owner!r}.",
             lease_owner=task.lease_owner,
         )
+    closed = _closed_refusal(task, run, activity, now_ms)
+    if closed is not None:
+        return closed
+    is_newest = holds or attempt_number(report.token) == task.attempt
+    if not is_newest or task.state is not TaskState.LEASED:
+        return LeaseLost(
+            Reason.STALE_ATTEMPT,
+            "This attempt was superseded; its report was not recorded.",
+            current_attempt=task.attempt,
+            task_status=task.state.value,
+        )
+    assert task.lease_expires_at_ms is not None
+    return lease_expired(task) if task.lease_expires_at_ms <= now_ms else None
+
+
+def _closed_refusal(task: Task, run: Run, activity: Activity, now_ms: int) -> PenstockError | None:
     if not run.is_open:
         reason = _CLOSED_REASONS.get(run.status, Reason.RUN_CLOSED)
         return LeaseLost(
@@ -531,22 +584,11 @@ def _lease_refusal(
     if activity.status is ActivityStatus.CANCELLED:
         return LeaseLost(
             Reason.ACTIVITY_CANCELLED,
-            "The workflow gave the activity up; the report was not recorded.",
+            "The workflow cancelled the activity; the report was not recorded.",
             cancel_requested=True,
             can_continue=False,
             task_status=task.state.value,
         )
-    is_newest = holds or attempt_number(report.token) == task.attempt
-    if not is_newest or task.state is not TaskState.LEASED:
-        return LeaseLost(
-            Reason.STALE_ATTEMPT,
-            "This attempt was superseded; its report was not recorded.",
-            current_attempt=task.attempt,
-            task_status=task.state.value,
-        )
-    assert task.lease_expires_at_ms is not None
-    if task.lease_expires_at_ms <= now_ms:
-        return lease_expired(task)
     return None
 
 
@@ -559,7 +601,7 @@ _CLOSED_REASONS = {
 async def _close_activity(
     tx: Tx, held: HeldTask, status: ActivityStatus, event: NewEvent, task: Task, output: Blob | None = None
 ) -> Run:
-    """The activity has ended: record it, and let the run (or the standalone host) go on."""
+    """Record the activity's end, and wake its run or close its standalone host run."""
     tx.activities.save(replace(held.activity, status=status, closed_at_ms=tx.now_ms, deadline_at_ms=None))
     tx.tasks.save(task, held.task.state)
     run = replace(held.run, open_activities=held.run.open_activities - 1)
@@ -575,7 +617,7 @@ async def _close_activity(
 
 
 async def _close_cancelled(tx: Tx, held: HeldTask, done: Task, message: str) -> Run:
-    """An activity that was asked to stop has ended without a result: it was cancelled."""
+    """Close an activity as cancelled: it ended without a result after a stop request."""
     payload = _attempt_payload(held.activity, held.task.lease_token or "")
     payload |= {"message": message, "failure_category": "cancelled"}
     return await _close_activity(
@@ -637,12 +679,12 @@ async def _schedule_retry(
 
 
 def _exact_backoff(verdict: RetryAt) -> dict[str, int]:
-    """The pause to the millisecond, where whole seconds do not say it."""
+    """The backoff in milliseconds, if it is not whole seconds."""
     return {"retry_backoff_ms": verdict.backoff_ms} if verdict.backoff_ms % 1000 else {}
 
 
 async def _expire_lease(ctx: EngineContext, tx: Tx, held: HeldTask, message: str) -> None:
-    """The worker of a started attempt died: its lease ran out."""
+    """Decide what follows the expired lease of a started attempt: redelivery, a retry, failure or quarantine."""
     missed = missed_heartbeat(held.task, tx.now_ms, ctx.stall_detector.fresh_ms)
     most = 0 if missed else ctx.settings.leases.quarantine_after
     verdict = after_lost_lease(held.activity, tx.now_ms, most)
@@ -664,7 +706,7 @@ async def _expire_lease(ctx: EngineContext, tx: Tx, held: HeldTask, message: str
 def _count_worker_death(
     ctx: EngineContext, held: HeldTask, failure: AttemptFailure
 ) -> tuple[HeldTask, AttemptFailure]:
-    """The same, with the worker's death counted if the failure is one, and final if it was one too many."""
+    """Count a worker death if the failure is one; at the quarantine threshold the failure becomes non-retryable."""
     if not is_death(failure.type, failure.extra.get("code")):
         return held, failure
     deaths = held.activity.worker_deaths + 1
@@ -677,7 +719,7 @@ def _count_worker_death(
 
 
 def _redeliver(tx: Tx, held: HeldTask, message: str, how: str) -> None:
-    """The task waits again at once, and no event tells of it."""
+    """Make the task ready again at once, without an event in the history."""
     waiting = replace(held.activity, status=ActivityStatus.PENDING, started_at_ms=None)
     tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, tx.now_ms)))
     again = freed(held.task, TaskState.READY, available_at_ms=tx.now_ms, error=message, how=how)
@@ -685,7 +727,7 @@ def _redeliver(tx: Tx, held: HeldTask, message: str, how: str) -> None:
 
 
 async def _fail_after_death(tx: Tx, held: HeldTask, failure: AttemptFailure) -> None:
-    """The activity has failed with its worker."""
+    """Fail the activity because its worker died."""
     task = held.task
     payload = _attempt_payload(held.activity, task.lease_token or "") | _failure_payload(
         held.activity, failure
@@ -710,7 +752,7 @@ async def _end_unreported(
     verdict: RetryAt | NoRetry,
     error_type: str | None = None,
 ) -> tuple[Task, Run]:
-    """An attempt ended without a report: by a clock, or because its lease ran out. The task and its run after that."""
+    """End an attempt without a report, by a timeout or an expired lease; returns the new task and run."""
     how = "expired" if kind == "lease" else "timed_out"
     if isinstance(verdict, RetryAt):
         state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
@@ -733,7 +775,7 @@ async def _end_unreported(
 
 
 def attempt_number(token: str) -> int | None:
-    """The number inside an attempt id (`3.…`), so that an old attempt is told apart from an unknown one."""
+    """The number in an attempt id (`3.…`), which distinguishes an old attempt from an unknown one."""
     number, dot, _ = token.partition(".")
     return int(number) if dot and number.isascii() and number.isdigit() and len(number) < 11 else None
 

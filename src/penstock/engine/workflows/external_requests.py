@@ -1,4 +1,4 @@
-"""What one run asks of another: a signal, or to end. The answer goes back as a letter."""
+"""Requests between runs (external signal, external cancel), delivered through the outbox; so is the answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KINDS = {
 
 
 async def execute(ctx: EngineContext, message: OutboxMessage) -> bool:
-    """Do what a letter asks, in a transaction of its receiver, which also posts the answer."""
+    """Apply a request in the receiver's transaction, which also deletes the message and sends the answer."""
 
     async def act(tx: Tx, receiver: Run) -> bool:
         if await tx.outbox.lock(message.message_id) is None:
@@ -57,14 +57,14 @@ async def execute(ctx: EngineContext, message: OutboxMessage) -> bool:
 
 
 async def _apply(ctx: EngineContext, tx: Tx, receiver: Run, message: OutboxMessage) -> None:
-    """The effect on the receiver. Everything is checked before anything is recorded."""
+    """Signal or cancel the receiver. All checks precede the first write, so a refusal leaves no trace."""
     check_workflow(receiver)
     check_open(receiver)
     request = outbox.external_request_of(message)
     if request.get("children_only") and lineage.of(receiver).parent_run_id != request["sender_run_id"]:
         raise Conflict(
             Reason.RUN_NOT_ACTIVE,
-            f"The child has ended; {receiver.workflow_id!r} is the id of another workflow by now.",
+            f"The child has ended; the workflow id {receiver.workflow_id!r} now belongs to another workflow.",
         )
     if message.kind is OutboxKind.EXTERNAL_CANCEL:
         reason = request.get("reason") or f"requested by {request['sender_workflow_id']}"
@@ -88,7 +88,7 @@ def _failure_of(error: PenstockError) -> tuple[str, str]:
 
 
 async def _refuse(ctx: EngineContext, message: OutboxMessage, error: PenstockError) -> bool:
-    """Answer a letter whose receiver is not there."""
+    """Answer a request whose receiver does not exist."""
 
     async def operation(tx: Tx) -> bool:
         if await tx.outbox.lock(message.message_id) is None:

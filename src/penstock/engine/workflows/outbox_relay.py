@@ -1,4 +1,10 @@
-"""Delivering letters between runs."""
+"""Delivering outbox messages to the runs they are for: each takes effect once, in the receiver's transaction.
+
+This is the relay half of the transactional outbox: the sender records a message in its own transaction
+(`messaging.outbox`), the relay applies it and deletes it in one transaction of the receiver. A crash in between repeats
+the delivery, and the delete under the receiver's lock makes it exactly once. Sender and receiver are never locked
+together, so deliveries cannot deadlock.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +25,7 @@ _ENDS = {OutboxKind.CANCEL: EndMode.CANCEL, OutboxKind.TERMINATE: EndMode.TERMIN
 
 
 async def deliver(ctx: EngineContext, message_id: str) -> bool:
-    """Let a letter have its effect, once."""
+    """Apply an outbox message and delete it; False if another server has done so already."""
 
     async def operation(tx: Tx) -> OutboxMessage | None:
         return await tx.outbox.get(message_id)
@@ -56,7 +62,7 @@ async def _notify_parent(ctx: EngineContext, message: OutboxMessage) -> bool:
 
 
 async def _deliver_answer(ctx: EngineContext, message: OutboxMessage) -> bool:
-    """Tell a run what became of what it asked of another."""
+    """Record the answer to an external request in the history of the run that sent it."""
 
     async def operation(tx: Tx) -> bool:
         run = await tx.runs.lock(RunId(message.run_id))
@@ -86,7 +92,7 @@ async def _end_child(ctx: EngineContext, message: OutboxMessage) -> bool:
 
 
 async def _discard(ctx: EngineContext, message_id: str) -> bool:
-    """Throw away a letter whose receiver is no more."""
+    """Delete a message whose receiver no longer exists."""
 
     async def operation(tx: Tx) -> bool:
         tx.outbox.delete(message_id)

@@ -1,4 +1,16 @@
-"""What workers report on workflow tasks: complete, fail, heartbeat, and lost leases."""
+"""Worker reports on workflow tasks (complete, fail, heartbeat, hand back), and expired leases.
+
+A completion is all or nothing: under the locks of the run and the task, the core turns the commands into events
+(`decide.advance`), and the events, new tasks, timers, children, outbox messages and the end of the lease are committed
+together. Events that arrived while the task was leased are flushed after the worker's own (`history_writer`).
+
+A completion that would close the run while a signal is still buffered is rejected (`TaskOutcome.TURNED_BACK`): the
+signal is appended and the task is ready again, so that the code handles it first.
+
+A failed task is retried with backoff and the run stays open. If the code no longer matches the history
+(non-determinism), the run is marked as blocked with an account of the divergence; a worker that registers with other
+code retries it at once (`workers.blocked_runs`).
+"""
 
 from __future__ import annotations
 
@@ -63,21 +75,23 @@ from penstock.ports.store import Transaction, Tx
 
 HISTORY_PORTION = 1_000
 WAITING_FOR_HISTORY = "WorkflowTaskWaitingForHistory"
-"""The failure type by which an SDK says that replay gave no new command: an acknowledgement, not a failure."""
+"""The failure type with which an SDK reports that replay produced no new command: an acknowledgement, not a failure."""
 
 
 class TaskOutcome(StrEnum):
+    """What a workflow task report was recorded as."""
+
     COMPLETED = "completed"
     FAILED = "failed"
     WAITING_FOR_HISTORY = "waiting_for_history"
     TURNED_BACK = "turned_back"
-    """It would have ended the run over a signal that the code has not heard."""
+    """Rejected: the completion would have closed the run with an unhandled signal."""
     RUN_CANCELLED = "run_cancelled"
-    """The run was asked to end before its code, which turned out to be stepwise, began: it has closed instead."""
+    """Cancellation was requested before stepwise code ran first: the run was closed, nothing was recorded."""
 
 
 class WorkflowTaskReceipt(Struct, frozen=True):
-    """What a report brought about; the same report sent again gets the same receipt."""
+    """The result of a report; the same report sent again gets the same receipt."""
 
     task: Task
     run: Run
@@ -98,7 +112,11 @@ def completion_transaction(
     cached: bool = False,
     sticky_ms: int = 0,
 ) -> Transaction[WorkflowTaskReceipt]:
-    """The same as an operation that is yet to be carried out; its receipt has to be `check_recorded`."""
+    """Apply the commands of a workflow task: all of their effects, or none. Pass the receipt to `check_recorded`.
+
+    `cursors` are the code's read positions in its message streams. `concurrent` declares code that keeps many steps
+    open at once. With `cached` the worker keeps the run's state, and the next task is sticky to it for `sticky_ms`.
+    """
     ids = tuple(
         RunId(ctx.entropy.new_id()) for each in commands if isinstance(each, StartChild | ContinueAsNew)
     )
@@ -155,45 +173,44 @@ def completion_transaction(
 
 
 def check_recorded(receipt: WorkflowTaskReceipt) -> WorkflowTaskReceipt:
-    """The receipt, or the refusal of commands that would have ended a run before it heard a signal."""
+    """Return the receipt. Raises `LeaseLost` if the commands were not recorded (`TURNED_BACK`, `RUN_CANCELLED`)."""
     if receipt.outcome == TaskOutcome.TURNED_BACK:
         raise LeaseLost(
             Reason.TASK_NOT_LEASED,
-            "A signal came while the workflow was about to end. Nothing was recorded; the task is handed out again, "
-            "so that the code can hear it.",
+            "A signal arrived while the workflow was about to end. Nothing was recorded; the task is dispatched again "
+            "so that the code can handle the signal.",
             task_status=receipt.task.state.value,
         )
     if receipt.outcome == TaskOutcome.RUN_CANCELLED:
         raise LeaseLost(
             Reason.RUN_CLOSED,
-            "The run was cancelled before its code began. Nothing of this task was recorded.",
+            "The run was cancelled before its code ran. Nothing of this task was recorded.",
             **stop_details(receipt.task, receipt.run),
         )
     return receipt
 
 
 async def _answered_updates(tx: Tx, commands: Sequence[Command]) -> dict[str, Update]:
-    """The updates that the commands answer."""
+    """The updates that the commands accept, complete or reject."""
     named = dict.fromkeys(each.update_id for each in commands if isinstance(each, OnUpdate))
     found = [await tx.updates.get(update_id) for update_id in named]
     return {each.update_id: each for each in found if each is not None}
 
 
 async def _has_unhandled_signal(tx: Tx, run: Run, step: CommandEffects) -> bool:
-    """Whether a run would end though it was told something that its code has not heard.
+    """Whether the commands would close the run with an unhandled signal in the buffer.
 
-    It ends at last, anyway: when that was so often enough, nothing more is taken while its code looks. A run that goes
-    on in another takes signals along; a request to end is for its own code.
+    A successor takes buffered signals over, but not a cancel request: that is for the closing run's code.
     """
     if step.run.is_open or not run.buffered:
         return False
-    unheard = EventType.SIGNAL_RECEIVED if step.successor is None else EventType.CANCEL_REQUESTED
-    waiting = await tx.histories.buffered(run.run_id)
-    return any(event.type == unheard for event in waiting)
+    unhandled = EventType.SIGNAL_RECEIVED if step.successor is None else EventType.CANCEL_REQUESTED
+    buffered = await tx.histories.buffered(run.run_id)
+    return any(event.type == unhandled for event in buffered)
 
 
 async def _reject_unhandled_signal(tx: Tx, task: Task, run: Run) -> WorkflowTaskReceipt:
-    """Record what the code must hear before its run may end, and have it decide once more."""
+    """Append the unhandled signal and make the task ready again."""
     run, _ = await flush_buffered_events(
         tx, allow_signals(without_cached_worker(count_unhandled_signal(run)))
     )
@@ -206,16 +223,8 @@ async def _reject_unhandled_signal(tx: Tx, task: Task, run: Run) -> WorkflowTask
 async def _go_on(
     tx: Tx, run: Run, step: CommandEffects, cursors: Sequence[Cursor], *, after_update: bool
 ) -> tuple[Run, list[TaskId]]:
-    """Record what a run that stays open has started, and what it must look at next."""
-    created = [activity.task_id for activity in step.activities]
-    for activity, priority in zip(step.activities, step.priorities, strict=True):
-        await enqueue_activity_task(tx, run, activity, priority, first_available_ms(activity, tx.now_ms))
-    for timer in step.timers:
-        tx.timers.insert(timer)
-    if step.timers:
-        tx.wake(DUE_TOPIC)
-    for timer_id in step.ended_timers:
-        await cancel_timer(tx, timer_id)
+    """Record what an open run has started and cancelled, and schedule its next task; returns the new task ids."""
+    created = await _start_steps(tx, run, step)
     run, refused = await start_children(tx, run, step.children)
     run = await give_up(tx, run, step.cancelled)
     run, stopped = await ask_to_stop(tx, run, step.asked_to_end, step.never_begun)
@@ -231,6 +240,19 @@ async def _go_on(
     return run, created
 
 
+async def _start_steps(tx: Tx, run: Run, step: CommandEffects) -> list[TaskId]:
+    """Enqueue new activities, record new timers and cancel ended ones; returns the activity task ids."""
+    for activity, priority in zip(step.activities, step.priorities, strict=True):
+        await enqueue_activity_task(tx, run, activity, priority, first_available_ms(activity, tx.now_ms))
+    for timer in step.timers:
+        tx.timers.insert(timer)
+    if step.timers:
+        tx.wake(DUE_TOPIC)
+    for timer_id in step.ended_timers:
+        await cancel_timer(tx, timer_id)
+    return [activity.task_id for activity in step.activities]
+
+
 async def fail(
     ctx: EngineContext,
     namespace: str,
@@ -240,11 +262,7 @@ async def fail(
     failure_type: str | None,
     stack: str | None = None,
 ) -> WorkflowTaskReceipt:
-    """A workflow task that could not be decided rests and is tried again; the run stays open.
-
-    A failure that only says "nothing new" ends the task quietly. One that says that the code no longer fits the
-    history marks the run as blocked, until a worker comes whose code does.
-    """
+    """Commit `failure_transaction`; for a divergence, first find the event at which code and history diverge."""
     parted = divergence.of(failure_type, message)
     diverging = None
     if parted is not None and await _is_held(ctx, namespace, task_id, report):
@@ -263,7 +281,10 @@ def failure_transaction(
     diverging: RecordedEvent | None = None,
     stack: str | None = None,
 ) -> Transaction[WorkflowTaskReceipt]:
-    """The same as an operation that is yet to be carried out, told of where code that does not fit parts."""
+    """Retry a workflow task with backoff after its code failed; the run stays open.
+
+    `WAITING_FOR_HISTORY` completes the task instead. A divergence (`diverging`: its first event) blocks the run.
+    """
     parted = divergence.of(failure_type, message)
 
     async def operation(tx: Tx) -> WorkflowTaskReceipt:
@@ -293,7 +314,7 @@ def failure_transaction(
 
 
 async def _is_held(ctx: EngineContext, namespace: str, task_id: TaskId, report: Report) -> bool:
-    """Whether the reporter holds the lease, so that reading a history for it is not for nothing."""
+    """Whether the reporter holds the lease. Checked before a whole history is read for it."""
     try:
         await hold(ctx, namespace, task_id, report)
     except PenstockError:
@@ -302,6 +323,7 @@ async def _is_held(ctx: EngineContext, namespace: str, task_id: TaskId, report: 
 
 
 async def _wait_for_history(tx: Tx, task: Task, run: Run, report: Report) -> WorkflowTaskReceipt:
+    """Complete a task that produced no commands."""
     done = answered(task, report, TaskState.DONE, TaskOutcome.WAITING_FOR_HISTORY, task.available_at_ms)
     tx.tasks.save(done, TaskState.LEASED)
     run = replace(allow_signals(reset_unhandled_signals(run)), task_failures=0, task_error=None, blocked=None)
@@ -314,7 +336,7 @@ async def _wait_for_history(tx: Tx, task: Task, run: Run, report: Report) -> Wor
 
 
 async def _first_diverging(ctx: EngineContext, run_id: RunId, parted: Divergence) -> RecordedEvent | None:
-    """The event at which the history and the code part."""
+    """The first event at which the history and the code diverge."""
 
     async def operation(tx: Tx) -> RecordedEvent | None:
         after = 0
@@ -331,6 +353,8 @@ async def _first_diverging(ctx: EngineContext, run_id: RunId, parted: Divergence
 async def heartbeat(
     ctx: EngineContext, namespace: str, task_id: TaskId, report: Report
 ) -> WorkflowTaskReceipt:
+    """Renew the lease of a workflow task."""
+
     async def operation(tx: Tx) -> WorkflowTaskReceipt:
         task, run, _ = await _open(ctx, tx, namespace, task_id, report, may_repeat=False)
         renewed = renew(task, tx.now_ms, ctx.settings.leases.workflow_lease_ms)
@@ -346,7 +370,7 @@ async def heartbeat(
 def hand_back_transaction(
     ctx: EngineContext, namespace: str, task_id: TaskId, report: Report
 ) -> Transaction[WorkflowTaskReceipt]:
-    """The same as an operation that is yet to be carried out."""
+    """Return a task that the worker will not decide: it is ready again at once."""
 
     async def operation(tx: Tx) -> WorkflowTaskReceipt:
         task, run, before = await _open(ctx, tx, namespace, task_id, report)
@@ -361,7 +385,7 @@ def hand_back_transaction(
 
 
 async def hold(ctx: EngineContext, namespace: str, task_id: TaskId, report: Report) -> WorkflowTaskReceipt:
-    """Check that the caller holds the lease (it wants more pages of the history)."""
+    """Check that the caller holds the lease, before it is given more pages of the history."""
 
     async def operation(tx: Tx) -> WorkflowTaskReceipt:
         task, run, _ = await _open(ctx, tx, namespace, task_id, report, may_repeat=False, lock=False)
@@ -371,7 +395,7 @@ async def hold(ctx: EngineContext, namespace: str, task_id: TaskId, report: Repo
 
 
 async def reclaim(ctx: EngineContext, task_id: TaskId, *, expired_only: bool = True) -> bool:
-    """Take back the lease of a workflow task that nobody renewed, or whose worker has left."""
+    """Take back the lease of a workflow task that expired, or (`expired_only` False) whose worker deregistered."""
 
     async def operation(tx: Tx) -> bool:
         run = await tx.runs.lock(run_of(task_id))
@@ -414,7 +438,7 @@ async def _open(
     may_repeat: bool = True,
     lock: bool = True,
 ) -> tuple[Task, Run, WorkflowTaskReceipt | None]:
-    """The task and its run if the reporter holds the live lease, or the receipt of the same report before."""
+    """The task and its run if the reporter holds the live lease, and the receipt if the report is repeated."""
     run_id: RunId = run_of(task_id)
     run = await (tx.runs.lock(run_id) if lock else tx.runs.get(run_id))
     task = await (tx.tasks.lock(task_id) if lock else tx.tasks.get(task_id))
