@@ -154,7 +154,7 @@ async def coordination_gone() -> Scene:
     scene = a_scene()
     scene = dataclasses.replace(scene, ctx=replace(scene.ctx, coordination=Gone()))
     await scene.register()
-    await limit(scene, running=5)
+    await limit(scene, lease_cap=5)
     await enqueue(scene, "probe")
     return scene
 
@@ -190,7 +190,7 @@ async def paused_key() -> Scene:
 async def cooling() -> Scene:
     scene = a_scene()
     await limit(scene, group="upstream")
-    await limit_scope(scene, "group:default/upstream", running=100)
+    await limit_scope(scene, "group:default/upstream", lease_cap=100)
     await enqueue(scene, "held")
     await scene.break_off(await scene.take(ACTIVITY), AttemptFailure("busy", throttled_ms=30_000))
     await enqueue(scene, "probe")
@@ -200,7 +200,7 @@ async def cooling() -> Scene:
 @case(ConstraintKind.LEASES)
 async def full_queue() -> Scene:
     scene = await busy()
-    await limit(scene, running=1)
+    await limit(scene, lease_cap=1)
     await enqueue(scene, "probe")
     return scene
 
@@ -208,7 +208,7 @@ async def full_queue() -> Scene:
 @case(ConstraintKind.LEASES)
 async def closed_cluster() -> Scene:
     scene = await busy()
-    await limit_scope(scene, "cluster", running=0)
+    await limit_scope(scene, "cluster", lease_cap=0)
     await enqueue(scene, "probe")
     return scene
 

@@ -46,6 +46,7 @@ from penstock.engine.workflows import outbox_relay, run_close
 from penstock.engine.workflows.run_close import EndMode
 from penstock.engine.workflows.workflow_reports import WorkflowTaskReceipt
 from penstock.errors import Conflict, LeaseLost, Reason
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, DONE, NOTHING, WORKFLOW, Scene, charge, of, tries
 
 ONE, TWO = Blob("AQ=="), Blob("Ag==")
@@ -619,7 +620,7 @@ async def test_the_failure_of_an_activity_that_was_asked_to_stop_is_its_last(sce
 
 async def test_an_activity_that_was_asked_to_stop_and_handed_back_is_cancelled(scene: Scene):
     run, working = await asked_to_stop(scene)
-    await activity_reports.hand_back(scene.ctx, "default", working.task.task_id, of(working))
+    await direct.hand_back_activity(scene.ctx, "default", working.task.task_id, of(working))
     assert await ended_with(scene, run) == "ActivityCancelled"
 
 

@@ -39,7 +39,7 @@ from penstock.engine.runs.history_writer import (
     flush_buffered_events,
     record_external_event,
     requeue,
-    text,
+    to_json,
 )
 from penstock.engine.runs.idempotency import IdempotentRequest, retain, retained
 from penstock.engine.workflows.successors import begin, carry_over
@@ -59,7 +59,7 @@ class EndEvents(Struct, frozen=True):
     status: RunStatus
 
 
-_ENDINGS = {
+_END_EVENTS = {
     EndMode.CANCEL: EndEvents(EventType.CANCEL_REQUESTED, EventType.WORKFLOW_CANCELLED, RunStatus.CANCELLED),
     EndMode.TERMINATE: EndEvents(
         EventType.TERMINATE_REQUESTED, EventType.WORKFLOW_TERMINATED, RunStatus.TERMINATED
@@ -124,8 +124,10 @@ async def _request_cancel(tx: Tx, run: Run, reason: str | None) -> Run:
     if waiting.cancelling:
         return run
     run = replace(run, waits=replace(waiting, cancelling=True))
-    told = reason or f"{EndMode.CANCEL.value} requested"
-    run = await record_external_event(tx, run, [NewEvent(EventType.CANCEL_REQUESTED, {"reason": told})])
+    reason_text = reason or f"{EndMode.CANCEL.value} requested"
+    run = await record_external_event(
+        tx, run, [NewEvent(EventType.CANCEL_REQUESTED, {"reason": reason_text})]
+    )
     live = await tx.tasks.lock_workflow_task(run.run_id)
     if live is not None and live.state is TaskState.DELAYED and not waiting.concurrent:
         requeue(tx, replace(live, state=TaskState.READY, available_at_ms=tx.now_ms), TaskState.DELAYED)
@@ -135,9 +137,9 @@ async def _request_cancel(tx: Tx, run: Run, reason: str | None) -> Run:
 
 async def close_cancelled(ctx: EngineContext, tx: Tx, run: Run) -> Run:
     """Close a run that was asked to end, whose code turned out to be stepwise: such code cannot end it by itself."""
-    told = await _cancel_reason(tx, run)
+    reason_text = await _cancel_reason(tx, run)
     run, _ = await flush_buffered_events(tx, run)
-    return await _close(ctx, tx, run, EndMode.CANCEL, told, [])
+    return await _close(ctx, tx, run, EndMode.CANCEL, reason_text, [])
 
 
 async def _cancel_reason(tx: Tx, run: Run) -> str:
@@ -152,17 +154,21 @@ async def _cancel_reason(tx: Tx, run: Run) -> str:
 
 async def close_now(ctx: EngineContext, tx: Tx, run: Run, end: EndMode, reason: str | None) -> Run:
     """Close an open run that is locked."""
-    told = reason or f"{end.value} requested"
+    reason_text = reason or f"{end.value} requested"
     run, _ = await flush_buffered_events(tx, run)
-    return await _close(ctx, tx, run, end, told, [NewEvent(_ENDINGS[end].request, {"reason": told})])
+    return await _close(
+        ctx, tx, run, end, reason_text, [NewEvent(_END_EVENTS[end].request, {"reason": reason_text})]
+    )
 
 
 async def _close(
-    ctx: EngineContext, tx: Tx, run: Run, end: EndMode, told: str, first: Sequence[NewEvent]
+    ctx: EngineContext, tx: Tx, run: Run, end: EndMode, reason_text: str, first: Sequence[NewEvent]
 ) -> Run:
-    ending = _ENDINGS[end]
+    ending = _END_EVENTS[end]
     around = await close_open_work(tx, run)
-    last = NewEvent(ending.event, {"reason": told, "message": told, "closed_reason": ending.status.value})
+    last = NewEvent(
+        ending.event, {"reason": reason_text, "message": reason_text, "closed_reason": ending.status.value}
+    )
     run = append_last(tx, run, [*first, *around, last])
     run = closed(run, ending.status, ending.status.value, tx.now_ms)
     run = await settle(ctx, tx, run, last)
@@ -272,7 +278,7 @@ def _next_attempt(ctx: EngineContext, run: Run, last: NewEvent, now_ms: int) -> 
 async def _fail_updates(tx: Tx, run: Run, answered: Collection[str]) -> None:
     if not run.open_updates:
         return
-    outcome = text({"message": f"The run was {run.closed_reason} before the update was applied."})
+    outcome = to_json({"message": f"The run was {run.closed_reason} before the update was applied."})
     for update in await tx.updates.accepted_of(run.run_id):
         failed = replace(update, status=UpdateStatus.FAILED, outcome=outcome, closed_at_ms=tx.now_ms)
         if update.update_id not in answered:
