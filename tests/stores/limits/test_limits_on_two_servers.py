@@ -275,6 +275,6 @@ async def test_the_end_of_a_lease_finds_a_lane_that_was_held_while_it_waited_for
     async with database.holding("keys"):
         ending = asyncio.create_task(end(one, task))
         await database.until_waiting(1)
-        await database.execute(f"UPDATE lanes SET place = {int(LaneState.BLOCKED)}")
+        await database.execute(f"UPDATE lanes SET state = {int(LaneState.BLOCKED)}")
     await ending
     assert list((await places(one, queue.queue_id)).values()) == [LaneState.DIRTY]
