@@ -19,7 +19,8 @@ from penstock.engine.limits.admission import ScopeUpdate
 from penstock.engine.limits.policies import PolicyUpdate, SettingChange
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.system_clock import SystemEntropy
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.store_operations import a_queue, claim, enqueue, limit, look, places, queue_now, scope_now
