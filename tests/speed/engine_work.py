@@ -19,7 +19,8 @@ from penstock.engine.workers import worker_registry
 from penstock.engine.workflows import starts
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.stores.sqlite.store import SqliteStore
 from penstock.system_clock import SystemClock, SystemEntropy
 from penstock.wakeups.local import LocalWakeups

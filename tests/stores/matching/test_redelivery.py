@@ -29,7 +29,8 @@ from penstock.engine.workflows.starts import Start
 from penstock.errors import PenstockError
 from penstock.ports.store import Tx
 from penstock.settings import load
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.wakeups.local import LocalWakeups
 from tests.engine.support import direct
 from tests.support.entropy import CountingEntropy

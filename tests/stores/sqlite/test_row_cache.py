@@ -21,13 +21,13 @@ from penstock.stores.sql.row_cache import ROWS_MAX, SIZE_MAX, RowCache, TableCac
 from penstock.stores.sql.tasks.activities import ACTIVITIES
 from penstock.stores.sql.tasks.tasks import TASKS
 from penstock.stores.sql.workflows.runs import RUNS
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections, schema
 from penstock.wakeups.local import LocalWakeups
 from tests.support.builders import NOW_MS, a_run, an_activity
 from tests.support.checked_store import CheckedStore
 from tests.support.clock import ManualClock
 
-DRIVER: Any = vars(sqlite)["sqlite3"]
+DRIVER: Any = vars(connections)["sqlite3"]
 RUN = RunId("r1")
 
 
@@ -194,7 +194,7 @@ def test_every_statement_that_changes_rows_either_tells_which_or_has_its_table_f
     tmp_path: Path,
 ) -> None:
     """As the database itself understands the statements, with what they would set off."""
-    sqlite.prepare(tmp_path / "penstock.db")
+    schema.prepare(tmp_path / "penstock.db")
     statements = catalogue(Dialect.SQLITE)
     invalidated_by = RowCache((RUNS, TASKS, ACTIVITIES), statements.values()).invalidated_by
     with contextlib.closing(DRIVER.connect(tmp_path / "penstock.db")) as database:

@@ -18,14 +18,15 @@ from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
 from penstock.stores.sql.write_buffer import WriteBuffer, changed_by, coalesced, touched_by
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections, schema
+from penstock.stores.sqlite.store import TABLES
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.store_operations import a_queue, claim
 from tests.support.builders import NOW_MS, a_run, a_task, an_activity, an_event, leased, released, standing_of
 from tests.support.checked_store import CheckedStore
 from tests.support.clock import ManualClock
 
-DRIVER: Any = vars(sqlite)["sqlite3"]
+DRIVER: Any = vars(connections)["sqlite3"]
 SQLITE = catalogue(Dialect.SQLITE)
 Operation = Callable[[Tx], Coroutine[Any, Any, Any]]
 NO_TABLES = {"sqlite_master", "json_each"}
@@ -292,7 +293,7 @@ async def test_an_operation_that_saves_a_row_twice_is_found_out(store: CheckedSt
 
 
 def test_a_write_that_would_overtake_another_one_of_its_row_does_not_wait_with_it():
-    write_buffer = WriteBuffer(SQLITE.values(), sqlite.TABLES)
+    write_buffer = WriteBuffer(SQLITE.values(), TABLES)
     write_buffer.add({SQLITE["insert_task"]: [("r1-1", 1)]})
     assert write_buffer.can_append({SQLITE["save_task"]: [("r2-1", "done")]})
     assert not write_buffer.can_append({SQLITE["save_task"]: [("r1-1", "done")]})
@@ -304,7 +305,7 @@ def test_a_write_that_would_overtake_another_one_of_its_row_does_not_wait_with_i
 
 def test_every_table_that_a_statement_reads_or_changes_is_known(tmp_path: Path):
     """As the database itself understands the statements, with what they would set off."""
-    sqlite.prepare(tmp_path / "penstock.db")
+    schema.prepare(tmp_path / "penstock.db")
     with contextlib.closing(DRIVER.connect(tmp_path / "penstock.db")) as database:
         for name, each in SQLITE.items():
             read, changed = tables_of(database, each)

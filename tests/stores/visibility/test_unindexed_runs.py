@@ -16,7 +16,7 @@ from penstock.settings import load
 from penstock.stores.migrations.registry import migrations
 from penstock.stores.sql.catalogue import Dialect
 from penstock.stores.sql.workflows.runs import row_values
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections, schema
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.conftest import open_store
 from tests.stores.store_operations import look
@@ -58,10 +58,10 @@ async def make_old(address: str | Path) -> None:
 
 
 def _old_file(path: Path) -> None:
-    with contextlib.closing(sqlite._connect(path, "normal")) as connection:
+    with contextlib.closing(connections.connect(path, "normal")) as connection:
         connection.execute("CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT, checksum TEXT)")
         for migration in migrations(Dialect.SQLITE)[:BEFORE]:
-            for statement in sqlite._split(migration.sql):
+            for statement in schema._split(migration.sql):
                 connection.execute(statement)
             row = (migration.number, migration.name, migration.checksum)
             connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", row)

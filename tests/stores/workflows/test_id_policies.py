@@ -28,7 +28,8 @@ from penstock.engine.workflows.starts import STANDALONE_TYPE, StartOutcome, Star
 from penstock.errors import Conflict, Reason, Unavailable
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.stores.sql.workflows.runs import SqlRuns
 from penstock.system_clock import SystemEntropy
 from penstock.wakeups.local import LocalWakeups
