@@ -23,6 +23,7 @@ from penstock.server.handler import (
 from penstock.server.operations.table import OPERATIONS
 from penstock.server.problems import body_of, status_of
 from penstock.server.reference.openapi import document
+from penstock.server.reference.page import reference_page
 from penstock.server.routing import Routes
 
 _PAGE_HEADERS = {
@@ -31,8 +32,7 @@ _PAGE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
-        "frame-ancestors 'none'; base-uri 'none'"
+        "default-src 'none'; style-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
 }
 
@@ -128,15 +128,13 @@ class _MetricsPage:
 
 def _pages(server: ServerContext) -> dict[str, Any]:
     folder = files("penstock.server") / "pages"
-    html = _Page("text/html; charset=utf-8", (folder / "docs.html").read_bytes())
+    openapi = document(server.ctx.settings.auth.driver)
+    html = _Page("text/html; charset=utf-8", reference_page(openapi))
     return {
         "/": html,
         "/docs": html,
-        "/docs/page.js": _Page("text/javascript; charset=utf-8", (folder / "docs.js").read_bytes()),
         "/docs/page.css": _Page("text/css; charset=utf-8", (folder / "docs.css").read_bytes()),
         "/favicon.ico": _Page("image/svg+xml", (folder / "icon.svg").read_bytes()),
-        "/openapi.json": _Page(
-            "application/json", msgspec.json.encode(document(server.ctx.settings.auth.driver))
-        ),
+        "/openapi.json": _Page("application/json", msgspec.json.encode(openapi)),
         "/metrics": _MetricsPage(server),
     }

@@ -14,7 +14,7 @@ from penstock.server.endpoints import batch_requests
 from penstock.server.endpoints.page_tokens import decode_page_start, page_token_after_run
 from penstock.server.endpoints.pending_operation import PendingOperation, run_operation
 from penstock.server.endpoints.workflows.executions import idempotency_key, start_key
-from penstock.server.endpoints.workflows.start_requests import activity_start
+from penstock.server.endpoints.workflows.start_requests import parse_activity_start
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire import responses
 from penstock.wire.fields import WORKFLOW_ID_MAX
@@ -36,7 +36,7 @@ async def start_batch(call: OperationCall) -> Response:
 
 def _start(call: OperationCall, request: StartActivity, key: str | None) -> PendingOperation[StartResult]:
     return PendingOperation(
-        starts.activity_start(call.ctx, *activity_start(request, call.namespace, key)), _started
+        starts.activity_start(call.ctx, *parse_activity_start(request, call.namespace, key)), _started
     )
 
 
