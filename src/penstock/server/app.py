@@ -1,4 +1,4 @@
-"""The ASGI application: the operations as routes, and the few pages beside them."""
+"""The ASGI application: operations as routes, and the pages `/docs`, `/openapi.json` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PAGE_HEADERS = {
 
 
 class Application:
-    """Answers every request; what no route takes is refused in the same shape."""
+    """Serves every request; unknown paths and methods get an error body like any other."""
 
     def __init__(self, server: ServerContext) -> None:
         self._server = server
@@ -73,7 +73,7 @@ class Application:
 
 
 class _Methods:
-    """One path: the operation for the method, or which methods there are."""
+    """The operations of one path by method."""
 
     def __init__(self, endpoints: dict[str, Endpoint]) -> None:
         self._endpoints = endpoints
@@ -87,14 +87,14 @@ class _Methods:
             await endpoint(scope, receive, send)
             return
         allowed = ", ".join(sorted(self._endpoints))
-        refusal = PenstockError(Reason.METHOD_NOT_ALLOWED, f"This path takes {allowed}.")
+        refusal = PenstockError(
+            Reason.METHOD_NOT_ALLOWED, f"Method not allowed; this path supports {allowed}."
+        )
         await _refuse(refusal, send, {"Allow": allowed})
 
 
 async def _not_found(send: Send) -> None:
-    refusal = NotFound(
-        Reason.NOT_FOUND, "There is no such path. The paths are listed under /docs and /openapi.json."
-    )
+    refusal = NotFound(Reason.NOT_FOUND, "There is no such path. See /docs or /openapi.json for all paths.")
     await _refuse(refusal, send, {})
 
 
@@ -113,7 +113,7 @@ class _Page:
 
 
 class _MetricsPage:
-    """Rendered in a thread: with many series it takes long."""
+    """Rendered in a thread, because it takes long with many series."""
 
     def __init__(self, server: ServerContext) -> None:
         self._server = server

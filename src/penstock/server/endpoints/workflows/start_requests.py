@@ -112,7 +112,7 @@ def parse_activity_start(
 
 
 def _id_policies(request: StartWorkflow | StartActivity) -> dict[str, Any]:
-    """The policies for a known id; two that contradict each other are refused."""
+    """The policies for an id that is in use; contradicting ones are an error."""
     reuse, conflict, plain = request.id_reuse_policy, request.id_conflict_policy, request.duplicate_policy
     if conflict is not None and plain is not None and conflict != plain.replace("-", "_"):
         raise ValidationFailed(
@@ -130,7 +130,7 @@ def _id_policies(request: StartWorkflow | StartActivity) -> dict[str, Any]:
 
 
 def priority(request: StartWorkflow | StartActivity) -> TaskPriority:
-    """Level, key and weight of the request, with the defaults for what it leaves out."""
+    """Level, fairness key and weight of the request, with defaults."""
     return wish(request).over(_USUAL)
 
 
