@@ -106,6 +106,7 @@ _LAYERS: tuple[tuple[str, Layer], ...] = (
     ("pysqlite3/", Layer.DRIVER),
     ("penstock/sdk/replay/", Layer.REPLAY),
     ("penstock/sdk/workflow.py", Layer.REPLAY),
+    ("penstock/sdk/workflow_api/", Layer.REPLAY),
     ("penstock/sdk/activities/", Layer.TASKS),
     ("penstock/sdk/activity.py", Layer.TASKS),
     ("penstock/sdk/tasks/", Layer.TASKS),

@@ -138,7 +138,10 @@ class LimitedLines:
         assert task.lease_token is not None
         cost = ACTUAL if self._limits.counts_cost else None
         report = Report(worker_of(task.task_queue), task.lease_token)
-        await activity_reports.complete(self.ctx, NAMESPACE, task.task_id, report, Blob(""), cost)
+        done = activity_reports.completion_transaction(
+            self.ctx, NAMESPACE, task.task_id, report, Blob(""), cost
+        )
+        activity_reports.check_recorded(await self.ctx.store.transact(done.operation, key=done.key))
 
     async def refill(self, taken: Sequence[Task]) -> None:
         """Start as many tasks as were taken, in the same queues."""
@@ -164,11 +167,9 @@ async def start_one(ctx: EngineContext, queue: str, key: str = KEY) -> str:
         workflow_id=name,
         priority=TaskPriority(LEVEL, key, 1000),
     )
-    await starts.start_activity(
-        ctx,
-        request,
-        ScheduleActivity(ACTIVITY_TYPE, None, Blob(""), priority=PriorityOverride(cost=ESTIMATE)),
-    )
+    command = ScheduleActivity(ACTIVITY_TYPE, None, Blob(""), priority=PriorityOverride(cost=ESTIMATE))
+    start = starts.activity_start(ctx, request, command)
+    await ctx.store.transact(start.operation, key=start.key)
     return name
 
 

@@ -137,7 +137,8 @@ async def _start(ctx: EngineContext, key: str) -> None:
         priority=TaskPriority(LEVEL, key, 1000),
     )
     command = ScheduleActivity(ACTIVITY_TYPE, None, Blob(""), RetrySchedule(), ActivityTimeouts())
-    await starts.start_activity(ctx, request, command)
+    start = starts.activity_start(ctx, request, command)
+    await ctx.store.transact(start.operation, key=start.key)
 
 
 async def register(ctx: EngineContext) -> None:

@@ -20,7 +20,6 @@ CORE_MAY_IMPORT = (
     *(
         "base64",
         "binascii",
-        "difflib",
         "hashlib",
         "hmac",
         "json",

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from penstock.dispatch import DispatchConfigError, Problem, dispatch_from, load_dispatch
 from penstock.dispatch.file.kinds import DurationField, FlagField, NameListField, NumberField, WholeField
-from penstock.dispatch.file.positions import lines_of
 from penstock.dispatch.file.shape import ROOT, ListShape, TableOfShape, TableShape
 from penstock.dispatch.inspection.effective import rows
 from penstock.dispatch.inspection.explanation import explain
+from penstock.schema.toml_lines import lines_of
 from tests.dispatch.tables import PIPELINES
 
 _words = st.sampled_from(

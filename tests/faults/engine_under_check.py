@@ -40,7 +40,6 @@ from penstock.engine.matching.dispatcher import Dispatcher
 from penstock.engine.operations import namespaces
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
-from penstock.engine.workflows import starts
 from penstock.engine.workflows.starts import STANDALONE_TYPE
 from penstock.errors import PenstockError
 from penstock.ports.store import Tx
@@ -48,6 +47,7 @@ from penstock.settings import load
 from penstock.stores.memory import MemoryStore
 from penstock.wakeups.local import LocalWakeups
 from penstock.wire.operations.journal import read_journal
+from tests.engine.support import direct
 from tests.engine.support.scene import NOTHING, a_start, charge, of
 from tests.support.builders import NOW_MS
 from tests.support.clock import ManualClock
@@ -122,7 +122,7 @@ class Player:
         command = replace(
             charge(RetrySchedule(3, True, (0, 0), ()), queue), priority=PriorityOverride(cost=cost)
         )
-        run = (await starts.start_activity(self.ctx, request, command)).run
+        run = (await direct.start_activity(self.ctx, request, command)).run
         self.seen.append(
             StartSent(
                 sent_at, self.now(), "accepted", f"{run.run_id}-1", task_queue=queue, key="", level=run.level
@@ -185,7 +185,7 @@ class Player:
         try:
             match action:
                 case "complete":
-                    await activity_reports.complete(self.ctx, namespace, task_id, told, NOTHING)
+                    await direct.complete_activity(self.ctx, namespace, task_id, told, NOTHING)
                 case "fail":
                     await activity_reports.fail(self.ctx, namespace, task_id, told, AttemptFailure("no"))
                 case _:
@@ -206,7 +206,7 @@ class Player:
         for number in range(20):
             request = a_start(f"share-{number}", workflow_type=STANDALONE_TYPE, task_queue="c")
             wish = PriorityOverride(key=("heavy", "light")[number % 2])
-            await starts.start_activity(self.ctx, request, replace(charge(queue="c"), priority=wish))
+            await direct.start_activity(self.ctx, request, replace(charge(queue="c"), priority=wish))
         asked = PolicyUpdate(keys={"heavy": KeySettingsChange(weight_milli=4_000)})
         await policies.configure(self.ctx, "default", "c", ACTIVITY, asked, "operator")
         given: list[str] = []

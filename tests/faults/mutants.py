@@ -64,7 +64,7 @@ def double_release(patch: Patch) -> None:
         honest(*where)
         honest(*where)
 
-    patch.setattr(lease_counts, "_insist", lambda *_: None)
+    patch.setattr(lease_counts, "_check_invariant", lambda *_: None)
     patch.setattr(lease_counts, "end", end_twice)
 
 
@@ -138,7 +138,7 @@ def lock_scope_mismatch(patch: Patch) -> None:
         before.update(states)
         return Scopes(stale, locked.corrected)
 
-    patch.setattr(lease_counts, "_insist", lambda *_: None)
+    patch.setattr(lease_counts, "_check_invariant", lambda *_: None)
     patch.setattr(snapshot, "lock_scopes", unlocked)
 
 
@@ -161,8 +161,8 @@ def ack_before_commit(patch: Patch) -> None:
         key: str,
         tx_class: TransactionClass = TransactionClass.WORK,
     ) -> T:
-        told = operation.__qualname__.startswith("completion.")
-        if not told or next(completions) % 7:
+        is_completion = operation.__qualname__.startswith("completion_transaction.")
+        if not is_completion or next(completions) % 7:
             return await honest(self, operation, key=key, tx_class=tx_class)
         tx = self._tx(writable=True)
         try:

@@ -48,7 +48,7 @@ async def on_postgres(postgres: Server) -> AsyncIterator[Client]:
 
 
 async def _migrate(url: str) -> None:
-    from penstock.stores.postgres.store import migrate
+    from penstock.stores.postgres.schema import migrate
 
     await migrate(url)
 

@@ -118,7 +118,7 @@ class TestNames:
         ("kind", "told"),
         [
             ("workflow_task", "unknown; did you mean workflow_tasks?"),
-            ("activities", "unknown; did you mean activity_tasks?"),
+            ("activities", "unknown; there are workflow_tasks, activity_tasks"),
             ("xyz", "unknown; there are workflow_tasks, activity_tasks"),
             ("max_active_leases", "belongs one level deeper, into workflow_tasks or activity_tasks"),
             (

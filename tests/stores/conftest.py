@@ -105,7 +105,8 @@ async def open_store(
 
             return await CheckedStore.open(address, clock, wakeups, journals=journals)
         case str():
-            from penstock.stores.postgres.store import PostgresStore, migrate
+            from penstock.stores.postgres.schema import migrate
+            from penstock.stores.postgres.store import PostgresStore
 
             await migrate(address)
             return await PostgresStore.open(address, wakeups, journals=journals)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from penstock.stores.postgres.store import migrate
+from penstock.stores.postgres.schema import migrate
 from tests.support.servers import Server, create_database
 
 TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"

@@ -12,10 +12,11 @@ from typing import Any
 import asyncpg
 import pytest
 
+from penstock.stores.postgres import schema as postgres_schema
 from penstock.stores.postgres import session_limits
-from penstock.stores.postgres import store as postgres
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections
+from penstock.stores.sqlite import schema as sqlite_schema
 from tests.stores.sample_rows import UNFILLED, fill_postgres, fill_sqlite
 
 READS_ALL: Mapping[str, str] = {
@@ -45,8 +46,8 @@ LEFT_TO_ITSELF = AS_THE_STORE_ASKS | {"enable_seqscan": "on"}
 @pytest.mark.parametrize("analysed", [True, False])
 def test_sqlite_reads_no_table_from_end_to_end(tmp_path: Path, analysed: bool):
     path = tmp_path / "penstock.db"
-    sqlite.prepare(path)
-    driver: Any = vars(sqlite)["sqlite3"]
+    sqlite_schema.prepare(path)
+    driver: Any = vars(connections)["sqlite3"]
     with contextlib.closing(driver.connect(path)) as connection:
         fill_sqlite(connection)
         if analysed:
@@ -68,8 +69,8 @@ def test_sqlite_reads_no_table_from_end_to_end(tmp_path: Path, analysed: bool):
 def test_sqlite_plans_no_statement_anew_for_other_values(tmp_path: Path):
     """The library asks whether each table may be used while it plans: so one sees when it does."""
     path = tmp_path / "penstock.db"
-    sqlite.prepare(path)
-    driver: Any = vars(sqlite)["sqlite3"]
+    sqlite_schema.prepare(path)
+    driver: Any = vars(connections)["sqlite3"]
     planned: list[str] = []
 
     def may(_action: int, table: str | None, *_: Any) -> int:
@@ -109,7 +110,7 @@ def _execute(driver: Any, connection: Any, statement: Statement, number: int) ->
 async def test_postgres_reads_no_table_from_end_to_end(
     postgres_url: str, settings: dict[str, str], allowed: Mapping[str, str]
 ):
-    await postgres.migrate(postgres_url)
+    await postgres_schema.migrate(postgres_url)
     connection = await asyncpg.connect(postgres_url, server_settings=settings)
     try:
         await fill_postgres(connection)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -17,6 +16,7 @@ import click
 from penstock.cli.output.escapes import shown
 from penstock.cli.output.exits import CommandError, Exit
 from penstock.errors import ConfigurationError, MultipleValidationErrors
+from penstock.schema.nearest import nearest
 
 _NOT_THEIRS = (f"{os.sep}importlib{os.sep}", "<frozen importlib")
 
@@ -117,7 +117,7 @@ def _nearest(module: ModuleType, name: str, is_wanted: Callable[[Any], bool], wa
     there = [each for each, value in vars(module).items() if is_wanted(value)]
     if not there:
         return f" Nothing in {module.__name__} is {wanted}."
-    near = difflib.get_close_matches(name, there, 3, 0.5) or there[:3]
+    near = nearest(name, there) or there[:3]
     return f" Did you mean {' or '.join(f'{module.__name__}:{each}' for each in near)}?"
 
 

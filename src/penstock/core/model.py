@@ -13,6 +13,7 @@ from penstock.core.limits.admission import NO_LIMITS, QueueLimits
 from penstock.core.limits.policies import NO_POLICY, Policy, Rules, rules
 from penstock.core.limits.rate_reports import WorkerRate
 from penstock.core.limits.windows import NOTHING, Counts
+from penstock.core.waits import NO_WAITS, Waits
 
 RunId = NewType("RunId", str)
 TaskId = NewType("TaskId", str)
@@ -168,6 +169,81 @@ class PriorityOverride(Struct, frozen=True):
         )
 
 
+class RetrySchedule(Struct, frozen=True):
+    """How often and how soon an activity is tried again."""
+
+    max_attempts: int = 1
+    given: bool = False
+    """False: nobody set a policy. A failure is then final, but a lost lease is only redelivered."""
+    backoff_s: tuple[int, ...] = ()
+    non_retryable_error_types: tuple[str, ...] = ()
+    backoff_ms: tuple[int, ...] = ()
+    """The pauses to the millisecond, where they are said so; they go before `backoff_s`."""
+
+    def pause_ms(self, attempt: int) -> int:
+        """How long to wait after an attempt; the last pause repeats."""
+        pauses, unit_ms = (self.backoff_ms, 1) if self.backoff_ms else (self.backoff_s, 1000)
+        return pauses[min(attempt - 1, len(pauses) - 1)] * unit_ms if pauses else 0
+
+
+NO_RETRY = RetrySchedule()
+
+
+class ClosePolicy(StrEnum):
+    """What becomes of a child that is open when its parent closes."""
+
+    ABANDON = "abandon"
+    REQUEST_CANCEL = "request_cancel"
+    TERMINATE = "terminate"
+    REQUEST_CANCELLATION = "request_cancellation"
+
+
+class Lineage(Struct, frozen=True):
+    """Where a run comes from: a parent that waits for it, or a run that it continues or retries. Never changes."""
+
+    parent_run_id: RunId | None = None
+    parent_workflow_id: str | None = None
+    parent_step: int | None = None
+    parent_close_policy: ClosePolicy = ClosePolicy.ABANDON
+    continued_from: RunId | None = None
+    retried_from: RunId | None = None
+    attempt: int = 1
+    retry: RetrySchedule = NO_RETRY
+    """Of a child: the retries before its failure is reported to its parent."""
+    first_run_id: RunId | None = None
+    """The first run of the chain. None: this is the first one, or it predates the field."""
+
+    @property
+    def is_child(self) -> bool:
+        return self.parent_run_id is not None
+
+
+NO_LINEAGE = Lineage()
+
+
+class ReplayBlock(Struct, frozen=True):
+    """Why no worker can go on with a run: its code and the run's history diverge.
+
+    The fields are shown to operators under these names.
+    """
+
+    reason: str = "nondeterminism"
+    sequence: int | None = None
+    """The step at which they diverge."""
+    event_sequence: int | None = None
+    event_type: str | None = None
+    recorded: tuple[str, ...] = ()
+    """Types of the events that the history has at that step."""
+    yielded: str | None = None
+    """What the code did there instead."""
+    message: str = ""
+    worker_id: str | None = None
+    build_id: str | None = None
+    fingerprint: str | None = None
+    since: str | None = None
+    """When this was first reported, in ISO 8601."""
+
+
 class Run(Struct, frozen=True):
     """One execution. Columns that change are the ones `Runs.save` writes."""
 
@@ -208,8 +284,7 @@ class Run(Struct, frozen=True):
     buffered: int = 0
     task_failures: int = 0
     task_error: str | None = None
-    lineage: str = "{}"
-    """JSON text of where it comes from: a parent, a run that it continues or retries. Does not change."""
+    lineage: Lineage = NO_LINEAGE
     open_children: int = 0
     open_updates: int = 0
     unseen_signals: int = 0
@@ -218,10 +293,9 @@ class Run(Struct, frozen=True):
     """How many signals, updates and the like were accepted."""
     owed: int = 0
     """Whether a workflow task must follow the one that lives now."""
-    waits: str = "{}"
-    """JSON text of what the code waits for: a condition, groups, selections."""
-    blocked: str | None = None
-    """JSON text of where the code that workers have and the history part."""
+    waits: Waits = NO_WAITS
+    """What the code waits for, as far as the server must know it."""
+    blocked: ReplayBlock | None = None
     archived_at_ms: int | None = None
 
     @property
@@ -354,23 +428,6 @@ class Task(Struct, frozen=True):
         return self.sticky_until_ms is not None and self.sticky_until_ms > now_ms
 
 
-class RetrySchedule(Struct, frozen=True):
-    """How often and how soon an activity is tried again."""
-
-    max_attempts: int = 1
-    given: bool = False
-    """False: nobody set a policy. A failure is then final, but a lost lease is only redelivered."""
-    backoff_s: tuple[int, ...] = ()
-    non_retryable_error_types: tuple[str, ...] = ()
-    backoff_ms: tuple[int, ...] = ()
-    """The pauses to the millisecond, where they are said so; they go before `backoff_s`."""
-
-    def pause_ms(self, attempt: int) -> int:
-        """How long to wait after an attempt; the last pause repeats."""
-        pauses, unit_ms = (self.backoff_ms, 1) if self.backoff_ms else (self.backoff_s, 1000)
-        return pauses[min(attempt - 1, len(pauses) - 1)] * unit_ms if pauses else 0
-
-
 class ActivityTimeouts(Struct, frozen=True):
     """The four clocks of an activity, in milliseconds; None means that the clock is not set."""
 
@@ -406,15 +463,6 @@ class Activity(Struct, frozen=True):
     """How many workers died running it."""
     quarantined: int = 0
     """Whether it was ended because of them."""
-
-
-class ClosePolicy(StrEnum):
-    """What becomes of a child that is open when its parent closes."""
-
-    ABANDON = "abandon"
-    REQUEST_CANCEL = "request_cancel"
-    TERMINATE = "terminate"
-    REQUEST_CANCELLATION = "request_cancellation"
 
 
 class ChildState(StrEnum):

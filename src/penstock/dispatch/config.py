@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.dispatch.options import DispatchOptions, Layer
-from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.problems import (
     Problem,
     WorkerProfileUnknownError,
@@ -19,7 +18,8 @@ from penstock.dispatch.routing.models import Profile, QueueOptions
 from penstock.dispatch.routing.scopes import BUILT_IN, Scope, by_tag
 from penstock.dispatch.routing.trace_log import emit
 from penstock.dispatch.routing.worker_config import WorkerConfig
-from penstock.dispatch.suggestions import Suggestions
+from penstock.schema.nearest import Suggestions
+from penstock.schema.paths import KeyPath, shown_path
 
 _REMEMBERED_MAX = 8192
 
@@ -73,7 +73,7 @@ class DispatchConfig:
     """Keys that are for other programs."""
     root: str = field(default="penstock", compare=False)
     files: tuple[str, ...] = field(default=(), compare=False)
-    origins: Mapping[Path, str] = field(default_factory=dict, compare=False, repr=False)
+    origins: Mapping[KeyPath, str] = field(default_factory=dict, compare=False, repr=False)
     """Where each value was given: file and line, environment variable, flag."""
     _remembered: dict[object, DispatchOptions] = field(
         default_factory=dict, init=False, compare=False, repr=False

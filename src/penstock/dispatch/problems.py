@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from penstock.dispatch.suggestions import nearest
 from penstock.errors import ConfigurationError
+from penstock.schema.nearest import nearest
 
 Suggest = Callable[[str, Iterable[str]], list[str]]
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from penstock.schema.paths import shown_path
 from penstock.settings.types.invalid_value import SHOWN_CHARACTERS_MAX, quoted
 from penstock.settings.types.json_text import JsonMembers, NumberText
 
-_STEP_LENGTH_MAX = 400
-"""More than any key that is valid has, so that different keys have different paths."""
-
-_BARE = re.compile(rf"[A-Za-z0-9_-]{{1,{_STEP_LENGTH_MAX}}}", re.ASCII)
 _INTEGER_MAX = 2**63
 
 Steps = tuple[str, ...]
@@ -30,16 +26,11 @@ class ConfigPath:
 
     @property
     def path(self) -> str:
-        return path_of(self.steps)
+        return shown_path(self.steps)
 
     @property
     def source(self) -> str:
         return self.origin_of(self.steps)
-
-
-def path_of(steps: Steps) -> str:
-    """Fit for a message: `admission.queues."production:payments".workflow_tasks`."""
-    return ".".join(step if _BARE.fullmatch(step) else quoted(step, _STEP_LENGTH_MAX) for step in steps)
 
 
 @dataclass(frozen=True, slots=True)

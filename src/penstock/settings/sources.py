@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.schema.nearest import nearest
 from penstock.settings.catalogue import (
     CATALOGUE,
     CLIENT_VARIABLES,
@@ -18,8 +19,7 @@ from penstock.settings.catalogue import (
 from penstock.settings.diagnostics import ConfigPath, Diagnostics
 from penstock.settings.limits import admission_table
 from penstock.settings.limits.admission import OVERRIDES, UnreadTable
-from penstock.settings.nearest import nearest
-from penstock.settings.toml_file import TomlFile, read_toml_file, shown_path
+from penstock.settings.toml_file import TomlFile, read_toml_file, shown_file
 from penstock.settings.types.invalid_value import InvalidValue, quoted
 from penstock.settings.types.kinds import FilePathKind, SettingKind
 
@@ -94,7 +94,8 @@ def _from_variables(variables: Mapping[str, str], origin: str, raw: RawSettings)
 
 def _unknown(name: str, candidates: Iterable[str]) -> str:
     meant = nearest(name, candidates)
-    advice = f'did you mean "{meant}"?' if meant else "`penstock config show` lists all settings"
+    close = " or ".join(f'"{each}"' for each in meant)
+    advice = f"did you mean {close}?" if meant else "`penstock config show` lists all settings"
     return f"unknown setting {quoted(name)}: {advice}"
 
 
@@ -117,7 +118,7 @@ def _from_file(path: Path, raw: RawSettings) -> dict[str, RawSetting]:
     try:
         file = read_toml_file(path)
     except InvalidValue as unfit:
-        raw.problems.append(f"{shown_path(path)}: the configuration file {unfit.message}")
+        raw.problems.append(f"{shown_file(path)}: the configuration file {unfit.message}")
         return {}
     given: dict[str, RawSetting] = {}
     for entry in _entries(file, raw):
@@ -148,7 +149,7 @@ def _entries(file: TomlFile, raw: RawSettings) -> Iterator[_Entry]:
         if key == admission_table.NAME:
             yield from _admission_entries(value, file, raw)
         else:
-            yield _Entry(key, _name_of(key), value, file.origin(key))
+            yield _Entry(key, _name_of(key), value, file.origin_of((key,)))
 
 
 def _admission_entries(value: object, file: TomlFile, raw: RawSettings) -> Iterator[_Entry]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import tomli
 
+from penstock.schema.paths import KeyPath
+from penstock.schema.toml_lines import lines_of
 from penstock.settings.types.invalid_value import InvalidValue, quoted
 from penstock.settings.types.secret_files import is_open_to_others
 
@@ -22,8 +24,7 @@ class TomlFile:
     path: Path
     is_open_to_others: bool
     _entries: dict[str, object]
-    _lines: dict[str, int]
-    _nested_lines: dict[tuple[str, ...], int]
+    _lines: Mapping[KeyPath, int]
 
     def __repr__(self) -> str:
         return f"TomlFile({str(self.path)!r})"
@@ -31,21 +32,16 @@ class TomlFile:
     def items(self) -> list[tuple[str, object]]:
         return list(self._entries.items())
 
-    def origin(self, key: str) -> str:
-        """Where a key stands, for messages: `penstock.toml line 3`."""
-        line = self._lines.get(key)
-        return f"{self.name} line {line}" if line is not None else self.name
-
-    def origin_of(self, steps: tuple[str, ...]) -> str:
-        """The same for a value in a table of tables: its own line, or that of the table around it."""
-        for depth in range(len(steps), 0, -1):
-            if (line := self._nested_lines.get(steps[:depth])) is not None:
+    def origin_of(self, path: tuple[str, ...]) -> str:
+        """The location of a value for messages, `penstock.toml line 3`: its own line, else its table's."""
+        for depth in range(len(path), 0, -1):
+            if (line := self._lines.get(path[:depth])) is not None:
                 return f"{self.name} line {line}"
-        return self.origin(steps[0])
+        return self.name
 
     @property
     def name(self) -> str:
-        return shown_path(self.path)
+        return shown_file(self.path)
 
 
 def read_toml_file(path: Path) -> TomlFile:
@@ -61,11 +57,10 @@ def read_toml_file(path: Path) -> TomlFile:
         problem = "a number is too long or a value is nested too deep"
     if problem is not None:
         raise InvalidValue(f"is not valid TOML: {problem}")
-    nested = _line_of_each_nested(text) if any(isinstance(each, dict) for each in entries.values()) else {}
-    return TomlFile(path, is_open_to_others(status), entries, _line_of_each(entries, text), nested)
+    return TomlFile(path, is_open_to_others(status), entries, lines_of(text))
 
 
-def shown_path(path: Path) -> str:
+def shown_file(path: Path) -> str:
     """The path as it may stand in a message: bare if it is plain, quoted and escaped otherwise."""
     text = str(path)
     return text if text.isprintable() and len(text) <= 200 else quoted(text)
@@ -90,39 +85,3 @@ def _read(path: Path) -> tuple[str, os.stat_result]:
 
 def _plain(message: str) -> str:
     return message if message.isprintable() else quoted(message)
-
-
-def _line_of_each(entries: dict[str, object], text: str) -> dict[str, int]:
-    """The line where each key first opens a line. A hint for the reader: tomli itself does not tell."""
-    lines: dict[str, int] = {}
-    for number, line in enumerate(text.split("\n"), start=1):
-        found = re.match(r"""\s*\[{0,2}\s*["']?([A-Za-z0-9_-]+)["']?\s*[=.\]]""", line)
-        if found and found[1] in entries:
-            lines.setdefault(found[1], number)
-    return lines
-
-
-def _line_of_each_nested(text: str) -> dict[tuple[str, ...], int]:
-    """The line of each table and of each value in one: every line is read by itself. A hint like the other."""
-    lines: dict[tuple[str, ...], int] = {}
-    table: tuple[str, ...] = ()
-    for number, line in enumerate(text.split("\n"), start=1):
-        try:
-            steps = _steps(tomli.loads(line.strip()))
-        except (ValueError, RecursionError):
-            continue
-        if line.lstrip().startswith("["):
-            table, steps = steps, ()
-        path = (*table, *steps)
-        for depth in range(1, len(path) + 1):
-            lines.setdefault(path[:depth], number)
-    return lines
-
-
-def _steps(value: object) -> tuple[str, ...]:
-    """The names that lead into tables which hold one thing each."""
-    steps: tuple[str, ...] = ()
-    while isinstance(value, dict) and len(value) == 1:
-        (name, value), *_ = value.items()
-        steps = (*steps, name)
-    return steps

@@ -1,4 +1,4 @@
-"""What clients see of runs, activities, namespaces and workers."""
+"""Runs, activities, namespaces and workers as clients see them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
-from penstock.core.history import lineage, waits
 from penstock.core.history.events import CODEC
 from penstock.core.history.structural_limits import StructuralLimits, limit_warnings
 from penstock.core.last_error import split_error
@@ -38,7 +38,7 @@ def envelope(blob: Blob | None) -> Body | None:
 
 
 def readable(blob: Blob | None) -> object:
-    """The value inside a payload, for people; None when it cannot be shown as JSON."""
+    """The decoded value of a payload, for people; None if JSON cannot represent it."""
     if blob is None:
         return None
     try:
@@ -63,7 +63,7 @@ def namespace(each: Namespace) -> Body:
 
 
 def run_summary(run: Run) -> Body:
-    """A run as it stands in a list."""
+    """A run in a list."""
     return {
         "workflow_id": run.workflow_id,
         "run_id": run.run_id,
@@ -116,7 +116,7 @@ def run_detail(run: Run, status: str, run_count: int, is_current: bool, bounds: 
         },
         "history_length": run.last_sequence,
         "warnings": warnings(run, bounds),
-        "blocked": json.loads(run.blocked) if run.blocked else None,
+        "blocked": None if run.blocked is None else asdict(run.blocked),
         "archived_at": iso_or_none(run.archived_at_ms),
         **_origin(run),
         "workflow_task_failures": run.task_failures,
@@ -135,7 +135,7 @@ def run_detail(run: Run, status: str, run_count: int, is_current: bool, bounds: 
 
 
 def warnings(run: Run, bounds: StructuralLimits) -> list[Body]:
-    """Which bounds a run has nearly reached, and what to do about it."""
+    """Bounds that a run has nearly reached, with advice."""
     return [
         {
             "limit_kind": each.limit_kind,
@@ -149,7 +149,7 @@ def warnings(run: Run, bounds: StructuralLimits) -> list[Body]:
 
 
 def _origin(run: Run) -> Body:
-    origin = lineage.of(run)
+    origin = run.lineage
     parent = None
     if origin.is_child:
         parent = {
@@ -171,7 +171,7 @@ def _wait_kind(run: Run) -> str | None:
         return None
     if run.blocked is not None:
         return "replay_blocked"
-    if waits.parse(run.waits).condition is not None:
+    if run.waits.condition is not None:
         return "condition"
     for kind, count in (
         ("activity", run.open_activities),
@@ -189,10 +189,10 @@ def _wait_reason(run: Run) -> str | None:
         return None
     error, _ = split_error(run.task_error)
     if run.blocked is not None:
-        return f"The workers' code does not fit the history: {error}"
+        return f"The workflow code does not match the history: {error}"
     if error is not None:
         return f"The workflow task failed {run.task_failures} times: {error}"
-    waiting = waits.parse(run.waits)
+    waiting = run.waits
     condition = waiting.condition
     parts = [] if condition is None else [f"condition {condition.key}" if condition.key else "a condition"]
     for count, one, several in (
@@ -210,7 +210,7 @@ def _wait_reason(run: Run) -> str | None:
 
 
 def control_event(event: RecordedEvent, run: Run) -> Body:
-    """An event for operators: the first one also shows what the run was started with."""
+    """An event as operators see it; the first one includes the input of the run."""
     payload: Any = msgspec.Raw(event.payload.encode())
     if event.sequence == 1:
         payload = json.loads(event.payload) | {"arguments": run.input}
@@ -305,7 +305,7 @@ def worker(each: WorkerRecord, now_ms: int, stale_after_ms: int) -> Body:
 
 
 def poller(each: WorkerRecord, now_ms: int, stale_after_ms: int) -> Body:
-    """A worker as its queue sees it."""
+    """A worker in the description of its queue."""
     slots = each.task_slots or {}
     return {
         "worker_id": each.worker_id,

@@ -60,7 +60,10 @@ def write(path: Path, lines: Iterable[dict[str, Any]]) -> str:
 
 def files_of(server: LittleServer, folder: Path) -> list[str]:
     """The journal and the clients' file of a little server, as the options of the command."""
-    events = [dataclasses.asdict(line) | {"event": type(line).__name__.lower()} for line in server.journal]
+    events = [
+        dataclasses.asdict(line) | {"event": type(line).__name__.removeprefix("Lease").lower()}
+        for line in server.journal
+    ]
     calls = []
     for seen in server.seen:
         line = dataclasses.asdict(seen)
@@ -171,7 +174,7 @@ class TestBadInput:
             ('{"seq": 2}', "line 2: Object missing required field `event`"),
             (
                 '{"event": "grantd"}',
-                "line 2: event 'grantd' is none that can be checked; did you mean 'granted'",
+                "line 2: event 'grantd' is unknown; did you mean 'granted'",
             ),
             (json.dumps(granted(2, "b", attempt="x")), "line 2: Expected `int`, got `str` - at `$.attempt`"),
             (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.dispatch import load_dispatch
-from penstock.dispatch.suggestions import HINTS_MAX
+from penstock.schema.nearest import HINTS_MAX
 
 ROUTES = 3_000
 

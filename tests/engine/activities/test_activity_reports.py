@@ -13,6 +13,7 @@ from penstock.engine.activities.activity_reports import ActivityReceipt, Attempt
 from penstock.engine.workflows import run_close
 from penstock.engine.workflows.run_close import EndMode
 from penstock.errors import Conflict, LeaseLost, NotFound, PenstockError, Reason
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, WORKFLOW, Scene, charge, of, tries
 from tests.support.builders import NOW_MS
 
@@ -99,7 +100,7 @@ async def test_a_lapsed_lease_takes_no_result(scene: Scene):
 async def test_what_is_no_activity_task_is_not_found(scene: Scene, name: str):
     leased = await running(scene)
     with pytest.raises(NotFound) as refused:
-        await activity_reports.complete(scene.ctx, "default", TaskId(name), of(leased), Blob(""))
+        await direct.complete_activity(scene.ctx, "default", TaskId(name), of(leased), Blob(""))
     assert refused.value.reason is Reason.TASK_NOT_FOUND
 
 
@@ -440,7 +441,7 @@ async def test_a_standalone_activity_can_be_cancelled(scene: Scene):
 
 async def give_back(scene: Scene, leased: Leased, report: Report | None = None) -> ActivityReceipt:
     report = report or of(leased, HANDED_BACK)
-    return await activity_reports.hand_back(scene.ctx, "default", leased.task.task_id, report)
+    return await direct.hand_back_activity(scene.ctx, "default", leased.task.task_id, report)
 
 
 async def test_an_activity_that_a_worker_gives_back_waits_again_and_costs_no_attempt(scene: Scene):

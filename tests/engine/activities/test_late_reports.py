@@ -12,6 +12,7 @@ from penstock.engine.activities import activity_reports
 from penstock.engine.activities.activity_reports import AttemptFailure
 from penstock.engine.matching import permits
 from penstock.errors import LeaseLost, PenstockError, Reason
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, Scene, charge, of, tries
 
 CLOCKS = ("start_to_close", "schedule_to_close", "heartbeat")
@@ -106,7 +107,7 @@ async def test_a_task_that_is_handed_back_after_its_timeout_has_timed_out(scene:
     leased = await running(scene, start_to_close_ms=LIMIT_MS)
     scene.clock.advance(LIMIT_MS)
     with pytest.raises(LeaseLost):
-        await activity_reports.hand_back(scene.ctx, "default", leased.task.task_id, of(leased))
+        await direct.hand_back_activity(scene.ctx, "default", leased.task.task_id, of(leased))
     assert await activity_reports.time_out(scene.ctx, scene.activity(leased).activity_id)
 
 

@@ -20,6 +20,7 @@ from penstock.engine.visibility import explanations
 from penstock.engine.workers import worker_registry
 from penstock.errors import Reason
 from penstock.sdk.activities.outcomes import NOT_BEGUN, WORKER_SHUTDOWN
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, WORKFLOW, Scene, a_scene, charge, of, tries
 
 CRASH = AttemptFailure("exit code 1", WORKER_CRASHED)
@@ -204,7 +205,7 @@ async def test_a_late_report_of_a_worker_that_was_taken_for_dead_changes_nothing
     leased = await scene.take(ACTIVITY)
     await lose(scene, leased)
     with pytest.raises(Exception) as refused:
-        await activity_reports.complete(
+        await direct.complete_activity(
             scene.ctx, "default", leased.task.task_id, of(leased), leased.run.input
         )
     assert getattr(refused.value, "reason", None) is Reason.RUN_CLOSED

@@ -103,7 +103,7 @@ async def test_a_change_that_says_nothing_about_keys_leaves_those_that_stand_asi
 
 async def test_without_limits_on_keys_nobody_stands_aside_any_more(scene: Scene):
     await scene.register()
-    await configure(scene, key_running=1)
+    await configure(scene, key_lease_cap=1)
     await enqueue(scene, "a", 3)
     assert await keys_taken(scene, 3) == ["a"]
     ask = PolicyUpdate({LimitSetting.KEY_LEASE_CAP: SettingChange(UNSET)})

@@ -7,13 +7,13 @@ import pytest
 from penstock.core.limits.policies import LimitSetting
 from penstock.core.scheduling.dispatch import HoldReason
 from penstock.core.scheduling.polls import Leased
-from penstock.engine.activities import activity_reports
 from penstock.engine.limits import policies
 from penstock.engine.limits.policies import PolicyUpdate, SettingChange
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
 from penstock.engine.matching import permits
 from penstock.engine.matching.permits import Permit
 from penstock.errors import Conflict, PenstockError, Reason
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, Scene, a_scene, of
 
 CLAIM_MS = 5_000
@@ -98,6 +98,6 @@ async def test_a_permit_that_is_given_back_with_its_task_is_there_for_the_next_o
     first, second = [await ahead(scene) for _ in range(2)]
     assert (await begin(scene, first)).hold is None
     assert (await begin(scene, second)).hold is not None
-    await activity_reports.hand_back(scene.ctx, "default", first.task.task_id, of(first))
+    await direct.hand_back_activity(scene.ctx, "default", first.task.task_id, of(first))
     assert (await begin(scene, second)).hold is None
     assert (await begin(scene, await ahead(scene))).hold is not None

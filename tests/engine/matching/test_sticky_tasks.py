@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.core.history import waits
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.limits.policies import LimitSetting
 from penstock.core.model import Run, Task, TaskPriority
@@ -138,7 +137,7 @@ async def test_a_cap_holds_for_what_is_reserved(scene: Scene):
 async def test_a_task_that_failed_is_for_anybody(scene: Scene):
     run = await waiting(scene)
     await scene.fail(await scene.take(WORKFLOW, "w1"))
-    assert waits.parse(scene.run(run.run_id).waits).cached is None
+    assert scene.run(run.run_id).waits.cached is None
     await scene.later(1_000)
     assert (await scene.take(WORKFLOW, "w2")).seen == 0
 

@@ -17,8 +17,8 @@ from penstock.core.scheduling.polls import Leased
 from penstock.engine.messaging import messages
 from penstock.engine.messaging.messages import MessageReceipt, OutgoingMessage
 from penstock.engine.runs.address import Address
-from penstock.engine.workflows import workflow_reports
 from penstock.errors import Conflict, InvalidInput, NotFound, Reason
+from tests.engine.support import direct
 from tests.engine.support.scene import DONE, NOTHING, WORKFLOW, Scene, of
 
 AGAIN = ContinueAsNew(NOTHING)
@@ -39,7 +39,7 @@ async def send(scene: Scene, message_id: str, *values: Any, stream: str = "order
 async def complete(scene: Scene, leased: Leased, *commands: Any, read: int = 0) -> None:
     cursors = [Cursor("orders", read)] if read else []
     task_id = leased.task.task_id
-    await workflow_reports.complete(scene.ctx, "default", task_id, of(leased), commands, cursors)
+    await direct.complete_workflow_task(scene.ctx, "default", task_id, of(leased), commands, cursors)
 
 
 async def told(scene: Scene, run: Run) -> list[Any]:

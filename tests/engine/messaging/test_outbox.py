@@ -17,7 +17,8 @@ from penstock.engine.workflows.run_close import EndMode
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
 from penstock.stores.memory import MemoryStore
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.stores.sqlite.store import SqliteStore
 from penstock.wakeups.local import LocalWakeups
 from tests.engine.support.scene import DONE, NOTHING, WORKFLOW, Scene, a_poll

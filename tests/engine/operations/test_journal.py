@@ -8,12 +8,12 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from penstock.engine.activities import activity_reports
 from penstock.engine.maintenance.sweepers.old_records import HOUR_MS, old_records
 from penstock.engine.operations import journal
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
 from penstock.stores.memory import MemoryStore
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, Scene, of
 
 
@@ -65,7 +65,7 @@ async def test_what_a_worker_gives_back_is_told_as_an_end_that_charges_nothing(s
     scene = keeping(scene)
     await scene.start_activity()
     leased = await scene.take(ACTIVITY)
-    await activity_reports.hand_back(scene.ctx, "default", leased.task.task_id, of(leased))
+    await direct.hand_back_activity(scene.ctx, "default", leased.task.task_id, of(leased))
     again = await scene.take(ACTIVITY)
     told = [json.loads(line) for _, line in await journal.page(scene.ctx, 0, 10)]
     assert [(line["event"], line["lease"], line.get("how"), line.get("attempt")) for line in told] == [

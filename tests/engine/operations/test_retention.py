@@ -11,9 +11,7 @@ import pytest
 from durable_workflow.history_bundle_verify import verify_bundle
 from msgspec.structs import replace
 
-from penstock.core.history import lineage
-from penstock.core.history.lineage import Lineage
-from penstock.core.model import ChildState, Run, RunId
+from penstock.core.model import ChildState, Lineage, Run, RunId
 from penstock.engine.maintenance.sweepers.expired_runs import EVERY_MS, expired_runs
 from penstock.engine.operations import archival, history_export, namespaces, retention
 from penstock.engine.operations.retention import DAY_MS, Obstacle
@@ -101,7 +99,7 @@ async def test_a_child_stays_while_its_open_parent_was_not_told_of_its_end() -> 
     parent = await scene.start("parent")
     born = await a_closed_run(scene, "child")
     origin = Lineage(parent_run_id=parent.run_id, parent_workflow_id="parent", parent_step=1)
-    child = replace(born, run_id=RunId("child-run"), lineage=lineage.text(origin))
+    child = replace(born, run_id=RunId("child-run"), lineage=origin)
     row = a_child(parent.run_id, 1, workflow_id="child", run_id=child.run_id)
 
     async def adopt(tx: Tx) -> None:

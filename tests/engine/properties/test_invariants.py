@@ -26,17 +26,17 @@ from penstock.core.model import (
     TimerState,
 )
 from penstock.core.scheduling.polls import Leased
-from penstock.engine.activities import activity_reports
 from penstock.engine.activities.activity_reports import AttemptFailure
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
 from penstock.engine.maintenance.sweepers.overdue_activities import overdue_activities
 from penstock.engine.maintenance.sweepers.overdue_runs import overdue_runs
 from penstock.engine.matching.undelivered import hand_back
 from penstock.engine.workers import worker_registry
-from penstock.engine.workflows import run_close, workflow_reports
+from penstock.engine.workflows import run_close
 from penstock.engine.workflows.run_close import EndMode
 from penstock.engine.workflows.workflow_reports import WAITING_FOR_HISTORY
 from penstock.errors import PenstockError
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, DONE, WORKFLOW, a_scene, charge, of, tries
 from tests.support.effort import times
 
@@ -225,9 +225,11 @@ class Laws(RuleBasedStateMachine):
 
     @rule(leased=consumes(leases), again=st.booleans())
     def give_back(self, leased: Leased, again: bool) -> None:
-        kind = activity_reports if leased.task.kind is ACTIVITY else workflow_reports
+        hand_back_task = (
+            direct.hand_back_activity if leased.task.kind is ACTIVITY else direct.hand_back_workflow_task
+        )
         for _ in range(1 + again):
-            self.do(kind.hand_back(self.scene.ctx, "default", leased.task.task_id, of(leased, "given back")))
+            self.do(hand_back_task(self.scene.ctx, "default", leased.task.task_id, of(leased, "given back")))
         self._over(leased)
 
     @rule(worker_id=WORKERS)

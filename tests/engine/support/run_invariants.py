@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.core.history import lineage, parallel_groups, waits
+from penstock.core.history import parallel_groups
 from penstock.core.history.commands import CancelSelectionOperation
 from penstock.core.history.decide import advance
 from penstock.core.history.events import CLOSING, ENDED, SUCCEEDED, WAKES_ALWAYS, EventType
 from penstock.core.history.payloads import CONDITION_TIMEOUT
 from penstock.core.history.structural_limits import StructuralLimits
-from penstock.core.history.waits import Waits
 from penstock.core.model import (
     Activity,
     ChildRun,
@@ -32,6 +31,7 @@ from penstock.core.model import (
     Update,
     UpdateStatus,
 )
+from penstock.core.waits import NO_WAITS, Waits
 from penstock.ports.store import RunFilter, Store, Tx
 from tests.engine.support.programs import History, Step, next_commands
 
@@ -116,7 +116,7 @@ def check_run(sight: Sight) -> None:
     if not sight.run.is_open:
         _nothing_is_left_of_a_closed_run(sight)
         return
-    if waits.parse(sight.run.waits).concurrent:
+    if sight.run.waits.concurrent:
         _check_concurrent(sight)
         return
     history = History(sight.events)
@@ -158,13 +158,13 @@ def _what_is_counted_is_what_is_there(sight: Sight) -> None:
 
 def _nothing_is_left_of_a_closed_run(sight: Sight) -> None:
     assert sight.live == []
-    assert (sight.run.waits, sight.run.owed, sight.run.blocked) == ("{}", 0, None)
+    assert (sight.run.waits, sight.run.owed, sight.run.blocked) == (NO_WAITS, 0, None)
     assert all(update.outcome for update in sight.updates)
 
 
 def _events_wait_only_while_somebody_decides_or_is_to_look_first(sight: Sight) -> None:
     task = sight.deciding
-    hushed = waits.parse(sight.run.waits).signals_deferred
+    hushed = sight.run.waits.signals_deferred
     assert task is not None or not hushed, "signals wait for somebody who comes"
     assert not sight.waiting or hushed or (task is not None and task.state is TaskState.LEASED)
 
@@ -201,7 +201,7 @@ def _is_given_up(step: Step, history: History) -> bool:
 
 
 def _what_is_waited_for_is_what_the_history_says(sight: Sight, history: History) -> None:
-    kept = waits.parse(sight.run.waits)
+    kept = sight.run.waits
     alone = [
         step
         for step in history.steps.values()
@@ -325,7 +325,7 @@ def _a_step_ends_once_and_never_after_it_was_given_up(sight: Sight) -> None:
 
 
 def _check_concurrent(sight: Sight) -> None:
-    kept, open_steps = waits.parse(sight.run.waits), _open_steps(sight)
+    kept, open_steps = sight.run.waits, _open_steps(sight)
     assert (kept.condition, dict(kept.groups), kept.selections) == (None, {}, ())
     assert not kept.signals_deferred
     assert {each.step for each in sight.activities} == open_steps[EventType.ACTIVITY_SCHEDULED]
@@ -379,8 +379,7 @@ def _only_the_newest_run_of_an_id_is_open(world: World) -> None:
 
 def _a_parent_waits_for_a_child_that_runs_or_whose_letter_is_under_way(world: World) -> None:
     running = {
-        (origin.parent_run_id, origin.parent_step)
-        for origin in (lineage.of(sight.run) for sight in world.open)
+        (origin.parent_run_id, origin.parent_step) for origin in (sight.run.lineage for sight in world.open)
     }
     under_way = {
         (letter.run_id, json.loads(letter.payload)["step"])

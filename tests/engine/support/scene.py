@@ -41,6 +41,7 @@ from penstock.settings import load
 from penstock.stores.memory import MemoryStore
 from penstock.stores.memory.tables import Tables
 from penstock.wakeups.local import LocalWakeups
+from tests.engine.support import direct
 from tests.support.builders import NOW_MS
 from tests.support.clock import ManualClock
 from tests.support.entropy import CountingEntropy
@@ -90,7 +91,7 @@ class Scene:
         self, activity_id: str | None = "charge-1", command: ScheduleActivity | None = None, **changes: Any
     ) -> Run:
         request = a_start(activity_id, workflow_type=STANDALONE_TYPE, **changes)
-        return (await starts.start_activity(self.ctx, request, command or charge())).run
+        return (await direct.start_activity(self.ctx, request, command or charge())).run
 
     # ── Workers ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -140,7 +141,7 @@ class Scene:
         cached: bool = False,
         sticky_ms: int = 0,
     ) -> WorkflowTaskReceipt:
-        return await workflow_reports.complete(
+        return await direct.complete_workflow_task(
             self.ctx,
             namespace,
             leased.task.task_id,
@@ -171,7 +172,7 @@ class Scene:
     async def finish(
         self, leased: Leased, result: str = "Ag==", report: Report | None = None
     ) -> ActivityReceipt:
-        return await activity_reports.complete(
+        return await direct.complete_activity(
             self.ctx, "default", leased.task.task_id, report or of(leased), Blob(result)
         )
 

@@ -11,7 +11,6 @@ from penstock.core.limits.policies import LimitSetting
 from penstock.core.model import Blob, PriorityOverride, Task, TaskPriority, TaskState
 from penstock.core.scheduling.leases import Report
 from penstock.core.why.values import Constraint, ConstraintKind, Remedy, RemedyKind, WaitExplanation
-from penstock.engine.activities import activity_reports
 from penstock.engine.limits import admission, policies
 from penstock.engine.limits.admission import ScopeUpdate
 from penstock.engine.limits.policies import UNSET, KeySettingsChange, PolicyUpdate, SettingChange
@@ -25,6 +24,7 @@ from penstock.engine.visibility import explanations
 from penstock.engine.workers import cohorts, worker_registry
 from penstock.engine.workflows import run_close, run_repair
 from penstock.engine.workflows.run_close import EndMode
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, DONE, NOTHING, Scene, charge
 
 _KNOBS = {
@@ -214,7 +214,7 @@ async def end(scene: Scene, task: Task) -> None:
     assert task.lease_owner is not None
     assert task.lease_token is not None
     report = Report(task.lease_owner, task.lease_token, "digest")
-    await activity_reports.complete(scene.ctx, "default", task.task_id, report, Blob("Ag=="))
+    await direct.complete_activity(scene.ctx, "default", task.task_id, report, Blob("Ag=="))
 
 
 async def _come_back(scene: Scene) -> None:

@@ -38,7 +38,7 @@ class Load:
 LOADS = {
     "slots": Load(4, 4, waiting_at_first=60),
     "slots of many keys": Load(4, 4, keys=("a", "b", "c", "d", "e"), waiting_at_first=80),
-    "a running limit": Load(3, 50, takes_ms=2_000, waiting_at_first=40, limits={"running": 6}),
+    "a lease cap": Load(3, 50, takes_ms=2_000, waiting_at_first=40, limits={"lease_cap": 6}),
     "two levels": Load(3.4, 4, levels=(2, 3, 3), waiting_at_first=20),
     "a rate": Load(2, 50, waiting_at_first=40, limits={"queue_rate": 2_000_000}),
     "a minute budget": Load(1.5, 50, waiting_at_first=60, limits={"dispatches": 90}),

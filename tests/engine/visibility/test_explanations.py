@@ -87,7 +87,7 @@ class TestLimits:
         "scope", ["cluster", "cluster/activity", "namespace:default", "namespace:default/activity"]
     )
     async def test_a_full_scope_names_who_holds_it(self, scene: Scene, scope: str) -> None:
-        await limit_scope(scene, scope, running=1)
+        await limit_scope(scene, scope, lease_cap=1)
         await enqueue(scene, "held")
         await scene.take(ACTIVITY)
         await enqueue(scene, "charge-1")
@@ -98,7 +98,7 @@ class TestLimits:
         assert [each.act for each in found.frees] == [RemedyKind.END_LEASES, RemedyKind.RAISE]
 
     async def test_a_full_queue(self, scene: Scene) -> None:
-        await limit(scene, running=1)
+        await limit(scene, lease_cap=1)
         await enqueue(scene, "held")
         await scene.take(ACTIVITY)
         await enqueue(scene, "charge-1")
@@ -145,7 +145,7 @@ class TestLimits:
 
     async def test_a_group_that_cools_down(self, scene: Scene) -> None:
         await limit(scene, group="upstream")
-        await limit_scope(scene, "group:default/upstream", running=100)
+        await limit_scope(scene, "group:default/upstream", lease_cap=100)
         await enqueue(scene, "held")
         await scene.break_off(await scene.take(ACTIVITY), AttemptFailure("busy", throttled_ms=30_000))
         await enqueue(scene, "charge-1")
@@ -204,13 +204,13 @@ class TestLimits:
         await scene.register()
         await enqueue(scene, "charge-1")
         assert (await why(scene)).binding is None, "what is not limited needs nobody's agreement"
-        await limit(scene, running=5)
+        await limit(scene, lease_cap=5)
         assert (await binding(scene)).kind is ConstraintKind.COORDINATION
 
     async def test_what_is_closed_besides_and_what_will_be_comes_next(self, scene: Scene) -> None:
         await scene.register()
-        await limit(scene, paused="on", running=1)
-        await limit_scope(scene, "namespace:default", running=0)
+        await limit(scene, paused="on", lease_cap=1)
+        await limit_scope(scene, "namespace:default", lease_cap=0)
         await enqueue(scene, "first")
         await enqueue(scene, "charge-1")
         explanation = await why(scene)
@@ -306,7 +306,7 @@ class TestTasksUnderWay:
         assert (found.kind, [each.worker for each in found.holders]) == (ConstraintKind.LEASED, ["w1"])
 
     async def test_a_task_that_was_fetched_ahead_waits_for_its_permit(self, scene: Scene) -> None:
-        await limit(scene, running=1)
+        await limit(scene, lease_cap=1)
         for name in ("held", "charge-1"):
             await enqueue(scene, name)
         first = await scene.take(ACTIVITY, claim_lease_ms=5_000)
@@ -450,7 +450,7 @@ async def _a_stuck_scene(dice: random.Random) -> Scene:
 
 async def _limit_at_random(scene: Scene, dice: random.Random, grouped: bool) -> None:
     asks: list[tuple[float, dict[str, int | str]]] = [
-        (0.4, {"running": _few(dice)}),
+        (0.4, {"lease_cap": _few(dice)}),
         (0.4, {"dispatches": _few(dice), "window": dice.choice(["minute", "sliding"])}),
         (0.3, {"queue_rate": dice.choice([0, PER_SECOND // 2, PER_SECOND]), "queue_burst": 0}),
         (0.2, {"paused": "on"}),
@@ -474,7 +474,7 @@ async def _limit_at_random(scene: Scene, dice: random.Random, grouped: bool) -> 
 
 async def _limit_scope_at_random(scene: Scene, dice: random.Random, scope: str) -> None:
     asks: list[tuple[float, dict[str, int | str]]] = [
-        (0.25, {"running": _few(dice)}),
+        (0.25, {"lease_cap": _few(dice)}),
         (0.25, {"dispatches": _few(dice)}),
         (0.15, {"cost": dice.randint(0, 6)}),
         (0.1, {"paused": "on"}),

@@ -13,7 +13,6 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.history.commands import Command, OpenConditionWait, StartChild, StartTimer
-from penstock.core.history.waits import is_concurrent
 from penstock.core.model import TaskState
 from penstock.core.why.sentences import remedy_text
 from penstock.core.why.values import Constraint, ConstraintKind, Remedy, RemedyKind, WaitExplanation
@@ -155,7 +154,7 @@ async def coordination_gone() -> Scene:
     scene = a_scene()
     scene = dataclasses.replace(scene, ctx=replace(scene.ctx, coordination=Gone()))
     await scene.register()
-    await limit(scene, running=5)
+    await limit(scene, lease_cap=5)
     await enqueue(scene, "probe")
     return scene
 
@@ -191,7 +190,7 @@ async def paused_key() -> Scene:
 async def cooling() -> Scene:
     scene = a_scene()
     await limit(scene, group="upstream")
-    await limit_scope(scene, "group:default/upstream", running=100)
+    await limit_scope(scene, "group:default/upstream", lease_cap=100)
     await enqueue(scene, "held")
     await scene.break_off(await scene.take(ACTIVITY), AttemptFailure("busy", throttled_ms=30_000))
     await enqueue(scene, "probe")
@@ -201,7 +200,7 @@ async def cooling() -> Scene:
 @case(ConstraintKind.LEASES)
 async def full_queue() -> Scene:
     scene = await busy()
-    await limit(scene, running=1)
+    await limit(scene, lease_cap=1)
     await enqueue(scene, "probe")
     return scene
 
@@ -209,7 +208,7 @@ async def full_queue() -> Scene:
 @case(ConstraintKind.LEASES)
 async def closed_cluster() -> Scene:
     scene = await busy()
-    await limit_scope(scene, "cluster", running=0)
+    await limit_scope(scene, "cluster", lease_cap=0)
     await enqueue(scene, "probe")
     return scene
 
@@ -399,7 +398,7 @@ async def refused(scene: Scene, *commands: Command) -> None:
     """Have the server refuse what the code asks for; its worker reports that as the failure of the task."""
     leased = await scene.take(WORKFLOW)
     with pytest.raises(InvalidInput) as error:
-        await scene.complete(leased, *commands, concurrent=is_concurrent(leased.run.waits))
+        await scene.complete(leased, *commands, concurrent=leased.run.waits.concurrent)
     await scene.fail(leased, error.value.message, "InvalidRequest")
 
 
@@ -557,7 +556,7 @@ async def by_hand(scene: Scene, remedy: Remedy) -> Scene:
         case _:
             await scene.later(10 * 60_000)
             leased = await scene.take(WORKFLOW)
-            await scene.complete(leased, DONE, concurrent=is_concurrent(leased.run.waits))
+            await scene.complete(leased, DONE, concurrent=leased.run.waits.concurrent)
             return scene
 
 

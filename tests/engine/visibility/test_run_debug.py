@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.model import Run, TaskState
+from penstock.core.model import ReplayBlock, Run, TaskState
 from penstock.engine.visibility import run_debug
 from penstock.engine.visibility.run_debug import RunDebugView
 from penstock.errors import NotFound
@@ -80,7 +80,7 @@ async def test_a_workflow_task_that_fails_again_and_again() -> None:
 async def test_a_run_that_is_blocked_says_so_before_all_else() -> None:
     scene = a_scene()
     run = await scene.start()
-    await change(scene, run, blocked='{"reason":"nondeterminism","message":"step 2 differs."}')
+    await change(scene, run, blocked=ReplayBlock(message="step 2 differs."))
     seen = await inside(scene)
     assert codes(seen) == ["workflow_replay_blocked", "no_active_pollers"]
     assert "step 2 differs." in seen.findings[0].message

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from durable_workflow.errors import NonDeterministicReplayError
+from msgspec.structs import asdict
 
 from penstock.core.history.commands import StartTimer
 from penstock.core.model import Run, TaskState
@@ -39,14 +39,15 @@ async def a_blocked_run(scene: Scene) -> Run:
 
 
 def account(scene: Scene, run: Run) -> dict[str, Any]:
-    return dict(json.loads(scene.run(run.run_id).blocked or "{}"))
+    blocked = scene.run(run.run_id).blocked
+    return {} if blocked is None else asdict(blocked)
 
 
 async def test_a_blocked_run_says_where_both_sides_part(scene: Scene):
     run = await a_blocked_run(scene)
     said = account(scene, run)
     assert (said["reason"], said["sequence"], said["yielded"]) == ("nondeterminism", 1, "timer")
-    assert said["recorded"] == ["ActivityScheduled"]
+    assert said["recorded"] == ("ActivityScheduled",)
     assert (said["event_sequence"], said["event_type"]) == (2, "ActivityScheduled")
     assert (said["worker_id"], said["build_id"], said["fingerprint"]) == ("w1", "build-1", "f00d")
     assert said["message"] == str(ERROR)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from penstock.core.history import lineage
 from penstock.core.history.commands import ContinueAsNew, FailWorkflow, StartChild, StartTimer
 from penstock.core.model import ChildState, ClosePolicy, OutboxKind, Run, RunStatus
 from penstock.core.scheduling.polls import Leased
@@ -212,8 +211,8 @@ async def test_the_id_of_a_child_names_its_newest_attempt(scene: Scene):
     parent, task = await a_family(scene, retry=tries(2))
     await scene.complete(task, FailWorkflow("no stock"))
     newest = child_of(scene, parent)
-    assert (newest.run_number, lineage.of(newest).attempt) == (2, 2)
-    assert lineage.of(newest).retried_from == task.run.run_id
+    assert (newest.run_number, newest.lineage.attempt) == (2, 2)
+    assert newest.lineage.retried_from == task.run.run_id
 
 
 # ── When the parent closes ──────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from penstock.core.history import waits
 from penstock.core.history.commands import (
     CancelExternal,
     CancelStep,
@@ -47,6 +46,7 @@ from penstock.engine.workflows import outbox_relay, run_close
 from penstock.engine.workflows.run_close import EndMode
 from penstock.engine.workflows.workflow_reports import WorkflowTaskReceipt
 from penstock.errors import Conflict, LeaseLost, Reason
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, DONE, NOTHING, WORKFLOW, Scene, charge, of, tries
 
 ONE, TWO = Blob("AQ=="), Blob("Ag==")
@@ -343,7 +343,7 @@ async def test_a_step_that_is_given_up_as_it_is_started_never_begins(scene: Scen
     assert (scene.live(run.run_id), scene.tables.letters) == ([], {})
     assert list(scene.tables.instances) == [("default", "order-1")]
     assert "ChildRunStarted" not in await scene.types(run.run_id)
-    assert waits.parse(run.waits).external == ()
+    assert run.waits.external == ()
 
 
 async def test_a_step_that_has_ended_may_be_given_up_and_one_that_is_not_there_may_not(scene: Scene):
@@ -586,7 +586,7 @@ async def ended_with(scene: Scene, run: Run) -> str:
     """The event that the code goes on with; nothing of the activity is left."""
     leased = await scene.take(WORKFLOW)
     left = scene.run(run.run_id)
-    assert (left.open_activities, waits.parse(left.waits).ending) == (0, ())
+    assert (left.open_activities, left.waits.ending) == (0, ())
     assert await scene.claim(ACTIVITY, "w2") is None
     return told(leased)[-1]
 
@@ -620,7 +620,7 @@ async def test_the_failure_of_an_activity_that_was_asked_to_stop_is_its_last(sce
 
 async def test_an_activity_that_was_asked_to_stop_and_handed_back_is_cancelled(scene: Scene):
     run, working = await asked_to_stop(scene)
-    await activity_reports.hand_back(scene.ctx, "default", working.task.task_id, of(working))
+    await direct.hand_back_activity(scene.ctx, "default", working.task.task_id, of(working))
     assert await ended_with(scene, run) == "ActivityCancelled"
 
 

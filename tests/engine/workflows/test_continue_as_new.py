@@ -7,7 +7,6 @@ import json
 import pytest
 
 from penstock.core import payload_codec
-from penstock.core.history import lineage
 from penstock.core.history.commands import (
     ContinueAsNew,
     OpenConditionWait,
@@ -171,4 +170,4 @@ async def test_a_decision_that_is_sent_again_starts_nothing_twice(scene: Scene):
     again = await scene.complete(leased, AGAIN)
     assert again.repeated
     assert len(scene.tables.runs) == 2
-    assert lineage.of(newest(scene)).continued_from == leased.run.run_id
+    assert newest(scene).lineage.continued_from == leased.run.run_id

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.model import Run, RunId, TaskState
+from penstock.core.waits import ConditionWait, Waits
 from penstock.engine.runs.address import Address
 from penstock.engine.runs.history_writer import is_stranded
 from penstock.engine.workflows import run_repair
@@ -94,7 +95,7 @@ async def test_a_closed_run_cannot_be_repaired_nor_one_that_is_not_there() -> No
         ({"open_activities": 1}, False),
         ({"open_timers": 1}, False),
         ({"open_children": 1}, False),
-        ({"waits": '{"condition":{"id":"c1","step":1}}'}, False),
+        ({"waits": Waits(condition=ConditionWait("c1", 1))}, False),
         ({"open_activities": 1, "owed": 1}, True),
         ({"open_activities": 1, "open_updates": 1}, True),
     ],

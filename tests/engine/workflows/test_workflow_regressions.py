@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.history import waits
 from penstock.core.history.commands import (
     CancelSelectionOperation,
     Command,
@@ -23,10 +22,10 @@ from penstock.core.history.commands import (
 )
 from penstock.core.history.decide import advance
 from penstock.core.history.structural_limits import StructuralLimits
-from penstock.core.history.waits import ConditionWait, Waits
 from penstock.core.model import Blob, ChildRun, OutboxKind, RunId, RunStatus, TimerId, TimerState
 from penstock.core.payload_codec import encode
 from penstock.core.scheduling.polls import Leased
+from penstock.core.waits import ConditionWait, Waits
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import BATCH, Sweeper
 from penstock.engine.maintenance.sweepers.pending_outbox import pending_outbox
@@ -160,16 +159,16 @@ def test_a_run_from_before_whose_code_selects_is_not_taken_to_have_sent_its_grou
         "parallel_group_index": 0,
     }
     command = ScheduleActivity("Charge", None, Blob("AA=="), extra={**entry, "parallel_group_path": [entry]})
-    old = waits.text(Waits(old=True, selected=True))
+    old = Waits(old=True, selected=True)
     run = a_run(last_step=6, last_task=9, open_timers=1, waits=old)
     step = advance(run, [command], StructuralLimits(10, 10, 10_000), NOW_MS)
     assert [event.payload["sequence"] for event in step.events] == [7]
 
 
 def test_a_run_from_before_forgets_that_when_nothing_is_open():
-    run = replace(a_run(last_step=6, last_task=9), waits=waits.text(Waits(old=True)))
+    run = replace(a_run(last_step=6, last_task=9), waits=Waits(old=True))
     step = advance(run, [StartTimer(1)], StructuralLimits(10, 10, 10_000), NOW_MS)
-    assert not waits.parse(step.run.waits).old
+    assert not step.run.waits.old
 
 
 async def test_signals_that_the_code_has_looked_at_no_longer_count_as_unseen(scene: Scene):
@@ -353,11 +352,11 @@ async def test_what_was_sent_to_a_run_by_name_is_acknowledged_again_after_it_con
 
 def test_giving_up_again_what_has_ended_does_not_open_a_wait_anew():
     open_wait = ConditionWait("r1-w1", 1, "paid", "f00d")
-    run = a_run(last_step=1, waits=waits.text(Waits(condition=open_wait)))
+    run = a_run(last_step=1, waits=Waits(condition=open_wait))
     again = CancelSelectionOperation("select-calls:1:2", 0, {"member_index": 0})
     step = advance(run, [again, OpenConditionWait("paid", "f00d")], StructuralLimits(10, 10, 10_000), NOW_MS)
     assert step.events == ()
-    assert waits.parse(step.run.waits).condition == open_wait
+    assert step.run.waits.condition == open_wait
 
 
 async def test_an_update_that_the_code_does_not_know_or_with_arguments_that_do_not_fit_is_refused(

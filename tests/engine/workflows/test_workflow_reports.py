@@ -12,6 +12,7 @@ from penstock.core.scheduling.polls import Leased
 from penstock.engine.workflows import workflow_reports
 from penstock.engine.workflows.workflow_reports import WAITING_FOR_HISTORY
 from penstock.errors import Conflict, InvalidInput, LeaseLost, NotFound, PenstockError, Reason
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, DONE, WORKFLOW, Scene, a_scene, charge, of, tries
 from tests.support.builders import NOW_MS
 
@@ -208,7 +209,7 @@ async def test_a_task_that_never_was_is_not_found(scene: Scene, name: str):
     leased = await a_lease(scene)
     await scene.complete(leased, charge())
     with pytest.raises(NotFound):
-        await workflow_reports.complete(scene.ctx, "default", TaskId(name), of(leased), [DONE])
+        await direct.complete_workflow_task(scene.ctx, "default", TaskId(name), of(leased), [DONE])
 
 
 async def test_an_activity_task_takes_no_workflow_report(scene: Scene):
@@ -488,12 +489,12 @@ async def test_a_workflow_task_that_a_worker_gives_back_waits_again_with_what_ca
     leased = await scene.take(WORKFLOW)
     await scene.finish(second)
     report = of(leased, HANDED_BACK)
-    receipt = await workflow_reports.hand_back(scene.ctx, "default", leased.task.task_id, report)
+    receipt = await direct.hand_back_workflow_task(scene.ctx, "default", leased.task.task_id, report)
     assert (receipt.outcome, receipt.task.state) == (HANDED_BACK, TaskState.READY)
     assert (scene.run(run.run_id).task_failures, scene.run(run.run_id).buffered) == (0, 0)
     again = await scene.take(WORKFLOW, "w2")
     assert len(again.events) == again.run.last_sequence
-    repeated = await workflow_reports.hand_back(scene.ctx, "default", leased.task.task_id, report)
+    repeated = await direct.hand_back_workflow_task(scene.ctx, "default", leased.task.task_id, report)
     assert repeated.repeated
     with pytest.raises(Conflict):
         await scene.complete(leased, DONE)

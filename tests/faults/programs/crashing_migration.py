@@ -14,12 +14,12 @@ import sys
 from typing import Any
 
 from penstock import assembly, settings
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections
 
 
 def main() -> None:
     last = int(sys.argv[1])
-    driver: Any = vars(sqlite)["sqlite3"]
+    driver: Any = vars(connections)["sqlite3"]
     connect, seen = driver.connect, 0
 
     class Counting(driver.Connection):  # type: ignore[misc]  # the driver is chosen when it is imported

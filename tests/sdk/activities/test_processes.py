@@ -403,7 +403,7 @@ PROGRAM = """
     from penstock.sdk.activities.definition import ActivityDefinition
     from penstock.sdk.activities.runner import ActivityRunner
     from tests.sdk.activities import activities_in_processes as these
-    from tests.sdk.activities_support import FACTS, HearingServer, a_task
+    from tests.sdk.activities.activities_support import FACTS, HearingServer, a_task
     from penstock.sdk.converters import DEFAULT
 
     async def main():

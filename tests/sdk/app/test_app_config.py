@@ -120,14 +120,24 @@ def test_several_mistakes_are_told_together() -> None:
     assert [each.details["kind"] for each in caught.value.errors] == ["bad_cap", "bad_lease"]
     assert "2 problems in AppConfig" in str(caught.value)
     with pytest.raises(MultipleValidationErrors) as caught:
-        RecoveryConfig(claimed_stale_threshold_ms=10_000, running_stale_threshold_ms=20_000)
-    assert [each.details["field"] for each in caught.value.errors] == [
-        "claimed_stale_threshold_ms",
-        "running_stale_threshold_ms",
-    ]
-    with pytest.raises(MultipleValidationErrors) as caught:
         CustomQueueConfig(name="", priority=0, max_concurrency=-1)
     assert len(caught.value.errors) == 3
+
+
+@pytest.mark.parametrize("field", [each.name for each in dataclasses.fields(RecoveryConfig)])
+def test_a_recovery_threshold_is_refused_with_what_to_use_instead(field: str) -> None:
+    given: dict[str, Any] = {field: True if field.startswith("auto_") else 30_000}
+    with pytest.raises(
+        ConfigurationError, match=f"RecoveryConfig: {field} is not supported. [A-Z]"
+    ) as caught:
+        RecoveryConfig(**given)
+    assert (caught.value.details["kind"], caught.value.details["field"]) == ("bad_recovery", field)
+
+
+def test_several_recovery_thresholds_are_refused_together() -> None:
+    with pytest.raises(MultipleValidationErrors) as caught:
+        RecoveryConfig(claimed_stale_threshold_ms=10_000, running_stale_threshold_ms=20_000)
+    assert ["claim_lease_ms" in str(caught.value), "heartbeat_timeout" in str(caught.value)] == [True, True]
 
 
 @pytest.mark.parametrize(

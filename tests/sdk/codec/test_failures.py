@@ -186,7 +186,7 @@ def test_an_error_whose_message_cannot_be_made_is_told_all_the_same() -> None:
         def __str__(self) -> str:
             raise RuntimeError("no")
 
-    assert failure_of(Broken(), DEFAULT)["message"] == "(its message cannot be made: RuntimeError)"
+    assert failure_of(Broken(), DEFAULT)["message"] == "(its message cannot be built: RuntimeError)"
     assert failure_of(ValueError(), DEFAULT)["message"] == "ValueError"
 
 

@@ -76,7 +76,7 @@ async def scripted(*answers: bytes | None, port: int = 0) -> AsyncIterator[Scrip
 
 @asynccontextmanager
 async def reaching(script: Scripted, **options: Any) -> AsyncIterator[HttpTransport]:
-    made = HttpTransport(script.url, **({"patience": QUICK} | options))
+    made = HttpTransport(script.url, **({"retries": QUICK} | options))
     try:
         yield made
     finally:
@@ -119,7 +119,7 @@ async def test_any_request_is_sent_again_while_no_connection_can_be_made() -> No
         refused.set()
         return 0.0
 
-    made = HttpTransport(f"http://127.0.0.1:{port}", patience=QUICK, jitter=jitter)
+    made = HttpTransport(f"http://127.0.0.1:{port}", retries=QUICK, jitter=jitter)
     asking = asyncio.create_task(made.control("POST", "/workflows", {}, idempotent=False))
     await refused.wait()
     async with scripted(FINE, port=port):
@@ -150,12 +150,12 @@ async def test_a_server_that_asks_for_more_patience_than_there_is_is_believed_at
 
 
 def test_pauses_grow_to_a_longest_one_with_jitter_and_never_cut_what_the_server_asks_for() -> None:
-    patience = RequestRetries(first_pause_s=0.1, longest_pause_s=1.0)
-    assert [patience.pause_s(attempt, None, 1.0) for attempt in range(1, 7)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
-    assert patience.pause_s(3, None, 0.0) == pytest.approx(0.2)
-    assert patience.pause_s(1, 7.0, 0.0) == 7.0
-    assert 7.0 <= patience.pause_s(1, 7.0, 1.0) <= 8.0
-    assert patience.pause_s(10_000, None, 1.0) == 1.0
+    retries = RequestRetries(first_pause_s=0.1, longest_pause_s=1.0)
+    assert [retries.pause_s(attempt, None, 1.0) for attempt in range(1, 7)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert retries.pause_s(3, None, 0.0) == pytest.approx(0.2)
+    assert retries.pause_s(1, 7.0, 0.0) == 7.0
+    assert 7.0 <= retries.pause_s(1, 7.0, 1.0) <= 8.0
+    assert retries.pause_s(10_000, None, 1.0) == 1.0
 
 
 async def test_other_refusals_are_raised_at_once_with_their_reason() -> None:
@@ -171,7 +171,7 @@ async def test_other_refusals_are_raised_at_once_with_their_reason() -> None:
 
 
 async def test_patience_ends() -> None:
-    made = HttpTransport(f"http://127.0.0.1:{free_port()}", patience=RequestRetries(seconds=0.01))
+    made = HttpTransport(f"http://127.0.0.1:{free_port()}", retries=RequestRetries(seconds=0.01))
     with pytest.raises(Unreachable, match=r"Cannot reach http://127.0.0.1"):
         await made.control("GET", "/workflows", idempotent=True)
     await made.close()

@@ -17,7 +17,7 @@ import pytest
 
 from penstock.sdk import activity, workflow
 from penstock.sdk.clients.client import Client
-from penstock.sdk.lease import MARGIN_MOST_S, Lease, LeaseEnded, lease_clock, lease_of, leased
+from penstock.sdk.lease import MARGIN_MOST_S, Lease, LeaseExpired, lease_clock, lease_of, leased
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.worker import Worker
 from penstock.sdk.worker import metrics as names
@@ -361,7 +361,7 @@ def test_a_lease_lasts_from_the_moment_the_poll_was_sent_less_a_margin() -> None
     assert 60 - MARGIN_MOST_S - 1 < left_s <= 60 - MARGIN_MOST_S
     late = lease_of(leased({"lease_ends_after_ms": 60_000}, now - 59.99))
     assert late.is_over
-    with pytest.raises(LeaseEnded):
+    with pytest.raises(LeaseExpired):
         late.check()
 
 

@@ -382,7 +382,7 @@ class TestMistakesAreFoundWhenTheWorkerIsMade:
         ("options", "message"),
         [
             ({}, "nothing to run"),
-            ({"activities": [greet, greet]}, 'activity "greet" is given twice'),
+            ({"activities": [greet, greet]}, 'activity "greet" is registered twice'),
             (
                 {"activities": [greet, other_greet]},
                 'activity "greet" is both .*greet and .*other_greet: rename one',

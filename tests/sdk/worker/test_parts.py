@@ -51,7 +51,7 @@ class TestSlots:
 
 
 def test_pauses_grow_up_to_a_bound_and_begin_again_after_an_answer() -> None:
-    pauses = Backoff(first_s=1, most_s=4, dice=lambda: 1.0)
+    pauses = Backoff(first_s=1, max_s=4, dice=lambda: 1.0)
     assert [pauses.pause_s() for _ in range(4)] == [1, 2, 4, 4]
     pauses.reset()
     assert pauses.pause_s() == 1
@@ -288,7 +288,7 @@ class TestPoller:
         caplog.set_level("INFO", "penstock.worker")
         await poll(Line(Unreachable("away"), Unreachable("away"), [], [{"n": 1}]), Slots(2))
         told = [record.message for record in caplog.records]
-        assert told == ["w is not served and keeps trying: away", "w is served again"]
+        assert told == ["w cannot reach the server and keeps retrying: away", "w reaches the server again"]
 
     async def test_a_refusal_that_no_waiting_heals_ends_the_polls(self) -> None:
         with pytest.raises(ExceptionGroup) as raised:

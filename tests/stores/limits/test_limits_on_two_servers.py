@@ -19,7 +19,8 @@ from penstock.engine.limits.admission import ScopeUpdate
 from penstock.engine.limits.policies import PolicyUpdate, SettingChange
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.system_clock import SystemEntropy
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.store_operations import a_queue, claim, enqueue, limit, look, places, queue_now, scope_now
@@ -275,6 +276,6 @@ async def test_the_end_of_a_lease_finds_a_lane_that_was_held_while_it_waited_for
     async with database.holding("keys"):
         ending = asyncio.create_task(end(one, task))
         await database.until_waiting(1)
-        await database.execute(f"UPDATE lanes SET place = {int(LaneState.BLOCKED)}")
+        await database.execute(f"UPDATE lanes SET state = {int(LaneState.BLOCKED)}")
     await ending
     assert list((await places(one, queue.queue_id)).values()) == [LaneState.DIRTY]

@@ -568,9 +568,9 @@ async def test_a_change_of_the_limits_stirs_every_lane_that_stands_aside(store: 
     await record(store, lambda tx: tx.policies.reset_lanes(queue.queue_id, to))
     found = await places(store, queue.queue_id)
     assert {key: lane_state for (_, key), lane_state in found.items()} == standing | {
-        "STALE": to,
-        "WAITING": to,
-        "HELD": to,
+        "DIRTY": to,
+        "THROTTLED": to,
+        "BLOCKED": to,
     }
     found = await places(store, other.queue_id)
     assert {key: lane_state for (_, key), lane_state in found.items()} == standing

@@ -25,11 +25,11 @@ from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.matching.undelivered import hand_back
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
-from penstock.engine.workflows import starts
 from penstock.engine.workflows.starts import STANDALONE_TYPE, Start
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
 from penstock.wakeups.local import LocalWakeups
+from tests.engine.support import direct
 from tests.engine.support.scene import charge
 from tests.stores.conftest import open_store
 from tests.stores.store_operations import a_queue, look
@@ -150,7 +150,7 @@ async def shop(journaling: Store, wakeups: LocalWakeups) -> Shop:
             workflow_id=f"charge-{number}",
             priority=TaskPriority(3, "a"),
         )
-        await starts.start_activity(ctx, start, replace(charge(), priority=PriorityOverride(cost=300)))
+        await direct.start_activity(ctx, start, replace(charge(), priority=PriorityOverride(cost=300)))
     return Shop(ctx, queue)
 
 

@@ -18,7 +18,8 @@ from penstock.engine.workflows import starts
 from penstock.engine.workflows.starts import Start
 from penstock.ports.store import Tx
 from penstock.settings import load
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.system_clock import SystemEntropy
 from penstock.wakeups.local import LocalWakeups
 from tests.support.claims import leased_of

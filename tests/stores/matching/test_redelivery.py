@@ -24,14 +24,16 @@ from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.matching.undelivered import hand_back
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
-from penstock.engine.workflows import run_close, starts, workflow_reports
+from penstock.engine.workflows import run_close, starts
 from penstock.engine.workflows.run_close import EndMode
 from penstock.engine.workflows.starts import Start
 from penstock.errors import PenstockError
 from penstock.ports.store import Tx
 from penstock.settings import load
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.wakeups.local import LocalWakeups
+from tests.engine.support import direct
 from tests.support.claims import leased_of
 from tests.support.entropy import CountingEntropy
 
@@ -66,7 +68,7 @@ class Stage:
     async def complete(self, leased: Leased, result: str = "AQ==") -> Any:
         report = Report("w1", str(leased.task.attempt), f"digest of {result}")
         commands = [CompleteWorkflow(Blob(result))]
-        return await workflow_reports.complete(self.ctx, "default", leased.task.task_id, report, commands)
+        return await direct.complete_workflow_task(self.ctx, "default", leased.task.task_id, report, commands)
 
     async def cancel(self, _: Leased) -> Any:
         return await run_close.end_run(self.ctx, "default", "order-1", EndMode.CANCEL, None)

@@ -14,7 +14,7 @@ from penstock.core.scheduling.slots import SlotUsage
 from penstock.ports.store import Store, TransactionClass, Tx
 from penstock.ports.wakeups import queue_topic
 from penstock.stores.sql.catalogue import Dialect, catalogue
-from penstock.stores.sqlite.store import prepare
+from penstock.stores.sqlite.schema import prepare
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.store_operations import ANYTHING, a_queue, claim, enqueue, look
 from tests.support.builders import NOW_MS, a_task, leased, released

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.stores.postgres import pipeline
-from penstock.stores.postgres.batched_queries import DISCONNECTED, is_timeout, was_ended_idle
+from penstock.stores.postgres.errors import DISCONNECTED, is_timeout, was_ended_idle
 from penstock.stores.postgres.pipeline import NAME_AT, SYNC, PipelinedConnection
 from penstock.stores.postgres.transactions import prepare_piggybacked
 from tests.faults.deadlines import until

@@ -21,7 +21,8 @@ from penstock.ports.store import Tx
 from penstock.settings import load
 from penstock.stores.group_commit import CommitPoint
 from penstock.stores.postgres.pipeline import PipelinedConnection, PipelinedTransport
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.system_clock import SystemEntropy
 from penstock.wakeups.local import LocalWakeups
 from tests.support.builders import a_run

@@ -17,10 +17,11 @@ from penstock.core.model import RunId
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import TransactionClass, Tx
 from penstock.stores.group_commit import CommitPoint, no_hook
-from penstock.stores.postgres import session_limits, transactions
-from penstock.stores.postgres import store as postgres
+from penstock.stores.postgres import commit_groups, session_limits, transactions
+from penstock.stores.postgres.diversion import DivertingCommitter
 from penstock.stores.postgres.pipeline import PipelinedConnection
-from penstock.stores.postgres.store import PostgresStore, _DivertingLine, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.wakeups.local import LocalWakeups
 from tests.faults.lossy_proxy import swallowing_proxy
 from tests.support.binaries import Binaries, all_postgres
@@ -151,8 +152,8 @@ async def test_an_operation_whose_row_is_free_again_does_not_wait_for_one_whose_
             async with other.transaction():
                 await other.execute("SELECT 1 FROM runs WHERE run_id = 'short' FOR UPDATE")
                 tasks = [asyncio.create_task(touch(store, name, done)) for name in ("long", "short")]
-                line = store._lines[TransactionClass.CLAIM]
-                assert isinstance(line, _DivertingLine)
+                line = store._committers[TransactionClass.CLAIM]
+                assert isinstance(line, DivertingCommitter)
                 async with asyncio.timeout(20):
                     while line._diverted.total() < 2:
                         await asyncio.sleep(0.01)
@@ -173,8 +174,8 @@ async def test_a_row_that_was_contended_is_not_locked_in_one_transaction_with_ot
         async with outsider.transaction():
             await outsider.execute("SELECT 1 FROM runs WHERE run_id = 'hot' FOR UPDATE")
             waits = asyncio.create_task(touch(store, "hot", done))
-            line = store._lines[TransactionClass.CLAIM]
-            assert isinstance(line, _DivertingLine)
+            line = store._committers[TransactionClass.CLAIM]
+            assert isinstance(line, DivertingCommitter)
             async with asyncio.timeout(20):
                 while not line._diverted:
                     await asyncio.sleep(0.01)
@@ -214,8 +215,8 @@ async def test_an_operation_whose_caller_left_while_it_waited_diverts_no_later_o
         async with outsider.transaction():
             await outsider.execute("SELECT 1 FROM runs WHERE run_id = 'hot' FOR UPDATE")
             tasks = [asyncio.create_task(touch(store, "hot", done, f"hot-{n}")) for n in range(3)]
-            line = store._lines[TransactionClass.CLAIM]
-            assert isinstance(line, _DivertingLine)
+            line = store._committers[TransactionClass.CLAIM]
+            assert isinstance(line, DivertingCommitter)
             async with asyncio.timeout(PATIENCE_S):
                 while line._diverted["hot"] < 3:
                     await asyncio.sleep(0.01)
@@ -370,7 +371,7 @@ async def test_a_session_that_could_not_be_made_ready_is_not_used(
 
     async with a_store(url) as store:
         await insert(store, "run")
-        monkeypatch.setattr(postgres, "prepare_piggybacked", prepare_piggybacked)
+        monkeypatch.setattr(commit_groups, "prepare_piggybacked", prepare_piggybacked)
         done: list[str] = []
         while failures:
             with contextlib.suppress(Unavailable):

@@ -15,14 +15,14 @@ from penstock.core.model import RunId
 from penstock.errors import Conflict, Reason, Unavailable
 from penstock.ports.store import Tx
 from penstock.stores.group_commit import CommitPoint
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections
 from penstock.stores.sqlite.store import SqliteStore
 from penstock.wakeups.local import LocalWakeups
 from tests.support.builders import NOW_MS, a_run, an_event
 from tests.support.clock import ManualClock
 from tests.support.patience import PATIENCE_S
 
-DRIVER: Any = vars(sqlite)["sqlite3"]
+DRIVER: Any = vars(connections)["sqlite3"]
 
 
 class Gate:

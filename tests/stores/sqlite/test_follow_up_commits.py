@@ -21,14 +21,14 @@ from penstock.errors import Unavailable
 from penstock.ports.store import Tx
 from penstock.settings import load
 from penstock.stores.group_commit import CommitPoint
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections
 from penstock.stores.sqlite.store import SqliteStore
 from penstock.system_clock import SystemEntropy
 from penstock.wakeups.local import LocalWakeups
 from tests.support.builders import NOW_MS, a_run, an_event
 from tests.support.clock import ManualClock
 
-DRIVER: Any = vars(sqlite)["sqlite3"]
+DRIVER: Any = vars(connections)["sqlite3"]
 
 
 class Disk:

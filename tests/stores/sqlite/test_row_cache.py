@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.model import Instance, RetrySchedule, Run, RunId, RunStatus
+from penstock.core.model import Instance, ReplayBlock, RetrySchedule, Run, RunId, RunStatus
+from penstock.core.waits import Waits
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
 from penstock.stores.group_commit import CommitPoint
@@ -20,13 +21,13 @@ from penstock.stores.sql.row_cache import ROWS_MAX, SIZE_MAX, RowCache, TableCac
 from penstock.stores.sql.tasks.activities import ACTIVITIES
 from penstock.stores.sql.tasks.tasks import TASKS
 from penstock.stores.sql.workflows.runs import RUNS
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections, schema
 from penstock.wakeups.local import LocalWakeups
 from tests.support.builders import NOW_MS, a_run, an_activity
 from tests.support.checked_store import CheckedStore
 from tests.support.clock import ManualClock
 
-DRIVER: Any = vars(sqlite)["sqlite3"]
+DRIVER: Any = vars(connections)["sqlite3"]
 RUN = RunId("r1")
 
 
@@ -145,10 +146,22 @@ def test_a_run_that_has_ended_is_not_kept() -> None:
     assert table_cache.get(a_run().run_id) is None
 
 
-@pytest.mark.parametrize("column", ["input", "memo", "task_error", "blocked"])
-def test_a_run_with_much_text_is_not_kept(column: str) -> None:
+LARGE = "x" * (SIZE_MAX + 1)
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"input": LARGE},
+        {"memo": LARGE},
+        {"task_error": LARGE},
+        {"blocked": ReplayBlock(message=LARGE)},
+        {"waits": Waits(groups={f"g{number}": 1 for number in range(SIZE_MAX // 10)})},
+    ],
+)
+def test_a_run_with_much_text_is_not_kept(large: dict[str, Any]) -> None:
     table_cache = shelf_of_runs()
-    table_cache.add(a_run(**{column: "x" * (SIZE_MAX + 1)}))
+    table_cache.add(a_run(**large))
     assert not table_cache.rows()
 
 
@@ -181,7 +194,7 @@ def test_every_statement_that_changes_rows_either_tells_which_or_has_its_table_f
     tmp_path: Path,
 ) -> None:
     """As the database itself understands the statements, with what they would set off."""
-    sqlite.prepare(tmp_path / "penstock.db")
+    schema.prepare(tmp_path / "penstock.db")
     statements = catalogue(Dialect.SQLITE)
     invalidated_by = RowCache((RUNS, TASKS, ACTIVITIES), statements.values()).invalidated_by
     with contextlib.closing(DRIVER.connect(tmp_path / "penstock.db")) as database:

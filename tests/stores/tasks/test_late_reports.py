@@ -8,17 +8,16 @@ from penstock.core.history.commands import ScheduleActivity
 from penstock.core.model import ActivityTimeouts, Blob, QueueId, RetrySchedule, RunStatus, TaskKind
 from penstock.core.scheduling.leases import Report
 from penstock.core.scheduling.polls import Poll
-from penstock.engine.activities import activity_reports
 from penstock.engine.context import EngineContext
 from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
-from penstock.engine.workflows import starts
 from penstock.engine.workflows.starts import STANDALONE_TYPE, Start
 from penstock.errors import LeaseLost, Reason
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
 from penstock.wakeups.local import LocalWakeups
+from tests.engine.support import direct
 from tests.faults.deadlines import until
 from tests.stores.store_operations import look
 from tests.support.claims import leased_of
@@ -36,7 +35,7 @@ async def test_a_result_after_its_timeout_is_not_a_success_on_any_store(
     await worker_registry.register(ctx, Registration("default", "w1", "orders", "python", activity_slots=9))
     limits = ActivityTimeouts(start_to_close_ms=LIMIT_MS)
     command = ScheduleActivity("Charge", None, Blob("AA=="), RetrySchedule(), limits)
-    begun = await starts.start_activity(
+    begun = await direct.start_activity(
         ctx, Start("default", STANDALONE_TYPE, "orders", Blob("AA=="), workflow_id="charge-1"), command
     )
 
@@ -59,7 +58,7 @@ async def test_a_result_after_its_timeout_is_not_a_success_on_any_store(
     await until("the timeout has passed by the clock of the store", is_over)
     report = Report("w1", leased.task.lease_token or "", "digest")
     with pytest.raises(LeaseLost) as refusal:
-        await activity_reports.complete(ctx, "default", leased.task.task_id, report, Blob("AA=="))
+        await direct.complete_activity(ctx, "default", leased.task.task_id, report, Blob("AA=="))
     assert (refusal.value.reason, refusal.value.details["timeout_kind"]) == (
         Reason.STALE_ATTEMPT,
         "start_to_close",

@@ -24,11 +24,11 @@ from penstock.engine.context import EngineContext
 from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
-from penstock.engine.workflows import starts
 from penstock.engine.workflows.starts import STANDALONE_TYPE, Start
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
 from penstock.wakeups.local import LocalWakeups
+from tests.engine.support import direct
 from tests.stores.store_operations import look
 from tests.support.claims import leased_of
 from tests.support.entropy import CountingEntropy
@@ -65,7 +65,7 @@ async def test_the_third_death_quarantines_whatever_the_policy_and_the_store(
     ctx = EngineContext(store, wakeups, CountingEntropy(), settings)
     await worker_registry.register(ctx, Registration("default", "w1", "orders", "python", activity_slots=9))
     command = ScheduleActivity("Charge", None, Blob("AA=="), FOR_EVER, ActivityTimeouts())
-    begun = await starts.start_activity(
+    begun = await direct.start_activity(
         ctx, Start("default", STANDALONE_TYPE, "orders", Blob("AA=="), workflow_id="charge-1"), command
     )
     await crash(ctx)

@@ -182,7 +182,7 @@ async def test_a_read_that_is_too_slow_leaves_the_reads_beside_it_alone(store: S
     hasty = await PostgresStore.open(address, LocalWakeups(), statement_timeout_ms=200)
     holder = await asyncpg.connect(address)
     async with holder.transaction():
-        await holder.execute("LOCK TABLE letters IN ACCESS EXCLUSIVE MODE")
+        await holder.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
         slow = hasty.read(lambda tx: tx.outbox.get("one"))
         quick = [hasty.read(lambda tx: tx.runs.get(RunId("r1"))) for _ in range(3)]
         found = await asyncio.gather(slow, *quick, return_exceptions=True)
@@ -232,7 +232,7 @@ async def test_long_reads_leave_connections_to_short_ones(store: Store, address:
     await record(store, lambda tx: tx.runs.insert(a_run("r1", workflow_id="one")))
     holder = await asyncpg.connect(address)
     async with holder.transaction():
-        await holder.execute("LOCK TABLE letters IN ACCESS EXCLUSIVE MODE")
+        await holder.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
         long = [asyncio.create_task(store.read(lambda tx: tx.outbox.get("one"), long=True)) for _ in range(8)]
         await asyncio.sleep(0)
         found = await store.read(lambda tx: tx.runs.get(RunId("r1")))

@@ -15,12 +15,13 @@ from penstock.core.visibility.filters import EVERYTHING
 from penstock.core.visibility.parser import parse
 from penstock.ports.store import PageStart
 from penstock.ports.visibility import RunSearch
+from penstock.stores.postgres import schema as postgres_schema
 from penstock.stores.postgres import session_limits
-from penstock.stores.postgres import store as postgres
 from penstock.stores.sql.catalogue import Dialect, catalogue
 from penstock.stores.sql.session import Fetch, Session
 from penstock.stores.sql.visibility.visibility import SqlVisibility
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections
+from penstock.stores.sqlite import schema as sqlite_schema
 from tests.support.builders import NOW_MS
 
 T = TypeVar("T")
@@ -146,8 +147,8 @@ class OnPostgres(Overheard):
 @pytest.fixture(scope="module")
 def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> OnSqlite:
     path: Path = tmp_path_factory.mktemp("plans") / "penstock.db"
-    sqlite.prepare(path)
-    connection = sqlite._connect(path, "normal")
+    sqlite_schema.prepare(path)
+    connection = connections.connect(path, "normal")
     series = f"(WITH RECURSIVE s(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM s WHERE n < {RUNS - 1}) SELECT n FROM s)"
     connection.execute("BEGIN")
     for statement in fill(series):
@@ -158,7 +159,7 @@ def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> OnSqlite:
 
 @pytest.fixture
 async def on_postgres(postgres_url: str) -> AsyncIterator[OnPostgres]:
-    await postgres.migrate(postgres_url)
+    await postgres_schema.migrate(postgres_url)
     connection = await asyncpg.connect(
         postgres_url, server_settings=session_limits.server_settings(session_limits.read_limits(10_000))
     )

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from msgspec.structs import astuple
 
 from penstock.core.model import Run, RunHost
 from penstock.engine.context import EngineContext
@@ -16,7 +15,8 @@ from penstock.ports.store import Store
 from penstock.settings import load
 from penstock.stores.migrations.registry import migrations
 from penstock.stores.sql.catalogue import Dialect
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sql.workflows.runs import row_values
+from penstock.stores.sqlite import connections, schema
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.conftest import open_store
 from tests.stores.store_operations import look
@@ -58,15 +58,15 @@ async def make_old(address: str | Path) -> None:
 
 
 def _old_file(path: Path) -> None:
-    with contextlib.closing(sqlite._connect(path, "normal")) as connection:
+    with contextlib.closing(connections.connect(path, "normal")) as connection:
         connection.execute("CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT, checksum TEXT)")
         for migration in migrations(Dialect.SQLITE)[:BEFORE]:
-            for statement in sqlite._split(migration.sql):
+            for statement in schema._split(migration.sql):
                 connection.execute(statement)
             row = (migration.number, migration.name, migration.checksum)
             connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", row)
         for run in OLD:
-            connection.execute(_insert("?{}"), astuple(run))
+            connection.execute(_insert("?{}"), row_values(run))
 
 
 async def _old_database(url: str) -> None:
@@ -78,7 +78,7 @@ async def _old_database(url: str) -> None:
             "INSERT INTO migrations VALUES ($1, $2, $3)", migration.number, migration.name, migration.checksum
         )
     for run in OLD:
-        await connection.execute(_insert("${}"), *astuple(run))
+        await connection.execute(_insert("${}"), *row_values(run))
     await connection.close()
 
 

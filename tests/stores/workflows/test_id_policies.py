@@ -28,10 +28,12 @@ from penstock.engine.workflows.starts import STANDALONE_TYPE, StartOutcome, Star
 from penstock.errors import Conflict, Reason, Unavailable
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.stores.sql.workflows.runs import SqlRuns
 from penstock.system_clock import SystemEntropy
 from penstock.wakeups.local import LocalWakeups
+from tests.engine.support import direct
 from tests.engine.support.scene import a_start, charge
 from tests.support.builders import a_run, an_instance
 
@@ -80,7 +82,7 @@ async def start(
     if host is RunHost.WORKFLOW:
         return await starts.start_workflow(ctx, a_start(workflow_id, **said))
     request = a_start(workflow_id, workflow_type=STANDALONE_TYPE, **said)
-    return await starts.start_activity(ctx, request, charge())
+    return await direct.start_activity(ctx, request, charge())
 
 
 async def close(ctx: EngineContext, run_id: RunId, status: RunStatus = RunStatus.COMPLETED) -> None:

@@ -15,12 +15,15 @@ from penstock.core.model import (
     ChildState,
     ClosePolicy,
     Instance,
+    Lineage,
     OutboxKind,
+    ReplayBlock,
     Run,
     RunId,
     RunStatus,
     UpdateStatus,
 )
+from penstock.core.waits import NEW_RUN, NO_WAITS, Waits
 from penstock.ports.store import Store, Tx
 from penstock.stores.memory import MemoryStore
 from penstock.wakeups.local import LocalWakeups
@@ -40,6 +43,7 @@ from tests.support.clock import ManualClock
 WORKFLOWS = ("a", "B", "ä", "order-1", "order-10")
 QUEUES = ("orders", "refunds")
 TEXTS = ("{}", '{"ü":1}', '{"note":"\\n"}')
+WAITS = (NO_WAITS, NEW_RUN, Waits(concurrent=True, cached=("w1", 3, 500)))
 STEPS = 150
 
 Move = Callable[[Tx], Awaitable[RunId | None]]
@@ -94,7 +98,7 @@ class Correspondence:
             return None
         step = parent.last_step + 1
         workflow_id = f"{parent.workflow_id}-{step}"
-        run_id = await self._begin(tx, workflow_id, lineage=f'{{"parent":"{parent.run_id}"}}')
+        run_id = await self._begin(tx, workflow_id, lineage=Lineage(parent_run_id=parent.run_id))
         if run_id is None:
             return None
         child = a_child(parent.run_id, step, workflow_id=workflow_id, run_id=run_id, policy=policy)
@@ -112,7 +116,7 @@ class Correspondence:
 
     async def _go_on(self, tx: Tx) -> RunId | None:
         """Append what was buffered, and some more."""
-        run, more, waits = await self._open_run(tx), self._dice.randint(1, 4), self._dice.choice(TEXTS)
+        run, more, waits = await self._open_run(tx), self._dice.randint(1, 4), self._dice.choice(WAITS)
         if run is None:
             return None
         types = [event.type for event in await tx.histories.buffered(run.run_id)] + ["TimerFired"] * more
@@ -141,7 +145,7 @@ class Correspondence:
         run = await self._open_run(tx)
         if run is None:
             return None
-        tx.runs.save(replace(run, blocked=f'{{"sequence":{run.last_sequence}}}', memo="not saved here"))
+        tx.runs.save(replace(run, blocked=ReplayBlock(sequence=run.last_sequence), memo="not saved here"))
         return run.run_id
 
     async def _tell(self, tx: Tx) -> RunId | None:

@@ -122,9 +122,9 @@ class UnknownCommand(click.UsageError):
     """No command has this name (exit code 2); names the nearest ones."""
 
     def __init__(self, name: str, known: Iterable[str], ctx: click.Context) -> None:
-        import difflib
+        from penstock.schema.nearest import nearest
 
-        near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+        near = nearest(name, known)
         hint = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
         super().__init__(f"No such command {shown(name)!r}.{hint}", ctx)
 

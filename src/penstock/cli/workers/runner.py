@@ -105,12 +105,10 @@ def _all_activities(app: Penstock) -> list[Callable[..., Any]]:
 
 
 def _unused(app: Penstock) -> list[str]:
-    """What the configuration says and workers do without."""
+    """Settings of the app's configuration that workers ignore, as log lines."""
     config = app.config
-    found: list[str] = []
-    if config is not None and config.broker is not None and config.broker.unused:
-        names = ", ".join(config.broker.unused)
-        found.append(f"PostgresConfig: not used by workers, the server has the database: {names}")
-    if config is not None and config.recovery is not None:
-        found.append("RecoveryConfig: not used, leases find what the dead leave behind")
-    return found
+    if config is None or config.broker is None or not config.broker.unused:
+        return []
+    return [
+        "PostgresConfig: not used by workers, the server has the database: " + ", ".join(config.broker.unused)
+    ]

@@ -169,7 +169,7 @@ def worker_profile_from(config: DispatchConfig, sources: Sources, words: WorkerF
 def doubts_about(config: DispatchConfig, scope: Scope | None) -> list[DispatchConfigError]:
     """A scope that may stand for a tag, and is spelt nearly like a known one: told along with what is wrong anyway."""
     from penstock.dispatch.problems import WorkerScopeUnknownError, unknown
-    from penstock.dispatch.suggestions import nearest
+    from penstock.schema.nearest import nearest
 
     known = config.worker_scopes.scopes
     if scope is None or not scope.is_by_tag or not nearest(scope.name, known):

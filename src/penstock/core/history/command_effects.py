@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core import json_text, payload_codec
-from penstock.core.history import activity_timeouts, lineage, parallel_groups, waits
+from penstock.core import json_text, payload_codec, waits
+from penstock.core.history import activity_timeouts, lineage, parallel_groups
 from penstock.core.history.commands import (
     CancelExternal,
     CancelSelectionOperation,
@@ -35,7 +35,7 @@ from penstock.core.history.commands import (
     UpsertSearchAttributes,
 )
 from penstock.core.history.events import CODEC, EventType
-from penstock.core.history.lineage import Lineage, Successor
+from penstock.core.history.lineage import Successor
 from penstock.core.history.payloads import (
     CONDITION_TIMEOUT,
     FAIRNESS_WEIGHT,
@@ -51,7 +51,6 @@ from penstock.core.history.payloads import (
 from penstock.core.history.recorder import with_opened
 from penstock.core.history.routing_keys import with_key, without_keys
 from penstock.core.history.structural_limits import MEMO_BYTES_MAX, SEARCH_ATTRIBUTE_BYTES_MAX, check_size
-from penstock.core.history.waits import ConditionWait, Selection, SelectionMember
 from penstock.core.id_policies import IdReusePolicy
 from penstock.core.model import (
     Activity,
@@ -59,6 +58,7 @@ from penstock.core.model import (
     Blob,
     ChildRun,
     Json,
+    Lineage,
     NewEvent,
     Run,
     RunHost,
@@ -73,6 +73,7 @@ from penstock.core.model import (
 )
 from penstock.core.scheduling.retries import GOOD_UNTIL, waiting_deadline_at_ms
 from penstock.core.timestamps import earliest, iso
+from penstock.core.waits import ConditionWait, Selection, SelectionMember
 from penstock.errors import Conflict, Reason
 
 
@@ -161,7 +162,7 @@ class CommandContext:
     _used_ids: int = 0
 
     def __post_init__(self) -> None:
-        self.waits = waits.parse(self.run.waits)
+        self.waits = self.run.waits
         if self.waits.delivers_cancel:  # from here on it is known what kind of code this is
             self.waits = replace(self.waits, delivers_cancel=False)
         if self.waits.old and not (self.run.open_activities or self.run.open_timers):
@@ -187,7 +188,7 @@ class CommandContext:
         return self.ids[self._used_ids - 1]
 
     def done(self) -> CommandEffects:
-        run = replace(self.run, waits=waits.text(self.waits))
+        run = replace(self.run, waits=self.waits)
         if run.is_open:
             run = replace(run, status=RunStatus.WAITING)
         return CommandEffects(
@@ -450,7 +451,7 @@ def _child_run(
         started_at_ms=now_ms,
         last_progress_at_ms=now_ms,
         deadline_at_ms=earliest(execution, deadline),
-        lineage=lineage.text(origin),
+        lineage=origin,
         waits=waits.NEW_RUN_DELIVERING_CANCEL if delivers_cancel else waits.NEW_RUN,
     )
 
@@ -729,7 +730,7 @@ def _continue_as_new(stage: CommandContext, command: ContinueAsNew) -> None:
     if command.search_attributes is not None:
         attributes = json_text.written(command.search_attributes)
         check_size("search_attribute_size", attributes, SEARCH_ATTRIBUTE_BYTES_MAX)
-    before = replace(stage.run, waits=waits.text(stage.waits))
+    before = replace(stage.run, waits=stage.waits)
     stage.successor = lineage.continued(before, stage.new_id(), command, stage.now_ms)
     after = stage.successor.run
     stage.run = closed(stage.run, RunStatus.COMPLETED, "continued", stage.now_ms)

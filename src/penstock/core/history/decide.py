@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from penstock.core.history import command_effects, parallel_groups, waits
+from penstock.core.history import command_effects, parallel_groups
 from penstock.core.history.command_effects import CommandContext, CommandEffects, invalid_command
 from penstock.core.history.commands import (
     CancelSelectionOperation,
@@ -18,8 +18,8 @@ from penstock.core.history.commands import (
     StepwiseOnly,
 )
 from penstock.core.history.structural_limits import StructuralLimits, check_commands
-from penstock.core.history.waits import Waits
 from penstock.core.model import Run, RunId, Update
+from penstock.core.waits import Waits
 
 
 def advance(
@@ -62,7 +62,7 @@ def advance(
 
 def _check_manner(run: Run, commands: Sequence[Command], *, concurrent: bool) -> None:
     """The code of a run is stepwise or concurrent from its first step to its last."""
-    began = waits.is_concurrent(run.waits)
+    began = run.waits.concurrent
     if began and not concurrent:
         raise invalid_command(
             "The run is concurrent: only code that has many steps open at once can go on with it."

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec import Struct
 
-from penstock.core.model import RecordedEvent, Run, WorkerRecord
+from penstock.core.model import RecordedEvent, ReplayBlock, Run, WorkerRecord
 from penstock.core.timestamps import iso
 
 _TYPES = frozenset({"NonDeterministicReplayError", "NonDeterminismError", "nondeterminism"})
@@ -52,31 +51,25 @@ def first(events: Sequence[RecordedEvent], parted: Divergence) -> RecordedEvent 
     )
 
 
-def account(
+def replay_block(
     parted: Divergence, event: RecordedEvent | None, run: Run, worker: WorkerRecord | None, now_ms: int
-) -> dict[str, Any]:
-    """What is kept with the run while it is blocked. It is blocked since the first time that this was said."""
-    before = json.loads(run.blocked) if run.blocked else {}
-    return {
-        "reason": "nondeterminism",
-        "sequence": parted.step,
-        "event_sequence": None if event is None else event.sequence,
-        "event_type": None if event is None else event.type,
-        "recorded": list(parted.recorded),
-        "yielded": parted.yielded,
-        "message": parted.message,
-        "worker_id": None if worker is None else worker.worker_id,
-        "build_id": None if worker is None else worker.build_id,
-        "fingerprint": None if worker is None else worker.fingerprints.get(run.workflow_type),
-        "since": before.get("since") or iso(now_ms),
-    }
-
-
-def may_fit(blocked: str, workflow_type: str, worker: WorkerRecord) -> bool:
-    """Whether a worker has other code than the one that did not fit."""
-    said = json.loads(blocked)
-    other = (said.get("build_id"), said.get("fingerprint")) != (
-        worker.build_id,
-        worker.fingerprints.get(workflow_type),
+) -> ReplayBlock:
+    """What is stored with a run while it is blocked; `since` is kept from the first report."""
+    return ReplayBlock(
+        sequence=parted.step,
+        event_sequence=None if event is None else event.sequence,
+        event_type=None if event is None else event.type,
+        recorded=parted.recorded,
+        yielded=parted.yielded,
+        message=parted.message,
+        worker_id=None if worker is None else worker.worker_id,
+        build_id=None if worker is None else worker.build_id,
+        fingerprint=None if worker is None else worker.fingerprints.get(run.workflow_type),
+        since=(run.blocked.since if run.blocked is not None else None) or iso(now_ms),
     )
-    return worker.knows(workflow_type) and (other or not said.get("fingerprint"))
+
+
+def may_fit(block: ReplayBlock, workflow_type: str, worker: WorkerRecord) -> bool:
+    """Whether a worker has other code than the one that diverged."""
+    other = (block.build_id, block.fingerprint) != (worker.build_id, worker.fingerprints.get(workflow_type))
+    return worker.knows(workflow_type) and (other or not block.fingerprint)

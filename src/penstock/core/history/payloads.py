@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core import json_text
-from penstock.core.history import lineage
 from penstock.core.history.events import CODEC, EventType
-from penstock.core.history.lineage import Lineage
-from penstock.core.history.waits import ConditionWait
 from penstock.core.model import (
     LEVEL_DEFAULT,
+    NO_LINEAGE,
     UNKEYED,
     WEIGHT_DEFAULT_MILLI,
     Activity,
     ActivityTimeouts,
     ChildRun,
+    Lineage,
     NewEvent,
     RetrySchedule,
     Run,
@@ -23,6 +22,7 @@ from penstock.core.model import (
     Update,
 )
 from penstock.core.timestamps import iso, iso_or_none
+from penstock.core.waits import ConditionWait
 
 CONDITION_TIMEOUT = "condition_timeout"
 FAIRNESS_WEIGHT = "fairness_weight"
@@ -56,8 +56,8 @@ def started(run: Run) -> NewEvent:
         payload["fairness_key"] = run.key
     if run.weight_milli != WEIGHT_DEFAULT_MILLI:
         payload[FAIRNESS_WEIGHT] = run.weight_milli / 1000
-    if run.lineage != "{}":
-        payload |= _origin(lineage.of(run))
+    if run.lineage != NO_LINEAGE:
+        payload |= _origin(run.lineage)
     return NewEvent(EventType.WORKFLOW_STARTED, payload)
 
 

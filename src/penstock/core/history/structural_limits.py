@@ -16,7 +16,6 @@ from penstock.core.history.commands import (
     StartTimer,
     Terminal,
 )
-from penstock.core.history.waits import parse
 from penstock.core.model import Run
 from penstock.errors import InvalidInput, Reason
 
@@ -99,7 +98,7 @@ def check_commands(run: Run, commands: Sequence[Command], bounds: StructuralLimi
         children += isinstance(each, StartChild)
         external += isinstance(each, External)
         ends = ends or isinstance(each, Terminal)
-    asked = len(parse(run.waits).external) if external else 0
+    asked = len(run.waits.external) if external else 0
     for kind, held, more, most in (
         ("pending_activity_count", run.open_activities, activities, bounds.open_activities_max),
         ("pending_timer_count", run.open_timers, timers, bounds.open_timers_max),
@@ -220,7 +219,7 @@ def _held(run: Run, kind: str) -> int:
         "pending_activity_count": run.open_activities,
         "pending_timer_count": run.open_timers,
         "pending_child_count": run.open_children,
-        "pending_external_request_count": len(parse(run.waits).external),
+        "pending_external_request_count": len(run.waits.external),
         "history_event_count": run.last_sequence + run.buffered,
     }
     return held.get(kind, 0)

@@ -16,7 +16,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core import payload_codec
-from penstock.core.history import waits
 from penstock.core.history.events import CODEC, MESSAGE_STREAM_SIGNAL, EventType
 from penstock.core.history.structural_limits import exceeded
 from penstock.core.model import Blob, NewEvent, Run, RunId
@@ -93,7 +92,7 @@ def advanced(stream: MessageStream, cursors: Sequence[Cursor]) -> MessageStream:
 
 def awaits_message(run: Run) -> str | None:
     """The stream of which the code of a run awaits the next message."""
-    condition = waits.parse(run.waits).condition
+    condition = run.waits.condition
     if condition is None or condition.fired or not (condition.key or "").startswith(_KEY):
         return None
     return (condition.key or "").removeprefix(_KEY).rpartition(":")[0]

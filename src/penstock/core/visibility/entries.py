@@ -27,11 +27,9 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff`]+")
 
 def entries(run: Run) -> frozenset[Entry]:
     """All entries of a run. Whatever is there has the mark `PRESENT`, too."""
-    if run.host is not RunHost.WORKFLOW or (run.search_attributes, run.memo, run.lineage) == (
-        "{}",
-        "{}",
-        "{}",
-    ):
+    if run.host is not RunHost.WORKFLOW:
+        return frozenset()
+    if (run.search_attributes, run.memo, run.lineage.parent_workflow_id) == ("{}", "{}", None):
         return frozenset()
     return frozenset((*_attributes(run), *_memo(run), *_parent(run)))
 
@@ -53,9 +51,8 @@ def _memo(run: Run) -> Iterator[Entry]:
 
 
 def _parent(run: Run) -> Iterator[Entry]:
-    parent = _object(run.lineage).get("parent_workflow_id")
-    if isinstance(parent, str):
-        yield from _entries_of(PARENT, parent)
+    if run.lineage.parent_workflow_id is not None:
+        yield from _entries_of(PARENT, run.lineage.parent_workflow_id)
 
 
 def is_name(name: str) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.core.history.structural_limits import LimitExcess
-from penstock.core.history.waits import ConditionWait
 from penstock.core.model import ChildRun, Run, Timer
 from penstock.core.timestamps import iso
+from penstock.core.waits import ConditionWait
 from penstock.core.why.sentences import count_text, duration_text, sentence
 from penstock.core.why.values import (
     Constraint,

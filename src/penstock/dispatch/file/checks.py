@@ -9,19 +9,19 @@ from typing import Any
 
 from penstock.dispatch.config import DispatchConfig
 from penstock.dispatch.file.reader import ShapeReader
-from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.problems import hint_towards
 from penstock.dispatch.routing.models import Profile, Route
 from penstock.dispatch.routing.patterns import keys_of_both
 from penstock.dispatch.routing.scopes import by_tag
+from penstock.schema.paths import KeyPath, shown_path
 
 ERROR_TYPES_MAX = 1_000
 """So many types of errors fit into one policy; no server takes more."""
 PAIRS_MAX = 1_000
 """So many patterns, and pairs of them, are looked at for keys that fit them."""
-_EffectiveValues = dict[str, tuple[Any, Path]]
-_ROUTES: Path = ("worker_config", "activity_queues")
-_PROFILES: Path = ("worker_runtime_profiles", "profiles")
+_EffectiveValues = dict[str, tuple[Any, KeyPath]]
+_ROUTES: KeyPath = ("worker_config", "activity_queues")
+_PROFILES: KeyPath = ("worker_runtime_profiles", "profiles")
 
 
 def errors(config: DispatchConfig, reader: ShapeReader) -> None:
@@ -67,7 +67,7 @@ def _defaults(config: DispatchConfig, reader: ShapeReader) -> None:
 
 def _pauses(config: DispatchConfig, reader: ShapeReader) -> None:
     """Refuse every merged policy whose longest pause is shorter than its first."""
-    refused: set[tuple[Path, Path]] = set()
+    refused: set[tuple[KeyPath, KeyPath]] = set()
     for activity, key in _calls(config):
         effective = _effective_values(config, activity, key)
         first, longest = effective["retry.initial_interval"], effective["retry.maximum_interval"]
@@ -119,7 +119,7 @@ def _matching(route: Route, left: Iterator[int]) -> Iterator[str]:
         yield from keys_of_both(one, other)
 
 
-def undeclared(config: DispatchConfig, reader: ShapeReader) -> Iterator[tuple[Path, str, str]]:
+def undeclared(config: DispatchConfig, reader: ShapeReader) -> Iterator[tuple[KeyPath, str, str]]:
     """Queues that are routed to without options, and options that no route leads to."""
     home = config.worker_config.default_task_queue
     declared = {home, *config.queue_options}
@@ -140,14 +140,14 @@ def undeclared(config: DispatchConfig, reader: ShapeReader) -> Iterator[tuple[Pa
             )
 
 
-def oddities(config: DispatchConfig, reader: ShapeReader) -> Iterator[tuple[Path, str, str]]:
+def oddities(config: DispatchConfig, reader: ShapeReader) -> Iterator[tuple[KeyPath, str, str]]:
     """What loads but is probably not meant."""
     yield from _of_budgets(config, reader)
     for name, profile in config.worker_runtime_profiles.profiles.items():
         yield from _of_profile(name, profile)
 
 
-def _of_profile(name: str, profile: Profile) -> Iterator[tuple[Path, str, str]]:
+def _of_profile(name: str, profile: Profile) -> Iterator[tuple[KeyPath, str, str]]:
     default, most = profile.default_heartbeat_throttle_interval, profile.max_heartbeat_throttle_interval
     if default > most:
         yield (
@@ -164,14 +164,14 @@ def _of_profile(name: str, profile: Profile) -> Iterator[tuple[Path, str, str]]:
         )
 
 
-def _of_budgets(config: DispatchConfig, reader: ShapeReader) -> Iterator[tuple[Path, str, str]]:
+def _of_budgets(config: DispatchConfig, reader: ShapeReader) -> Iterator[tuple[KeyPath, str, str]]:
     """Timeouts that do not fit into one another. Attempts are added up only where the workflow's is given."""
     wc = config.worker_config
     whole = wc.workflow_execution_timeout
     is_given = ("worker_config", "workflow_execution_timeout") in reader.origins
     if whole is not None and wc.run_timeout is not None and wc.run_timeout > whole:
         yield ("worker_config", "run_timeout"), f"{wc.run_timeout} is above workflow_execution_timeout", ""
-    reported: set[tuple[Path, str]] = set()
+    reported: set[tuple[KeyPath, str]] = set()
     for activity, key in _calls(config):
         effective = _effective_values(config, activity, key)
         found = [*_of_timeouts(effective)]
@@ -183,7 +183,7 @@ def _of_budgets(config: DispatchConfig, reader: ShapeReader) -> Iterator[tuple[P
                 yield path, message, ""
 
 
-def _of_timeouts(effective: _EffectiveValues) -> Iterator[tuple[Path, str]]:
+def _of_timeouts(effective: _EffectiveValues) -> Iterator[tuple[KeyPath, str]]:
     attempt, path = effective["start_to_close_timeout"]
     beat, beat_path = effective.get("heartbeat_timeout", (None, ()))
     if beat is not None and beat > attempt:
@@ -193,7 +193,7 @@ def _of_timeouts(effective: _EffectiveValues) -> Iterator[tuple[Path, str]]:
         yield path, f"{attempt} is above the schedule_to_close_timeout of {in_all}, and is cut to it"
 
 
-def _of_whole(effective: _EffectiveValues, whole: timedelta, is_given: bool) -> Iterator[tuple[Path, str]]:
+def _of_whole(effective: _EffectiveValues, whole: timedelta, is_given: bool) -> Iterator[tuple[KeyPath, str]]:
     attempt, path = effective["start_to_close_timeout"]
     in_all, in_all_path = effective.get("schedule_to_close_timeout", (None, ()))
     attempts, _ = effective["retry.maximum_attempts"]

@@ -8,9 +8,9 @@ from typing import Any
 
 from penstock.dispatch.file.kinds import FieldKind
 from penstock.dispatch.file.shape import Key, ListShape, TableOfShape, TableShape
-from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.problems import Problem, hint_towards
-from penstock.dispatch.suggestions import Suggestions
+from penstock.schema.nearest import Suggestions
+from penstock.schema.paths import KeyPath, shown_path
 
 UNSET = "unset"
 """As a value: what an earlier file or the built-in defaults gave is taken back."""
@@ -20,13 +20,13 @@ UNSET = "unset"
 class ShapeReader:
     """Walks the tree. `prefix` is the root table's name; `origins` knows the file and line of a path."""
 
-    prefix: Path
-    origins: Mapping[Path, str]
+    prefix: KeyPath
+    origins: Mapping[KeyPath, str]
     problems: list[Problem] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
     suggest: Suggestions = field(default_factory=Suggestions)
 
-    def table(self, shape: TableShape, value: object, path: Path) -> dict[str, Any]:
+    def table(self, shape: TableShape, value: object, path: KeyPath) -> dict[str, Any]:
         """The values that fit, by key; an unset key is there with None."""
         if not isinstance(value, dict):
             self.refuse(path, "is not a table")
@@ -45,13 +45,13 @@ class ShapeReader:
                 self.refuse((*path, key.name), f"{key.name!r} is required")
         return found
 
-    def refuse(self, path: Path, message: str, hint: str = "") -> None:
+    def refuse(self, path: KeyPath, message: str, hint: str = "") -> None:
         self.problems.append(self.problem(path, message, hint))
 
-    def problem(self, path: Path, message: str, hint: str = "") -> Problem:
+    def problem(self, path: KeyPath, message: str, hint: str = "") -> Problem:
         return Problem(shown_path((*self.prefix, *path)), message, hint, self.origin(path))
 
-    def origin(self, path: Path) -> str:
+    def origin(self, path: KeyPath) -> str:
         """Where the value, the nearest table around it, or something in it was given; empty if nobody gave it."""
         for depth in range(len(path), 0, -1):
             if (origin := self.origins.get(path[:depth])) is not None:
@@ -59,7 +59,7 @@ class ShapeReader:
         inside = (origin for where, origin in self.origins.items() if where[: len(path)] == path)
         return next(inside, "")
 
-    def _key(self, key: Key, held: object, path: Path, found: dict[str, Any]) -> None:
+    def _key(self, key: Key, held: object, path: KeyPath, found: dict[str, Any]) -> None:
         if held == UNSET:
             self._unset(key, found)
         elif isinstance(key.holds, TableShape):
@@ -76,7 +76,7 @@ class ShapeReader:
         if key.can_be_unset:
             found[key.name] = None
 
-    def _named(self, shape: TableOfShape, value: object, path: Path) -> dict[str, Any]:
+    def _named(self, shape: TableOfShape, value: object, path: KeyPath) -> dict[str, Any]:
         if not isinstance(value, dict):
             self.refuse(path, "is not a table")
             return {}
@@ -95,20 +95,20 @@ class ShapeReader:
                 self._value(shape.holds, held, (*path, name), found, name)
         return found
 
-    def _list(self, shape: ListShape, value: object, path: Path) -> list[dict[str, Any]]:
+    def _list(self, shape: ListShape, value: object, path: KeyPath) -> list[dict[str, Any]]:
         if not isinstance(value, list):
             self.refuse(path, "is not a list of tables")
             return []
         return [self.table(shape.holds, item, (*path, place)) for place, item in enumerate(value)]
 
-    def _value(self, kind: FieldKind, held: object, path: Path, found: dict[str, Any], name: str) -> None:
+    def _value(self, kind: FieldKind, held: object, path: KeyPath, found: dict[str, Any], name: str) -> None:
         try:
             found[name] = kind.read(held)
         except ValueError as error:
             message, _, hint = str(error).partition("; ")
             self.refuse(path, message, hint)
 
-    def _unknown(self, shape: TableShape, name: str, held: object, path: Path) -> None:
+    def _unknown(self, shape: TableShape, name: str, held: object, path: KeyPath) -> None:
         if (instead := shape.instead.get(name)) is not None:
             message, _, hint = instead.partition("; ")
             self.refuse(path, message, hint)

@@ -13,11 +13,11 @@ from typing import Any
 import tomli
 
 from penstock.dispatch.file.kinds import FieldKind
-from penstock.dispatch.file.positions import lines_of
 from penstock.dispatch.file.reader import UNSET
 from penstock.dispatch.file.shape import ROOT, ListShape, TableOfShape, TableShape
-from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.problems import Problem, hint_towards
+from penstock.schema.paths import KeyPath, shown_path
+from penstock.schema.toml_lines import lines_of
 
 ROOTS: tuple[tuple[str, ...], ...] = (("penstock",), ("temporal",), ("tool", "penstock"))
 PREFIX = "PENSTOCK__"
@@ -46,7 +46,7 @@ class ConfigSource:
     """A tree of TOML values below the root table, and where each was given."""
 
     tree: dict[str, Any] = field(default_factory=dict)
-    origins: dict[Path, str] = field(default_factory=dict)
+    origins: dict[KeyPath, str] = field(default_factory=dict)
     root: tuple[str, ...] | None = None
     has_table: bool = False
     roots: tuple[str, ...] = ()
@@ -146,7 +146,7 @@ def from_overrides(
     return source, problems
 
 
-def put(source: ConfigSource, path: Path, value: object, origin: str) -> None:
+def put(source: ConfigSource, path: KeyPath, value: object, origin: str) -> None:
     """Set one value in a source."""
     tree = source.tree
     for step in path[:-1]:
@@ -159,7 +159,7 @@ def put(source: ConfigSource, path: Path, value: object, origin: str) -> None:
         source.origins[where] = origin
 
 
-def _paths_in(value: object, path: Path) -> Iterator[Path]:
+def _paths_in(value: object, path: KeyPath) -> Iterator[KeyPath]:
     """The place of a value, and those of all that it holds."""
     yield path
     if isinstance(value, dict):
@@ -176,7 +176,9 @@ def merge_over(below: ConfigSource, above: ConfigSource) -> None:
     below.roots += above.roots
 
 
-def _join(below: dict[str, Any], above: Mapping[str, Any], path: Path, origins: dict[Path, str]) -> None:
+def _join(
+    below: dict[str, Any], above: Mapping[str, Any], path: KeyPath, origins: dict[KeyPath, str]
+) -> None:
     for name, value in above.items():
         here = (*path, name)
         old = below.get(name)
@@ -224,7 +226,7 @@ def _root_of(document: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
     return next((steps for steps in ROOTS if _below(document, steps) is not None), None)
 
 
-def _below(document: object, steps: Path) -> object:
+def _below(document: object, steps: KeyPath) -> object:
     for step in steps:
         if not isinstance(document, dict):
             return None
@@ -247,7 +249,7 @@ def value_of(text: str, kind: FieldKind | None) -> object:
     return value
 
 
-def _kind_at(path: Path) -> FieldKind | None:
+def _kind_at(path: KeyPath) -> FieldKind | None:
     shape: object = ROOT
     for step in path:
         if isinstance(shape, TableShape):
@@ -264,13 +266,13 @@ def _kind_at(path: Path) -> FieldKind | None:
 class _Place:
     """What a variable names, and what may stand there."""
 
-    path: Path
+    path: KeyPath
     holds: FieldKind | TableShape | TableOfShape | ListShape
 
 
 def _match(parts: list[str], root: Mapping[str, Any]) -> _Place | Problem:
     """The place that the parts of a variable's name lead to."""
-    path: Path = ()
+    path: KeyPath = ()
     shape: FieldKind | TableShape | TableOfShape | ListShape = ROOT
     for place, part in enumerate(parts):
         if isinstance(shape, TableShape):
@@ -294,7 +296,7 @@ def _match(parts: list[str], root: Mapping[str, Any]) -> _Place | Problem:
     return _Place(path, shape) if parts else Problem("", "is a table, not a value")
 
 
-def _given(place: _Place, text: str) -> tuple[Path, object] | Problem:
+def _given(place: _Place, text: str) -> tuple[KeyPath, object] | Problem:
     """The value of a variable for its place; a whole table, or list of tables, is written as TOML has it."""
     if not isinstance(place.holds, TableShape | TableOfShape | ListShape):
         return place.path, value_of(text.strip(), place.holds)
@@ -307,7 +309,7 @@ def _given(place: _Place, text: str) -> tuple[Path, object] | Problem:
     return Problem(shown_path(place.path), message, f"name a key of it, or write it whole as TOML: {whole}")
 
 
-def _names_for(shape: TableOfShape, path: Path, root: Mapping[str, Any]) -> set[str]:
+def _names_for(shape: TableOfShape, path: KeyPath, root: Mapping[str, Any]) -> set[str]:
     """The names that are known for a table of named things."""
     here = _below(root, path)
     names = set(here) if isinstance(here, dict) else set()
@@ -356,7 +358,7 @@ def _key_ends(override: str) -> int:
     return len(override)
 
 
-def _path_of(override: str, root: tuple[str, ...] | None) -> Path | None:
+def _path_of(override: str, root: tuple[str, ...] | None) -> KeyPath | None:
     key = override[: _key_ends(override)].strip()
     if key == override.strip() or not key or "\n" in key:
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.dispatch.config import DispatchConfig
 from penstock.dispatch.problems import hint_towards
-from penstock.dispatch.suggestions import Suggestions
+from penstock.schema.nearest import Suggestions
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import Any
 
 from penstock.dispatch.config import DispatchConfig
-from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.routing.scopes import BUILT_IN
+from penstock.schema.paths import KeyPath, shown_path
 
 BUILT_IN_SOURCE = "built-in"
 _ABOUT = {"fingerprint", "warnings", "unused", "root", "files", "origins", "_remembered", "rule"}
@@ -57,7 +57,7 @@ def rows(config: DispatchConfig) -> list[EffectiveValue]:
     ]
 
 
-def _source(config: DispatchConfig, path: Path) -> str:
+def _source(config: DispatchConfig, path: KeyPath) -> str:
     for depth in range(len(path), 1, -1):
         if (origin := config.origins.get(path[:depth])) is not None and (
             depth == len(path) or not isinstance(path[depth], str)
@@ -72,7 +72,7 @@ def _source(config: DispatchConfig, path: Path) -> str:
     return config.origins.get(path) or BUILT_IN_SOURCE
 
 
-def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+def _leaves(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _leaves(inner, (*path, name))

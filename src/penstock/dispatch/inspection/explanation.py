@@ -9,14 +9,14 @@ from typing import Any
 
 from penstock.dispatch.config import DispatchConfig
 from penstock.dispatch.options import DispatchOptions, shown_names
-from penstock.dispatch.paths import Path, shown_path
 from penstock.dispatch.problems import hint_towards
 from penstock.dispatch.routing.layers import OWN_QUEUE, RankedLayer
 from penstock.dispatch.routing.models import Route
+from penstock.schema.paths import KeyPath, shown_path
 
-_ROUTES: Path = ("worker_config", "activity_queues")
-_HOME: Path = ("worker_config", "default_task_queue")
-_OLD_HOME: Path = ("worker_config", "task_queue")
+_ROUTES: KeyPath = ("worker_config", "activity_queues")
+_HOME: KeyPath = ("worker_config", "default_task_queue")
+_OLD_HOME: KeyPath = ("worker_config", "task_queue")
 _INSIDE = (
     ("schedule_to_close_timeout", ""),
     ("start_to_close_timeout", "schedule_to_close_timeout"),
@@ -148,7 +148,7 @@ def _givers(config: DispatchConfig, stack: list[RankedLayer]) -> str:
     return ", ".join(origins)
 
 
-def _at(config: DispatchConfig, value: str, source: str, path: Path) -> SourcedValue:
+def _at(config: DispatchConfig, value: str, source: str, path: KeyPath) -> SourcedValue:
     return SourcedValue(value, source, shown_path(path), config.origins.get(path, "built-in"))
 
 

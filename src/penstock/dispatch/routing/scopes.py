@@ -15,7 +15,7 @@ from penstock.dispatch.problems import (
     unknown,
 )
 from penstock.dispatch.routing.models import Profile
-from penstock.dispatch.suggestions import Suggestions
+from penstock.schema.nearest import Suggestions
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,11 +119,18 @@ async def configure(
     A change that brings nothing new leaves version, authors and log as they are. When more weights are cleared
     than one change may touch, the rest of them go in further changes, so that nobody waits long for the lock.
     """
+    await change(ctx, namespace, name, kind, ask, author)
+    return await read(ctx, namespace, name, kind)
+
+
+async def change(
+    ctx: EngineContext, namespace: str, name: str, kind: TaskKind, ask: PolicyUpdate, author: str
+) -> None:
+    """Like `configure`, without reading the settings afterwards."""
     if kind is TaskKind.WORKFLOW:
         _check_no_rates(ask)
     for step in await _steps(ctx, namespace, name, kind, ask):
         await _make(ctx, namespace, name, kind, step, author)
-    return await read(ctx, namespace, name, kind)
 
 
 async def _make(

@@ -33,7 +33,7 @@ async def report_rate(ctx: EngineContext, namespace: str, name: str, word: RateR
         found = await tx.queues.ensure(namespace, name, TaskKind.ACTIVITY)
         queue = await tx.queues.lock(found.queue_id)
         assert queue is not None, "a queue that was made is there"
-        return await _hear(ctx, tx, queue, word, holds_ms)
+        return await _accept(ctx, tx, queue, word, holds_ms)
 
     if await ctx.store.read(is_known):
         return
@@ -55,18 +55,18 @@ class _Outcome(Struct, frozen=True):
     began: RateConflict | None = None
 
 
-async def _hear(ctx: EngineContext, tx: Tx, queue: Queue, word: RateReport, holds_ms: int) -> _Outcome:
+async def _accept(ctx: EngineContext, tx: Tx, queue: Queue, word: RateReport, holds_ms: int) -> _Outcome:
     """Write a word down; says whether it changes the rate, and whether it begins a conflict."""
     known = queue.worker_rate
     if rate_reports.is_renewed(known, word, tx.now_ms, holds_ms):
         return _Outcome()
     lives = await _other_worker_is_alive(ctx, tx, queue, word)
-    heard = rate_reports.apply_report(known, word, tx.now_ms, holds_ms, rival_lives=lives)
-    tx.policies.save_worker_rate(queue.queue_id, heard.rate)
-    if heard.is_change:
+    accepted = rate_reports.apply_report(known, word, tx.now_ms, holds_ms, rival_lives=lives)
+    tx.policies.save_worker_rate(queue.queue_id, accepted.rate)
+    if accepted.is_change:
         tx.wake(queue_topic(queue.queue_id))
     held = known if known is not None and known.holds_at(tx.now_ms) else None
-    return _Outcome(heard.is_change and heard.rate.conflict is None, held, heard.began)
+    return _Outcome(accepted.is_change and accepted.rate.conflict is None, held, accepted.began)
 
 
 async def _other_worker_is_alive(ctx: EngineContext, tx: Tx, queue: Queue, word: RateReport) -> bool:

@@ -86,8 +86,8 @@ async def _any_pending(tx: Tx, namespace: str, task_queue: str) -> bool:
 
 
 def can_validate(worker: WorkerRecord) -> bool:
-    said = worker.advertised.get("capabilities")
-    return isinstance(said, list | tuple) and CAPABILITY in said
+    reported = worker.advertised.get("capabilities")
+    return isinstance(reported, list | tuple) and CAPABILITY in reported
 
 
 def _asking(run: Run, name: str, arguments: Blob) -> QueryTaskRequest:
@@ -163,10 +163,10 @@ _KNOWN = {
 
 
 def _rejected(run: Run, name: str, outcome: dict[str, Any]) -> PenstockError:
-    said = str(outcome.get("reason") or "")
+    reported = str(outcome.get("reason") or "")
     message = str(outcome.get("message") or "The workflow's code does not take the update.")
     about = _about(run, name, retryable=False) | {"failure": outcome}
-    if said in ("", Reason.UPDATE_VALIDATOR_REJECTED.value):
+    if reported in ("", Reason.UPDATE_VALIDATOR_REJECTED.value):
         errors = outcome.get("validation_errors") or {}
         return InvalidInput(
             Reason.UPDATE_VALIDATOR_REJECTED,
@@ -176,7 +176,7 @@ def _rejected(run: Run, name: str, outcome: dict[str, Any]) -> PenstockError:
             update_status="rejected",
         )
     return Conflict(
-        _KNOWN.get(said, Reason.UPDATE_VALIDATION_WORKER_FAILED), message, **about, worker_reason=said
+        _KNOWN.get(reported, Reason.UPDATE_VALIDATION_WORKER_FAILED), message, **about, worker_reason=reported
     )
 
 

@@ -120,22 +120,22 @@ async def after_task(tx: Tx, run: Run, cursors: Sequence[Cursor]) -> tuple[Run, 
     True when it was told something.
     """
     wanted = awaits_message(run)
-    told: Sequence[Message] = ()
+    undelivered: Sequence[Message] = ()
     if wanted is None and not cursors:
         return run, False
     for stream in await tx.messages.streams_of(run.run_id):
         now = advanced(stream, cursors)
         if stream.name == wanted and now.delivered_position < now.last_position:
-            told = await tx.messages.undelivered(now)
+            undelivered = await tx.messages.undelivered(now)
             now = replace(now, delivered_position=now.last_position)
         if now != stream:
             tx.messages.save(now)
         if now.through_position > stream.through_position:
             tx.messages.mark_read(now, stream.through_position)
-    if not told:
+    if not undelivered:
         return run, False
-    run = replace(run, unseen_signals=run.unseen_signals + len(told))
-    return append(tx, run, [delivery(message) for message in told]), True
+    run = replace(run, unseen_signals=run.unseen_signals + len(undelivered))
+    return append(tx, run, [delivery(message) for message in undelivered]), True
 
 
 async def carried_over(tx: Tx, run: Run, successor: Run, cursors: Sequence[Cursor]) -> Sequence[NewEvent]:

@@ -123,7 +123,7 @@ def _asking(ctx: EngineContext, run: Run, question: QuerySubmission) -> QueryTas
 
 
 def _failed(run: Run, name: str, outcome: dict[str, Any]) -> PenstockError:
-    said = str(outcome.get("reason") or "")
+    reported = str(outcome.get("reason") or "")
     details: dict[str, Any] = {
         "workflow_id": run.workflow_id,
         "run_id": run.run_id,
@@ -132,11 +132,11 @@ def _failed(run: Run, name: str, outcome: dict[str, Any]) -> PenstockError:
         "failure": outcome,
     }
     message = str(outcome.get("message") or "The worker rejected the query.")
-    if said == Reason.REJECTED_UNKNOWN_QUERY.value:
+    if reported == Reason.REJECTED_UNKNOWN_QUERY.value:
         return NotFound(Reason.REJECTED_UNKNOWN_QUERY, message, **details)
-    if said == Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE.value:
+    if reported == Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE.value:
         return Conflict(Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE, message, **details)
-    return Conflict(Reason.QUERY_REJECTED, message, **details, worker_reason=said or None)
+    return Conflict(Reason.QUERY_REJECTED, message, **details, worker_reason=reported or None)
 
 
 async def poll(

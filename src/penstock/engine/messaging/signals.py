@@ -19,7 +19,7 @@ from penstock.engine.runs.idempotency import (
     contracts_of,
     retain,
     retained,
-    retained_of_old_run,
+    retained_by_older_run,
 )
 from penstock.errors import Conflict, Reason, Unavailable
 from penstock.ports.store import Tx
@@ -70,7 +70,7 @@ async def send(ctx: EngineContext, signal: Signal) -> SignalReceipt:
     try:
         return await on_run(ctx, signal.address, act)
     except Conflict as refusal:
-        run, receipt = await retained_of_old_run(ctx, signal.address, signal.request, refusal)
+        run, receipt = await retained_by_older_run(ctx, signal.address, signal.request, refusal)
         return SignalReceipt(run, receipt, retained=True)
 
 

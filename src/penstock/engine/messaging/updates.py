@@ -21,7 +21,7 @@ from penstock.engine.runs.idempotency import (
     contracts_of,
     retain,
     retained,
-    retained_of_old_run,
+    retained_by_older_run,
 )
 from penstock.errors import Conflict
 from penstock.ports.store import Tx
@@ -97,7 +97,7 @@ async def _approved(
 async def _accepted_by_older_run(
     ctx: EngineContext, asked: UpdateSubmission, refusal: Conflict
 ) -> UpdateResult:
-    run, receipt = await retained_of_old_run(ctx, asked.address, asked.request, refusal)
+    run, receipt = await retained_by_older_run(ctx, asked.address, asked.request, refusal)
 
     async def operation(tx: Tx) -> Update | None:
         return await tx.updates.get(str(receipt["command_id"]))

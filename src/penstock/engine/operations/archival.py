@@ -67,7 +67,7 @@ async def keep(ctx: EngineContext, run: Run) -> None:
     except Unavailable as error:
         ctx.upkeep.record_archive_failure(error.message)
         raise
-    ctx.upkeep.archived()
+    ctx.upkeep.record_archived()
 
 
 async def _find(ctx: EngineContext, namespace: str, workflow_id: str, run_id: str | None) -> Run:

@@ -13,7 +13,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from penstock.core.history import lineage
 from penstock.core.model import ChildState, Run, RunId
 from penstock.core.operations.run_counts import PurgedRows
 from penstock.core.timestamps import MINUTE_MS
@@ -154,7 +153,7 @@ async def _obstacle(tx: Tx, run: Run) -> Obstacle | None:
 
 async def _is_awaited_by_parent(tx: Tx, run: Run) -> bool:
     """Whether an open parent was not told yet how its child ended."""
-    origin = lineage.of(run)
+    origin = run.lineage
     if origin.parent_run_id is None or origin.parent_step is None:
         return False
     parent = await tx.runs.get(origin.parent_run_id)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core.history import structural_limits, waits
+from penstock.core import waits
+from penstock.core.history import structural_limits
 from penstock.core.limits.admission import LEASES_MAX
 from penstock.core.limits.policies import DispatchOrder, KeyState, LimitSetting, SettingValue
 from penstock.core.model import (
@@ -159,7 +160,7 @@ class _Look:
     async def _idle(self, run: Run, timers: Sequence[Timer], now_ms: int) -> WaitExplanation:
         """Why a run does nothing: its code waits for a condition, for children, for time, or for a message."""
         full = structural_limits.excess(run, self._ctx.bounds)
-        condition = waits.parse(run.waits).condition
+        condition = run.waits.condition
         if full is not None and not timers and not run.open_children and _needs_message(condition):
             return runs.beyond_limit(run, full)
         if is_stranded(run):

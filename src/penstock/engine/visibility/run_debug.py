@@ -148,8 +148,8 @@ async def _read(ctx: EngineContext, tx: Tx, located: Located) -> _Read:
 def _failures(events: Sequence[RecordedEvent]) -> Sequence[dict[str, Any]]:
     """The newest first."""
     failed = [event for event in events if event.type in FAILURES][:FAILURES_SHOWN]
-    told = [(event, json.loads(event.payload)) for event in failed]
-    return [failure(event, payload) | {"exception": exception(payload)} for event, payload in told]
+    parsed = [(event, json.loads(event.payload)) for event in failed]
+    return [failure(event, payload) | {"exception": exception(payload)} for event, payload in parsed]
 
 
 def findings(ctx: EngineContext, seen: RunDebugView) -> list[DebugFinding]:
@@ -170,8 +170,8 @@ def findings(ctx: EngineContext, seen: RunDebugView) -> list[DebugFinding]:
 def _blocked(seen: RunDebugView) -> list[DebugFinding]:
     if seen.run.blocked is None:
         return []
-    told = json.loads(seen.run.blocked).get("message") or "The code and the history part."
-    text = f"Replay is blocked: {told} It goes on when a worker with code that fits takes it."
+    message = seen.run.blocked.message or "The code and the history part."
+    text = f"Replay is blocked: {message} It goes on when a worker with code that fits takes it."
     return [DebugFinding(Severity.ERROR, "workflow_replay_blocked", text)]
 
 

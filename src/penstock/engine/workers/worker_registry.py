@@ -104,8 +104,8 @@ def _session_at_ms(before: WorkerRecord | None, request: Registration, now_ms: i
 
 def _process(metrics: Mapping[str, Any] | None) -> tuple[Any, ...] | None:
     """What tells one process from another, if it says all of it."""
-    said = tuple((metrics or {}).get(name) for name in ("host", "process_id", "process_started_at"))
-    return None if None in said else said
+    identity = tuple((metrics or {}).get(name) for name in ("host", "process_id", "process_started_at"))
+    return None if None in identity else identity
 
 
 def _status_now(ctx: EngineContext, worker: WorkerRecord, now_ms: int) -> WorkerStatus:

@@ -9,13 +9,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core import json_text
-from penstock.core.history import lineage, waits
+from penstock.core.history import lineage
 from penstock.core.history.command_effects import closed
 from penstock.core.history.events import EventType
 from penstock.core.history.lineage import Successor
 from penstock.core.history.payloads import activity_payload, timer_payload
 from penstock.core.messaging.messages import Cursor
 from penstock.core.model import (
+    NO_LINEAGE,
     ActivityStatus,
     Blob,
     NewEvent,
@@ -29,6 +30,7 @@ from penstock.core.model import (
 )
 from penstock.core.scheduling.leases import freed
 from penstock.core.timestamps import iso_or_none
+from penstock.core.waits import NO_WAITS
 from penstock.engine.context import EngineContext
 from penstock.engine.messaging import outbox
 from penstock.engine.runs.address import Address, check_open, on_run
@@ -37,7 +39,7 @@ from penstock.engine.runs.history_writer import (
     flush_buffered_events,
     record_external_event,
     requeue,
-    text,
+    to_json,
 )
 from penstock.engine.runs.idempotency import IdempotentRequest, retain, retained
 from penstock.engine.workflows.successors import begin, carry_over
@@ -57,7 +59,7 @@ class EndEvents(Struct, frozen=True):
     status: RunStatus
 
 
-_ENDINGS = {
+_END_EVENTS = {
     EndMode.CANCEL: EndEvents(EventType.CANCEL_REQUESTED, EventType.WORKFLOW_CANCELLED, RunStatus.CANCELLED),
     EndMode.TERMINATE: EndEvents(
         EventType.TERMINATE_REQUESTED, EventType.WORKFLOW_TERMINATED, RunStatus.TERMINATED
@@ -111,19 +113,21 @@ async def end_run(
 
 async def end_open(ctx: EngineContext, tx: Tx, run: Run, end: EndMode, reason: str | None) -> Run:
     """End an open run that is locked: at once, or by its code where that is to be asked."""
-    if end is EndMode.CANCEL and waits.delivers_cancel(run.waits):
+    if end is EndMode.CANCEL and run.waits.receives_cancel:
         return await _request_cancel(tx, run, reason)
     return await close_now(ctx, tx, run, end, reason)
 
 
 async def _request_cancel(tx: Tx, run: Run, reason: str | None) -> Run:
     """Ask the code of a run to end it, once. A first workflow task that is delayed does not wait any longer."""
-    waiting = waits.parse(run.waits)
+    waiting = run.waits
     if waiting.cancelling:
         return run
-    run = replace(run, waits=waits.text(replace(waiting, cancelling=True)))
-    told = reason or f"{EndMode.CANCEL.value} requested"
-    run = await record_external_event(tx, run, [NewEvent(EventType.CANCEL_REQUESTED, {"reason": told})])
+    run = replace(run, waits=replace(waiting, cancelling=True))
+    reason_text = reason or f"{EndMode.CANCEL.value} requested"
+    run = await record_external_event(
+        tx, run, [NewEvent(EventType.CANCEL_REQUESTED, {"reason": reason_text})]
+    )
     live = await tx.tasks.lock_workflow_task(run.run_id)
     if live is not None and live.state is TaskState.DELAYED and not waiting.concurrent:
         requeue(tx, replace(live, state=TaskState.READY, available_at_ms=tx.now_ms), TaskState.DELAYED)
@@ -133,9 +137,9 @@ async def _request_cancel(tx: Tx, run: Run, reason: str | None) -> Run:
 
 async def close_cancelled(ctx: EngineContext, tx: Tx, run: Run) -> Run:
     """Close a run that was asked to end, whose code turned out to be stepwise: such code cannot end it by itself."""
-    told = await _cancel_reason(tx, run)
+    reason_text = await _cancel_reason(tx, run)
     run, _ = await flush_buffered_events(tx, run)
-    return await _close(ctx, tx, run, EndMode.CANCEL, told, [])
+    return await _close(ctx, tx, run, EndMode.CANCEL, reason_text, [])
 
 
 async def _cancel_reason(tx: Tx, run: Run) -> str:
@@ -150,17 +154,21 @@ async def _cancel_reason(tx: Tx, run: Run) -> str:
 
 async def close_now(ctx: EngineContext, tx: Tx, run: Run, end: EndMode, reason: str | None) -> Run:
     """Close an open run that is locked."""
-    told = reason or f"{end.value} requested"
+    reason_text = reason or f"{end.value} requested"
     run, _ = await flush_buffered_events(tx, run)
-    return await _close(ctx, tx, run, end, told, [NewEvent(_ENDINGS[end].request, {"reason": told})])
+    return await _close(
+        ctx, tx, run, end, reason_text, [NewEvent(_END_EVENTS[end].request, {"reason": reason_text})]
+    )
 
 
 async def _close(
-    ctx: EngineContext, tx: Tx, run: Run, end: EndMode, told: str, first: Sequence[NewEvent]
+    ctx: EngineContext, tx: Tx, run: Run, end: EndMode, reason_text: str, first: Sequence[NewEvent]
 ) -> Run:
-    ending = _ENDINGS[end]
+    ending = _END_EVENTS[end]
     around = await close_open_work(tx, run)
-    last = NewEvent(ending.event, {"reason": told, "message": told, "closed_reason": ending.status.value})
+    last = NewEvent(
+        ending.event, {"reason": reason_text, "message": reason_text, "closed_reason": ending.status.value}
+    )
     run = append_last(tx, run, [*first, *around, last])
     run = closed(run, ending.status, ending.status.value, tx.now_ms)
     run = await settle(ctx, tx, run, last)
@@ -259,7 +267,7 @@ async def settle(
 
 
 def _next_attempt(ctx: EngineContext, run: Run, last: NewEvent, now_ms: int) -> Successor | None:
-    if run.lineage == "{}" or waits.parse(run.waits).cancelling:
+    if run.lineage == NO_LINEAGE or run.waits.cancelling:
         return None
     kinds = [last.payload.get(name) for name in ("exception_type", "exception_class")]
     hopeless = bool(last.payload.get("non_retryable"))
@@ -270,7 +278,7 @@ def _next_attempt(ctx: EngineContext, run: Run, last: NewEvent, now_ms: int) -> 
 async def _fail_updates(tx: Tx, run: Run, answered: Collection[str]) -> None:
     if not run.open_updates:
         return
-    outcome = text({"message": f"The run was {run.closed_reason} before the update was applied."})
+    outcome = to_json({"message": f"The run was {run.closed_reason} before the update was applied."})
     for update in await tx.updates.accepted_of(run.run_id):
         failed = replace(update, status=UpdateStatus.FAILED, outcome=outcome, closed_at_ms=tx.now_ms)
         if update.update_id not in answered:
@@ -287,6 +295,6 @@ def with_nothing_open(run: Run) -> Run:
         buffered=0,
         unseen_signals=0,
         owed=0,
-        waits="{}",
+        waits=NO_WAITS,
         blocked=None,
     )

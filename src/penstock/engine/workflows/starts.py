@@ -8,7 +8,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from penstock.core.history import waits
+from penstock.core import waits
 from penstock.core.history.command_effects import dispatched, expiring, schedule
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.history.events import EventType
@@ -189,12 +189,6 @@ def _signal_key(start_key: str) -> str:
     return f"start:{hashlib.sha256(start_key.encode()).hexdigest()}"
 
 
-async def start_activity(ctx: EngineContext, request: Start, command: ScheduleActivity) -> StartResult:
-    """Record a hidden host run whose only step is the activity. No workflow code is involved."""
-    start = activity_start(ctx, request, command)
-    return await ctx.store.transact(start.operation, key=start.key)
-
-
 def activity_start(ctx: EngineContext, request: Start, command: ScheduleActivity) -> Transaction[StartResult]:
     """The start of a standalone activity as an operation that the caller hands to the store."""
     run_id = RunId(ctx.entropy.new_id())
@@ -210,10 +204,10 @@ def activity_start(ctx: EngineContext, request: Start, command: ScheduleActivity
         run = _new_run(request, RunHost.ACTIVITY, activity_id, run_id, request.build_id, started_at_ms)
         run = replace(run, run_number=taken.run_number)
         due_ms = tx.now_ms + command.delay_ms
-        asked = expiring(command, due_ms)
-        activity = schedule(run, asked, due_ms)
-        said = activity_payload(activity) | dispatched(activity, asked)
-        run = append(tx, run, [started(run), NewEvent(EventType.ACTIVITY_SCHEDULED, said)])
+        command_in_force = expiring(command, due_ms)
+        activity = schedule(run, command_in_force, due_ms)
+        payload = activity_payload(activity) | dispatched(activity, command_in_force)
+        run = append(tx, run, [started(run), NewEvent(EventType.ACTIVITY_SCHEDULED, payload)])
         ready_ms = first_available_ms(activity, tx.now_ms)
         await enqueue_activity_task(tx, run, activity, command.priority.over(run.priority), ready_ms)
         tx.runs.insert(run)
@@ -379,9 +373,9 @@ def _new_run(
     )
 
 
-def _first_waits(request: Start, host: RunHost) -> str:
+def _first_waits(request: Start, host: RunHost) -> waits.Waits:
     if host is RunHost.ACTIVITY:
-        return "{}"
+        return waits.NO_WAITS
     return waits.NEW_RUN_DELIVERING_CANCEL if request.delivers_cancel else waits.NEW_RUN
 
 

@@ -1,10 +1,10 @@
-"""Which activities a worker runs, by their names."""
+"""The activities of a worker by name."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
+from penstock.schema.nearest import nearest
 from penstock.sdk.activities.definition import ActivityDefinition
 from penstock.sdk.failures import ApplicationError
 
@@ -17,7 +17,7 @@ class ActivityRegistry:
             self._add(each)
 
     def found(self, name: str) -> ActivityDefinition:
-        """The activity that runs for a name; an ApplicationError that names those that there are."""
+        """Return the activity for a name. Raises an `ApplicationError` that lists the registered names."""
         found = self._by_name.get(name, self._dynamic)
         if found is None:
             raise ApplicationError(self._unknown(name), type="NotFoundError")
@@ -32,7 +32,7 @@ class ActivityRegistry:
             self._dynamic = definition
         elif definition.name in self._by_name:
             raise ValueError(
-                f'Two activities are named "{definition.name}": say @activity.defn(name=…) for one'
+                f'Two activities are named "{definition.name}": use @activity.defn(name=…) for one'
             )
         else:
             self._by_name[definition.name] = definition
@@ -41,6 +41,6 @@ class ActivityRegistry:
         names = sorted(self._by_name)
         if not names:
             return f'This worker does not run activity "{name}": it has no activities'
-        close = difflib.get_close_matches(name, names, n=1)
-        meant = f' Was "{close[0]}" meant?' if close else ""
+        close = nearest(name, names)
+        meant = f' Did you mean "{close[0]}"?' if close else ""
         return f'This worker does not run activity "{name}", but {", ".join(names)}.{meant}'

@@ -1,8 +1,7 @@
-"""Which server to talk to, and as whom: from arguments, the environment, a profile, or the default, in this order."""
+"""Server address and credentials: from arguments, the environment, a profile, or defaults, in this order."""
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.schema.nearest import nearest
 from penstock.sdk.connection.signing import PROFILE_VARIABLE as SIGNATURE_PROFILE_VARIABLE
 from penstock.sdk.connection.signing import WORKER_KEY_VARIABLE, SigningKey, key_in
 from penstock.sdk.connection.transport import server_urls
@@ -17,7 +17,7 @@ from penstock.sdk.connection.transport import server_urls
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 DEFAULT_NAMESPACE: Final = "default"
 DEFAULT_PROFILE: Final = "default"
-"""The profile that holds when none is named, if the file has it."""
+"""The profile used if none is named and the file has it."""
 PROFILES_VARIABLE: Final = "PENSTOCK_PROFILES"
 PROFILE_VARIABLE: Final = "PENSTOCK_PROFILE"
 VARIABLES: Final = {
@@ -33,29 +33,29 @@ CREDENTIALS: Final = ("token", "control_token", "worker_token", "signature_key",
 
 
 class ProfileError(ValueError):
-    """The file of profiles cannot be used as it is; the message names the place."""
+    """The profiles file is invalid; the message names the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """All that it takes to reach a server. Tokens and keys do not show."""
+    """Everything needed to connect to a server. Tokens and keys are left out of its repr."""
 
     url: str = DEFAULT_URL
-    """The address of a server; with commas between them, of several that share a database."""
+    """Address of the server, or several of servers that share a database, separated by commas."""
     namespace: str = DEFAULT_NAMESPACE
     token: str | None = field(default=None, repr=False)
     control_token: str | None = field(default=None, repr=False)
-    """For starting, asking and ending; where it is missing, `token` counts."""
+    """Token for client requests; `token` if not set."""
     worker_token: str | None = field(default=None, repr=False)
-    """For workers; where it is missing, `token` counts."""
+    """Token for worker requests; `token` if not set."""
     insecure: bool = False
-    """A token may leave this machine over plain http."""
+    """Whether a token may be sent to another machine over plain http."""
     signature_key: str | None = field(default=None, repr=False)
-    """For a server that wants signatures: requests are signed with it. `operator:secret`; without an id, shared."""
+    """Key that signs requests, for a server that requires signatures: `operator:secret`; without an id, shared."""
     worker_signature_key: str | None = field(default=None, repr=False)
-    """The key of workers; where it is missing, `signature_key` counts."""
+    """Key for worker requests; `signature_key` if not set."""
     signature_profile: str | None = None
-    """What is signed, as the server's `DW_SIGNATURE_PROFILE` says: `penstock` (the default) or `body`."""
+    """What is signed, as in the server's `DW_SIGNATURE_PROFILE`: `penstock` (the default) or `body`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", ",".join(server_urls(self.url)))
@@ -63,14 +63,14 @@ class ConnectOptions:
 
     @property
     def control_key(self) -> SigningKey | None:
-        """What requests of the control plane are signed with."""
+        """The key that signs client requests."""
         if self.signature_key is None:
             return None
         return SigningKey.parse(self.signature_key, profile=self.signature_profile)
 
     @property
     def worker_key(self) -> SigningKey | None:
-        """What requests of workers are signed with."""
+        """The key that signs worker requests."""
         if self.worker_signature_key is None:
             return self.control_key
         return SigningKey.parse(self.worker_signature_key, "worker", self.signature_profile)
@@ -91,12 +91,12 @@ class ConnectOptions:
         profile: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> ConnectOptions:
-        """What is given wins over the environment, and that over the profile. Blank variables count as unset.
+        """Combine the sources: arguments, then environment, then profile. Blank variables count as unset.
 
-        Tokens and keys belong together: where one is given, those of the environment and the profile are not looked
-        at; nor those of the profile where the environment has one.
+        Tokens and keys belong together: if one is given as an argument, those of the environment and the profile are
+        ignored, and likewise those of the profile if the environment has one.
         """
-        around = os.environ if environment is None else environment
+        environ = os.environ if environment is None else environment
         given = {
             "url": url if url is None or isinstance(url, str) else ",".join(server_urls(url)),
             "namespace": namespace,
@@ -108,9 +108,9 @@ class ConnectOptions:
             "signature_profile": signature_profile,
             "insecure": insecure,
         }
-        said = {name: around.get(variable, "").strip() or None for name, variable in VARIABLES.items()}
-        said["signature_key"] = key_in(around)
-        return cls(**_merged([given, said, _profile(profile, around)]))
+        variables = {name: environ.get(variable, "").strip() or None for name, variable in VARIABLES.items()}
+        variables["signature_key"] = key_in(environ)
+        return cls(**_merged([given, variables, _profile(profile, environ)]))
 
 
 def _merged(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _profile(named: str | None, environment: Mapping[str, str]) -> dict[str, Any
         raise ProfileError(f"There is no profile {wanted!r}: {path} does not exist") from None
     except PermissionError:
         if wanted is None and PROFILES_VARIABLE not in environment:
-            return {}  # nobody asked for what stands in somebody else's home
+            return {}  # the default profile is optional, so an unreadable home directory is not an error
         raise ProfileError(f"{path} cannot be read: it is not yours to read") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ProfileError(f"{path} cannot be read: {error}") from None
@@ -164,7 +164,7 @@ def _checked(profile: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _near(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    close = nearest(name, known)
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; there are {', '.join(sorted(known))}" if known else ""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.core.permissions import RouteFamily as Family
-from penstock.server.endpoints.activities import standalone
+from penstock.server.endpoints.activities import activity_task_reports, standalone
 from penstock.server.endpoints.limits import queue_settings
 from penstock.server.endpoints.matching import task_queues, worker_protocol, workers
 from penstock.server.endpoints.messaging import queries, signals_and_updates
 from penstock.server.endpoints.operations import discovery, namespaces
 from penstock.server.endpoints.visibility import why
-from penstock.server.endpoints.workflows import executions
+from penstock.server.endpoints.workflows import executions, workflow_task_reports
 from penstock.server.operation import Operation
 from penstock.server.operations.limits import LIMIT_OPERATIONS
 from penstock.server.operations.messaging import STREAM_OPERATIONS
@@ -58,7 +58,7 @@ OPERATIONS: Final = (
         "complete_workflow_task",
         "Apply the commands of a workflow task.",
         Family.WORKER_PROTOCOL,
-        worker_protocol.complete_workflow_task,
+        workflow_task_reports.complete_workflow_task,
         wire.CompleteWorkflowTask,
         refusals=(404, 409),
     ),
@@ -68,7 +68,7 @@ OPERATIONS: Final = (
         "complete_activity_task",
         "Record the result of an activity.",
         Family.WORKER_PROTOCOL,
-        worker_protocol.complete_activity_task,
+        activity_task_reports.complete_activity_task,
         wire.CompleteActivityTask,
         refusals=(404, 409),
     ),
@@ -101,7 +101,7 @@ OPERATIONS: Final = (
         "report_workflow_tasks",
         "Complete, fail or hand back up to 100 workflow tasks, each with an outcome of its own.",
         Family.WORKER_PROTOCOL,
-        worker_protocol.report_workflow_tasks,
+        workflow_task_reports.report_workflow_tasks,
         wire.BatchOf,
     ),
     Operation(
@@ -110,7 +110,7 @@ OPERATIONS: Final = (
         "report_activity_tasks",
         "Complete, fail or hand back up to 100 activity tasks, each with an outcome of its own.",
         Family.WORKER_PROTOCOL,
-        worker_protocol.report_activity_tasks,
+        activity_task_reports.report_activity_tasks,
         wire.BatchOf,
     ),
     Operation(
@@ -119,7 +119,7 @@ OPERATIONS: Final = (
         "fail_workflow_task",
         "Say that a workflow task could not be decided.",
         Family.WORKER_PROTOCOL,
-        worker_protocol.fail_workflow_task,
+        workflow_task_reports.fail_workflow_task,
         wire.FailWorkflowTask,
         refusals=(404, 409),
     ),
@@ -129,7 +129,7 @@ OPERATIONS: Final = (
         "heartbeat_workflow_task",
         "Renew the lease of a workflow task.",
         Family.WORKER_PROTOCOL,
-        worker_protocol.heartbeat_workflow_task,
+        workflow_task_reports.heartbeat_workflow_task,
         wire.TaskLease,
         refusals=(404, 409),
     ),
@@ -139,7 +139,7 @@ OPERATIONS: Final = (
         "read_workflow_task_history",
         "Read a further page of a leased task's history.",
         Family.WORKER_PROTOCOL,
-        worker_protocol.read_task_history,
+        workflow_task_reports.read_task_history,
         wire.ReadTaskHistory,
         refusals=(404, 409),
     ),
@@ -149,7 +149,7 @@ OPERATIONS: Final = (
         "fail_activity_task",
         "Record a failed attempt of an activity.",
         Family.WORKER_PROTOCOL,
-        worker_protocol.fail_activity_task,
+        activity_task_reports.fail_activity_task,
         wire.FailActivityTask,
         refusals=(404, 409),
     ),
@@ -159,7 +159,7 @@ OPERATIONS: Final = (
         "heartbeat_activity_task",
         "Renew the lease of an activity and learn whether to go on.",
         Family.WORKER_PROTOCOL,
-        worker_protocol.heartbeat_activity_task,
+        activity_task_reports.heartbeat_activity_task,
         wire.HeartbeatActivityTask,
         refusals=(404,),
     ),
@@ -169,7 +169,7 @@ OPERATIONS: Final = (
         "start_activity_task",
         "Take the permit of an activity that was handed out ahead of time.",
         Family.WORKER_PROTOCOL,
-        worker_protocol.start_activity_task,
+        activity_task_reports.start_activity_task,
         wire.StartActivityTask,
         refusals=(404, 409),
     ),

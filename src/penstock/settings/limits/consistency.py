@@ -13,8 +13,9 @@ from penstock.core.limits.admission import (
     group_scope,
     namespace_scope,
 )
+from penstock.schema.paths import shown_path
 from penstock.settings.declared_limits import DeclaredLimits, LimitEntry, ScopeField
-from penstock.settings.diagnostics import Diagnostics, path_of, shown
+from penstock.settings.diagnostics import Diagnostics, shown
 from penstock.settings.limits.override_keys import OverrideKey, parse_key
 
 ANY = "\0"
@@ -152,7 +153,7 @@ def _refuse_no_limit(
     if is_unsure or (elsewhere is None and _has_scope(kind_limits.limits, line[0], name)):
         return
     limit = LimitField.GROUP_DISPATCHES.value
-    table = path_of(("admission", "groups", name))
+    table = shown_path(("admission", "groups", name))
     advice = f"say {limit} beside it, or give it limits in [{table}] of the file"
     if elsewhere is not None:
         advice = f"{elsewhere.path} says {elsewhere.value} for other queues of it, so say {limit} here too"

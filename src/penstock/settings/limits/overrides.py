@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.limits.admission import LimitField
+from penstock.schema.nearest import nearest
 from penstock.settings.declared_limits import LimitEntry, LineField
 from penstock.settings.diagnostics import ConfigPath, Diagnostics, shown
 from penstock.settings.limits.limit_values import line_value
 from penstock.settings.limits.override_keys import ALL, FORMS, OverrideKey, parse_key
-from penstock.settings.nearest import nearest
 from penstock.settings.types.invalid_value import InvalidValue, quoted
 from penstock.settings.types.json_text import JsonMembers
 
@@ -69,10 +69,12 @@ def members(
 
 
 def unknown(name: str, candidates: Iterable[str]) -> str:
-    """What to say of a name that there is not."""
+    """The problem text for a name that is not in `candidates`."""
     known = list(candidates)
     meant = nearest(name, known)
-    return f"unknown; did you mean {meant}?" if meant else f"unknown; there are {', '.join(known)}"
+    return (
+        f"unknown; did you mean {' or '.join(meant)}?" if meant else f"unknown; there are {', '.join(known)}"
+    )
 
 
 def _read_kinds(

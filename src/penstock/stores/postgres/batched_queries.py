@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import asyncpg
 
-from penstock.errors import Reason, Unavailable
 from penstock.stores.group_commit import QueuedOperation
 from penstock.stores.sql import statement_merger
 from penstock.stores.sql.catalogue import Statement
@@ -16,23 +15,6 @@ from penstock.stores.sql.statement_merger import HotBatches
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 CHANNEL = "penstock_wakeups"
-
-RETRYABLE = (
-    asyncpg.SerializationError,
-    asyncpg.DeadlockDetectedError,
-    asyncpg.LockNotAvailableError,
-)
-DISCONNECTED = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # what asyncpg says when the connection breaks in the middle of an exchange
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.TooManyConnectionsError,
-    OSError,
-)
-
 
 Waiting: TypeAlias = tuple[int, Coroutine[Any, Any, Any], tuple[Fetch, ...]]
 """An operation that waits for answers: its place in the group, itself, and what it asked."""
@@ -129,66 +111,3 @@ def _share(answers: list[Rows], statement: Statement, askers: Sequence[int], row
         shares[row[0] - 1].append(row)
     for place, share in zip(askers, shares, strict=True):
         answers[place] = share
-
-
-_OUTAGES = frozenset({"08", "25", "28", "3D", "53", "55", "57", "58"})
-"""Classes of SQLSTATE that speak of the server's state, not of our statement: try later, on another connection."""
-
-
-def is_outage(error: asyncpg.PostgresError) -> bool:
-    return str(getattr(error, "sqlstate", None) or "")[:2] in _OUTAGES
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what led to it: asyncpg names the server's last message as the cause of a broken connection."""
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__
-
-
-def was_ended_idle(error: BaseException) -> bool:
-    """Whether the database ended the session while it waited for us: what was sent afterwards was never read."""
-    ended_idle = (asyncpg.IdleInTransactionSessionTimeoutError, asyncpg.IdleSessionTimeoutError)
-    return any(isinstance(each, ended_idle) for each in _causes(error))
-
-
-def is_timeout(error: BaseException) -> bool:
-    """Whether the database ended a statement or a transaction that took longer than it may."""
-    timeouts = (asyncpg.QueryCanceledError, asyncpg.TransactionTimeoutError)
-    return any(isinstance(each, timeouts) for each in _causes(error))
-
-
-def unavailable(error: BaseException) -> Unavailable:
-    if isinstance(error, asyncpg.DiskFullError):
-        return Unavailable(
-            Reason.STORAGE_FULL, "PostgreSQL's disk is full; nothing was changed.", outcome="none"
-        )
-    return Unavailable(
-        Reason.STORE_UNAVAILABLE,
-        f"PostgreSQL cannot be used now ({type(error).__name__}). Nothing was changed; try again shortly.",
-        outcome="none",
-        retryable=True,
-    )
-
-
-def refused(error: asyncpg.PostgresError) -> Unavailable:
-    """A connection that the database refuses for a reason that does not pass by itself."""
-    return Unavailable(
-        Reason.STORE_UNAVAILABLE,
-        f"PostgreSQL refused the connection: {error}. Check the user, password and database in DW_DATABASE_URL.",
-        outcome="none",
-    )
-
-
-def too_slow(error: BaseException) -> Unavailable:
-    """An operation that was given more time, and took longer still."""
-    refusal = Unavailable(
-        Reason.STORE_UNAVAILABLE,
-        "PostgreSQL took longer over this than DW_STATEMENT_TIMEOUT_MS allows. Nothing was changed; try again when it "
-        "has less to do, or raise the setting.",
-        outcome="none",
-        retryable=True,
-    )
-    refusal.__cause__ = error
-    return refusal

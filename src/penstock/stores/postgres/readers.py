@@ -12,16 +12,9 @@ import asyncpg
 from penstock.errors import Unavailable
 from penstock.ports.store import Operation, Tx
 from penstock.stores.group_commit import QueuedOperation, ReadOnlySession
-from penstock.stores.postgres.batched_queries import (
-    DISCONNECTED,
-    QueryRunner,
-    Waiting,
-    advance,
-    answer_all,
-    is_outage,
-    unavailable,
-)
+from penstock.stores.postgres.batched_queries import QueryRunner, Waiting, advance, answer_all
 from penstock.stores.postgres.database_clock import DatabaseClock
+from penstock.stores.postgres.errors import DISCONNECTED, is_outage, unavailable
 from penstock.stores.postgres.pipeline import PipelinedConnection
 from penstock.stores.postgres.transactions import SingleStatementRead, SnapshotRead
 from penstock.stores.sql.catalogue import Statement

@@ -12,30 +12,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import os
-import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
 import msgspec
 import structlog
 
-from penstock.errors import Reason, StoreRefused, Unavailable
+from penstock.errors import Reason, Unavailable
 from penstock.ports.clock import Clock
 from penstock.ports.store import Operation, StoreHealth, Transaction, TransactionClass, Tx
 from penstock.ports.wakeups import Wakeups
-from penstock.stores import private_files
 from penstock.stores.group_commit import (
     CommitHook,
     CommitPoint,
+    DirtyFailure,
     QueuedOperation,
     ReadOnlySession,
     WriteHealth,
@@ -43,7 +39,6 @@ from penstock.stores.group_commit import (
     queued_operation,
     queued_operations,
 )
-from penstock.stores.migrations.registry import migrations, pending
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
 from penstock.stores.sql.immutable_cache import ImmutableCache
 from penstock.stores.sql.row_cache import RowCache
@@ -53,14 +48,8 @@ from penstock.stores.sql.tasks.tasks import TASKS
 from penstock.stores.sql.transaction import SqlTx
 from penstock.stores.sql.workflows.runs import RUNS
 from penstock.stores.sql.write_buffer import WriteBuffer
-
-if TYPE_CHECKING:
-    import sqlite3
-else:
-    try:
-        import pysqlite3 as sqlite3
-    except ImportError:
-        import sqlite3
+from penstock.stores.sqlite import connections, schema
+from penstock.stores.sqlite.connections import sqlite3
 
 T = TypeVar("T")
 GROUP_MAX = 256
@@ -76,21 +65,11 @@ TABLES = (RUNS, TASKS, ACTIVITIES)
 MANY = 4
 """So many equal questions are asked as one."""
 READERS = 2
-BUSY_S = 5.0
-"""How long to wait for somebody else who writes to the file by hand."""
-CACHE_KIB, READ_CACHE_KIB = 24_576, 4_096
-"""How much of the file the writer and each reader keep in memory; the system keeps what they do not."""
 WAITING_MAX = 20_000
 """Most operations that may wait for the writer; beyond it callers are told to come back."""
-_COMPANIONS = ("-wal", "-shm", "-journal")
-"""Suffixes of the files that SQLite keeps beside a database."""
 _OPERATION_ERRORS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError)
 """Errors that one operation brought about by itself; all others speak of the file."""
 log = structlog.get_logger("penstock.store")
-
-
-class DirtyFailure(Exception):
-    """An operation failed after it had changed something: rare, so that the others of its group do not pay for it."""
 
 
 class SqliteStore:
@@ -154,13 +133,13 @@ class SqliteStore:
         journals: bool = False,
     ) -> SqliteStore:
         """Lock the file, bring its schema up to date (after a backup copy) and start the writer."""
-        lock = exclusive(path)
+        lock = schema.exclusive(path)
         try:
-            await asyncio.to_thread(prepare, path)
+            await asyncio.to_thread(schema.prepare, path)
         except BaseException:
             lock.close()
             raise
-        _know_values()
+        connections.register_adapters()
         return cls(path, clock, wakeups, synchronous, lock, on_commit, journals)
 
     async def transact(
@@ -230,7 +209,7 @@ class SqliteStore:
         for connection in (*self._read_connections, self._writing):
             if connection is not None:
                 connection.close()
-        with contextlib.closing(_connect(self._path, self._synchronous)) as last:
+        with contextlib.closing(connections.connect(self._path, self._synchronous)) as last:
             last.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._lock.close()
 
@@ -280,7 +259,9 @@ class SqliteStore:
         self._announced = ()
         try:
             if self._writing is None:
-                self._writing = await self._on_disk(_connect_impatiently, self._path, self._synchronous)
+                self._writing = await self._on_disk(
+                    connections.connect_without_waiting, self._path, self._synchronous
+                )
             cursor, before = self._writing.cursor(), self._writing.total_changes
             await self._begin(cursor)
             await self._run_group(cursor, jobs)
@@ -301,7 +282,7 @@ class SqliteStore:
             cursor.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError:
             # Somebody writes to the file by hand: wait for them, but not on the loop.
-            await self._on_disk(_begin_in_time, cursor)
+            await self._on_disk(connections.begin_when_free, cursor)
         [version] = cursor.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._version = version
@@ -501,10 +482,7 @@ class SqliteStore:
                 connection.execute("ROLLBACK")
 
     def _reader(self) -> sqlite3.Connection:
-        connection = _connect(self._path, self._synchronous)
-        connection.execute("PRAGMA query_only = ON")
-        connection.execute(f"PRAGMA cache_size = -{READ_CACHE_KIB}")
-        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection = connections.connect_reader(self._path, self._synchronous)
         self._read_connections.append(connection)
         return connection
 
@@ -516,19 +494,6 @@ def _is_file_error(error: Exception) -> bool:
 
 def _bells(jobs: list[QueuedOperation]) -> dict[str, None]:
     return {topic: None for job in jobs for topic in job.topics}
-
-
-def _connect_impatiently(path: Path, synchronous: str) -> sqlite3.Connection:
-    """For the loop, which must not wait for others."""
-    connection = _connect(path, synchronous)
-    connection.execute("PRAGMA busy_timeout = 0")
-    return connection
-
-
-def _begin_in_time(cursor: sqlite3.Cursor) -> None:
-    cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_S * 1000)}")
-    cursor.execute("BEGIN IMMEDIATE")
-    cursor.execute("PRAGMA busy_timeout = 0")
 
 
 def _next_asks(coroutine: Coroutine[Any, Any, Any], answers: list[Rows] | None) -> Any:
@@ -571,153 +536,3 @@ def _answer_equal(cursor: sqlite3.Cursor, statement: Statement, asked: list[tupl
     for row in cursor.execute(statement.many, (texts,)):
         found[row[0] - 1].append(row)
     return [*found]
-
-
-def _know_values() -> None:
-    """Have the library take words and nothing as they are; else it looks for a way to, each time it is given one."""
-    sqlite3.register_adapter(type(None), cast("Callable[[None], None]", {}.get))
-    for words in StrEnum.__subclasses__():
-        if words.__module__.startswith("penstock."):
-            sqlite3.register_adapter(words, str.__str__)
-
-
-def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        str(path), isolation_level=None, check_same_thread=False, cached_statements=256, timeout=BUSY_S
-    )
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA synchronous = {'FULL' if synchronous == 'full' else 'NORMAL'}")
-    connection.execute("PRAGMA mmap_size = 0")
-    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    connection.execute("PRAGMA temp_store = MEMORY")
-    return connection
-
-
-def exclusive(path: Path) -> IO[str]:
-    """Hold the file for this process alone; whoever comes second learns who has it."""
-    real = path.resolve()  # two names of one file share one lock
-    real.parent.mkdir(parents=True, exist_ok=True)
-    lock = real.with_name(real.name + ".lock").open("a+", encoding="utf-8")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.seek(0)
-        holder = lock.read().strip() or "another process"
-        lock.close()
-        raise StoreRefused(
-            Reason.STORE_IN_USE,
-            f"{path.name} is in use by {holder}. One server owns a SQLite file: stop that one, name another file, "
-            "or use PostgreSQL to run several servers.",
-            holder=holder,
-        ) from error
-    lock.seek(0)
-    lock.truncate()
-    lock.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
-    lock.flush()
-    return lock
-
-
-def prepare(path: Path) -> list[int]:
-    """Check the file and bring its schema up to date; returns the migrations applied."""
-    existed = path.exists() and path.stat().st_size > 0
-    try:
-        if existed:
-            # Not by `_connect`: its settings would be written into a file that may be somebody else's.
-            with contextlib.closing(sqlite3.connect(str(path))) as connection:
-                _check(connection)
-        _keep_private(path)
-        with contextlib.closing(_connect(path, "full")) as connection:
-            return _migrate(connection, path, existed)
-    except sqlite3.DatabaseError as error:
-        raise StoreRefused(
-            Reason.STORE_DAMAGED,
-            f"{path.name} is not a database that can be served ({error}). "
-            "Nothing was changed. Restore a backup, or move the file away to start empty.",
-        ) from error
-
-
-def _keep_private(path: Path) -> None:
-    """Close the database, its log and the copies made before migrations to other users. Earlier versions did not.
-
-    SQLite follows a symbolic link and keeps the log beside the real file; the copies are made beside the link.
-    """
-    private_files.create(path)
-    real = path.resolve()
-    for companion in (*(real.with_name(real.name + suffix) for suffix in _COMPANIONS), *_copies(path)):
-        private_files.restrict(companion)
-
-
-def _copies(path: Path) -> list[Path]:
-    """The copies that were made before migrations; none where the directory may not be listed."""
-    start = f"{path.name}.before-"
-    with contextlib.suppress(PermissionError):
-        return [each for each in path.parent.iterdir() if each.name.startswith(start)]
-    return []
-
-
-def _check(connection: sqlite3.Connection) -> None:
-    verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if verdict != "ok":
-        raise sqlite3.DatabaseError(str(verdict))
-    if not _applied(connection) and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-        raise sqlite3.DatabaseError("it holds tables of another program")
-
-
-def applied_migrations(path: Path) -> Mapping[int, str]:
-    with contextlib.closing(_connect(path, "full")) as connection:
-        return _applied(connection)
-
-
-def _applied(connection: sqlite3.Connection) -> dict[int, str]:
-    table = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'migrations'"
-    if not connection.execute(table).fetchone():
-        return {}
-    return dict(connection.execute("SELECT number, checksum FROM migrations"))
-
-
-def _migrate(connection: sqlite3.Connection, path: Path, existed: bool) -> list[int]:
-    applied = _applied(connection)
-    missing = pending(migrations(Dialect.SQLITE), applied)
-    if missing and existed and applied:
-        backup(path, path.with_name(f"{path.name}.before-{missing[0].number:04d}"))
-    for migration in missing:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            connection.execute(
-                "CREATE TABLE IF NOT EXISTS migrations "
-                "(number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)"
-            )
-            for statement in _split(migration.sql):
-                connection.execute(statement)
-            connection.execute(
-                "INSERT INTO migrations VALUES (?, ?, ?)",
-                (migration.number, migration.name, migration.checksum),
-            )
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-    return [migration.number for migration in missing]
-
-
-def _split(script: str) -> list[str]:
-    """The statements of a script; our migrations hold no semicolon inside a statement."""
-    lines = [line for line in script.splitlines() if not line.lstrip().startswith("--")]
-    return [part.strip() for part in "\n".join(lines).split(";") if part.strip()]
-
-
-def backup(path: Path, target: Path) -> None:
-    """Copy a database, also while it is being served. The copy is readable by its owner alone."""
-    private_files.create(target)
-    with (
-        contextlib.closing(sqlite3.connect(str(path))) as source,
-        contextlib.closing(sqlite3.connect(str(target))) as copy,
-    ):
-        source.backup(copy)
-
-
-def library_version() -> str:
-    return str(sqlite3.sqlite_version)
-
-
-__all__ = ["SqliteStore", "applied_migrations", "backup", "library_version", "prepare"]

@@ -10,23 +10,23 @@ from typing import Any
 
 from penstock.sdk.activities.context import ActivityContext
 from penstock.sdk.activities.definition import ActivityDefinition
-from penstock.sdk.lease import Lease, LeaseEnded
+from penstock.sdk.lease import Lease, LeaseExpired
 
 
 class StopReason(Enum):
-    """Why an attempt is to stop."""
+    """Why an attempt is stopped."""
 
     CANCEL = "cancel"
-    """The workflow has asked for it; the answer still counts."""
+    """Cancel requested by the workflow. The outcome is still reported."""
     LOST = "lost"
-    """The attempt is somebody else's, or nobody's; no answer counts."""
+    """The lease is lost. The outcome is dropped."""
     TIMED_OUT = "timed_out"
     SHUTDOWN = "shutdown"
-    """The worker stops."""
+    """The worker shuts down."""
 
 
 class RunningAttempt:
-    """`stop` asks the code to end, in the way in which it can be reached; `give_up` does without its answer."""
+    """A running attempt. `stop` asks the code to end; `give_up` stops waiting for it."""
 
     def __init__(
         self,
@@ -39,16 +39,16 @@ class RunningAttempt:
         self.definition, self.context, self.received = definition, context, received
         self.lease = lease or Lease()
         self.not_begun = False
-        """Whether the code was kept from beginning because the lease had ended."""
+        """Whether the code was not started because the lease had expired."""
         self.tell = tell
-        """Takes the details of a heartbeat as they travel."""
+        """Accepts encoded heartbeat details."""
         self.why: StopReason | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """It is not waited for any more. Who waits here may be cancelled; the code goes on then."""
+        """Resolved when the attempt is no longer waited for. The waiter may be cancelled; the code then continues."""
         self.over: Callable[[], None] | None = None
-        """Called once, when it is not waited for any more."""
+        """Called once, when the attempt is no longer waited for."""
         self.pressed: Callable[[], None] | None = None
-        """Called once, when it is to be waited for no longer than the grace."""
+        """Called once, when the grace period starts."""
         self._reach: Callable[[], object] | None = None
         self._end: Callable[[], object] | None = None
         self._tell_of_shutdown: Callable[[], object] | None = None
@@ -58,20 +58,20 @@ class RunningAttempt:
         return self.why is StopReason.LOST
 
     def begin(self) -> None:
-        """Raise `LeaseEnded` unless the code may begin. To be called right before it does, in whichever thread."""
+        """Raise `LeaseExpired` if the lease has expired. Call it immediately before the code starts, in its thread."""
         if self.lease.is_over:
             self.not_begun = True
-            raise LeaseEnded
+            raise LeaseExpired
 
     @property
     def deadline_s(self) -> float | None:
-        """How long after its receipt the attempt is stopped."""
+        """Return the time after receipt at which the attempt is stopped, in seconds."""
         deadline = self.context.info.deadline
         return None if deadline is None else max(0.0, (deadline - self.received).total_seconds())
 
     @property
     def timeout_kind(self) -> str:
-        """Which timeout ends first."""
+        """Return which timeout expires first."""
         info = self.context.info
         limit, whole = info.start_to_close_timeout, info.schedule_to_close_timeout
         waited = info.started_time - info.scheduled_time
@@ -81,10 +81,12 @@ class RunningAttempt:
 
     @property
     def timeout_s(self) -> float:
-        """The timeout that ends first, as it was asked for."""
+        """Return the timeout that expires first, as configured."""
         info, kind = self.context.info, self.timeout_kind
-        asked = info.start_to_close_timeout if kind == "start_to_close" else info.schedule_to_close_timeout
-        return (self.deadline_s or 0.0) if asked is None else asked.total_seconds()
+        configured = (
+            info.start_to_close_timeout if kind == "start_to_close" else info.schedule_to_close_timeout
+        )
+        return (self.deadline_s or 0.0) if configured is None else configured.total_seconds()
 
     def reached_by(
         self,
@@ -93,7 +95,7 @@ class RunningAttempt:
         end: Callable[[], object] | None = None,
         shutdown: Callable[[], object] | None = None,
     ) -> None:
-        """How the code is told to stop, is ended by force, and is told of a shutdown."""
+        """Set how the code is asked to stop, killed, and notified of a shutdown."""
         self._reach, self._end, self._tell_of_shutdown = stop, end, shutdown
         if shutdown is not None and self.context.worker_shutdown.is_set():
             shutdown()
@@ -101,7 +103,7 @@ class RunningAttempt:
             stop()
 
     def stop(self, why: StopReason) -> None:
-        """A lease that is lost outdoes every other reason; of the others the first counts."""
+        """Stop the code. A lost lease overrides every other reason; otherwise the first reason counts."""
         first = self.why is None
         if first or why is StopReason.LOST:
             self.why = why
@@ -120,7 +122,7 @@ class RunningAttempt:
             self.ended.set_result(None)
 
     def give_up(self) -> None:
-        """End the code by force, or do without its answer."""
+        """Kill the code, or stop waiting for it."""
         if self._end is not None:
             self._end()
         if self._end is None or self.definition.kind != "process":

@@ -1,4 +1,4 @@
-"""Runs that are kept between their workflow tasks, so that each task brings only what is new."""
+"""Cache of workflow runs between their tasks, so that a task only needs to carry new events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RunT = TypeVar("RunT")
 
 
 class RunCache(Generic[RunT]):
-    """The runs used last, up to a number. A run that is taken belongs to the taker until it is put back."""
+    """LRU cache of runs. `take` removes a run, so that one task at a time uses it; `put` returns it."""
 
     def __init__(self, runs_max: int, let_go: Callable[[RunT], None]) -> None:
         self._runs_max, self._let_go = runs_max, let_go
@@ -21,18 +21,18 @@ class RunCache(Generic[RunT]):
 
     @property
     def keeps(self) -> bool:
-        """Whether anything is kept at all."""
+        """Whether the cache has any capacity."""
         return self._runs_max > 0
 
     def take(self, run_id: str) -> RunT | None:
         return self._runs.pop(run_id, None)
 
     def seen(self, run_id: str) -> RunT | None:
-        """The run as it stands, for looking only; None while somebody has taken it."""
+        """Return the run for reading, without removing it. None while a task uses it."""
         return self._runs.get(run_id)
 
     def put(self, run_id: str, run: RunT) -> None:
-        """Keep a run; the one that was not used for longest may have to go."""
+        """Return a run to the cache and evict the least recently used one if the cache is full."""
         self.drop(run_id)
         self._runs[run_id] = run
         while len(self._runs) > self._runs_max:

@@ -1,4 +1,4 @@
-"""What waits in a queue's tasks of one kind, as an operator reads it: by level, by key, and what limits it."""
+"""The backlog of a queue's tasks of one kind: by level, by fairness key, and the limits in force."""
 
 from __future__ import annotations
 

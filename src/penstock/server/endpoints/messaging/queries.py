@@ -1,4 +1,4 @@
-"""Queries: asked by clients, answered by workers."""
+"""Queries: sent by clients, answered by workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates to be validated: leased to workers, approved or rejected by them."""
+"""Update validation: tasks are leased to workers, which approve or reject the update."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def poll(call: OperationCall) -> Response:
 
 
 def task_response(call: OperationCall, leased: LeasedQuery, *, batch: bool = False) -> Response:
-    """The answer to a poll that got an update; if nobody is there to hear it, the update waits again."""
+    """The response to a poll that leased an update validation; requeued if it cannot be delivered."""
     ends_after_ms = whole_ms(leased.lease_ends_at - call.arrived_at)
     task = wire.task(leased.query, leased.run, [*leased.events], ends_after_ms)
     body: dict[str, Any] = {"task": task, "poll_status": "leased"}

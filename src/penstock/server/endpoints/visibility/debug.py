@@ -1,4 +1,4 @@
-"""The inside of a run: its tasks and activities, its queue, what failed of late, and what to see to."""
+"""Debug view of a run: tasks, activities, queue, recent failures and findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admission of every task queue as numbers for Prometheus. They name tenants, so they are asked with a token."""
+"""Admission of all task queues as Prometheus metrics. Labels name tenants, so they require authentication."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ STATUSES = (
 )
 _COUNTS = {
     "ready": ("ready_count", "Tasks that wait."),
-    "leased": ("leased_count", "Tasks that workers hold, those claimed ahead of time included."),
-    "claimed": ("claimed_count", "Tasks claimed ahead of time and not started: they take no slot."),
+    "leased": ("leased_count", "Tasks that workers hold, including prefetched ones."),
+    "claimed": ("claimed_count", "Prefetched tasks that were not started: they use no slot."),
     "worker_slots": ("configured_slot_count", "Slots that active workers offer."),
 }
 
 
 async def read(call: OperationCall) -> Response:
-    """Every queue of the namespace: its status, its counts and each of its limits."""
+    """Status, counts and limits of every queue of the namespace."""
     registry = CollectorRegistry()
     counts = {
         name: Gauge(f"penstock_queue_{name}", text, ("namespace", "task_queue", "kind"), registry=registry)
@@ -43,13 +43,13 @@ async def read(call: OperationCall) -> Response:
     )
     alone = Gauge(
         "penstock_queue_without_worker",
-        "1 where tasks wait that no active worker takes: its types, its build or its slots do not fit.",
+        "1 if ready tasks match no active worker by type, build or slots.",
         ("namespace", "task_queue", "kind"),
         registry=registry,
     )
     unserved = Gauge(
         "penstock_queue_unserved",
-        "Tasks that wait and that no active worker takes, by type, build and the reason that `why` gives.",
+        "Ready tasks that match no active worker, by type, build and the reason that `why` gives.",
         ("namespace", "task_queue", "kind", "type", "build_id", "reason"),
         registry=registry,
     )

@@ -1,4 +1,4 @@
-"""Finding runs: lists and counts under filters and queries."""
+"""Lists and counts of runs by filters or a query."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def count(call: OperationCall) -> Response:
 
 
 def wanted(call: OperationCall, request: FindWorkflows) -> RunFilter:
-    """What a list is narrowed by. A text that is no query is looked for in ids and business keys."""
+    """The filters of a request. Text that is not a query is searched in ids and business keys."""
     query = None if request.query is None else run_search.read_query_or_text(request.query)
     text = request.query if query is None else None
     if text is not None and (len(text) > TEXT_MAX or not re.match(PRINTABLE, text)):

@@ -1,4 +1,4 @@
-"""Which run of a workflow a request is about: the newest, the newest of a chain, or the one that its path names."""
+"""The run that a request addresses: the current one, the current one of a chain, or the one in its path."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ CHAIN = "first_execution_run_id"
 
 
 def address(call: OperationCall) -> Address:
-    """The address in the path, with the chain that the query names, if any."""
+    """The run that the path and the query parameter `first_execution_run_id` address."""
     named = RunId(text_path(call, "run_id")) if "run_id" in call.path else None
     chain = getattr(call.query, CHAIN, None)
     if named is not None and chain is not None:
-        raise field_error(CHAIN, "leave it out: the path names a run already")
+        raise field_error(CHAIN, "must be left out if the path names a run")
     return Address(call.namespace, workflow_id(call), named, chain=None if chain is None else RunId(chain))
 
 
@@ -25,5 +25,5 @@ def workflow_id(call: OperationCall) -> str:
 
 
 def scope(meant: Address) -> str:
-    """The contract's word for what was addressed."""
+    """The `target_scope` of the contract: `instance` or `run`."""
     return "instance" if meant.run_id is None else "run"

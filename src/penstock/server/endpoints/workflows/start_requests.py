@@ -1,4 +1,4 @@
-"""From a start request on the wire to the engine's, with the checks that need more than one field."""
+"""Parses start requests, with the checks that need more than one field."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _USUAL = TaskPriority()
 _ATTRIBUTE_NAME = re.compile(r"\A[A-Za-z][A-Za-z0-9_]*\Z")
 
 
-def workflow_start(
+def parse_workflow_start(
     request: StartWorkflow, body: Mapping[str, Any], namespace: str, key: str | None, limits: LimitPolicy
 ) -> Start:
     errors = {name: ["is not supported on start"] for name in _UNSUPPORTED if body.get(name) is not None}
@@ -71,7 +71,9 @@ def workflow_start(
     )
 
 
-def activity_start(request: StartActivity, namespace: str, key: str | None) -> tuple[Start, ScheduleActivity]:
+def parse_activity_start(
+    request: StartActivity, namespace: str, key: str | None
+) -> tuple[Start, ScheduleActivity]:
     arguments = Blob(payloads.parse(request.input, "input").blob)
     start = Start(
         namespace=namespace,
@@ -110,7 +112,7 @@ def activity_start(request: StartActivity, namespace: str, key: str | None) -> t
 
 
 def _id_policies(request: StartWorkflow | StartActivity) -> dict[str, Any]:
-    """The policies for a known id; two that contradict each other are refused."""
+    """The policies for an id that is in use; contradicting ones are an error."""
     reuse, conflict, plain = request.id_reuse_policy, request.id_conflict_policy, request.duplicate_policy
     if conflict is not None and plain is not None and conflict != plain.replace("-", "_"):
         raise ValidationFailed(
@@ -128,7 +130,7 @@ def _id_policies(request: StartWorkflow | StartActivity) -> dict[str, Any]:
 
 
 def priority(request: StartWorkflow | StartActivity) -> TaskPriority:
-    """Level, key and weight of the request, with the defaults for what it leaves out."""
+    """Level, fairness key and weight of the request, with defaults."""
     return wish(request).over(_USUAL)
 
 

@@ -118,8 +118,8 @@ class SqlPolicies:
         self._session.record("rerank_other_lanes", queue_id, key, level)
 
     def reset_lanes(self, queue_id: QueueId, lane_state: LaneState) -> None:
-        for standing in ("stale", "waiting", "held"):
-            self._session.record(f"reset_{standing}_lanes", queue_id, int(lane_state))
+        for state in ("dirty", "throttled", "blocked"):
+            self._session.record(f"reset_{state}_lanes", queue_id, int(lane_state))
 
     def drop_key(self, queue_id: QueueId, key: str) -> None:
         self._session.record("drop_key", queue_id, key, self._session.now_ms * NANO_PER_MS)

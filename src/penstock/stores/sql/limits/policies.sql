@@ -1,8 +1,8 @@
 -- columns: key_state
---   key, weight_milli, rate_micro, running_limit, paused, paid_until_ns, running
+--   key, weight_milli, rate_micro, lease_cap, paused, paid_until_ns, running
 
 -- columns: key_settings
---   key, weight_milli, rate_micro, running_limit, paused, author, at_ms, reason
+--   key, weight_milli, rate_micro, lease_cap, paused, author, at_ms, reason
 
 -- columns: policy_change
 --   version, at_ms, author, setting, key, before, after, reason
@@ -77,11 +77,11 @@ UPDATE queues SET paid_until_ns = q.paid_until_ns, aging_turn = q.aging_turn, di
   FROM {rows} WHERE queues.queue_id = q.queue_id;
 
 -- name: save_key
--- takes: queue_id bigint, key text, weight_milli bigint, rate_micro bigint, running_limit bigint, paused bigint, author text, at_ms bigint, reason text
+-- takes: queue_id bigint, key text, weight_milli bigint, rate_micro bigint, lease_cap bigint, paused bigint, author text, at_ms bigint, reason text
 INSERT INTO keys ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.queue_id, q.key
 ON CONFLICT (queue_id, key) DO UPDATE
    SET weight_milli = excluded.weight_milli, rate_micro = excluded.rate_micro,
-       running_limit = excluded.running_limit, paused = excluded.paused, author = excluded.author,
+       lease_cap = excluded.lease_cap, paused = excluded.paused, author = excluded.author,
        at_ms = excluded.at_ms, reason = excluded.reason;
 
 -- name: log_policy_change

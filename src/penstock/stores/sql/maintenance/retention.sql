@@ -22,14 +22,14 @@ DELETE FROM instances
  WHERE (namespace, workflow_id) IN (SELECT q.namespace, q.workflow_id FROM {rows})
    AND run_id IN (SELECT q.run_id FROM {rows});
 
--- name: record_remains
+-- name: record_deleted_run
 -- takes: run_id text
-INSERT INTO remains ({columns}) SELECT {q.columns} FROM {rows};
+INSERT INTO deleted_runs ({columns}) SELECT {q.columns} FROM {rows};
 
--- name: runs_with_remains
+-- name: deleted_runs
 -- alone
 -- takes: most bigint
-SELECT 1, t.run_id FROM remains t ORDER BY t.run_id LIMIT :most;
+SELECT 1, t.run_id FROM deleted_runs t ORDER BY t.run_id LIMIT :most;
 
 -- name: clear_run_events
 -- alone
@@ -144,6 +144,6 @@ DELETE FROM workflow_streams
    AND name IN (SELECT t.name FROM workflow_streams t WHERE t.run_id = :run_id ORDER BY t.name LIMIT :most)
 RETURNING 1, name;
 
--- name: delete_remains
+-- name: forget_deleted_run
 -- takes: run_id text
-DELETE FROM remains WHERE run_id IN (SELECT q.run_id FROM {rows});
+DELETE FROM deleted_runs WHERE run_id IN (SELECT q.run_id FROM {rows});

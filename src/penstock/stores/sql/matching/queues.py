@@ -79,7 +79,7 @@ class SqlQueues:
     async def lanes_to_tag(
         self, queue_id: QueueId, worker_filter: WorkerFilter, lane_state: LaneState
     ) -> Sequence[Lane]:
-        name = "fresh_lanes" if lane_state is LaneState.NEW else "stale_lanes"
+        name = "new_lanes" if lane_state is LaneState.NEW else "dirty_lanes"
         most = (sticky_workers_of(worker_filter), self._session.now_ms, TAGGED_AT_ONCE_MAX)
         if worker_filter.types:
             rows = await self._session.fetch(f"{name}_of_routes", queue_id, routes_of(worker_filter), *most)
@@ -220,7 +220,7 @@ class SqlQueues:
         return int((await self._session.fetch("count_lanes_before", queue_id, level, rank, tag, most))[0][1])
 
     async def new_lanes(self, queue_id: QueueId, level: int, most: int) -> Sequence[Lane]:
-        rows = await self._session.fetch("fresh_lanes_of_level", queue_id, level, most)
+        rows = await self._session.fetch("new_lanes_of_level", queue_id, level, most)
         return [Lane(*row[1:]) for row in rows]
 
     async def count_before(self, queue_id: QueueId, level: int, key: str | None, seq: int, most: int) -> int:

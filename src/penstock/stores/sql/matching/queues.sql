@@ -3,7 +3,7 @@
 --   paid_until_ns, aging_turn, dispatched, stamp, worker_rate_until_ms, worker_rate_burst_ms, worker_rate_conflict
 
 -- columns: lane
---   level, key, tag, weight_milli, wanted_milli, count, place, override_milli, rank, open_at_ms, base
+--   level, key, tag, weight_milli, wanted_milli, count, state, override_milli, rank, open_at_ms, base
 
 -- words: has_task_for_build
 --   EXISTS (
@@ -47,97 +47,97 @@ SELECT q.n, {queue}, coalesce(s.fair, 1)
   FROM {rows} JOIN queues t ON t.queue_id = q.queue_id
   LEFT JOIN namespaces s ON s.name = t.namespace ORDER BY t.queue_id {lock t};
 
--- name: fresh_lanes
+-- name: new_lanes
 -- alone
--- takes: queue_id bigint, build_id text, keepers text, now_ms bigint, most bigint
+-- takes: queue_id bigint, build_id text, sticky_worker_ids text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {has_task_for_build} THEN 1 ELSE 0 END
-  FROM lanes t {index lanes_fresh} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 1
+  FROM lanes t {index lanes_new} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 1
  ORDER BY t.level, t.key LIMIT :most;
 
--- name: fresh_lanes_of_routes
+-- name: new_lanes_of_routes
 -- alone
--- takes: queue_id bigint, routes text, keepers text, now_ms bigint, most bigint
+-- takes: queue_id bigint, routes text, sticky_worker_ids text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {has_task_of_routes} THEN 1 ELSE 0 END
-  FROM lanes t {index lanes_fresh} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 1
+  FROM lanes t {index lanes_new} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 1
  ORDER BY t.level, t.key LIMIT :most;
 
--- name: stale_lanes
+-- name: dirty_lanes
 -- alone
--- takes: queue_id bigint, build_id text, keepers text, now_ms bigint, most bigint
+-- takes: queue_id bigint, build_id text, sticky_worker_ids text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {has_task_for_build} THEN 1 ELSE 0 END
-  FROM lanes t {index lanes_stale} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 2
+  FROM lanes t {index lanes_dirty} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 2
  ORDER BY t.level, t.key LIMIT :most;
 
--- name: stale_lanes_of_routes
+-- name: dirty_lanes_of_routes
 -- alone
--- takes: queue_id bigint, routes text, keepers text, now_ms bigint, most bigint
+-- takes: queue_id bigint, routes text, sticky_worker_ids text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {has_task_of_routes} THEN 1 ELSE 0 END
-  FROM lanes t {index lanes_stale} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 2
+  FROM lanes t {index lanes_dirty} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 2
  ORDER BY t.level, t.key LIMIT :most;
 
 -- name: lanes_due
 -- alone
--- takes: queue_id bigint, build_id text, keepers text, now_ms bigint, most bigint
+-- takes: queue_id bigint, build_id text, sticky_worker_ids text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {has_task_for_build} THEN 1 ELSE 0 END
-  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 3 AND t.open_at_ms <= :now_ms
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 3 AND t.open_at_ms <= :now_ms
  ORDER BY t.open_at_ms, t.level, t.key LIMIT :most;
 
 -- name: lanes_due_of_routes
 -- alone
--- takes: queue_id bigint, routes text, keepers text, now_ms bigint, most bigint
+-- takes: queue_id bigint, routes text, sticky_worker_ids text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {has_task_of_routes} THEN 1 ELSE 0 END
-  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 3 AND t.open_at_ms <= :now_ms
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 3 AND t.open_at_ms <= :now_ms
  ORDER BY t.open_at_ms, t.level, t.key LIMIT :most;
 
 -- name: least_lanes
 -- alone
--- takes: queue_id bigint, build_id text, keepers text, now_ms bigint, from_level bigint, to_level bigint, most bigint
+-- takes: queue_id bigint, build_id text, sticky_worker_ids text, now_ms bigint, from_level bigint, to_level bigint, most bigint
 SELECT 1, {lane}, 1
-  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 0
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 0
    AND t.level BETWEEN :from_level AND :to_level
    AND {has_task_for_build}
  ORDER BY t.level, t.rank, t.tag, t.key LIMIT :most;
 
 -- name: least_lanes_of_routes
 -- alone
--- takes: queue_id bigint, routes text, keepers text, now_ms bigint, from_level bigint, to_level bigint, most bigint
+-- takes: queue_id bigint, routes text, sticky_worker_ids text, now_ms bigint, from_level bigint, to_level bigint, most bigint
 SELECT 1, {lane}, 1
-  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 0
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 0
    AND t.level BETWEEN :from_level AND :to_level
    AND {has_task_of_routes}
  ORDER BY t.level, t.rank, t.tag, t.key LIMIT :most;
 
 -- name: arrivals
 -- alone
--- takes: queue_id bigint, build_id text, keepers text, now_ms bigint, from_level bigint, to_level bigint, most bigint
+-- takes: queue_id bigint, build_id text, sticky_worker_ids text, now_ms bigint, from_level bigint, to_level bigint, most bigint
 -- In order of arrival; tasks of keys that may not go are stepped over.
 SELECT 1, w.seq, {lane}, 1
   FROM tasks w CROSS JOIN lanes t
  WHERE w.queue_id = :queue_id AND w.state = 'ready' AND w.level BETWEEN :from_level AND :to_level
    AND (w.compatibility IS NULL OR w.compatibility = :build_id) AND {waits_for_sticky_workers}
    AND t.queue_id = :queue_id AND t.level = w.level AND t.key = w.key
-   AND (t.place < 3 OR (t.place = 3 AND t.open_at_ms <= :now_ms))
+   AND (t.state < 3 OR (t.state = 3 AND t.open_at_ms <= :now_ms))
  ORDER BY w.level, w.seq LIMIT :most;
 
 -- name: arrivals_of_route
 -- alone
--- takes: queue_id bigint, route text, keepers text, now_ms bigint, from_level bigint, to_level bigint, most bigint
+-- takes: queue_id bigint, route text, sticky_worker_ids text, now_ms bigint, from_level bigint, to_level bigint, most bigint
 SELECT 1, w.seq, {lane}, 1
   FROM tasks w CROSS JOIN lanes t
  WHERE w.queue_id = :queue_id AND w.route = :route AND w.state = 'ready' AND {waits_for_sticky_workers}
    AND w.level BETWEEN :from_level AND :to_level
    AND t.queue_id = :queue_id AND t.level = w.level AND t.key = w.key
-   AND (t.place < 3 OR (t.place = 3 AND t.open_at_ms <= :now_ms))
+   AND (t.state < 3 OR (t.state = 3 AND t.open_at_ms <= :now_ms))
  ORDER BY w.level, w.seq LIMIT :most;
 
 -- name: blocked_lanes
 -- alone
 -- takes: queue_id bigint
 SELECT 1,
-       (SELECT min(t.open_at_ms) FROM lanes t {index lanes_waiting}
-         WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 3),
+       (SELECT min(t.open_at_ms) FROM lanes t {index lanes_throttled}
+         WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 3),
        CASE WHEN EXISTS (
-         SELECT 1 FROM lanes t {index lanes_held} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 4)
+         SELECT 1 FROM lanes t {index lanes_blocked} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 4)
             THEN 1 ELSE 0 END;
 
 -- name: starving_level
@@ -165,8 +165,8 @@ UPDATE lanes
 -- name: reopen_due_lanes
 -- alone
 -- takes: queue_id bigint, now_ms bigint
-UPDATE lanes {index lanes_waiting} SET place = 2
- WHERE queue_id = :queue_id AND count > 0 AND place = 3 AND open_at_ms <= :now_ms;
+UPDATE lanes {index lanes_throttled} SET state = 2
+ WHERE queue_id = :queue_id AND count > 0 AND state = 3 AND open_at_ms <= :now_ms;
 
 -- name: rebase_lanes
 -- alone
@@ -190,7 +190,7 @@ SELECT q.n, t.level, t.virtual, t.placed FROM {rows} JOIN clocks t ON t.queue_id
 
 -- name: take_tasks
 -- alone
--- takes: queue_id bigint, level bigint, key text, most bigint, build_id text, keepers text, now_ms bigint
+-- takes: queue_id bigint, level bigint, key text, most bigint, build_id text, sticky_worker_ids text, now_ms bigint
 SELECT 1, {task}
   FROM tasks t
  WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key AND t.state = 'ready'
@@ -199,7 +199,7 @@ SELECT 1, {task}
 
 -- name: first_routes
 -- alone
--- takes: queue_id bigint, level bigint, key text, most bigint, routes text, keepers text, now_ms bigint
+-- takes: queue_id bigint, level bigint, key text, most bigint, routes text, sticky_worker_ids text, now_ms bigint
 -- The routes whose heads have waited longest: no other route holds one of the lane's next `most` tasks.
 SELECT 1, h.route
   FROM (SELECT each_.value AS route, (
@@ -211,7 +211,7 @@ SELECT 1, h.route
 
 -- name: take_tasks_of_route
 -- alone
--- takes: queue_id bigint, level bigint, key text, most bigint, route text, keepers text, now_ms bigint
+-- takes: queue_id bigint, level bigint, key text, most bigint, route text, sticky_worker_ids text, now_ms bigint
 SELECT 1, {task}
   FROM tasks t
  WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key AND t.route = :route AND t.state = 'ready'
@@ -287,7 +287,7 @@ SELECT 1, {lane}, 1,
 -- alone
 -- takes: queue_id bigint, level bigint, rank bigint, tag bigint, most bigint
 SELECT 1, {lane}, 1
-  FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level AND t.count > 0 AND t.place = 0
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level AND t.count > 0 AND t.state = 0
    AND (t.rank, t.tag) <= (:rank, :tag)
  ORDER BY t.rank, t.tag, t.key LIMIT :most;
 
@@ -295,15 +295,15 @@ SELECT 1, {lane}, 1
 -- alone
 -- takes: queue_id bigint, level bigint, rank bigint, tag bigint, most bigint
 SELECT 1, count(*)
-  FROM (SELECT 1 FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level AND t.count > 0 AND t.place = 0
+  FROM (SELECT 1 FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level AND t.count > 0 AND t.state = 0
            AND (t.rank, t.tag) <= (:rank, :tag) LIMIT :most) w;
 
--- name: fresh_lanes_of_level
+-- name: new_lanes_of_level
 -- alone
 -- takes: queue_id bigint, level bigint, most bigint
 SELECT 1, {lane}, 1
-  FROM lanes t {index lanes_fresh}
- WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 1 AND t.level = :level
+  FROM lanes t {index lanes_new}
+ WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 1 AND t.level = :level
  ORDER BY t.key LIMIT :most;
 
 -- name: count_before_in_lane
@@ -364,7 +364,7 @@ SELECT 1, coalesce(sum(w.is_open), 0), coalesce(sum(CASE WHEN w.is_open = 1 THEN
        coalesce(sum(CASE WHEN w.minute = :minute THEN w.dispatched_before
                          WHEN w.minute = :minute - 1 THEN w.dispatched ELSE 0 END), 0), count(*)
   FROM (SELECT t.count, t.minute, t.dispatched, t.dispatched_before,
-               CASE WHEN t.count > 0 AND (t.place < 3 OR (t.place = 3 AND t.open_at_ms <= :now_ms))
+               CASE WHEN t.count > 0 AND (t.state < 3 OR (t.state = 3 AND t.open_at_ms <= :now_ms))
                     THEN 1 ELSE 0 END AS is_open
           FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level LIMIT :most) w;
 
@@ -386,15 +386,15 @@ UPDATE lanes
 --   ON CONFLICT (queue_id, level, key) DO UPDATE
 --      SET wanted_milli = excluded.wanted_milli, count = lanes.count + excluded.count,
 --          base = CASE WHEN lanes.count = 0 THEN excluded.base ELSE lanes.base END,
---          place = CASE WHEN lanes.count = 0
+--          state = CASE WHEN lanes.count = 0
 --                         OR coalesce(lanes.override_milli, excluded.wanted_milli) <> lanes.weight_milli
---                       THEN 1 ELSE lanes.place END
+--                       THEN 1 ELSE lanes.state END
 
 -- name: join_lane
 -- takes: queue_id bigint, level bigint, key text, weight_milli bigint, times bigint
 -- tally
 -- Tasks become ready. An idle lane, or one whose weight changed, is to be placed by the next claim.
-INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, place, base)
+INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, state, base)
 SELECT q.queue_id, q.level, q.key, 0, q.weight_milli, q.weight_milli, q.times, 1, coalesce(c.virtual, 0)
   FROM {rows} LEFT JOIN clocks c ON c.queue_id = q.queue_id AND c.level = q.level WHERE true
 {or_join_existing_lane};
@@ -402,14 +402,14 @@ SELECT q.queue_id, q.level, q.key, 0, q.weight_milli, q.weight_milli, q.times, 1
 -- name: rejoin_lane
 -- takes: queue_id bigint, level bigint, key text
 -- As join_lane, for a task that comes back: it brings no opinion about the weight.
-INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, place, base)
+INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, state, base)
 SELECT q.queue_id, q.level, q.key, 0, 1000, 1000, count(*), 1, coalesce(max(c.virtual), 0)
   FROM {rows} LEFT JOIN clocks c ON c.queue_id = q.queue_id AND c.level = q.level
  WHERE true GROUP BY q.queue_id, q.level, q.key ORDER BY 1, 2, 3
 ON CONFLICT (queue_id, level, key) DO UPDATE
    SET count = lanes.count + excluded.count,
        base = CASE WHEN lanes.count = 0 THEN excluded.base ELSE lanes.base END,
-       place = CASE WHEN lanes.count = 0 THEN 1 ELSE lanes.place END;
+       state = CASE WHEN lanes.count = 0 THEN 1 ELSE lanes.state END;
 
 -- name: leave_lane
 -- takes: queue_id bigint, level bigint, key text
@@ -419,20 +419,20 @@ UPDATE lanes SET count = lanes.count - q.gone
  WHERE lanes.queue_id = q.queue_id AND lanes.level = q.level AND lanes.key = q.key;
 
 -- name: settle_lane
--- takes: queue_id bigint, level bigint, key text, tag bigint, rank bigint, weight_milli bigint, override_milli bigint, place bigint, open_at_ms bigint, held_at bigint, taken bigint, minute bigint
+-- takes: queue_id bigint, level bigint, key text, tag bigint, rank bigint, weight_milli bigint, override_milli bigint, state bigint, open_at_ms bigint, held_at bigint, taken bigint, minute bigint
 -- The count is lowered, not set: enqueues add to it without the queue's lock. A lane is held at a running limit,
 -- or ranked by what its key runs, only if the key, whose row this transaction holds, still runs that much.
 UPDATE lanes
    SET tag = q.tag, rank = q.rank, weight_milli = q.weight_milli, override_milli = q.override_milli,
        open_at_ms = q.open_at_ms, count = lanes.count - q.taken,
-       place = CASE WHEN coalesce(q.override_milli, lanes.wanted_milli) <> q.weight_milli THEN 1
+       state = CASE WHEN coalesce(q.override_milli, lanes.wanted_milli) <> q.weight_milli THEN 1
                     WHEN q.held_at IS NOT NULL AND coalesce((
                            SELECT k.running FROM keys k WHERE k.queue_id = q.queue_id AND k.key = q.key), 0) < q.held_at
                     THEN 2
                     WHEN q.rank > 0 AND q.rank <> (2 * coalesce((
                            SELECT k.running FROM keys k WHERE k.queue_id = q.queue_id AND k.key = q.key), 0) + 1)
                          * {stride q.weight_milli}
-                    THEN 2 ELSE q.place END,
+                    THEN 2 ELSE q.state END,
        dispatched_before = CASE WHEN lanes.minute = q.minute THEN lanes.dispatched_before
                                 WHEN lanes.minute = q.minute - 1 THEN lanes.dispatched ELSE 0 END,
        dispatched = CASE WHEN lanes.minute = q.minute THEN lanes.dispatched + q.taken ELSE q.taken END,
@@ -444,44 +444,44 @@ UPDATE lanes
 -- takes: queue_id bigint, key text
 -- A lease of the key has ended: what it held is looked at again, and where shares are measured in what runs
 -- its rank has changed.
-UPDATE lanes SET place = 2
+UPDATE lanes SET state = 2
   FROM (SELECT DISTINCT q.queue_id, q.key FROM {rows}) q
  WHERE lanes.queue_id = q.queue_id AND lanes.key = q.key AND lanes.level IN ({levels})
-   AND lanes.count > 0 AND (lanes.place = 4 OR (lanes.place = 0 AND lanes.rank > 0));
+   AND lanes.count > 0 AND (lanes.state = 4 OR (lanes.state = 0 AND lanes.rank > 0));
 
 -- name: rerank_other_lanes
 -- looks
 -- takes: queue_id bigint, key text, level bigint
 -- The key was given something at one level, so its rank at the others has changed.
-UPDATE lanes SET place = 2
+UPDATE lanes SET state = 2
   FROM {rows}
  WHERE lanes.queue_id = q.queue_id AND lanes.key = q.key AND lanes.level IN ({levels})
-   AND lanes.level <> q.level AND lanes.count > 0 AND lanes.place = 0;
+   AND lanes.level <> q.level AND lanes.count > 0 AND lanes.state = 0;
 
 -- name: mark_lanes
 -- looks
--- takes: queue_id bigint, key text, place bigint
+-- takes: queue_id bigint, key text, state bigint
 -- What an operator asks of a key has changed.
-UPDATE lanes SET place = CASE WHEN lanes.place = 1 THEN 1 ELSE q.place END
+UPDATE lanes SET state = CASE WHEN lanes.state = 1 THEN 1 ELSE q.state END
   FROM {rows}
  WHERE lanes.queue_id = q.queue_id AND lanes.key = q.key AND lanes.level IN ({levels})
    AND lanes.count > 0;
 
--- name: reset_stale_lanes
+-- name: reset_dirty_lanes
 -- alone
--- takes: queue_id bigint, place bigint
+-- takes: queue_id bigint, state bigint
 -- The queue's limits have changed: whoever stands aside is looked at again, or may go.
-UPDATE lanes {index lanes_stale} SET place = :place WHERE queue_id = :queue_id AND count > 0 AND place = 2;
+UPDATE lanes {index lanes_dirty} SET state = :state WHERE queue_id = :queue_id AND count > 0 AND state = 2;
 
--- name: reset_waiting_lanes
+-- name: reset_throttled_lanes
 -- alone
--- takes: queue_id bigint, place bigint
-UPDATE lanes {index lanes_waiting} SET place = :place WHERE queue_id = :queue_id AND count > 0 AND place = 3;
+-- takes: queue_id bigint, state bigint
+UPDATE lanes {index lanes_throttled} SET state = :state WHERE queue_id = :queue_id AND count > 0 AND state = 3;
 
--- name: reset_held_lanes
+-- name: reset_blocked_lanes
 -- alone
--- takes: queue_id bigint, place bigint
-UPDATE lanes {index lanes_held} SET place = :place WHERE queue_id = :queue_id AND count > 0 AND place = 4;
+-- takes: queue_id bigint, state bigint
+UPDATE lanes {index lanes_blocked} SET state = :state WHERE queue_id = :queue_id AND count > 0 AND state = 4;
 
 -- name: save_clock
 -- takes: queue_id bigint, level bigint, virtual bigint, placed bigint

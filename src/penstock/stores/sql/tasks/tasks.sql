@@ -2,15 +2,15 @@
 --   task_id, queue_id, namespace, task_queue, kind, run_id, activity_id, type, compatibility, level, key,
 --   state, available_at_ms, enqueued_at_ms, attempt, lease_owner, lease_token, lease_expires_at_ms,
 --   leased_at_ms, poll_request_id, done_token, done_digest, done_outcome, last_error, counted, cost, scopes, claimed, granted_at_ms,
---   update_id, retry_due_at_ms, reserved_for, reserved_until_ms, seq
+--   update_id, retry_due_at_ms, sticky_worker_id, sticky_until_ms, seq
 
 -- words: is_for_sticky_workers
---   (t.reserved_until_ms IS NULL OR t.reserved_until_ms <= :now_ms
---     OR instr(:keepers, char(31) || t.reserved_for || char(31)) > 0)
+--   (t.sticky_until_ms IS NULL OR t.sticky_until_ms <= :now_ms
+--     OR instr(:sticky_worker_ids, char(31) || t.sticky_worker_id || char(31)) > 0)
 
 -- words: waits_for_sticky_workers
---   (w.reserved_until_ms IS NULL OR w.reserved_until_ms <= :now_ms
---     OR instr(:keepers, char(31) || w.reserved_for || char(31)) > 0)
+--   (w.sticky_until_ms IS NULL OR w.sticky_until_ms <= :now_ms
+--     OR instr(:sticky_worker_ids, char(31) || w.sticky_worker_id || char(31)) > 0)
 
 -- name: get_task
 -- takes: task_id text
@@ -92,7 +92,7 @@ SELECT 1, min(t.available_at_ms) FROM tasks t WHERE t.state = 'delayed';
 
 -- name: any_ready_task
 -- alone
--- takes: queue_id bigint, build_id text, keepers text, now_ms bigint
+-- takes: queue_id bigint, build_id text, sticky_worker_ids text, now_ms bigint
 SELECT 1, t.seq FROM tasks t
  WHERE t.queue_id = :queue_id AND t.state = 'ready'
    AND (t.compatibility IS NULL OR t.compatibility = :build_id) AND {is_for_sticky_workers}
@@ -107,7 +107,7 @@ SELECT 1, each_.value FROM {each :queue_ids}
 
 -- name: ready_routes
 -- alone
--- takes: queue_id bigint, routes text, keepers text, now_ms bigint
+-- takes: queue_id bigint, routes text, sticky_worker_ids text, now_ms bigint
 SELECT 1, each_.value FROM {each :routes}
  WHERE EXISTS (SELECT 1 FROM tasks t
                 WHERE t.queue_id = :queue_id AND t.route = each_.value AND t.state = 'ready'
@@ -116,15 +116,15 @@ SELECT 1, each_.value FROM {each :routes}
 -- name: sticky_tasks
 -- alone
 -- takes: queue_id bigint, now_ms bigint
-SELECT 1, t.reserved_for, min(t.reserved_until_ms)
-  FROM tasks t {index tasks_reserved}
- WHERE t.queue_id = :queue_id AND t.state = 'ready' AND t.reserved_for IS NOT NULL
-   AND t.reserved_until_ms > :now_ms
- GROUP BY t.reserved_for;
+SELECT 1, t.sticky_worker_id, min(t.sticky_until_ms)
+  FROM tasks t {index tasks_sticky}
+ WHERE t.queue_id = :queue_id AND t.state = 'ready' AND t.sticky_worker_id IS NOT NULL
+   AND t.sticky_until_ms > :now_ms
+ GROUP BY t.sticky_worker_id;
 
 -- name: save_task
 -- Before insert_task: a run's workflow task must have ended before its next one may live.
--- takes: task_id text, state text, available_at_ms bigint, attempt bigint, lease_owner text, lease_token text, lease_expires_at_ms bigint, leased_at_ms bigint, poll_request_id text, done_token text, done_digest text, done_outcome text, last_error text, counted bigint, scopes text, claimed bigint, granted_at_ms bigint, retry_due_at_ms bigint, reserved_for text, reserved_until_ms bigint
+-- takes: task_id text, state text, available_at_ms bigint, attempt bigint, lease_owner text, lease_token text, lease_expires_at_ms bigint, leased_at_ms bigint, poll_request_id text, done_token text, done_digest text, done_outcome text, last_error text, counted bigint, scopes text, claimed bigint, granted_at_ms bigint, retry_due_at_ms bigint, sticky_worker_id text, sticky_until_ms bigint
 UPDATE tasks
    SET state = q.state, available_at_ms = q.available_at_ms, attempt = q.attempt, lease_owner = q.lease_owner,
        lease_token = q.lease_token, lease_expires_at_ms = q.lease_expires_at_ms, leased_at_ms = q.leased_at_ms,
@@ -132,9 +132,9 @@ UPDATE tasks
        done_outcome = q.done_outcome, last_error = q.last_error,
        counted = q.counted, scopes = q.scopes, claimed = q.claimed,
        granted_at_ms = q.granted_at_ms, retry_due_at_ms = q.retry_due_at_ms,
-       reserved_for = q.reserved_for, reserved_until_ms = q.reserved_until_ms
+       sticky_worker_id = q.sticky_worker_id, sticky_until_ms = q.sticky_until_ms
   FROM {rows} WHERE tasks.task_id = q.task_id;
 
 -- name: insert_task
--- takes: task_id text, queue_id bigint, namespace text, task_queue text, kind text, run_id text, activity_id text, type text, compatibility text, route text, level bigint, key text, state text, available_at_ms bigint, enqueued_at_ms bigint, attempt bigint, cost bigint, update_id text, reserved_for text, reserved_until_ms bigint
+-- takes: task_id text, queue_id bigint, namespace text, task_queue text, kind text, run_id text, activity_id text, type text, compatibility text, route text, level bigint, key text, state text, available_at_ms bigint, enqueued_at_ms bigint, attempt bigint, cost bigint, update_id text, sticky_worker_id text, sticky_until_ms bigint
 INSERT INTO tasks ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.n;

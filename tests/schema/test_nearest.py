@@ -1,4 +1,4 @@
-"""Which name was meant."""
+"""Nearest names for an unknown one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.dispatch.suggestions import BUDGET, HINTS_MAX, Suggestions, edits, nearest
+from penstock.schema.nearest import BUDGET, HINTS_MAX, Suggestions, edits, nearest
 
 _QUEUES = [
     "anthropic-queue",
@@ -37,6 +37,9 @@ _QUEUES = [
         ("extract-deafult-queue", ["extract-default-queue"]),
         ("llm-queue", ["llm-default-queue"]),
         ("ANTHROPIC-QUEUE", ["anthropic-queue"]),
+        ("anthro", ["anthropic-queue"]),
+        ("temp-que", ["temporal_task_queue"]),
+        ("an", []),
         ("mistral-queue", []),
         ("queue", []),
         ("xyz", []),

@@ -1,4 +1,9 @@
-"""The line of every value in a TOML text, for messages. The text is known to be valid."""
+"""Line numbers of the values in a TOML text, for error messages.
+
+`tomli` reports no positions, so this scans the text a second time. It expects text that `tomli` has accepted: it
+skips strings, comments and scalars, and records the line of every table, key and array element. Where it does not
+understand the text it stops; a missing line number only makes a message less precise.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from dataclasses import dataclass, field
 
 import tomli
 
-from penstock.dispatch.paths import Path
+from penstock.schema.paths import KeyPath
 
 _STRING = re.compile(
     r'"""(?:[^\\]|\\.)*?"""(?:"{0,2})|\'\'\'.*?\'\'\'(?:\'{0,2})|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'', re.S
@@ -19,7 +24,7 @@ _KEY = re.compile(
 _HEADER = re.compile(r"(\[\[?)" + _KEY.pattern + r"\]")
 
 
-def lines_of(text: str) -> dict[Path, int]:
+def lines_of(text: str) -> dict[KeyPath, int]:
     """The line where each table and each value is given, by its path."""
     scan = _Scan(text.replace("\r\n", "\n"))
     scan.document()
@@ -30,14 +35,14 @@ def lines_of(text: str) -> dict[Path, int]:
 class _Scan:
     text: str
     at: int = 0
-    lines: dict[Path, int] = field(default_factory=dict)
-    counted: dict[Path, int] = field(default_factory=dict)
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    counted: dict[KeyPath, int] = field(default_factory=dict)
     line: int = 1
     line_at: int = 0
     """Up to where lines were counted."""
 
     def document(self) -> None:
-        table: Path = ()
+        table: KeyPath = ()
         while self._past_blanks():
             if header := _HEADER.match(self.text, self.at):
                 table = self._header(header)
@@ -46,7 +51,7 @@ class _Scan:
             else:
                 return
 
-    def _header(self, found: re.Match[str]) -> Path:
+    def _header(self, found: re.Match[str]) -> KeyPath:
         table = _steps(found[2])
         if found[1] == "[[":
             self.counted[table] = place = self.counted.get(table, -1) + 1
@@ -55,14 +60,14 @@ class _Scan:
         self.at = found.end() + (found[1] == "[[")
         return table
 
-    def _pair(self, table: Path, found: re.Match[str]) -> None:
+    def _pair(self, table: KeyPath, found: re.Match[str]) -> None:
         path = (*table, *_steps(found[1]))
         self._past_blanks()
         self._note(path)
         self.at = self.text.index("=", found.end()) + 1
         self._value(path)
 
-    def _value(self, path: Path) -> None:
+    def _value(self, path: KeyPath) -> None:
         self._past_blanks()
         if text := _STRING.match(self.text, self.at):
             self.at = text.end()
@@ -74,7 +79,7 @@ class _Scan:
             while self.at < len(self.text) and self.text[self.at] not in ",]}#\n":
                 self.at += 1
 
-    def _inline(self, path: Path) -> None:
+    def _inline(self, path: KeyPath) -> None:
         self.at += 1
         while self._past_blanks(",") and self.text[self.at] != "}":
             key = _KEY.match(self.text, self.at)
@@ -83,7 +88,7 @@ class _Scan:
             self._pair(path, key)
         self.at += 1
 
-    def _array(self, path: Path) -> None:
+    def _array(self, path: KeyPath) -> None:
         self.at += 1
         place = 0
         while self._past_blanks(",") and self.text[self.at] != "]":
@@ -104,14 +109,14 @@ class _Scan:
                 return True
         return False
 
-    def _note(self, path: Path) -> None:
+    def _note(self, path: KeyPath) -> None:
         self.line += self.text.count("\n", self.line_at, self.at)
         self.line_at = self.at
         for depth in range(1, len(path) + 1):
             self.lines.setdefault(path[:depth], self.line)
 
 
-def _steps(key: str) -> Path:
+def _steps(key: str) -> KeyPath:
     value: object = tomli.loads(f"{key} = 0")
     steps: list[str] = []
     while isinstance(value, dict):
