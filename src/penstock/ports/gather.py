@@ -1,4 +1,4 @@
-"""Two things that an operation asks of the store at once, because neither needs the other's answer."""
+"""Two independent reads of one operation in a single round trip."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Second = TypeVar("Second")
 async def gather(
     first: Coroutine[Any, Any, First], second: Coroutine[Any, Any, Second]
 ) -> tuple[First, Second]:
-    """Go through both side by side: what they ask in the same step travels together.
+    """Run both coroutines in lockstep: their reads of the same step are sent together.
 
-    Either sees what is locked or changed before the step in which it asks, and nothing of what the other one asks in
-    the same step. What one refuses ends both.
+    Each read sees locks and changes of earlier steps, and nothing of the other coroutine's read in the same step. An
+    exception in one ends both.
     """
-    one, other = _Path(first), _Path(second)
+    one, other = _Branch(first), _Branch(second)
     try:
         await _Steps((one, other))
         return one.result(), other.result()
@@ -26,37 +26,37 @@ async def gather(
         second.close()
 
 
-class _Path(Generic[First]):
-    """One of them, as far as it has gone."""
+class _Branch(Generic[First]):
+    """One of the coroutines, with the reads that it waits for."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, First]) -> None:
         self._coroutine = coroutine
         self._results: list[First] = []
-        self.asks: tuple[Any, ...] = ()
+        self.reads: tuple[Any, ...] = ()
 
     def result(self) -> First:
         return self._results[0]
 
-    def go_on(self, answers: Sequence[Any] | None) -> None:
-        """To its next questions, or to its end."""
-        self.asks = ()
+    def advance(self, results: Sequence[Any] | None) -> None:
+        """Advance to the next reads, or to the end."""
+        self.reads = ()
         try:
-            self.asks = self._coroutine.send(answers)
+            self.reads = self._coroutine.send(results)
         except StopIteration as end:
             self._results.append(end.value)
 
 
 class _Steps:
-    def __init__(self, paths: Sequence[_Path[Any]]) -> None:
-        self._paths = paths
+    def __init__(self, branches: Sequence[_Branch[Any]]) -> None:
+        self._branches = branches
 
     def __await__(self) -> Generator[tuple[Any, ...], Sequence[Any], None]:
-        for path in self._paths:
-            path.go_on(None)
-        while asks := tuple(ask for path in self._paths for ask in path.asks):
-            answers = yield asks
-            place = 0
-            for path in self._paths:
-                if mine := len(path.asks):
-                    path.go_on(answers[place : place + mine])
-                    place += mine
+        for branch in self._branches:
+            branch.advance(None)
+        while reads := tuple(read for branch in self._branches for read in branch.reads):
+            results = yield reads
+            start = 0
+            for branch in self._branches:
+                if count := len(branch.reads):
+                    branch.advance(results[start : start + count])
+                    start += count
