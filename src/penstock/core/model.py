@@ -608,7 +608,7 @@ class WorkerRecord(Struct, frozen=True):
         return max(slots, buffer) if slots and isinstance(buffer, int) else slots
 
     def knows(self, workflow_type: str) -> bool:
-        """Whether it has the code of a type. A worker that names no types has all, unless it takes no workflow tasks."""
+        """Whether it has the code of a type; without a list of types it has all, if it takes workflow tasks."""
         return workflow_type in self.workflow_types if self.workflow_types else self.workflow_slots > 0
 
 
