@@ -1,7 +1,7 @@
-"""How many tasks a worker may be given: never more than the slots that it registered, of each kind.
+"""Worker slots: how many tasks of each kind a worker may be given.
 
-What it runs and what it fetched ahead are counted apart. What runs is bounded by its slots. What is fetched ahead is
-bounded by its slots as well, or by the buffer that it registered if that is larger. `worker-never-over-filled`.
+Running and prefetched tasks are counted separately. Running tasks are bounded by the worker's slots; prefetched ones by
+its slots, too, or by its buffer if that is larger. `worker-never-over-filled`.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from penstock.core.model import TaskKind, WorkerRecord
 
 
 class SlotUsage(Struct, frozen=True):
-    """What a worker holds of one kind of task."""
+    """The tasks of one kind that a worker holds."""
 
     running: int = 0
     ahead: int = 0
-    """Fetched ahead of time, and not started yet."""
+    """Prefetched and not started."""
     untold: int = 0
-    """How many of all of them end without telling their queue."""
+    """How many of them end without notifying their queue."""
 
 
 def free_slots(worker: WorkerRecord, kind: TaskKind, held: SlotUsage, *, ahead: bool = False) -> int:
-    """How many tasks more a worker may run, or fetch ahead; none if it has fewer slots than it had."""
+    """How many more tasks a worker may run, or prefetch; 0 if it holds more than it has slots for."""
     return max(0, worker.claims(kind) - held.ahead if ahead else worker.slots(kind) - held.running)
 
 
 class PollSlots(Struct, frozen=True):
-    """What the polls of one claim may take together: what each asks for, and what its worker has slots for."""
+    """The capacity of the polls of one claim: what each requests, within the free slots of its worker."""
 
     wanted: Sequence[int]
     workers: Sequence[str]
-    """Whose poll each is; a worker may have several."""
+    """The worker of each poll; a worker may have several polls."""
     free: Mapping[str, int]
 
     @property
@@ -44,7 +44,7 @@ class PollSlots(Struct, frozen=True):
         return sum(min(most, self.free[worker_id]) for worker_id, most in asked.items())
 
     def shares(self, count: int) -> list[int]:
-        """Which poll gets the n-th task: one each in order of arrival, then round again where there is room."""
+        """The poll that gets the n-th task: round robin in order of arrival."""
         assert count <= self.total, "nobody is given more than there is room for"
         holders: list[int] = []
         left, free = list(self.wanted), dict(self.free)
