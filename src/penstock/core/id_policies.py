@@ -11,7 +11,7 @@ cases, each with a policy of its own:
 Both names and their meaning are Temporal's. The contract's `duplicate_policy` has no word for reuse: a start that sends
 neither of these fields behaves as `reject_duplicate` (`CONTRACT`).
 
-These functions map values to a `StartDecision`; `engine.runs.workflow_ids` takes the locks under which a decision is valid.
+These functions map values to a `StartDecision`; `engine.runs.workflow_ids` holds the locks.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def missed_heartbeat(task: Task, now_ms: int, fresh_ms: int | None) -> bool:
 
 
 def has_restart_grace(activity: Activity, task: Task, now_ms: int, fresh_ms: int | None) -> bool:
-    """Whether a worker may still report after its lease expired: heartbeats were missed and its death would be final."""
+    """Whether a worker may still report after its lease expired: heartbeats were missed, and a death is final."""
     if task.claimed or not missed_heartbeat(task, now_ms, fresh_ms):
         return False
     return on_lost_lease(activity) is OnLostLease.FAIL

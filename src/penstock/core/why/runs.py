@@ -1,4 +1,4 @@
-"""What a run waits for when no task of its own is under way: activities, timers, or a word from outside."""
+"""What a run without a live workflow task waits for: activities, timers, children, conditions or messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def closed_run(run: Run) -> WaitExplanation:
 def waits_for_activities(
     run: Run, parts: Sequence[tuple[str, WaitExplanation]], count: int, timers: Sequence[Timer], now_ms: int
 ) -> WaitExplanation:
-    """A run that waits for activities, of which the first are explained, and perhaps for timers."""
+    """A run that waits for activities, the first of which are explained, and perhaps for timers."""
     names = ", ".join(name for name, _ in parts[:3])
     more = " and others" if count > min(3, len(parts)) else ""
     constraint = Constraint(
@@ -65,7 +65,7 @@ def timer(timers: Sequence[Timer], now_ms: int) -> Constraint:
 
 
 def waits_for_condition(run: Run, wait: ConditionWait, now_ms: int) -> WaitExplanation:
-    """Only the code knows when its condition holds; what it hears can make it so."""
+    """A run that waits for a condition: only its code can evaluate it, after signals and updates."""
     what = f"the condition {wait.key}" if wait.key else "a condition of its code"
     at_ms = wait.fire_at_ms
     until = "" if at_ms is None else f", or until its timeout in {duration_text(at_ms - now_ms)}"
@@ -102,7 +102,7 @@ def waits_for_signal(run: Run) -> WaitExplanation:
 
 
 def stranded(run: Run) -> WaitExplanation:
-    """A run that no signal wakes: its code waits for nothing, and it has no workflow task."""
+    """A run without a workflow task whose code waits for nothing, so that no signal wakes it."""
     message = "nothing of it is under way, and it has no workflow task that would go on"
     constraint = Constraint(ConstraintKind.STRANDED, message, frees=(Remedy(RemedyKind.REPAIR),))
     unknown = StartEstimate(unknown_because="It goes on when it is repaired.")
@@ -110,7 +110,7 @@ def stranded(run: Run) -> WaitExplanation:
 
 
 def structural_limit(found: LimitExcess) -> Constraint:
-    """A run that waiting does not help: its code asks for more than a run may hold, or its history is full."""
+    """A structural limit that waiting does not remove: too much is open, or the history is full."""
     what = LIMIT_WORDS.get(found.limit_kind, found.limit_kind)
     if found.was_refused:
         message = f"its workflow task is refused: the run would hold {found.value:,} {what}, of at most {found.most:,}"
@@ -133,7 +133,7 @@ def structural_limit(found: LimitExcess) -> Constraint:
 
 
 def beyond_limit(run: Run, found: LimitExcess) -> WaitExplanation:
-    """A run that waits for a message, and cannot receive one."""
+    """A run that waits for a message and cannot receive one."""
     constraint = structural_limit(found)
     unknown = StartEstimate(unknown_because=f"It does not go on by itself: {constraint.message}.")
     return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)

@@ -1,4 +1,4 @@
-"""The sentences of an explanation."""
+"""The English sentences of an explanation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
 def duration_text(ms: int) -> str:
-    """A length of time in its largest fitting unit."""
+    """A duration in its largest fitting unit."""
     for size, unit in _UNITS:
         if ms >= size:
             return f"{ms // size} {unit}"
@@ -19,7 +19,7 @@ def duration_text(ms: int) -> str:
 
 
 def scope_text(scope: str) -> str:
-    """A scope by the words that people use for it."""
+    """A scope in words."""
     word, _, rest = scope.partition(":")
     parts = rest.split("/")
     if word == "queue":
@@ -43,7 +43,7 @@ def key_text(key: str) -> str:
 
 
 def gate_message(gate: Gate, now_ms: int, cost: int = 0, whose: str = "this task") -> str:
-    """What a gate says, closed or soon to be; `cost` is what the task costs that would go next."""
+    """The message of a gate that is or will be closed; `cost` is that of the task that would go next."""
     who, opens = scope_text(gate.scope), _opens(gate.opens_at_ms, now_ms)
     match gate.kind:
         case GateKind.PAUSED:
@@ -82,7 +82,7 @@ def _opens(opens_at_ms: int | None, now_ms: int) -> str:
 
 
 def sentence(subject: str, binding: Constraint | None) -> str:
-    """The answer in one sentence."""
+    """The explanation in one sentence."""
     if binding is None:
         return f"{subject} is next: the first poll of a worker that fits takes it."
     if binding.kind in (ConstraintKind.NOT_WAITING, ConstraintKind.QUARANTINED, ConstraintKind.LEASED):
@@ -95,7 +95,7 @@ def count_text(count: int, noun: str) -> str:
 
 
 def remedy_text(remedy: Remedy, now_ms: int) -> str:
-    """What to do, as an order."""
+    """A remedy as an imperative."""
     scope = "" if remedy.scope is None else scope_text(remedy.scope)
     match remedy.act:
         case RemedyKind.WAIT:
@@ -122,7 +122,7 @@ def remedy_text(remedy: Remedy, now_ms: int) -> str:
 
 
 def _plain(remedy: Remedy) -> str:
-    """The remedies that speak of no limit in numbers."""
+    """Remedies without a number."""
     match remedy.act:
         case RemedyKind.END_STEPS:
             return f"wait until {remedy.count} of what the run has open ended; it is then tried again"
