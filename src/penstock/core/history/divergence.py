@@ -21,6 +21,8 @@ CHARS_MAX = 2_000
 
 
 class Divergence(Struct, frozen=True):
+    """A divergence that a worker reported."""
+
     step: int | None
     recorded: tuple[str, ...]
     """Types of the events that the history has at that step."""

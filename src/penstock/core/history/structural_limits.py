@@ -38,6 +38,8 @@ EXTERNAL_REQUESTS_MAX = 1_000
 
 
 class StructuralLimits(Struct, frozen=True):
+    """The configured limits of every run."""
+
     open_activities_max: int
     open_timers_max: int
     events_max: int
