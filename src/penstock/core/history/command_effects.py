@@ -577,7 +577,7 @@ def _is_closed_alike(update: Update, status: UpdateStatus, outcome: dict[str, An
         return False
     if (update.status, update.outcome) != (status, json_text.written(outcome)):
         raise invalid_command(
-            f"Update {update.update_id!r} was answered otherwise.", update_id=update.update_id
+            f"Update {update.update_id!r} has another outcome already.", update_id=update.update_id
         )
     return True
 

@@ -70,13 +70,9 @@ def _check_manner(run: Run, commands: Sequence[Command], *, concurrent: bool) ->
     """A run stays stepwise or concurrent from its first completed task on."""
     began = run.waits.concurrent
     if began and not concurrent:
-        raise invalid_command(
-            "The run is concurrent: only code that has many steps open at once can go on with it."
-        )
+        raise invalid_command("The run is concurrent: only concurrent workflow code can continue it.")
     if concurrent and not began and run.last_step:
-        raise invalid_command(
-            "The run began stepwise: code that has many steps open at once cannot go on with it."
-        )
+        raise invalid_command("The run is stepwise: concurrent workflow code cannot continue it.")
     for command in commands:
         if isinstance(command, StepwiseOnly if concurrent else ConcurrentOnly):
             raise invalid_command(
@@ -87,18 +83,18 @@ def _check_manner(run: Run, commands: Sequence[Command], *, concurrent: bool) ->
             and isinstance(command, Grouped)
             and parallel_groups.outermost(command.extra) is not None
         ):
-            raise invalid_command("The steps of a concurrent run are in no groups.")
+            raise invalid_command("Steps of a concurrent run cannot be in groups.")
 
 
 def _check_kind(commands: Sequence[Command], update: Update | None) -> None:
     """An update's task applies only that update; no other task of a stepwise run applies one."""
     on_update = [each for each in commands if isinstance(each, OnUpdate)]
     if update is None and on_update:
-        raise invalid_command("This workflow task was not handed out to apply an update.")
+        raise invalid_command("This workflow task does not apply an update.")
     if update is not None and (
         len(commands) != 1 or not on_update or on_update[0].update_id != update.update_id
     ):
-        raise invalid_command(f"This workflow task applies update {update.update_id}, and does nothing else.")
+        raise invalid_command(f"This workflow task applies update {update.update_id}, and nothing else.")
 
 
 def _is_still_waiting(waiting: Waits, commands: Sequence[Command]) -> bool:

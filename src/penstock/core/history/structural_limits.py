@@ -27,9 +27,9 @@ ADVICE = {
     "pending_child_count": "Await some of the children before starting more.",
     "pending_update_count": "Wait for updates to be applied before sending more.",
     "pending_external_request_count": "Await some of the requests to other workflows before sending more.",
-    "pending_signal_count": "Send signals more slowly, or let a worker take in those that wait.",
+    "pending_signal_count": "Send signals more slowly, or let a worker process those that wait.",
     "history_event_count": "Continue as new: the next run starts with an empty history.",
-    "memo_size": "Keep less in the memo; large values belong into a result or a store of your own.",
+    "memo_size": "Keep less in the memo; large values belong in a result or a store of your own.",
     "search_attribute_size": "Keep less in search attributes; they are for finding runs.",
 }
 MEMO_BYTES_MAX = 65_536

@@ -199,7 +199,7 @@ def lease_expired(task: Task) -> LeaseLost:
     assert task.lease_expires_at_ms is not None
     return LeaseLost(
         Reason.LEASE_EXPIRED,
-        "The lease has expired, so nothing was recorded. The task is given to another poll, or has failed if its "
+        "The lease has expired, so nothing was recorded. The task is redelivered, or has failed if its "
         "retry policy or its timeouts allow no further attempt.",
         task_status=task.state.value,
         lease_owner=task.lease_owner,
@@ -208,9 +208,7 @@ def lease_expired(task: Task) -> LeaseLost:
 
 
 def _not_leased(task: Task) -> LeaseLost:
-    return LeaseLost(
-        Reason.TASK_NOT_LEASED, "The task is not leased to anybody.", task_status=task.state.value
-    )
+    return LeaseLost(Reason.TASK_NOT_LEASED, "The task is not leased.", task_status=task.state.value)
 
 
 def _run_closed(task: Task, run: Run) -> LeaseLost:

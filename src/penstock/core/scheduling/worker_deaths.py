@@ -47,7 +47,7 @@ class Quarantine(Struct, frozen=True):
         times = "1 worker" if self.deaths == 1 else f"{self.deaths} workers"
         return (
             f"Quarantined: {times} died running it. The last: {last} "
-            "Mend the activity or what it is given, then start it again."
+            "Fix the activity or its input, then start it again."
         )
 
 

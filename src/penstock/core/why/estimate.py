@@ -97,14 +97,12 @@ def estimate_start(
     """When a ready task starts, or what must change before that can be estimated."""
     stuck = next((each for each in closed if _never(each)), None)
     if stuck is not None:
-        return StartEstimate(unknown_because=f"It depends on somebody: {stuck.message}.")
+        return StartEstimate(unknown_because=f"Unknown until this changes: {stuck.message}.")
     opens_ms = max((each.opens_at_ms or now_ms for each in closed), default=now_ms)
     line = _bounds(pace.line, now_ms)
     waits_for_others = any(each.kind in FLOWING for each in closed) or place.ahead
     if line is None and waits_for_others:
-        return StartEstimate(
-            unknown_because="Nothing of this line was dispatched in this minute or the one before."
-        )
+        return StartEstimate(unknown_because="The queue dispatched nothing in this minute or the one before.")
     limited = _Limited(queue, scopes)
     soonest, latest = _from_turns(line, place, pace, now_ms) if line else (0.0, 0.0)
     starts = _gate_starts(limited, gates, place.ahead + 1, now_ms)

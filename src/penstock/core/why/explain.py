@@ -97,9 +97,9 @@ def _leased(seen: WaitSnapshot) -> WaitExplanation:
     task, now_ms = seen.task, seen.now_ms
     since, until = task.leased_at_ms or now_ms, task.lease_expires_at_ms or now_ms
     left = (
-        f"runs out in {duration_text(until - now_ms)}"
+        f"expires in {duration_text(until - now_ms)}"
         if until > now_ms
-        else "has run out and is about to be taken back"
+        else "has expired and is about to be released"
     )
     before = f"; {_deaths(seen)} before" if seen.worker_deaths else ""
     held = Constraint(
@@ -119,13 +119,13 @@ def _prefetched(seen: WaitSnapshot) -> WaitExplanation:
     until = task.lease_expires_at_ms or now_ms
     held = Constraint(
         ConstraintKind.PREFETCHED,
-        f"the worker {task.lease_owner} has fetched it ahead of time and has not started it",
+        f"the worker {task.lease_owner} has prefetched it and has not started it",
         opens_at_ms=until,
         frees=(Remedy(RemedyKind.REPORT), Remedy(RemedyKind.WAIT, at_ms=until)),
         holders=(holder(task, None, now_ms),),
     )
     closed = [*_coordination(seen), *(_of(seen, gate) for gate in _gates(seen) if gate.is_closed)]
-    unknown = StartEstimate(unknown_because="Its worker says when it starts it.")
+    unknown = StartEstimate(unknown_because="Its worker decides when to start it.")
     return _answer(seen, [*closed, held], expected=unknown)
 
 
@@ -231,7 +231,7 @@ def _closed(seen: WaitSnapshot) -> list[Constraint]:
 def _coordination(seen: WaitSnapshot) -> list[Constraint]:
     if seen.is_coordinated or not seen.queue.is_limited:
         return []
-    message = "the line is limited, and the cache through which servers agree cannot be reached"
+    message = "the queue has limits, and the cache that coordinates servers is unavailable"
     return [Constraint(ConstraintKind.COORDINATION, message, frees=(Remedy(RemedyKind.RESTORE),))]
 
 

@@ -95,11 +95,11 @@ def key_scope(queue: Queue, key: str) -> str:
 
 
 def _key_rate(stop: KeyHold, state: KeyState, scope: str, now_ms: int) -> Constraint:
-    opens = "" if stop.open_at_ms is None else f"; it goes on in {duration_text(stop.open_at_ms - now_ms)}"
+    opens = "" if stop.open_at_ms is None else f"; it opens in {duration_text(stop.open_at_ms - now_ms)}"
     wait = Remedy(RemedyKind.WAIT, scope, at_ms=stop.open_at_ms)
     return Constraint(
         ConstraintKind.KEY_RATE,
-        f"{key_text(state.key)} was given as many tasks a second as its rate allows{opens}",
+        f"{key_text(state.key)} has reached its rate limit{opens}",
         scope,
         opens_at_ms=stop.open_at_ms,
         frees=(Remedy(RemedyKind.RAISE, scope, to=MICRO, is_rate=True) if stop.open_at_ms is None else wait,),

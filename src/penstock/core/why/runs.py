@@ -37,7 +37,7 @@ def waits_for_activities(
         used=count,
         frees=(Remedy(RemedyKind.REPORT, count=count),),
     )
-    unknown = StartEstimate(unknown_because="It goes on when an activity ends.")
+    unknown = StartEstimate(unknown_because="It continues when an activity ends.")
     then = (timer(timers, now_ms),) if timers else ()
     return WaitExplanation(sentence(run.workflow_id, constraint), constraint, then, None, unknown)
 
@@ -74,7 +74,7 @@ def waits_for_condition(run: Run, wait: ConditionWait, now_ms: int) -> WaitExpla
         ConstraintKind.CONDITION, f"it waits until {what} holds{until}", opens_at_ms=at_ms, frees=frees
     )
     expected = StartEstimate(
-        unknown_because="It goes on when a signal or an update makes the condition true."
+        unknown_because="It continues when a signal or an update makes the condition true."
     )
     return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=expected)
 
@@ -90,22 +90,22 @@ def waits_for_children(run: Run, children: Sequence[ChildRun]) -> WaitExplanatio
         used=count,
         frees=(Remedy(RemedyKind.REPORT, count=count),),
     )
-    unknown = StartEstimate(unknown_because="It goes on when a child ends.")
+    unknown = StartEstimate(unknown_because="It continues when a child ends.")
     return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
 
 
 def waits_for_signal(run: Run) -> WaitExplanation:
-    message = "nothing of it is under way; it waits for a signal, an update or a command"
+    message = "it has no open step; it waits for a signal, an update or a command"
     constraint = Constraint(ConstraintKind.SIGNAL, message, frees=(Remedy(RemedyKind.SIGNAL),))
-    unknown = StartEstimate(unknown_because="It goes on when somebody sends something.")
+    unknown = StartEstimate(unknown_because="It continues when a message is sent to it.")
     return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
 
 
 def stranded(run: Run) -> WaitExplanation:
     """A run without a workflow task whose code waits for nothing, so that no signal wakes it."""
-    message = "nothing of it is under way, and it has no workflow task that would go on"
+    message = "it has no open step and no workflow task"
     constraint = Constraint(ConstraintKind.STRANDED, message, frees=(Remedy(RemedyKind.REPAIR),))
-    unknown = StartEstimate(unknown_because="It goes on when it is repaired.")
+    unknown = StartEstimate(unknown_because="It continues when it is repaired.")
     return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
 
 
@@ -135,7 +135,7 @@ def structural_limit(found: LimitExcess) -> Constraint:
 def beyond_limit(run: Run, found: LimitExcess) -> WaitExplanation:
     """A run that waits for a message and cannot receive one."""
     constraint = structural_limit(found)
-    unknown = StartEstimate(unknown_because=f"It does not go on by itself: {constraint.message}.")
+    unknown = StartEstimate(unknown_because=f"It does not continue by itself: {constraint.message}.")
     return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
 
 

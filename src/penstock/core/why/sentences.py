@@ -53,7 +53,7 @@ def gate_message(gate: Gate, now_ms: int, cost: int = 0, whose: str = "this task
         case GateKind.LEASES:
             return f"{who} leases {gate.used} of at most {gate.most} tasks"
         case GateKind.RATE:
-            return f"{who} gives out {_rate_words(gate)}{opens}"
+            return f"{who} dispatches {_rate_words(gate)}{opens}"
         case GateKind.DISPATCHES:
             return f"{who} has used {gate.used} of its {gate.most} dispatches of this minute{opens}"
         case GateKind.COST:
@@ -63,8 +63,8 @@ def gate_message(gate: Gate, now_ms: int, cost: int = 0, whose: str = "this task
 
 _RATE_SOURCES = {
     RateSource.OPERATOR: "set by the operator",
-    RateSource.WORKER: "conveyed by its workers",
-    RateSource.SYSTEM: "the most of any queue",
+    RateSource.WORKER: "reported by its workers",
+    RateSource.SYSTEM: "the maximum for any queue",
 }
 
 
@@ -116,7 +116,7 @@ def remedy_text(remedy: Remedy, now_ms: int) -> str:
         case RemedyKind.POLL:
             return f"bring a worker of {scope} back: it must poll"
         case RemedyKind.TAKE_TURN:
-            return f"wait until {count_text(remedy.count or 0, 'task')} went"
+            return f"wait for {count_text(remedy.count or 0, 'task')} to be dispatched"
         case _:
             return _plain(remedy)
 
@@ -125,11 +125,11 @@ def _plain(remedy: Remedy) -> str:
     """Remedies without a number."""
     match remedy.act:
         case RemedyKind.END_STEPS:
-            return f"wait until {remedy.count} of what the run has open ended; it is then tried again"
+            return f"wait until {remedy.count} of the run's open items have ended; the workflow task is then retried"
         case RemedyKind.RAISE_SETTING:
             return f"raise {remedy.setting} to {remedy.to} or more on every server, and restart them"
         case RemedyKind.UNSET:
-            return f"take the retry budget of {scope_text(remedy.scope or '')} away"
+            return f"remove the retry budget of {scope_text(remedy.scope or '')}"
         case act:
             return _PLAIN[act]
 
@@ -139,8 +139,8 @@ _PLAIN = {
     RemedyKind.REPORT: "wait until its worker reports",
     RemedyKind.FIX: "deploy workflow code that does not fail",
     RemedyKind.END_RUN: "terminate the run",
-    RemedyKind.REPAIR: "repair the run: it is decided again",
-    RemedyKind.MEND: "mend the activity or what it is given, and start it again",
+    RemedyKind.REPAIR: "repair the run: it gets a new workflow task",
+    RemedyKind.MEND: "fix the activity or its input, and start it again",
     RemedyKind.SIGNAL: "send it what it waits for, or cancel it",
 }
 

@@ -160,7 +160,7 @@ class StartEstimate(Struct, frozen=True):
     unknown_because: str | None = None
 
 
-NO_ESTIMATE = StartEstimate(unknown_because="Nothing is waited for.")
+NO_ESTIMATE = StartEstimate(unknown_because="It does not wait.")
 
 
 class WaitExplanation(Struct, frozen=True):

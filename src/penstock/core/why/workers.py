@@ -100,11 +100,11 @@ def _no_worker(queue_workers: QueueWorkers, task: Task) -> Constraint:
 
 
 def _no_poller(queue_workers: QueueWorkers, task: Task, silent: Sequence[WorkerRecord]) -> Constraint:
-    heard_ms = max(worker.heartbeat_at_ms for worker in silent)
+    heartbeat_at_ms = max(worker.heartbeat_at_ms for worker in silent)
     return Constraint(
         ConstraintKind.NO_POLLER,
         f"{count_text(len(silent), 'worker')} of the task queue {task.task_queue} could take it, and none polls: "
-        f"the last was heard {(queue_workers.now_ms - heard_ms) // 1000} s ago",
+        f"the last heartbeat was {(queue_workers.now_ms - heartbeat_at_ms) // 1000} s ago",
         scope=_line(task),
         most=len(silent),
         used=0,
@@ -130,16 +130,16 @@ def _draining(queue_workers: QueueWorkers, task: Task, fitting: Sequence[WorkerR
 
 def sticky_wait(queue_workers: QueueWorkers, task: Task) -> Constraint | None:
     """The wait for the worker that has the task's run cached, unless that worker is not serving."""
-    keeper = next(
+    sticky_worker = next(
         (each for each in queue_workers.serving(task) if each.worker_id == task.sticky_worker_id), None
     )
-    if keeper is None or task.sticky_until_ms is None or not task.is_sticky(queue_workers.now_ms):
+    if sticky_worker is None or task.sticky_until_ms is None or not task.is_sticky(queue_workers.now_ms):
         return None
     left = duration_text(task.sticky_until_ms - queue_workers.now_ms)
     return Constraint(
         ConstraintKind.STICKY,
-        f"the worker {keeper.worker_id} keeps its run in memory and has it to itself for another {left}; "
-        "then anybody may take it",
+        f"the worker {sticky_worker.worker_id} has its run cached, and the task is sticky to it for another {left}; "
+        "then any worker may take it",
         scope=_line(task),
         opens_at_ms=task.sticky_until_ms,
         frees=(Remedy(RemedyKind.WAIT, at_ms=task.sticky_until_ms),),

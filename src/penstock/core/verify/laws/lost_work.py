@@ -36,7 +36,7 @@ class LostWorkLaw:
                 self._book.checked[Law.LOST] += 1
                 name = _name(start.task_id, start.workflow_id)
                 if name not in there:
-                    said = f"{' '.join(name)} was acknowledged and is nowhere to be found"
+                    said = f"{' '.join(name)} was acknowledged and is missing"
                     self._book.find(LawViolation(Law.LOST, said, start.t_ok))
         for final in self._seen.finals:
             self._moves(final)
