@@ -66,7 +66,7 @@ class SelectionMember(Struct, frozen=True):
     kind: str
     identity: str
     left: int
-    """How many of its steps have not ended."""
+    """The number of its steps that have not ended."""
     done: bool = False
     cancelled: bool = False
 

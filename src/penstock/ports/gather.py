@@ -1,4 +1,4 @@
-"""Two things that an operation asks of the store at once, because neither needs the other's answer."""
+"""Two independent reads of one operation in a single round trip."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Second = TypeVar("Second")
 async def gather(
     first: Coroutine[Any, Any, First], second: Coroutine[Any, Any, Second]
 ) -> tuple[First, Second]:
-    """Go through both side by side: what they ask in the same step travels together.
+    """Run both coroutines in lockstep: their reads of the same step are sent together.
 
-    Either sees what is locked or changed before the step in which it asks, and nothing of what the other one asks in
-    the same step. What one refuses ends both.
+    Each read sees locks and changes of earlier steps, and nothing of the other coroutine's read in the same step. An
+    exception in one ends both.
     """
     coroutines = (first, second)
     try:

@@ -140,7 +140,7 @@ class TestLimits:
         assert "as its rate allows: 1, set by the operator; it opens in 1 s" in found.message
         await limit(scene, queue_rate=0)
         assert (await binding(scene)).message.endswith(
-            "gives out nothing: its rate is 0, set by the operator"
+            "dispatches nothing: its rate is 0, set by the operator"
         )
 
     async def test_a_group_that_cools_down(self, scene: Scene) -> None:

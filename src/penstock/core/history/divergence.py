@@ -1,4 +1,4 @@
-"""Where workflow code and history part: both sides, for somebody who has to mend it."""
+"""Nondeterminism: where workflow code and history diverge, with both sides for diagnosis."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ CHARS_MAX = 2_000
 
 
 class Divergence(Struct, frozen=True):
+    """A divergence that a worker reported."""
+
     step: int | None
     recorded: tuple[str, ...]
     """Types of the events that the history has at that step."""
@@ -30,7 +32,7 @@ class Divergence(Struct, frozen=True):
 
 
 def of(failure_type: str | None, message: str) -> Divergence | None:
-    """What a worker said of code that does not fit its history; None when its failure is another one."""
+    """The divergence in a reported failure; None if the failure is of another kind."""
     if failure_type not in _TYPES:
         return None
     said = _SAID.search(message)
@@ -41,7 +43,7 @@ def of(failure_type: str | None, message: str) -> Divergence | None:
 
 
 def first(events: Sequence[RecordedEvent], parted: Divergence) -> RecordedEvent | None:
-    """The first event of the step at which they part."""
+    """The first event of the step at which they diverge."""
     if parted.step is None:
         return None
     wanted = f'"sequence":{parted.step}'

@@ -1,4 +1,4 @@
-"""Where a run comes from: a parent that waits for it, a run that it continues or tries once more."""
+"""Chains of runs: continue-as-new, and retries of children."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.core.timestamps import earliest
 
 
 def first_of(run: Run) -> RunId:
-    """The first run of the chain that a run belongs to, by which the chain is known."""
+    """The first run of a run's chain, which identifies the chain."""
     return run.lineage.first_run_id or run.run_id
 
 
 def is_in_chain(run: Run, first: RunId) -> bool:
     """Whether a run belongs to the chain that began with `first`.
 
-    A run that continues another one and does not name the first was recorded when an id had one chain only.
+    A continuing run without `first_run_id` predates the field, when a workflow id had only one chain.
     """
     origin = run.lineage
     if origin.first_run_id is None and (origin.continued_from or origin.retried_from):
@@ -29,17 +29,17 @@ def is_in_chain(run: Run, first: RunId) -> bool:
 
 
 class Successor(Struct, frozen=True):
-    """The run that goes on where another one ended, and when."""
+    """The next run of a chain, and when it starts."""
 
     run: Run
     at_ms: int
 
 
 def continued(run: Run, run_id: RunId, command: ContinueAsNew, now_ms: int) -> Successor:
-    """The next run of the same workflow id, with a history of its own.
+    """The next run of the same workflow id after continue-as-new.
 
-    Whatever the command leaves out is inherited: each field of the priority by itself, memo and search attributes
-    as a whole. The execution timeout is the chain's, and stays.
+    Missing fields of the command are inherited: the priority field by field, memo and search attributes as a whole. The
+    execution timeout belongs to the chain and stays.
     """
     queue = command.task_queue or run.task_queue
     lineage = replace(
@@ -78,7 +78,7 @@ def continued(run: Run, run_id: RunId, command: ContinueAsNew, now_ms: int) -> S
 def retried(
     run: Run, run_id: RunId, error_types: tuple[str, ...], non_retryable: bool, now_ms: int
 ) -> Successor | None:
-    """The next attempt of a child that failed; None when this was its last one."""
+    """The next attempt of a failed child; None if there is none."""
     lineage = run.lineage
     policy = lineage.retry
     hopeless = non_retryable or any(each in policy.non_retryable_error_types for each in error_types)
@@ -121,7 +121,7 @@ def _next(run: Run, before: Run, lineage: Lineage, now_ms: int, at_ms: int) -> R
         run_deadline_at_ms=deadline,
         started_at_ms=max(
             now_ms, before.started_at_ms
-        ),  # also if the clock was set back: chains are read in this order
+        ),  # monotonic after a clock step: chains are ordered by it
         start_key=run.start_key,
         status=RunStatus.PENDING,
         last_progress_at_ms=now_ms,

@@ -1,4 +1,4 @@
-"""How many tasks a worker may be given: never more than the slots that it registered, of each kind.
+"""Worker slots: how many tasks of each kind a worker may be given.
 
 What it runs and what it prefetched are counted apart. What runs is bounded by its slots. What is prefetched is bounded
 by its slots as well, or by the buffer that it registered if that is larger (`prefetch.py`). `worker-never-over-filled`.
