@@ -1,4 +1,4 @@
-"""The flags that say what a start does when its id is known already."""
+"""The flags for starts whose id is already in use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPTIONS = (
 
 
 def id_policy_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command these flags; it receives what they say as `id_policies`, ready for the body."""
+    """Add the flags to a command, which receives their values as `id_policies` for the request body."""
 
     @wraps(function)
     def command(*args: Any, id_reuse_policy: str | None, id_conflict_policy: str | None, **rest: Any) -> Any:
@@ -39,7 +39,7 @@ def id_policy_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_default(policies: dict[str, Any], named: str | None, duplicate_policy: str | None) -> dict[str, Any]:
-    """The policies with our default. A start that names no id, or says the contract's policy, sends none by itself."""
+    """The policies with our default, unless the start names no id or sets the contract's own policy."""
     if named is None or duplicate_policy is not None:
         return policies
     return {"id_reuse_policy": "allow_duplicate"} | policies

@@ -1,4 +1,4 @@
-"""The flags that say where a task stands in its queue: priority, fairness key and weight."""
+"""The flags for priority, fairness key and weight of a task."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OPTIONS = (
 
 
 def with_priority_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command these flags; it receives what they say as `priority_options`, ready for the body."""
+    """Add the flags to a command, which receives their values as `priority_options` for the request body."""
 
     @wraps(function)
     def command(

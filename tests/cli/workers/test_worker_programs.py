@@ -22,7 +22,7 @@ LATER = PATIENCE
 PIPELINES = Path(__file__).parents[2] / "dispatch" / "pipelines.toml"
 INSTANCE = """
     from penstock import AppConfig, Penstock, PostgresConfig, QueueMode
-    from penstock.core.models.queues import CustomQueueConfig
+    from penstock.sdk.app_config.queues import CustomQueueConfig
 
     config = AppConfig(
         queue_mode=QueueMode.CUSTOM,

@@ -124,7 +124,7 @@ def start_activity(
 @run_option
 @click.pass_obj
 def describe_activity(session: CliSession, activity_id: str, run_id: str | None) -> None:
-    """Show where an activity stands: state, attempts, deadlines."""
+    """Show the state of an activity: status, attempts, deadlines."""
     session.show(session.connect().get("activities", activity_id, query={"run_id": run_id}), _draw_one)
 
 
@@ -188,7 +188,7 @@ def _show_result(session: CliSession, activity_id: str, run_id: str | None) -> N
 
 
 def _not_completed(activity_id: str, described: dict[str, Any], failure: dict[str, Any]) -> CommandError:
-    """The refusal that tells which timeout or error ended an activity, and after how many attempts."""
+    """The error with the timeout or failure that ended an activity, and its number of attempts."""
     state = str(described.get("closed_reason") or described.get("status"))
     count = described.get("attempt_count")
     attempts = "1 attempt" if count == 1 else f"{count} attempts"

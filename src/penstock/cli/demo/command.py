@@ -1,4 +1,4 @@
-"""Shows in a few seconds what Penstock is for: a small shop whose worker and server are killed, and that goes on."""
+"""The command `penstock demo`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.cli.transport.session import CliSession, show_json
 )
 @click.pass_obj
 def demo(session: CliSession, data_dir: Path | None) -> None:
-    """Run a small shop on a server of its own, kill its worker and its server, and tell what became of it."""
+    """Run a small shop on its own server, kill its worker and its server, and show that no order is lost."""
     from penstock.cli.demo.display import demo_display
     from penstock.cli.demo.script import play
     from penstock.cli.demo.summary import draw, summary_of

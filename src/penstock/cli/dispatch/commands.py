@@ -1,4 +1,4 @@
-"""Commands for dispatch: why an activity goes where it goes, and whether anybody is there."""
+"""Commands for dispatch: explain the options of an activity, and check that workers serve its queue."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def doctor(
 
 
 def _pollers(session: CliSession, queue: str) -> list[dict[str, Any]] | None:
-    """The workers of a queue; None, and a word about it, if no server tells."""
+    """The workers of a queue; None and a note if no server can be reached."""
     connection = replace(session.connect(), on_refusal=None)
     try:
         answer = connection.get("workers", query={"task_queue": queue})
@@ -150,7 +150,7 @@ def _takes(row: dict[str, Any], activity: str) -> bool:
 
 
 def _seen(session: CliSession, queues: list[str]) -> ClusterView | ServerUnreachable:
-    """What the server knows of workers and queues, or why no server tells."""
+    """The server's workers and queues, or why it cannot be reached."""
     from penstock.dispatch.inspection.doctor import ClusterView, WorkerView
 
     connection = session.connect()

@@ -1,4 +1,4 @@
-"""Commands for budget groups: queues that share limits because they lean on one downstream."""
+"""Commands for budget groups: queues that share limits because they call one downstream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flags that say limits, and tables that show them: each in its layers, with what is used and who holds it."""
+"""Flags for limits, and tables that show each limit with its layers, its usage and its holders."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _says_something(view: Any) -> bool:
 
 
 def draw_limits(screen: Screen, view: Mapping[str, Any], title: str) -> None:
-    """Draw each limit with its layers, then who holds it."""
+    """Draw each limit with its layers, then its holders."""
     limits, counts = view.get("limits") or {}, view.get("counts") or {}
     screen.heading(f"{title} (version {view.get('version')})")
     screen.table(
@@ -272,7 +272,7 @@ def show_history(session: CliSession, answer: Any) -> None:
 
 
 def report_pause(paused: bool, what: str, seconds: int | None, *words: str) -> None:
-    """Say what a pause or its end has done, and how to undo it."""
+    """Print the effect of a pause or resume, and how to undo it."""
     if not paused:
         echo_err(f"Resumed {what}.")
         return

@@ -1,4 +1,4 @@
-"""Commands for the settings of a task queue: read them, change them, see who did."""
+"""Commands for the settings of a task queue: show, change, history."""
 
 from __future__ import annotations
 

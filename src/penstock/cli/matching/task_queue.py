@@ -1,4 +1,4 @@
-"""Commands for task queues: who polls, what waits, what limits it, which builds serve it."""
+"""Commands for task queues: pollers, backlog, limits and worker builds."""
 
 from __future__ import annotations
 

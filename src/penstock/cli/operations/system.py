@@ -1,4 +1,4 @@
-"""Commands for the duties of the server: what is due, and a pass of it right now."""
+"""Commands for the server's background duties: show what is due, and run a pass now."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _HOLDERS_SHOWN_MAX = 12
 
 
 class UnreadableInput(CommandError):
-    """A file that cannot be read as what it should be (exit code 2)."""
+    """An input file that cannot be read (exit code 2)."""
 
     exit_code = int(Exit.USAGE)
 
@@ -124,7 +124,7 @@ def _no_collection() -> Iterator[None]:
 
 @contextmanager
 def _progress(files: Iterable[Path]) -> Iterator[Any]:
-    """Hands out a function that shows how far reading has come, where somebody looks at a terminal."""
+    """A progress bar on a terminal, and nothing elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 

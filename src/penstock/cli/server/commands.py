@@ -1,4 +1,4 @@
-"""Commands for the server itself: start it, and ask how it is."""
+"""Commands for the server: start it, show its state and health."""
 
 from __future__ import annotations
 

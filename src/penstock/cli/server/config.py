@@ -1,4 +1,4 @@
-"""Commands for configurations, of a server and of dispatch: check one before it is used, show what is in force."""
+"""Commands for server and dispatch configurations: check them, show the effective values."""
 
 from __future__ import annotations
 

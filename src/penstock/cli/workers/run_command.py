@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 APP_VARIABLE = "PENSTOCK_APP"
 NAME_MAX = 200
-"""Of a worker; the server has 255, and its queues are told behind it."""
+"""Length of a worker's name; the server accepts 255, and the queue is appended."""
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _COUNT_MAX = 10_000
 
 
 class WorkerNoun(NounGroup):
-    """The noun `worker`, which also takes an app where a verb would stand: `penstock worker myapp.instance:app`."""
+    """The noun `worker`, which also accepts an app instead of a verb: `penstock worker myapp.instance:app`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and os.environ.get(APP_VARIABLE):
@@ -60,7 +60,7 @@ def _begins_a_run(word: str, ctx: click.Context) -> bool:
 
 
 class _Seconds(click.FloatRange):
-    """A number between bounds. What is no number is within none."""
+    """A number within bounds; NaN is out of bounds."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
@@ -201,14 +201,14 @@ def _check_name(name: str | None) -> None:
 
 
 def _missing(special: WorkerProfile | None) -> NoReturn:
-    """Nobody says which app; a scope that is doubtful without one is told instead."""
+    """The error for a missing app, or for a doubtful scope."""
     if special is not None and (doubts := doubts_about(special.config, special.scope)):
         raise WorkerConfigErrors(doubts)
     raise click.UsageError(f"Missing argument 'MODULE:APP'. {APP_VARIABLE} in the environment names it, too.")
 
 
 def _show_without_app(session: CliSession, special: WorkerProfile) -> None:
-    """What can be said of a worker whose app is not known."""
+    """Show the facts of a worker without its app."""
     if session.json:
         show_json(json.dumps(special.facts()))
     else:
@@ -228,7 +228,7 @@ def _queue_names(queues: Sequence[str], listed: str | None) -> list[str]:
 def _profile_for(
     sources: Sources, queues: Sequence[str], profile: str | None, scope: str | None
 ) -> WorkerProfile | None:
-    """What the dispatch configuration makes of the worker; None where there is none, and none is asked for."""
+    """The worker's profile from the dispatch configuration; None if there is none and none was requested."""
     asked = sources.files or sources.root or sources.overrides or sources.strict
     if not asked and profile is None and scope is None and not found_files():
         return None
@@ -307,7 +307,7 @@ def _load(path: str) -> Penstock:
 
 
 def _flags(session: CliSession) -> dict[str, Any]:
-    """What the command line says counts more than what the app says."""
+    """Flags override the configuration of the app."""
     return {
         "url": session.server,
         "namespace": session.namespace,
@@ -327,7 +327,7 @@ def _configure_logs(level: str) -> None:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Every way in which it may end, with its line and its exit code."""
+    """Map errors of the SDK to messages and exit codes."""
     from penstock.sdk import failures
 
     try:
@@ -344,7 +344,7 @@ def _explained() -> Iterator[None]:
 
 
 class PlanConflict(CommandError):
-    """The app and what was said of it do not fit together (exit code 2)."""
+    """App and options do not fit together (exit code 2)."""
 
     exit_code = int(Exit.USAGE)
 

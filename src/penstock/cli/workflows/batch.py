@@ -1,4 +1,4 @@
-"""Commands for many workflows at once: count what a query finds, ask, then act on it portion by portion."""
+"""Commands for batches of workflows: count the matches, ask for confirmation, then act in portions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands for workflows: start them, find them, read them, talk to them, end them, look after them."""
+"""The command group for workflows."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def _draw_tasks(screen: Screen, tasks: list[dict[str, Any]]) -> None:
 
 
 def _with_stack(message: str, task: dict[str, Any]) -> str:
-    """What a task failed with, and below it where in the code."""
+    """The error of a task, followed by its stack."""
     return f"{message}\n{task['stack_trace']}" if task.get("stack_trace") else message
 
 

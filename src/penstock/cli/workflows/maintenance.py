@@ -1,4 +1,4 @@
-"""The commands that look after a workflow: repair it, archive it."""
+"""The commands that repair and archive a workflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that talk to the code of a workflow: signal it, query it, update it."""
+"""The commands that send messages to a workflow: signal, query, update."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def update_workflow(
 
 
 def _sent_once(connection: ServerConnection, path: tuple[str, ...], body: dict[str, Any]) -> ServerResponse:
-    """Send under a request id; if the answer is lost, say how to repeat it so that it happens once."""
+    """Send under a request id; if the response is lost, suggest how to repeat it idempotently."""
     try:
         return connection.post(*path, body=body)
     except ServerUnreachable as lost:

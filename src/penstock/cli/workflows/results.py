@@ -100,7 +100,7 @@ def _draw_result(screen: Screen, body: dict[str, Any]) -> None:
 
 
 def _not_completed(workflow_id: str, body: dict[str, Any]) -> CommandError:
-    """The refusal that tells why there is no result."""
+    """The error that explains why there is no result."""
     state = str(body.get("closed_reason") or body.get("status"))
     run_id = str(body["run_id"]) if body.get("run_id") else None
     if state == "continued":

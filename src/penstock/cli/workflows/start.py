@@ -1,4 +1,4 @@
-"""The command that starts a workflow, with a signal at once if wanted."""
+"""The command that starts a workflow, optionally with a signal."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _send(session: CliSession, body: dict[str, Any]) -> ServerResponse:
 def _signal(
     workflow_id: str | None, policy: str | None, signal_name: str | None, values: tuple[Any, ...]
 ) -> dict[str, Any]:
-    """What a start says of the signal that goes with it."""
+    """The fields of a start for its signal."""
     if signal_name is None:
         if values:
             raise click.UsageError("--signal-input is for a signal; name it with --signal.")

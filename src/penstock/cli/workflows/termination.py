@@ -1,4 +1,4 @@
-"""The commands that end a workflow: ask it to stop, or stop it."""
+"""The commands that cancel or terminate a workflow."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def terminate_workflow(
 
 
 def _end(session: CliSession, path: tuple[str, ...], how: str, body: dict[str, Any]) -> Any:
-    """What came of it, in the server's word."""
+    """The outcome, as the server names it."""
     answer = session.connect().post(*path, how, body=body)
     session.show(answer, draw_outcome)
     return answer.body.get("outcome")
 
 
 def draw_outcome(screen: Screen, body: dict[str, Any]) -> None:
-    """Draw what came of a command to a workflow."""
+    """Draw the outcome of a command."""
     screen.facts(
         [
             ("Workflow", name(body.get("workflow_id"))),

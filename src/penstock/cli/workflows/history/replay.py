@@ -196,7 +196,7 @@ def _fetched(session: CliSession, described: Mapping[str, Any]) -> History:
     return History.read({**described, "events": events})
 
 
-# What came of it
+# Results
 
 
 @dataclass(frozen=True, slots=True)

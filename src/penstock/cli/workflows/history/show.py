@@ -1,4 +1,4 @@
-"""The command that tells what happened in a workflow, whole or as it happens."""
+"""The command that shows a history, as a whole or as it grows."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def show_history(
 def read_history(
     connection: ServerConnection, workflow_id: str, run_id: str, limit: int | None, newest_first: bool = False
 ) -> ServerResponse:
-    """Read the events of a run, oldest first unless told otherwise."""
+    """Read the events of a run, oldest first by default."""
     return read_pages(
         connection, "workflows", workflow_id, "runs", run_id, "history",
         rows="events", limit=limit, page_max=PAGE_MAX, query={"order": "desc" if newest_first else None},
@@ -100,7 +100,7 @@ def draw_history(
     newest_first: bool = False,
     children: Children | None = None,
 ) -> None:
-    """Draw a history as a timeline, and below it where the run stands."""
+    """Draw a history as a timeline, followed by the status of the run."""
     events = list(reversed(body["events"])) if newest_first else body["events"]
     if not events:
         nothing_yet("This run has no events yet. Look again in a moment.")
@@ -115,7 +115,7 @@ def draw_history(
 
 
 class _Children:
-    """Reads the histories of children, but not of so many that nobody would read them."""
+    """Reads the histories of children, up to `CHILDREN_MAX`."""
 
     def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
