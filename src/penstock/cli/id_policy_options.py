@@ -14,12 +14,12 @@ _OPTIONS = (
     click.option(
         "--id-reuse-policy",
         type=click.Choice(["allow_duplicate", "allow_duplicate_failed_only", "reject_duplicate"]),
-        help="Whether the id of a closed run may be used again; allow_duplicate if left out.",
+        help="Whether the id of a closed run may be reused; allow_duplicate if omitted.",
     ),
     click.option(
         "--id-conflict-policy",
         type=click.Choice(["fail", "use_existing", "terminate_existing"]),
-        help="What to do when an open run has the id; fail if left out.",
+        help="What to do if an open run has the id; fail if omitted.",
     ),
 )
 

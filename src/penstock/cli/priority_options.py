@@ -12,16 +12,22 @@ from penstock.cli.inputs import WeightParam, given
 
 _OPTIONS = (
     click.option(
-        "--priority-key", type=click.IntRange(1, 5), metavar="N", help="1 goes first, 5 last; 3 if left out."
+        "--priority-key",
+        type=click.IntRange(1, 5),
+        metavar="N",
+        help="1 is dispatched first, 5 last; 3 if omitted.",
     ),
     click.option(
-        "--priority", type=click.IntRange(0, 9), metavar="N", help="The same, over all levels: 0 to 9."
+        "--priority",
+        type=click.IntRange(0, 9),
+        metavar="N",
+        help="The priority level, 0 to 9, instead of --priority-key.",
     ),
-    click.option("--fairness-key", metavar="KEY", help="Whose work it is: tenant, customer."),
+    click.option("--fairness-key", metavar="KEY", help="Fairness key, such as a tenant or customer."),
     click.option(
         "--fairness-weight",
         type=WeightParam(),
-        help="The key's share beside its neighbours', 0.001 to 1000; 1 if left out.",
+        help="The key's share relative to other keys, 0.001 to 1000; 1 if omitted.",
     ),
 )
 

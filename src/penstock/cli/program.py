@@ -91,13 +91,13 @@ def _show_version(ctx: click.Context, _option: click.Parameter, wanted: bool) ->
             expose_value=False,
             is_eager=True,
             callback=_show_version,
-            help="Show the version and leave.",
+            help="Show the version and exit.",
         ),
     ],
 )
 @click.pass_context
 def program(ctx: click.Context) -> None:
-    """Run durable workflows and task queues, and look at them."""
+    """Run and inspect durable workflows and task queues."""
     ctx.ensure_object(CliSession)
 
 

@@ -21,7 +21,7 @@ from penstock.cli.transport.session import CliSession, show_json
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIRECTORY",
-    help="Keep the data there, to look at it with `penstock dev` [default: a temporary directory, removed].",
+    help="Keep the data there, to inspect it with `penstock dev` [default: a temporary directory, removed].",
 )
 @click.pass_obj
 def demo(session: CliSession, data_dir: Path | None) -> None:

@@ -72,7 +72,7 @@ def source_options() -> tuple[Callable[[Command], Command], ...]:
             "overrides",
             metavar="PATH=VALUE",
             multiple=True,
-            help="Set one value of it, over all files.",
+            help="Override one value.",
         ),
         click.option(
             "--strict", is_flag=True, help="Refuse queues without options and options without routes."

@@ -60,7 +60,7 @@ class UnreadableInput(CommandError):
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="What clients saw; may be given several times.",
+    help="Observations of a client; repeatable.",
 )
 @click.option(
     "--clock-step-ms",
@@ -68,7 +68,7 @@ class UnreadableInput(CommandError):
     default=CLOCK_STEP_MS,
     show_default=True,
     metavar="MS",
-    help="A clock that runs back by more than this was set.",
+    help="A clock that steps back by more than this was set manually.",
 )
 @click.option("--dense", is_flag=True, help="A gap in the numbers is a finding: the journal is from SQLite.")
 @click.pass_obj

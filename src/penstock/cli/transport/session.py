@@ -113,7 +113,7 @@ def connection_options() -> list[click.Parameter]:
         ConnectionOption(
             "server",
             metavar="URL",
-            help=f"Server to ask; A,B: the next one if it fails [env: {SERVER_VARIABLE}].",
+            help=f"Server URL; A,B: the next one if it fails [env: {SERVER_VARIABLE}].",
         ),
         ConnectionOption("token", metavar="TOKEN", help=f"Bearer token [env: {TOKEN_VARIABLE}]."),
         ConnectionOption(

@@ -28,7 +28,7 @@ _NOUNS = {
 @click.argument("what", metavar="WORKFLOW_ID|ACTIVITY_ID|TASK_ID")
 @click.pass_obj
 def why(session: CliSession, what: str) -> None:
-    """Say why a workflow, an activity or a task waits, what would free it, and when it may start."""
+    """Explain why a workflow, an activity or a task waits, what would free it, and when it may start."""
     session.show(_found(session.connect(), what), draw)
 
 

@@ -71,25 +71,27 @@ class _Seconds(click.FloatRange):
 
 @verb("run", example="penstock worker run myapp.instance:app --processes 8")
 @click.argument("path", metavar="[MODULE:APP]", required=False)
-@click.option("--module", "-m", "module", metavar="MODULE:APP", help="The same, as a flag.")
+@click.option("--module", "-m", "module", metavar="MODULE:APP", help="The app, as a flag.")
 @click.option(
     "--task-queue",
     "-t",
     "queues",
     multiple=True,
     metavar="NAME",
-    help="Serve this queue; repeat for more. All of the app if left out, or the default of the configuration.",
+    help="Serve this queue; repeat for more. All queues of the app if omitted, or the default of the configuration.",
 )
-@click.option("--queues", "listed", metavar="A,B", help="The same, as a list.")
+@click.option("--queues", "listed", metavar="A,B", help="Queues as a comma-separated list.")
 @dispatch_options
-@click.option("--profile", metavar="NAME", help="How the worker is tuned, by the dispatch configuration.")
-@click.option("--scope", metavar="NAME", help="What it registers, by the dispatch configuration.")
-@click.option("--check", is_flag=True, help="Check everything, show the plan, and leave.")
+@click.option("--profile", metavar="NAME", help="Worker profile of the dispatch configuration.")
+@click.option(
+    "--scope", metavar="NAME", help="Worker scope of the dispatch configuration: the code to register."
+)
+@click.option("--check", is_flag=True, help="Check everything, show the plan, and exit.")
 @click.option(
     "--processes",
     type=click.IntRange(1, _COUNT_MAX),
     metavar="N",
-    help="Run tasks in so many child processes, one at a time in each (the number of cores for an app with a config).",
+    help="Run tasks in this many child processes, one at a time in each (the number of cores for an app with a config).",
 )
 @click.option(
     "--concurrency",
@@ -107,13 +109,13 @@ class _Seconds(click.FloatRange):
     "--max-claim-per-worker",
     type=click.IntRange(0, _COUNT_MAX),
     metavar="N",
-    help="Most tasks to hold that do not run yet; 0: as many as there are processes, and the prefetch buffer.",
+    help="Most prefetched tasks; 0: the number of processes plus the prefetch buffer.",
 )
 @click.option(
     "--max-tasks-per-child",
     type=click.IntRange(0, 1_000_000),
     metavar="N",
-    help="Replace a child process after so many tasks; 0: never.",
+    help="Replace a child process after this many tasks; 0: never.",
 )
 @click.option(
     "--max-memory-per-child-mb",
@@ -121,13 +123,13 @@ class _Seconds(click.FloatRange):
     metavar="MB",
     help="Replace a child process that holds more memory after a task.",
 )
-@click.option("--name", metavar="NAME", help="The name of the worker; made of process and host if left out.")
+@click.option("--name", metavar="NAME", help="The name of the worker; made of process and host if omitted.")
 @click.option(
     "--loglevel",
     type=click.Choice(LEVELS, case_sensitive=False),
     default="INFO",
     show_default=True,
-    help="What to log.",
+    help="Log level.",
 )
 @click.option(
     "--shutdown-timeout",
@@ -135,9 +137,9 @@ class _Seconds(click.FloatRange):
     "grace",
     type=_Seconds(0, 86_400),
     metavar="SECONDS",
-    help=f"How long what runs may go on after Ctrl-C or SIGTERM ({GRACE_SECONDS:g}, or what the profile says).",
+    help=f"Grace period of running tasks after Ctrl-C or SIGTERM ({GRACE_SECONDS:g}, or the one of the profile).",
 )
-@click.option("--reload", is_flag=True, help="Start anew whenever code changes below this directory.")
+@click.option("--reload", is_flag=True, help="Restart whenever code below this directory changes.")
 @click.pass_obj
 def run_app(
     session: CliSession,

@@ -32,7 +32,7 @@ _ASK_AGAIN_SECONDS = 0.2
 @click.argument("workflow_id")
 @run_option
 @click.option(
-    "--timeout", type=SecondsParam(), metavar="TIME", help="Longest wait: 90s, 15m, 2h; for ever if left out."
+    "--timeout", type=SecondsParam(), metavar="TIME", help="Longest wait: 90s, 15m, 2h; unlimited if omitted."
 )
 @click.option("--no-wait", is_flag=True, help="Do not wait for a workflow that still runs.")
 @click.pass_obj

@@ -25,7 +25,7 @@ input_option = click.option(
 request_id_option = click.option(
     "--request-id",
     metavar="ID",
-    help="What is sent twice under one id is carried out once; one is made if left out.",
+    help="Makes the request idempotent; generated if omitted.",
 )
 
 

@@ -26,7 +26,7 @@ _ASKED = "cancel_requested"
 def cancel_workflow(
     session: CliSession, workflow_id: str, run_id: str | None, reason: str | None, request_id: str | None
 ) -> None:
-    """Cancel a workflow that has not ended, or ask its code to end it."""
+    """Cancel an open workflow, or request its cancellation if its code handles it."""
     body = given(reason=reason, request_id=request_id)
     outcome = _end(session, path_of(workflow_id, run_id), "cancel", body)
     echo_err(f"Asked {workflow_id} to end." if outcome == _ASKED else f"Cancelled {workflow_id}.")
@@ -41,7 +41,7 @@ def cancel_workflow(
 def terminate_workflow(
     session: CliSession, workflow_id: str, run_id: str | None, reason: str | None, request_id: str | None
 ) -> None:
-    """Terminate a workflow that has not ended."""
+    """Terminate an open workflow."""
     _end(session, path_of(workflow_id, run_id), "terminate", given(reason=reason, request_id=request_id))
     echo_err(f"Terminated {workflow_id}.")
 

@@ -29,15 +29,15 @@ CHILDREN_MAX = 50
 @click.argument("workflow_id")
 @run_option
 @click.option(
-    "--follow", "-f", "follow_it", is_flag=True, help="Go on with what happens, until the workflow is closed."
+    "--follow", "-f", "follow_it", is_flag=True, help="Follow new events until the workflow is closed."
 )
 @click.option("--reverse", is_flag=True, help="Newest first.")
-@click.option("--children", is_flag=True, help="What happened in child workflows too, below their start.")
+@click.option("--children", is_flag=True, help="Include the events of child workflows below their start.")
 @click.option(
     "--limit",
     type=click.IntRange(1),
     metavar="N",
-    help="Most events to show: the first, with --reverse or --follow the last; all if left out.",
+    help="Most events to show: the first, or with --reverse or --follow the last; all if omitted.",
 )
 @click.option(
     "--payloads",
@@ -57,7 +57,7 @@ def show_history(
     limit: int | None,
     payloads: str,
 ) -> None:
-    """Show what happened in a workflow as a timeline; --follow --json prints one event a line."""
+    """Show the history of a workflow as a timeline; --follow --json prints one event per line."""
     connection = session.connect()
     if follow_it and (reverse or children):
         raise click.UsageError(
