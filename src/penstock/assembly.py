@@ -91,9 +91,9 @@ async def assembled(
     clock: Clock | None = None,
     duties: Callable[[EngineContext], Sequence[Sweeper[Any]]] | None = None,
 ) -> AsyncIterator[Server]:
-    """A server that works as long as the block lasts; leaving it finishes what is being committed.
+    """Run a server for the duration of the block; leaving it finishes open commits.
 
-    Whoever moves a clock of their own may leave out duties that wait for it, and carry them out themselves.
+    With a clock of its own, a caller may leave out duties that wait for it, and run them itself.
     """
     clock, local = clock or SystemClock(), LocalWakeups()
     node = SystemEntropy().token()
@@ -298,7 +298,7 @@ def serve(
     """Run a server in the foreground until SIGTERM or SIGINT.
 
     Args:
-        settings: What the server is to do, and where.
+        settings: The configuration of the server.
         on_moment: For tests: called at named moments of the store.
         on_listening: Called once with the server's address, as soon as it accepts connections.
     """

@@ -11,7 +11,7 @@ def main() -> NoReturn:
 
 
 def dw() -> NoReturn:
-    """Run the same program as `dw`."""
+    """Run the program as `dw`."""
     _run("dw")
 
 

@@ -1,4 +1,4 @@
-"""The flags that say what a start does when its id is known already."""
+"""The flags for starts whose id is already in use."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _OPTIONS = (
     click.option(
         "--id-reuse-policy",
         type=click.Choice(["allow_duplicate", "allow_duplicate_failed_only", "reject_duplicate"]),
-        help="Whether the id of a closed run may be used again; allow_duplicate if left out.",
+        help="Whether the id of a closed run may be reused; allow_duplicate if omitted.",
     ),
     click.option(
         "--id-conflict-policy",
         type=click.Choice(["fail", "use_existing", "terminate_existing"]),
-        help="What to do when an open run has the id; fail if left out.",
+        help="What to do if an open run has the id; fail if omitted.",
     ),
 )
 
 
 def id_policy_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command these flags; it receives what they say as `id_policies`, ready for the body."""
+    """Add the flags to a command, which receives their values as `id_policies` for the request body."""
 
     @wraps(function)
     def command(*args: Any, id_reuse_policy: str | None, id_conflict_policy: str | None, **rest: Any) -> Any:
@@ -39,7 +39,7 @@ def id_policy_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_default(policies: dict[str, Any], named: str | None, duplicate_policy: str | None) -> dict[str, Any]:
-    """The policies with our default. A start that names no id, or says the contract's policy, sends none by itself."""
+    """The policies with our default, unless the start names no id or sets the contract's own policy."""
     if named is None or duplicate_policy is not None:
         return policies
     return {"id_reuse_policy": "allow_duplicate"} | policies

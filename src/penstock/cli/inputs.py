@@ -77,7 +77,7 @@ class KeyValueParam(click.ParamType[Pair]):
 
 
 class MeasureParam(click.ParamType[Any]):
-    """A number within bounds, or where there is one to go back to, the word `default`."""
+    """A number within bounds, or `default` if there is a default to return to."""
 
     name = "number"
 
@@ -171,12 +171,12 @@ def pairs(values: Sequence[Pair], flag: str) -> dict[str, Any]:
 
 
 def given(**fields: Any) -> dict[str, Any]:
-    """Only the fields that were given, so that the server's defaults stand for the rest."""
+    """Only the fields that were given; the server fills in its defaults."""
     return {key: value for key, value in fields.items() if value is not None and value != {}}
 
 
 def _number(value: Any) -> float | None:
-    """A number as JSON has it; None where it is none. Neither a NaN nor an underscore is one."""
+    """A JSON number, or None; NaN and digit separators are not accepted."""
     if re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?", str(value)) is None:
         return None
     number = float(value)

@@ -1,4 +1,4 @@
-"""The flags that say where a task stands in its queue: priority, fairness key and weight."""
+"""The flags for priority, fairness key and weight of a task."""
 
 from __future__ import annotations
 
@@ -12,22 +12,28 @@ from penstock.cli.inputs import WeightParam, given
 
 _OPTIONS = (
     click.option(
-        "--priority-key", type=click.IntRange(1, 5), metavar="N", help="1 goes first, 5 last; 3 if left out."
+        "--priority-key",
+        type=click.IntRange(1, 5),
+        metavar="N",
+        help="1 is dispatched first, 5 last; 3 if omitted.",
     ),
     click.option(
-        "--priority", type=click.IntRange(0, 9), metavar="N", help="The same, over all levels: 0 to 9."
+        "--priority",
+        type=click.IntRange(0, 9),
+        metavar="N",
+        help="The priority level, 0 to 9, instead of --priority-key.",
     ),
-    click.option("--fairness-key", metavar="KEY", help="Whose work it is: tenant, customer."),
+    click.option("--fairness-key", metavar="KEY", help="Fairness key, such as a tenant or customer."),
     click.option(
         "--fairness-weight",
         type=WeightParam(),
-        help="The key's share beside its neighbours', 0.001 to 1000; 1 if left out.",
+        help="The key's share relative to other keys, 0.001 to 1000; 1 if omitted.",
     ),
 )
 
 
 def with_priority_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command these flags; it receives what they say as `priority_options`, ready for the body."""
+    """Add the flags to a command, which receives their values as `priority_options` for the request body."""
 
     @wraps(function)
     def command(

@@ -1,4 +1,4 @@
-"""The whole program as one table of nouns, each loaded only when it is used."""
+"""The program: a table of commands, each imported on first use."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Program(NounGroup):
         return super().resolve_command(ctx, args)
 
     def _colon_forms(self, ctx: click.Context) -> list[str]:
-        """Every `noun:verb`, to find the one that was meant."""
+        """Every `noun:verb`, for suggestions."""
         forms: list[str] = []
         for name in COMMANDS:
             command = self.get_command(ctx, name)
@@ -91,13 +91,13 @@ def _show_version(ctx: click.Context, _option: click.Parameter, wanted: bool) ->
             expose_value=False,
             is_eager=True,
             callback=_show_version,
-            help="Show the version and leave.",
+            help="Show the version and exit.",
         ),
     ],
 )
 @click.pass_context
 def program(ctx: click.Context) -> None:
-    """Run durable workflows and task queues, and look at them."""
+    """Run and inspect durable workflows and task queues."""
     ctx.ensure_object(CliSession)
 
 

@@ -1,4 +1,4 @@
-"""Finds what a person names in their own code: `module`, `module:name`, or `path/to/file.py:name`."""
+"""Imports user code by name: `module`, `module:name`, or `path/to/file.py:name`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _NOT_THEIRS = (f"{os.sep}importlib{os.sep}", "<frozen importlib")
 
 
 class NameNotFound(click.UsageError):
-    """What was named is not there (exit code 2); nothing was sent."""
+    """The name does not exist in user code (exit code 2); nothing was sent."""
 
 
 def load_module(name: str) -> ModuleType:
-    """Import a module as a program in the current directory would. What it raises is shown as it was raised."""
+    """Import a module as a program in the current directory would. Its exceptions are shown with their traceback."""
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
         raise NameNotFound(f"{shown(name)!r} is no name of a module. {_hint_for_path(name)}")
@@ -93,7 +93,7 @@ def _is_dotted(file: Path) -> bool:
 
 
 def load_named(path: str, is_wanted: Callable[[Any], bool], wanted: str) -> Any:
-    """What `module:name` names, if it is of the wanted kind."""
+    """The object that `module:name` refers to, if it is of the wanted kind."""
     module_name, colon, name = path.partition(":")
     if not colon or not module_name or not name:
         raise NameNotFound(
@@ -145,7 +145,7 @@ class AppMisconfigured(CommandError):
 
 
 def _broken(name: str, error: BaseException) -> CommandError:
-    """Their module raised. They see their own lines and none of ours."""
+    """The user's module raised: show its traceback without our frames."""
     theirs = _without_ours(error.__traceback__)
     if isinstance(error, ConfigurationError):
         return AppMisconfigured(error, _last_of_theirs(theirs))
@@ -154,7 +154,7 @@ def _broken(name: str, error: BaseException) -> CommandError:
     return CommandError(
         "import_failed",
         f"{name} cannot be imported: {type(error).__name__}.",
-        "Its traceback stands above.",
+        "See its traceback above.",
     )
 
 

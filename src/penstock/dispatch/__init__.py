@@ -1,6 +1,6 @@
-"""Where activities go, how they are dispatched and how workers behave, as one file says it.
+"""Dispatch configuration: routes and options of activities, task queue options, worker profiles and scopes.
 
-What reads files is loaded when it is used: a worker without a file does not wait for it.
+The loader is imported on first use, so that a worker without a file does not pay for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The most that a worker may be told, in a file as well as in code."""
+"""Upper bounds of worker options, for files and for code."""
 
 from __future__ import annotations
 

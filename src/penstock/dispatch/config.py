@@ -42,7 +42,7 @@ class WorkerScopes:
 
 @dataclass(frozen=True, slots=True)
 class TemporalLogConfig:
-    """What is logged."""
+    """Logging options."""
 
     is_dispatch_resolution_traced: bool = False
 
@@ -94,7 +94,7 @@ class DispatchConfig:
     ) -> DispatchOptions:
         """The options of one activity call.
 
-        `is_traced` stands for the file's own switch: a replay passes False.
+        `is_traced` overrides the switch of the file: a replay passes False.
         """
         options = self.options_of(activity_name, routing_key, decorator, call_site)
         was_traced = self.is_traced if is_traced is None else is_traced
@@ -109,7 +109,7 @@ class DispatchConfig:
         decorator: Layer | None = None,
         call_site: Layer | None = None,
     ) -> DispatchOptions:
-        """The same without a trace, remembered for all keys that lead to the same."""
+        """Like `resolve` without a trace; cached by the parts of the file that decide."""
         asked = (activity_name, self.worker_config.places(activity_name, routing_key), decorator, call_site)
         options = self._remembered.get(asked)
         if options is None:
@@ -145,7 +145,7 @@ class DispatchConfig:
     def scope(self, name: str | None = None) -> Scope:
         """The scope of this name, or the default one.
 
-        `runner-<x>` that nobody declared stands for a tag: whether the program has it shows when it selects.
+        An undeclared `runner-<x>` selects by the tag `<x>`; unknown tags are found when it selects.
         """
         known = self.worker_scopes.scopes
         wanted = self.worker_scopes.default_scope if name is None else name

@@ -21,7 +21,7 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "
 
 
 def parse_duration(value: object) -> timedelta:
-    """The duration, to the microsecond. `ValueError` says what would be right."""
+    """Parse a duration, to the microsecond. Raises `ValueError` with the accepted forms."""
     try:
         return _parsed(value)
     except OverflowError:

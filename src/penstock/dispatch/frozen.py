@@ -1,4 +1,4 @@
-"""Tables that nobody can change: what was loaded stays what its fingerprint says."""
+"""Immutable tables: a loaded configuration always matches its fingerprint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Value = TypeVar("Value")
 
 
 class FrozenDict(dict[Key, Value]):
-    """A mapping whose content is given once. It is a dict to whoever reads, compares, copies or pickles it."""
+    """An immutable dict, for reading, comparing, copying and pickling."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""How one activity is dispatched: the values that are in force and where each comes from."""
+"""Dispatch options of one activity call: the effective values and their provenance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.dispatch.retry import RetryPolicy
 Unlimited = Literal["unlimited"]
 UNLIMITED: Unlimited = "unlimited"
 NO_LONGEST_PAUSE = timedelta(days=3650)
-"""Stands for an unlimited `maximum_interval`: a retry policy without one takes 100 times the first pause."""
+"""An unlimited `maximum_interval`; a retry policy without one defaults to 100 times the initial interval."""
 RETRY_SCALARS = ("initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts")
 TIMEOUTS = (
     "start_to_close_timeout",
@@ -24,7 +24,7 @@ TIMEOUTS = (
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicyConfigOverlay:
-    """What one layer says about retries; what it leaves out stays as the layers below said."""
+    """The retry options of one layer; unset ones are inherited from lower layers."""
 
     initial_interval: timedelta | None = None
     backoff_coefficient: float | None = None
@@ -40,7 +40,7 @@ RetryOverlay = RetryPolicyConfigOverlay
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What code says about one activity, at its definition or at a call; `task_queue` only at a call."""
+    """Options given in code, at the definition of an activity or at a call; `task_queue` only at a call."""
 
     start_to_close_timeout: timedelta | None = None
     schedule_to_close_timeout: timedelta | None = None
@@ -62,14 +62,14 @@ class DispatchOptions:
     schedule_to_start_timeout: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
     provenance: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """The layer that each value comes from, by its name: `retry.maximum_attempts` for those of the retry policy."""
+    """The layer of each value, by name; those of the retry policy as `retry.maximum_attempts`."""
     routing_key: str | None = field(default=None, compare=False, repr=False)
     was_traced: bool = field(default=False, compare=False, repr=False)
 
     def to_execute_kwargs(self) -> dict[str, Any]:
-        """Ready for `workflow.execute_activity(…)`: what is unset is left out.
+        """Keyword arguments for `workflow.execute_activity(…)`, without unset values.
 
-        The retry policy, which is always there, carries the resolution to the call.
+        The retry policy, which is always present, carries the resolution to the call.
         """
         kwargs: dict[str, Any] = {
             "start_to_close_timeout": self.start_to_close_timeout,
@@ -95,13 +95,13 @@ class DispatchOptions:
 
 @dataclass(slots=True, eq=False)
 class Resolution:
-    """What the arguments of a call carry of the resolution that they were made by."""
+    """The resolution that the arguments of a call were made by."""
 
     options: DispatchOptions
     _is_told: bool
 
     def take_trace(self) -> bool:
-        """Whether the call is traced already: the trace of one resolution stands for one call."""
+        """Whether the call was traced already: a resolution is traced once."""
         is_told, self._is_told = self._is_told, False
         return is_told
 

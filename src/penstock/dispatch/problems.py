@@ -1,4 +1,4 @@
-"""What is wrong with a dispatch configuration, said in a way that leads to the right word."""
+"""Problems of a dispatch configuration, and the errors that carry them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Suggest = Callable[[str, Iterable[str]], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One finding: the full path of the value, what is the matter, and what would be right."""
+    """One problem: the full path of the value, what is wrong, and how to fix it."""
 
     path: str
     message: str
@@ -42,15 +42,15 @@ class DispatchConfigError(ConfigurationError, ValueError):
 
 
 class WorkerTaskQueueUnknownError(DispatchConfigError):
-    """A worker was told to serve a task queue that the configuration does not know."""
+    """The worker's task queue is not declared in the configuration."""
 
 
 class WorkerProfileUnknownError(DispatchConfigError):
-    """A worker was told to use a profile that the configuration does not know."""
+    """The worker's profile is not declared in the configuration."""
 
 
 class WorkerScopeUnknownError(DispatchConfigError):
-    """A worker was told to register a scope that neither the configuration nor the program knows."""
+    """The worker's scope is known neither to the configuration nor to the program."""
 
 
 class WorkerScopeEmptyError(DispatchConfigError):
@@ -62,7 +62,7 @@ class WorkerNothingToDoError(DispatchConfigError):
 
 
 def unknown(noun: str, name: str, known: Iterable[str], plural: str) -> Problem:
-    """The three lines: what is not declared, what is, and what was probably meant."""
+    """Three lines: the undeclared name, the declared ones, and a suggestion."""
     names = sorted(known)
     first = f"{noun} {name!r} is not declared in config." if name.strip() else f"{noun} is empty."
     lines = [first, f"  Known {plural}: {names!r}"]
@@ -77,6 +77,6 @@ def did_you_mean(names: Sequence[str]) -> str:
 
 
 def hint_towards(word: str, known: Iterable[str], suggest: Suggest = nearest) -> str:
-    """The same as the end of a sentence; empty if nothing is near."""
+    """A suggestion as the end of a sentence; empty if no name is near."""
     near = suggest(word, known)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -10,7 +10,7 @@ from math import ceil, isfinite
 from typing import Any
 
 FOR_EVER = 2_147_483_647
-"""As many attempts as the wire can say."""
+"""The largest number of attempts that the wire format holds."""
 PAUSES_MAX = 100
 """So many pauses are sent; the last one repeats."""
 PAUSE_MAX = timedelta(days=365)
@@ -18,7 +18,7 @@ PAUSE_MAX = timedelta(days=365)
 
 
 class _TracedPolicy:
-    """Room for a mark that is no part of the value: copies, comparisons and other programs do not see it."""
+    """A hidden field for the resolution, which equality, `repr` and serialization ignore."""
 
     __slots__ = ("resolution",)
     resolution: object
@@ -47,7 +47,7 @@ class RetryPolicy(_TracedPolicy):
             raise ValueError(f"maximum_attempts must be 0 (for ever) or more, not {self.maximum_attempts}")
 
     def marked(self, resolution: object) -> RetryPolicy:
-        """The same policy, which remembers what it comes from."""
+        """A copy that carries its resolution."""
         policy = replace(self)
         object.__setattr__(policy, "resolution", resolution)
         return policy
@@ -62,7 +62,7 @@ class RetryPolicy(_TracedPolicy):
         }
 
     def pauses_ms(self) -> list[int]:
-        """The pauses between attempts, up to where they stay the same."""
+        """The backoff intervals, up to the point where they stop growing."""
         longest = self.maximum_interval or self.initial_interval * 100
         return list(
             _pauses_ms(self.initial_interval, self.backoff_coefficient, longest, self.maximum_attempts)
@@ -84,5 +84,5 @@ def _pauses_ms(initial: timedelta, coefficient: float, longest: timedelta, attem
 
 
 def _whole(pause_ms: float) -> int:
-    """A pause is never rounded away: what is to be tried for ever would not rest."""
+    """Round up, so that no interval becomes 0 and an unlimited retry never spins."""
     return max(1, round(pause_ms)) if pause_ms else 0

@@ -1,4 +1,4 @@
-"""Looks after the files of a configuration: a good change comes into force at once, a bad one never does."""
+"""Reloads a configuration when its files change. A file that does not load never comes into force."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _CHANGES_SHOWN = 20
 
 
 class WatchedDispatch:
-    """The configuration in force. It is one object that is exchanged whole: nobody ever sees half of a file.
+    """The current configuration: one immutable object, replaced as a whole.
 
-    What was scheduled keeps its options; the next call sees the new ones. A file that does not load leaves the old
+    Scheduled activities keep their options; later calls use the new ones. A file that does not load leaves the old
     configuration in force, and every problem is logged.
     """
 
@@ -38,7 +38,7 @@ class WatchedDispatch:
         strict: bool = False,
         current: DispatchConfig | None = None,
     ) -> None:
-        """`current` is what was read of the files already; what changed since comes into force at the first look."""
+        """`current` is a configuration that was loaded before; changes since then are picked up by the first check."""
         self._paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         self._root = root
         self._environ = None if environ is None else dict(environ)
@@ -67,14 +67,14 @@ class WatchedDispatch:
             return self._reload(stamps)
 
     def reload(self) -> bool:
-        """Read the files again, as a signal may ask; True if a new configuration is in force."""
+        """Read the files again; True if a new configuration is in force."""
         with self._lock:
             return self._reload(self._stamps())
 
     async def watch(self, every_s: float = 1.0, *, at_hangup: bool | None = None) -> None:
-        """Look at the files again and again, until cancelled; the reading happens beside the loop.
+        """Check the files periodically until cancelled; they are read in a thread.
 
-        `at_hangup` says whether SIGHUP asks for a reload; by default it does unless a person sits at a terminal.
+        `at_hangup`: reload on SIGHUP; by default unless the process has a terminal.
         """
         asked = asyncio.Event()
         with _hangups(asked.set, not _is_at_a_terminal() if at_hangup is None else at_hangup):
@@ -150,7 +150,7 @@ def changes(old: DispatchConfig, new: DispatchConfig) -> list[str]:
 
 @contextlib.contextmanager
 def _hangups(call: Callable[[], None], is_wanted: bool) -> Iterator[None]:
-    """Call when the process is told to look again; where a loop hears no signals, nothing is called."""
+    """Call on SIGHUP; does nothing where the event loop does not support signal handlers."""
     loop = asyncio.get_running_loop()
     number = getattr(signal, "SIGHUP", None) if is_wanted else None
     if number is not None:

@@ -27,7 +27,7 @@ SAMPLE_SECRETS = frozenset(
         "your-token-here",
     }
 )  # fmt: skip
-"""Secrets that are printed in somebody's documentation, the seeds' own among them."""
+"""Secrets that are printed in public documentation, so that nothing protects them."""
 
 TOKENS = ("DW_WORKER_TOKEN", "DW_OPERATOR_TOKEN", "DW_ADMIN_TOKEN", "DW_AUTH_TOKEN")
 SIGNATURE_KEYS = (
@@ -44,7 +44,7 @@ _MAKE_ONE = 'make one with: python -c "import secrets; print(secrets.token_urlsa
 
 @dataclass(frozen=True, slots=True)
 class CheckError:
-    """A reason not to start, told under the source of the setting it concerns most."""
+    """A reason not to start, reported under the source of the setting it concerns most."""
 
     name: str
     text: str
@@ -52,7 +52,7 @@ class CheckError:
 
 @dataclass(frozen=True, slots=True)
 class CheckWarning:
-    """Something an operator should know; the server starts all the same."""
+    """A warning for the operator; the server starts nevertheless."""
 
     name: str
     text: str
@@ -62,7 +62,7 @@ CheckResult = CheckError | CheckWarning
 
 
 def check(values: SettingValues) -> Iterator[CheckResult]:
-    """Every rule whose settings could all be read is asked; the others would only guess."""
+    """Apply every rule whose settings were all read; the others are skipped."""
     for needs, rule in _RULES:
         if values.has(*needs):
             yield from rule(values)
@@ -157,7 +157,7 @@ def _secrets_are_used(values: SettingValues) -> Iterator[CheckResult]:
 
 
 def _credentials_stay_private(values: SettingValues) -> Iterator[CheckResult]:
-    """A token, and a signature over the body alone, can be used again by whoever sees it on the way."""
+    """A token, or a signature over the body alone, can be replayed by anyone who intercepts it."""
     driver = values.of("DW_AUTH_DRIVER", AuthDriver)
     profile = values.of("DW_SIGNATURE_PROFILE", SignatureProfile)
     replayable = driver is AuthDriver.TOKEN or (

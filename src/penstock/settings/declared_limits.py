@@ -1,4 +1,4 @@
-"""The limits that a configuration declares, each with where it was said."""
+"""The limits that a configuration declares, each with its source."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ class LimitEntry:
     """One value: what, under which path, and in which source."""
 
     value: int | str | None
-    """None, in an override: as the default of the kind, whatever wider keys say."""
+    """None, in an override: use the default of the kind, regardless of wider keys."""
     path: str
     source: str
 
 
 LineField = tuple[str | None, str, LimitField]
-"""An override key (None: the default of the kind), a kind of task, and what is said of it."""
+"""An override key (None: the default of the kind), a kind of task, and the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredLimits:
-    """Everything that a configuration says of admission."""
+    """All admission limits of a configuration."""
 
     lines: Mapping[LineField, LimitEntry] = field(default_factory=dict)
     scopes: Mapping[tuple[str, ScopeField], LimitEntry] = field(default_factory=dict)
 
     def override_keys(self) -> list[str]:
-        """The override keys that say something."""
+        """The override keys with at least one limit."""
         return list(dict.fromkeys(key for key, _, _ in self.lines if key is not None))
 
     def of_line(self, what: LimitField, namespace: str, queue: str, kind: str) -> LimitEntry | None:
-        """What holds for a line: the same order as in `core.admission.declared`."""
+        """The limit in force for a queue, in the precedence of `core.limits.admission.declared`."""
         entry = self.decider(what, namespace, queue, kind)
         return entry if entry is None or entry.value is not None else self.lines.get((None, kind, what))
 
     def decider(self, what: LimitField, namespace: str, queue: str, kind: str) -> LimitEntry | None:
-        """What is heard of a line, be it the wish to go by the default."""
+        """The most specific entry for a queue, which may ask for the default."""
         for key in (*override_keys(namespace, queue), None):
             if (entry := self.lines.get((key, kind, what))) is not None:
                 return entry
@@ -62,7 +62,7 @@ class DeclaredLimits:
         yield from self.scopes.values()
 
     def declaration(self, window: Window, rate_max: int | None = None, version: int = 0) -> Declaration:
-        """The same without sources, as the core and the store know it."""
+        """The limits without their sources, as the core and the store represent them."""
         rate_max_micro = None if rate_max is None else rate_max * MICRO
         defaults: dict[str, Section] = {}
         overrides: dict[str, dict[str, Section]] = {}

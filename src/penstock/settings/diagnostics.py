@@ -1,4 +1,4 @@
-"""What is wrong or odd in a nested part of the configuration, each with the path to it."""
+"""Problems and warnings of nested configuration values, each with its path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Steps = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class ConfigPath:
-    """A value in the configuration: the names that lead to it, and who can tell where those stand."""
+    """The path of a configuration value, and a function that finds its source."""
 
     steps: Steps
     origin_of: Callable[[Steps], str]
@@ -48,7 +48,7 @@ class Diagnostics:
 
 
 def shown(value: object) -> str:
-    """A value as it was written, short and safe for a terminal; of what is nested only what it is."""
+    """A value as it was written, short and safe for a terminal; nested values only by their type."""
     match value:
         case None:
             return "null"

@@ -25,7 +25,7 @@ class SqliteSynchronous(StrEnum):
 
 
 class CoordinationKind(StrEnum):
-    """Who lends the locks between servers; `auto` is the database where servers can share it."""
+    """What provides locks between servers; `auto` selects the database if servers can share it."""
 
     AUTO = "auto"
     MEMORY = "memory"
@@ -53,7 +53,7 @@ class LogFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListenPolicy:
-    """Where the server listens, and whom it believes about that."""
+    """Listen address, accepted host names and trusted proxies."""
 
     host: str
     port: int
@@ -104,7 +104,7 @@ class RoleSecrets:
 
 @dataclass(frozen=True, slots=True)
 class AuthSettings:
-    """Who may ask. `tokens` and `signature_keys` hold only what the settings allow to be used.
+    """Authentication. `tokens` and `signature_keys` hold only the secrets that are enabled.
 
     The shared secret is absent where `backward_compatible` is false.
     """
@@ -149,7 +149,7 @@ class LimitPolicy:
 
 @dataclass(frozen=True, slots=True)
 class LeasePolicy:
-    """How long a lease lasts that nobody renews, and how many may end so before an activity is given up."""
+    """Lease durations, and how many leases of an activity may expire before it is quarantined."""
 
     workflow_lease_ms: int
     activity_lease_ms: int
@@ -158,13 +158,13 @@ class LeasePolicy:
     """Worker deaths that end an activity; 0: none do."""
 
     def of_activity(self, asked_ms: int | None) -> int:
-        """How long an activity task is leased to a worker that asks for so long, or does not ask."""
+        """The lease duration of an activity task, given the duration the worker requested, if any."""
         return self.activity_lease_ms if asked_ms is None else min(asked_ms, self.activity_lease_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class PollPolicy:
-    """How long callers wait, how many may, and when what a worker is or said counts no more."""
+    """Timeouts and bounds of long polls and queries, and when workers and their reported rates expire."""
 
     poll_timeout_ms: int
     poll_timeout_ms_max: int
@@ -191,7 +191,7 @@ class StorePolicy:
 
 @dataclass(frozen=True, slots=True)
 class CoordinationPolicy:
-    """Who lends the locks between servers: never `auto`, and `redis` always with where it is."""
+    """What provides locks between servers: never `auto`; `redis` always comes with a location."""
 
     kind: CoordinationKind
     redis: RedisLocation | None = None
@@ -199,7 +199,7 @@ class CoordinationPolicy:
 
 @dataclass(frozen=True, slots=True)
 class LogPolicy:
-    """What is logged, and in which shape."""
+    """Log level and format."""
 
     level: LogLevel
     format: LogFormat
@@ -207,7 +207,7 @@ class LogPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ShownSetting:
-    """One setting as it was read, fit for an operator's eyes; `shown` is None where it is not set."""
+    """One setting as it was read, without secrets; `shown` is None if it is not set."""
 
     name: str
     shown: str | None
@@ -237,4 +237,4 @@ class Settings:
     warnings: tuple[str, ...] = ()
     readings: tuple[ShownSetting, ...] = field(default=(), repr=False)
     declared: DeclaredLimits = field(default=NO_LIMITS, repr=False)
-    """Where each limit of `admission` was said."""
+    """The source of each limit in `admission`."""

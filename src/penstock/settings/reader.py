@@ -49,7 +49,7 @@ def load(
 ) -> Settings:
     """Read all settings once. `flags` are `DW_*` values from the command line and win over the environment.
 
-    Raises `ConfigurationError` with every problem, one a line, each with where it came from; the same lines
+    Raises `ConfigurationError` with every problem, one per line, each with its source; the same lines
     are in its details as `problems`. No secret is ever part of one.
     """
     raw = gather_raw_settings(environ, flags or {}, config_path)

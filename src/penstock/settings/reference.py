@@ -94,7 +94,7 @@ class SettingRow:
 
 
 def describe(settings: Settings) -> list[SettingRow]:
-    """One row for every setting, in the order of the catalogue, then for each limit that is said inside of one.
+    """One row per setting in the order of the catalogue, then one per nested limit.
 
     Secrets are shown as `***`.
     """
@@ -113,7 +113,7 @@ def describe(settings: Settings) -> list[SettingRow]:
 
 
 def _declared_rows(settings: Settings) -> list[SettingRow]:
-    """What is said below the level of a setting."""
+    """The rows of limits that are nested in a setting."""
     note = f"Part of {OVERRIDES} or of a table of the file."
     entry = {each.path: each for each in settings.declared.all() if each.path not in SETTINGS}
     return [

@@ -39,7 +39,7 @@ _TOML_WORDS: tuple[tuple[type, str], ...] = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RawSetting:
-    """A text as somebody wrote it; without a `repr`, for it may be a secret."""
+    """The text given for a setting; it may be a secret, so there is no `repr`."""
 
     name: str
     text: str
@@ -49,7 +49,7 @@ class RawSetting:
 
 @dataclass(slots=True, repr=False)
 class RawSettings:
-    """What was given for each setting, what was wrong with the rest, and the names that are spoilt."""
+    """The text of each setting, the problems found, and the names without a usable text."""
 
     given: dict[str, RawSetting] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -57,7 +57,7 @@ class RawSettings:
     queues: UnreadTable | None = None
     """Limits by queue, as a table of the file instead of a text."""
     groups: UnreadTable | None = None
-    """Limits by budget group, which only a file can say."""
+    """Limits of budget groups, which only a file can hold."""
 
 
 def gather_raw_settings(
@@ -210,7 +210,7 @@ def _renamed(given: RawSetting, name: str) -> RawSetting:
 
 
 def _as_text(kind: SettingKind, value: object) -> str:
-    """The text that would mean the same in the environment. Types that could be mistaken are refused."""
+    """The equivalent text for the environment. Ambiguous types are refused."""
     allowed = kind.toml_types
     if type(value) not in allowed:
         raise InvalidValue(f"must be {kind.expects}, not {_toml_word(value)}")

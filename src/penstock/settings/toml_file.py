@@ -1,4 +1,4 @@
-"""What a TOML file says about the settings, with the line of each."""
+"""Reads settings from a TOML file, with the line of each."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_toml_file(path: Path) -> TomlFile:
 
 
 def shown_file(path: Path) -> str:
-    """The path as it may stand in a message: bare if it is plain, quoted and escaped otherwise."""
+    """The path for messages: as it is if printable, else quoted and escaped."""
     text = str(path)
     return text if text.isprintable() and len(text) <= 200 else quoted(text)
 

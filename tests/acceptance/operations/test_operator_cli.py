@@ -297,7 +297,7 @@ async def test_following_outlives_a_crash_of_the_server(tmp_path: Path) -> None:
         await seen(follower, "WorkflowStarted")
         made.kill()
         assert follower.stderr is not None
-        assert b"Asking again" in await asyncio.wait_for(follower.stderr.readline(), PATIENCE_S)
+        assert b"Retrying" in await asyncio.wait_for(follower.stderr.readline(), PATIENCE_S)
         made.start()
         (await operator.types("workflow", "terminate", "op-crash", "--reason", "over")).ok()
         followed = await ended(follower)

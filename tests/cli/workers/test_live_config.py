@@ -127,7 +127,7 @@ def test_places_come_and_go_while_tasks_run(live: LiveServer, sender: Penstock, 
         assert {it.worker.printed(), it.worker.printed()} == {"began b", "began c"}
         it.goes_by("max_concurrent_activities: 1 -> 3")
         it.goes_by("max_concurrent_workflow_tasks: 100 -> 9")
-        it.says("This needs a restart of the worker: max_cached_workflows: 1000 -> 7\n")
+        it.says("Restart the worker to apply: max_cached_workflows: 1000 -> 7\n")
 
         it.write(max_concurrent_activities=1)
         it.goes_by("max_concurrent_activities: 3 -> 1")
@@ -158,7 +158,7 @@ def test_rates_change_and_a_bad_file_changes_nothing(
         )
         it.says("dispatch configuration refused")
         write(tmp_path, "elsewhere", 9, {"max_activities_per_second": 100})
-        it.says("This needs a restart of the worker: task_queue: rates -> elsewhere")
+        it.says("Restart the worker to apply: task_queue: rates -> elsewhere")
         assert sent(sender, "rates", "quick", "third").result_sync() == "third"
         assert rate_of(sender, "rates") == 50
         assert it.worker.told_to_end() == 0
@@ -235,7 +235,7 @@ async def test_a_worker_whose_profile_is_gone_keeps_its_numbers_and_says_so(
     it = following(tmp_path, worker, Flags(), WorkerFlags(profile="mine"), name="mine")
     await it.apply(written(tmp_path, {"max_concurrent_activities": 7}).load())
     assert worker.told == []
-    assert "The worker keeps its numbers" in caplog.text
+    assert "The worker keeps its configuration" in caplog.text
     assert "profile 'mine' is not declared" in caplog.text
 
 
@@ -247,7 +247,7 @@ async def test_places_that_come_to_be_none_need_a_restart_and_so_do_polls_and_ca
     changed = {"max_concurrent_activities": 0, "max_cached_workflows": 5, "max_concurrent_workflow_tasks": 8}
     await it.apply(written(tmp_path, changed).load())
     assert worker.told == [{"max_concurrent_workflow_tasks": 8}]
-    assert "needs a restart of the worker: max_cached_workflows: 1000 -> 5" in caplog.text
+    assert "Restart the worker to apply: max_cached_workflows: 1000 -> 5" in caplog.text
     assert "max_concurrent_activities: 100 -> 0" in caplog.text
     caplog.clear()
     await it.apply(written(tmp_path, {}).load())

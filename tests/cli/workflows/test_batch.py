@@ -150,7 +150,7 @@ def test_a_batch_that_is_stopped_tells_how_to_go_on(server: RecordedServer) -> N
         text=True,
     )
     assert process.stderr is not None
-    assert "Asking again" in process.stderr.readline()
+    assert "Retrying" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130

@@ -253,7 +253,7 @@ def test_following_outlives_a_restart_of_the_server(ask: Run, server: RecordedSe
     result = ask("workflow", "history", "order-1001", "--follow", "--json")
     assert result.exit_code == 0, result.output
     assert [json.loads(line)["sequence"] for line in result.stdout.splitlines()] == [1, 2]
-    assert "Asking again" in result.stderr
+    assert "Retrying" in result.stderr
     assert "The server answers again." in result.stderr
     assert {request.query.get("next_page_token") for request in server.requests[2:]} == {token(1)}
 

@@ -38,7 +38,7 @@ def activity() -> None:
     "--activity-id",
     "activity_id",
     metavar="ID",
-    help="Activity id; the server makes one if left out.",
+    help="Activity id; generated if omitted.",
 )
 @click.option(
     "--input",
@@ -49,23 +49,33 @@ def activity() -> None:
     help="One argument; repeat for more. A single JSON list is the whole argument list.",
 )
 @click.option("--business-key", metavar="TEXT", help="Your own name for it.")
+@click.option("--max-attempts", type=click.IntRange(1), metavar="N", help="Most attempts before it fails.")
 @click.option(
-    "--max-attempts", type=click.IntRange(1), metavar="N", help="Most attempts before it has failed."
+    "--backoff",
+    type=SecondsParam(),
+    multiple=True,
+    metavar="TIME",
+    help="Interval before a retry; repeatable.",
 )
 @click.option(
-    "--backoff", type=SecondsParam(), multiple=True, metavar="TIME", help="Pause before a retry; repeatable."
+    "--non-retryable", multiple=True, metavar="TYPE", help="Error type that is not retried; repeatable."
 )
-@click.option("--non-retryable", multiple=True, metavar="TYPE", help="Error type that ends it; repeatable.")
-@click.option("--start-to-close", type=SecondsParam(), metavar="TIME", help="For one attempt: 90s, 15m, 2h.")
-@click.option("--schedule-to-start", type=SecondsParam(), metavar="TIME", help="For waiting in the queue.")
-@click.option("--schedule-to-close", type=SecondsParam(), metavar="TIME", help="For all attempts together.")
 @click.option(
-    "--heartbeat", type=SecondsParam(), metavar="TIME", help="Longest silence of a running attempt."
+    "--start-to-close", type=SecondsParam(), metavar="TIME", help="Timeout of one attempt: 90s, 15m, 2h."
+)
+@click.option(
+    "--schedule-to-start", type=SecondsParam(), metavar="TIME", help="Timeout of the wait in the queue."
+)
+@click.option(
+    "--schedule-to-close", type=SecondsParam(), metavar="TIME", help="Timeout of all attempts together."
+)
+@click.option(
+    "--heartbeat", type=SecondsParam(), metavar="TIME", help="Heartbeat timeout of a running attempt."
 )
 @click.option(
     "--on-lost-lease",
     type=click.Choice(["redeliver", "fail"]),
-    help="What the death of its worker means: another delivery, or an attempt that failed (redeliver).",
+    help="If its worker dies: deliver it again, or count a failed attempt (redeliver).",
 )
 @id_policy_options
 @with_priority_options
@@ -90,7 +100,7 @@ def start_activity(
     priority_options: dict[str, Any],
     wait: bool,
 ) -> None:
-    """Start a single activity, and with --wait see it through."""
+    """Start a single activity, and with --wait print its result."""
     body = given(
         activity_type=activity_type,
         task_queue=task_queue,
@@ -124,7 +134,7 @@ def start_activity(
 @run_option
 @click.pass_obj
 def describe_activity(session: CliSession, activity_id: str, run_id: str | None) -> None:
-    """Show where an activity stands: state, attempts, deadlines."""
+    """Show the state of an activity: status, attempts, deadlines."""
     session.show(session.connect().get("activities", activity_id, query={"run_id": run_id}), _draw_one)
 
 
@@ -150,7 +160,7 @@ def show_result(session: CliSession, activity_id: str, run_id: str | None, no_wa
 @click.option("--reason", metavar="TEXT", help="Why; kept in the history.")
 @click.pass_obj
 def cancel_activity(session: CliSession, activity_id: str, reason: str | None) -> None:
-    """Cancel an activity that has not ended."""
+    """Cancel an open activity."""
     answer = session.connect().post("activities", activity_id, "cancel", body=given(reason=reason))
     echo_err(f"Cancelled {activity_id}.")
     session.show(answer, _draw_cancelled)
@@ -188,7 +198,7 @@ def _show_result(session: CliSession, activity_id: str, run_id: str | None) -> N
 
 
 def _not_completed(activity_id: str, described: dict[str, Any], failure: dict[str, Any]) -> CommandError:
-    """The refusal that tells which timeout or error ended an activity, and after how many attempts."""
+    """The error with the timeout or failure that ended an activity, and its number of attempts."""
     state = str(described.get("closed_reason") or described.get("status"))
     count = described.get("attempt_count")
     attempts = "1 attempt" if count == 1 else f"{count} attempts"

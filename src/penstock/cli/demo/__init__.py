@@ -1,1 +1,1 @@
-"""What `penstock demo` plays: a small shop, its workers and its server, and what befalls them."""
+"""The demo behind `penstock demo`: a small shop whose worker and server are killed while it runs."""

@@ -1,4 +1,4 @@
-"""Shows in a few seconds what Penstock is for: a small shop whose worker and server are killed, and that goes on."""
+"""The command `penstock demo`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from penstock.cli.transport.session import CliSession, show_json
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIRECTORY",
-    help="Keep the data there, to look at it with `penstock dev` [default: a temporary directory, removed].",
+    help="Keep the data there, to inspect it with `penstock dev` [default: a temporary directory, removed].",
 )
 @click.pass_obj
 def demo(session: CliSession, data_dir: Path | None) -> None:
-    """Run a small shop on a server of its own, kill its worker and its server, and tell what became of it."""
+    """Run a small shop on its own server, kill its worker and its server, and show that no order is lost."""
     from penstock.cli.demo.display import demo_display
     from penstock.cli.demo.script import play
     from penstock.cli.demo.summary import draw, summary_of

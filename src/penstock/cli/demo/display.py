@@ -1,4 +1,4 @@
-"""Shows the demonstration while it runs: a picture that moves on a terminal, plain lines elsewhere."""
+"""Progress of the demo: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LINES_KEPT = 8
 
 
 class DemoDisplay(Protocol):
-    """Where the story is told."""
+    """Where progress is printed."""
 
     def tell(self, line: str) -> None: ...
 
@@ -31,7 +31,7 @@ class DemoDisplay(Protocol):
 
 @contextmanager
 def demo_display() -> Iterator[DemoDisplay]:
-    """The stage that fits stderr: talk goes there, and stdout is left to the summary."""
+    """The display for stderr; stdout is reserved for the summary."""
     if not sys.stderr.isatty():
         yield PlainDisplay()
         return
@@ -44,7 +44,7 @@ def demo_display() -> Iterator[DemoDisplay]:
 
 
 class PlainDisplay:
-    """One line for each thing that happens."""
+    """One line per event."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -61,7 +61,7 @@ class PlainDisplay:
 
 
 class LiveDisplay:
-    """The orders as a table that changes, above the story."""
+    """A live table of the orders above the latest events."""
 
     def __init__(self, live: Any) -> None:
         self._live = live

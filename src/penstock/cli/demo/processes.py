@@ -1,4 +1,4 @@
-"""The processes of the demonstration: a server of its own and its workers, each of which may be killed."""
+"""The processes of the demo: a server and workers, each of which can be killed."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from penstock.cli.transport.session import SERVER_VARIABLE, TOKEN_VARIABLE
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
 _QUICK = {"DW_JOURNAL": "true", "DW_WORKFLOW_TASK_TIMEOUT": "2", "DW_LOG_FORMAT": "json"}
-"""Every lease is journaled, for the check at the end; what a dead worker held comes back soon."""
+"""Journal every lease for the check at the end, and recover tasks of dead workers quickly."""
 
 
 class ProcessEnded(CommandError):
-    """A process ended, or did not begin, that the demonstration needs."""
+    """A process of the demo ended or did not start."""
 
     def __init__(self, what: str, log: Path) -> None:
-        said = log.read_text(errors="replace").strip().splitlines()[-10:]
-        super().__init__("demo_failed", f"{what}. Its last words:", notes=said)
+        notes = log.read_text(errors="replace").strip().splitlines()[-10:]
+        super().__init__("demo_failed", f"{what}. The end of its log:", notes=notes)
 
 
 @dataclass
@@ -52,7 +52,7 @@ class DemoServer:
         self.connection = ServerConnection(Target.parse(self.url), token=self.token)
 
     def start(self) -> None:
-        """Start it on whatever the directory holds, and wait until it serves."""
+        """Start on the data in the directory, and wait until it serves."""
         command = [sys.executable, "-m", "penstock", "server", "start"]
         self.process = _spawn(command, self.environment, self.log, self.directory, subprocess.DEVNULL)
         ends_at = time.monotonic() + START_SECONDS
@@ -66,7 +66,7 @@ class DemoServer:
         raise ProcessEnded("The server did not start", self.log)
 
     def kill(self) -> int:
-        """`kill -9`: it can write and say nothing more. Gives the number of the process."""
+        """`kill -9`. Returns the pid."""
         return _kill(self.process)
 
     def stop(self) -> None:
@@ -75,7 +75,7 @@ class DemoServer:
 
 @dataclass
 class DemoWorker:
-    """A worker process, and what it tells."""
+    """A worker process, whose activities report their steps on stdout."""
 
     name: str
     server: DemoServer
@@ -84,7 +84,7 @@ class DemoWorker:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it takes tasks. What it tells from then on is put into `reports`."""
+        """Start, and wait until it polls. The steps it reports are put into `reports`."""
         here = {
             SERVER_VARIABLE: self.server.url,
             TOKEN_VARIABLE: self.server.token,
@@ -107,20 +107,20 @@ class DemoWorker:
             raise ProcessEnded(f"{self.name} did not start", log)
 
     def _listen(self, output: IO[bytes], ready: threading.Event) -> None:
-        """Read until it ends. The first words may be of a task already, and the last may be torn off."""
+        """Read lines until the process ends; the last line may be incomplete."""
         with output:
             for line in output:
                 if not line.endswith(b"\n"):
                     break
-                reports = json.loads(line)
-                if "order" in reports:
-                    self.reports.put(reports)
+                report = json.loads(line)
+                if "order" in report:
+                    self.reports.put(report)
                 self.is_up = True
                 ready.set()
         ready.set()
 
     def kill(self) -> int:
-        """`kill -9`, as of a server."""
+        """`kill -9`. Returns the pid."""
         return _kill(self.process)
 
     def stop(self) -> None:
@@ -130,10 +130,10 @@ class DemoWorker:
 def _spawn(
     command: list[str], environment: Mapping[str, str], log: Path, directory: Path, stdout: int
 ) -> subprocess.Popen[bytes]:
-    with log.open("ab") as said:
-        output: Any = stdout if stdout == subprocess.PIPE else said
+    with log.open("ab") as stderr:
+        output: Any = stdout if stdout == subprocess.PIPE else stderr
         return subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=said, cwd=directory
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=stderr, cwd=directory
         )
 
 

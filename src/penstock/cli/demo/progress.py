@@ -1,4 +1,4 @@
-"""What is known of the orders, from what the workers told."""
+"""Progress of the orders, from the steps that the workers report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNDOING = ("refund", "release")
 
 @dataclass
 class OrderProgress:
-    """One order: what each of its steps said last, and how often it began."""
+    """One order: the last state of each step, and how often each began."""
 
     order: ShopOrder
     state: dict[str, str] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class OrderBoard:
         return self._with(step, "done")
 
     def under_way(self, step: str) -> list[str]:
-        """Orders in which a step has begun, and has not been heard of since."""
+        """Orders in which this step has begun and neither completed nor failed."""
         return self._with(step, "begins")
 
     def results(self) -> Counter[str]:

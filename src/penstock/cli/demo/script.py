@@ -1,4 +1,4 @@
-"""What happens in the demonstration, in its order: each turn waits for something that was seen, not for a time."""
+"""The script of the demo. Each act waits for an observed state, never for a fixed time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ITEMS = (
 )  # fmt: skip
 TO_THE_MOON = "a piano"
 KILL_WORKER_AFTER, KILL_SERVER_AFTER = 3, 8
-"""So many charges are done when the one and the other is killed."""
+"""Completed charges at which the worker, and then the server, is killed."""
 PATIENCE_SECONDS = 50.0
 _LOOK_SECONDS = 0.1
 _LOOK_AT_RESULTS_SECONDS = 0.3
@@ -33,7 +33,7 @@ _LOOK_AT_RESULTS_SECONDS = 0.3
 
 @dataclass
 class DemoResult:
-    """All that the summary tells of."""
+    """Results of the demo, for the summary."""
 
     board: OrderBoard
     seconds: float = 0.0
@@ -42,12 +42,12 @@ class DemoResult:
     struck: list[str] = field(default_factory=list)
     """Orders whose charge was under way in the worker that was killed."""
     why: dict[str, Any] = field(default_factory=dict)
-    """What the server said of a charge that waited then."""
+    """The server's explanation of a waiting charge at that time."""
     journal: list[dict[str, Any]] = field(default_factory=list)
 
 
 def orders() -> list[ShopOrder]:
-    """The same twelve every time: one meets a slow bank, one is to go to the Moon."""
+    """Twelve fixed orders: one meets a slow bank, one has an address that cannot be delivered to."""
     return [
         ShopOrder(
             id=f"order-{number + 1}",
@@ -60,7 +60,7 @@ def orders() -> list[ShopOrder]:
 
 
 def play(directory: Path, demo_display: DemoDisplay) -> DemoResult:
-    """Play all of it. What was started here is gone when this returns or raises."""
+    """Run the demo; all processes are stopped on return and on errors."""
     began = time.monotonic()
     scene = DemoRun(DemoServer(directory), demo_display)
     try:
@@ -77,7 +77,7 @@ def play(directory: Path, demo_display: DemoDisplay) -> DemoResult:
 
 
 class DemoRun:
-    """The story as it goes on."""
+    """The acts of the demo and their processes."""
 
     def __init__(self, server: DemoServer, demo_display: DemoDisplay) -> None:
         self.server = server
@@ -155,7 +155,7 @@ class DemoRun:
         self.demo_display.tell("It starts again on the same file, and the worker finds it again.")
 
     def wait_for(self, what: str, has_come: Callable[[], bool]) -> None:
-        """Listen and look until something is so."""
+        """Poll until the condition holds."""
         ends_at = time.monotonic() + PATIENCE_SECONDS
         while True:
             self.listen()
@@ -187,7 +187,7 @@ class DemoRun:
         self._looked_at = time.monotonic()
 
     def _why(self) -> dict[str, Any]:
-        """Why the charge of an order waits that has come to the bank and had no turn there."""
+        """The explanation of a charge that waits for the lease limit of the bank."""
         found: dict[str, Any] = {}
         for name in reversed([name for name, card in self.board.cards.items() if "charge" not in card.state]):
             body = self.connection.get("workflows", name, "why").body

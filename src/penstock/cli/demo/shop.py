@@ -1,4 +1,4 @@
-"""The shop of the demonstration: one workflow, its services, and the hitches that were written into them."""
+"""The shop of the demo: one workflow and its activities, with failures built in."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.sdk import activity, failures, workflow
 from penstock.sdk.retry import RetryPolicy
 
 SHOP, BANK = "shop", "bank"
-"""The queues: one for orders, stock and parcels; one for the bank, which bears little at once."""
+"""The queues: one for orders, stock and parcels; one for the bank, which has a lease limit."""
 
 SLOW_BANK, NOWHERE = "a harp", "the Moon"
-"""Whoever orders this meets a bank that does not answer at first; whoever lives there gets nothing."""
+"""The item whose first charge fails, and the address that cannot be delivered to."""
 
 AGAIN_SOON = RetryPolicy(initial_interval=timedelta(milliseconds=300))
 HEARD_WITHIN = timedelta(seconds=1)
-"""An attempt that is not heard of for so long is given to another worker."""
+"""An attempt without a heartbeat for this long is retried on another worker."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ Service = Callable[[ShopOrder], Awaitable[None]]
 
 
 def _tell(order: ShopOrder, step: str, what: str) -> None:
-    """Say on stdout what happens, for the demonstration to read."""
+    """Report a step on stdout, for the demo to read."""
     line = {"order": order.id, "step": step, "what": what, "attempt": activity.info().attempt}
     print(json.dumps(line), flush=True)
 
@@ -81,7 +81,7 @@ SERVICES = {SHOP: (reserve, ship, release), BANK: (charge, refund)}
 
 @workflow.defn(name="demo.order")
 class Fulfilment:
-    """Reserve, charge, rest a while, ship. What was done is undone, last first, when the order cannot be shipped."""
+    """Reserve, charge, wait, ship. If the order cannot be shipped, the steps are compensated in reverse order."""
 
     @workflow.run
     async def run(self, order: ShopOrder) -> str:

@@ -1,4 +1,4 @@
-"""What the demonstration leaves behind: what ran, what went wrong, what held, and what to try next."""
+"""The summary of the demo: what ran, what failed, which limits held, and what to try next."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def findings(journal: Iterable[Mapping[str, Any]]) -> int:
 
 
 def draw(screen: Screen, summary: Mapping[str, Any]) -> None:
-    """Print it for somebody who has seen Penstock for the first time."""
+    """Print the summary for first-time users."""
     for heading, lines in _sections(summary):
         screen.heading(heading)
         for line in lines:

@@ -1,4 +1,4 @@
-"""The process that works for the shop: `python -m penstock.cli.demo.worker_main NAME`. It is there to be killed."""
+"""The worker process of the demo: `python -m penstock.cli.demo.worker_main NAME`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.sdk.worker import Worker
 
 
 async def work(name: str) -> None:
-    """Take orders and charges until somebody ends us. Which server: see the environment."""
+    """Run both workers until the process is killed. The environment names the server."""
     async with await Client.connect() as client:
         shop = Worker(
             client,

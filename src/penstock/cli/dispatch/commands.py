@@ -1,4 +1,4 @@
-"""Commands for dispatch: why an activity goes where it goes, and whether anybody is there."""
+"""Commands for dispatch: explain the options of an activity, and check that workers serve its queue."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OF_A_WORKER = (
 
 @noun("dispatch", example="penstock dispatch explain act_llm_gen_text --handle claude-4.6-opus")
 def dispatch() -> None:
-    """See where activities go and with which options, and who would take them."""
+    """Show where activities are routed, with which options, and which workers serve them."""
 
 
 @dispatch.verb("explain", example="penstock dispatch explain resize --handle a100 --config dispatch.toml")
@@ -49,7 +49,7 @@ def explain_activity(
     overrides: tuple[str, ...],
     strict: bool,
 ) -> None:
-    """Show how a call would be dispatched: each value, where it comes from, and the layers that lost."""
+    """Show how a call would be dispatched: each value, its source, and the values it overrides."""
     from penstock.dispatch.inspection.explanation import explain
 
     if not activity.strip():
@@ -70,7 +70,7 @@ def explain_activity(
 def doctor(
     session: CliSession, files: tuple[Path, ...], root: str | None, overrides: tuple[str, ...], strict: bool
 ) -> None:
-    """Find queues that nobody serves, routes to nowhere, and caps that never count; exit code 1 if work would wait."""
+    """Find queues without workers, undeclared routes and ineffective caps; exit code 1 if tasks would wait."""
     from penstock.dispatch.inspection.doctor import examine
 
     config = load_or_exit(session, files, root, overrides, strict=strict)
@@ -90,7 +90,7 @@ def doctor(
 
 
 def _pollers(session: CliSession, queue: str) -> list[dict[str, Any]] | None:
-    """The workers of a queue; None, and a word about it, if no server tells."""
+    """The workers of a queue; None and a note if no server can be reached."""
     connection = replace(session.connect(), on_refusal=None)
     try:
         answer = connection.get("workers", query={"task_queue": queue})
@@ -150,7 +150,7 @@ def _takes(row: dict[str, Any], activity: str) -> bool:
 
 
 def _seen(session: CliSession, queues: list[str]) -> ClusterView | ServerUnreachable:
-    """What the server knows of workers and queues, or why no server tells."""
+    """The server's workers and queues, or why it cannot be reached."""
     from penstock.dispatch.inspection.doctor import ClusterView, WorkerView
 
     connection = session.connect()

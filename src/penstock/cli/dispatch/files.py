@@ -43,7 +43,7 @@ class DispatchMisconfigured(click.ClickException):
 
 
 def dispatch_options(command: Command) -> Command:
-    """The flags that say which configuration is meant."""
+    """The flags that select a configuration."""
     for option in reversed(
         (
             click.option(
@@ -72,7 +72,7 @@ def source_options() -> tuple[Callable[[Command], Command], ...]:
             "overrides",
             metavar="PATH=VALUE",
             multiple=True,
-            help="Set one value of it, over all files.",
+            help="Override one value.",
         ),
         click.option(
             "--strict", is_flag=True, help="Refuse queues without options and options without routes."
@@ -100,7 +100,7 @@ def load_or_exit(
     *,
     strict: bool = False,
 ) -> DispatchConfig:
-    """The same; with --json, what is wrong is data too."""
+    """Load the configuration; with --json, problems are printed as data."""
     try:
         return load_for_command(files, root, overrides, strict=strict)
     except DispatchMisconfigured as refused:
@@ -111,7 +111,7 @@ def load_or_exit(
 
 
 def print_warnings(config: DispatchConfig) -> None:
-    """Say what is odd about a configuration."""
+    """Print the warnings of a configuration."""
     for warning in config.warnings:
         warn(str(warning))
 

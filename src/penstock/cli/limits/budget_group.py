@@ -1,4 +1,4 @@
-"""Commands for budget groups: queues that share limits because they lean on one downstream."""
+"""Commands for budget groups: queues that share limits because they call one downstream."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SHARED = click.option(
 
 @noun("budget-group", example="penstock budget-group get stripe")
 def budget_group() -> None:
-    """Read and change limits that several queues share."""
+    """Show and change limits that several queues share."""
 
 
 @budget_group.verb("list", example="penstock budget-group list")
@@ -50,7 +50,7 @@ def list_groups(session: CliSession) -> None:
 @_SHARED
 @click.pass_obj
 def get_group(session: CliSession, group: str, shared: bool) -> None:
-    """Show the limits of a budget group, how much of them is used, and by whom."""
+    """Show the limits of a budget group, their usage and holders."""
     answer = session.connect().get("budget-groups", group, query={"scope": _scope(shared)})
     show_scope(session, answer, "Budget group", group)
 
@@ -64,7 +64,7 @@ def get_group(session: CliSession, group: str, shared: bool) -> None:
 @scope_flags
 @click.pass_obj
 def set_group(session: CliSession, /, group: str, shared: bool, part: str, **flags: Any) -> None:
-    """Change the limits of a budget group, for good or for a while. They hold from the next grant."""
+    """Change the limits of a budget group, permanently or with --for. They apply from the next grant."""
     body = change(**flags) | {"kind": PARTS[part], "scope": _scope(shared)}
     answer = session.connect().patch("budget-groups", group, body=body)
     echo_err(f"Changed the limits of the budget group {group}.")
@@ -92,7 +92,7 @@ def group_history(session: CliSession, group: str, shared: bool, part: str, limi
 def pause_group(
     session: CliSession, group: str, shared: bool, seconds: int | None, reason: str | None
 ) -> None:
-    """Give out nothing of the queues of a budget group."""
+    """Pause dispatch of the queues of a budget group."""
     body = given(expires_in_seconds=seconds, reason=reason) | {"scope": _scope(shared)}
     answer = session.connect().post("budget-groups", group, "pause", body=body)
     report_pause(True, f"the budget group {group}", seconds, "budget-group", "resume", group)
@@ -105,7 +105,7 @@ def pause_group(
 @reason_option
 @click.pass_obj
 def resume_group(session: CliSession, group: str, shared: bool, reason: str | None) -> None:
-    """Let the queues of a paused budget group go on."""
+    """Resume the queues of a paused budget group."""
     body = given(reason=reason) | {"scope": _scope(shared)}
     answer = session.connect().post("budget-groups", group, "resume", body=body)
     report_pause(False, f"the budget group {group}", None)

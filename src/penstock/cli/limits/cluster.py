@@ -22,12 +22,12 @@ from penstock.cli.transport.session import CliSession
 
 @noun("cluster", example="penstock cluster limits get")
 def cluster() -> None:
-    """Read and change what holds for all namespaces together."""
+    """Show and change what applies to all namespaces together."""
 
 
 @noun("limits", example="penstock cluster limits get")
 def limits() -> None:
-    """Read and change how much of all queues may run at once and in a minute."""
+    """Show and change the concurrency and rate limits of all queues."""
 
 
 cluster.add_command(limits)
@@ -36,7 +36,7 @@ cluster.add_command(limits)
 @limits.verb("get", example="penstock cluster limits get")
 @click.pass_obj
 def get_limits(session: CliSession) -> None:
-    """Show the limits of the whole cluster, how much of them is used, and by whom."""
+    """Show the limits of the whole cluster, their usage and holders."""
     show_scope(session, session.connect().get("cluster", "limits"), "Cluster", "all namespaces")
 
 
@@ -45,7 +45,7 @@ def get_limits(session: CliSession) -> None:
 @scope_flags
 @click.pass_obj
 def set_limits(session: CliSession, /, part: str, **flags: Any) -> None:
-    """Change the limits of the whole cluster (needs the admin role). They hold from the next grant."""
+    """Change the limits of the whole cluster (needs the admin role). They apply from the next grant."""
     body = change(**flags) | {"kind": PARTS[part]}
     answer = session.connect().patch("cluster", "limits", body=body)
     echo_err("Changed the limits of the cluster.")

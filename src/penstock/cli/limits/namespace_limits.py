@@ -24,14 +24,14 @@ from penstock.cli.transport.session import CliSession
 
 @noun("limits", example="penstock namespace limits get orders-prod")
 def limits() -> None:
-    """Read and change how much of a namespace may run at once and in a minute."""
+    """Show and change the concurrency and rate limits of a namespace."""
 
 
 @limits.verb("get", example="penstock namespace limits get orders-prod")
 @click.argument("target", metavar="NAME")
 @click.pass_obj
 def get_limits(session: CliSession, target: str) -> None:
-    """Show the limits of a namespace, how much of them is used, and by whom."""
+    """Show the limits of a namespace, their usage and holders."""
     show_scope(session, session.connect().get("namespaces", target, "limits"), "Namespace", target)
 
 
@@ -43,7 +43,7 @@ def get_limits(session: CliSession, target: str) -> None:
 @scope_flags
 @click.pass_obj
 def set_limits(session: CliSession, /, target: str, part: str, **flags: Any) -> None:
-    """Change the limits of a namespace, for good or for a while. They hold from the next grant."""
+    """Change the limits of a namespace, permanently or with --for. They apply from the next grant."""
     body = change(**flags) | {"kind": PARTS[part]}
     answer = session.connect().patch("namespaces", target, "limits", body=body)
     echo_err(f"Changed the limits of the namespace {target}.")

@@ -1,4 +1,4 @@
-"""Flags that say limits, and tables that show them: each in its layers, with what is used and who holds it."""
+"""Flags for limits, and tables that show each limit with its layers, its usage and its holders."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _USED = {
 }
 _FLAGS = {
     "max-active-leases": click.option(
-        "--max-active-leases", type=WholeLimitParam(), help="Most leases at one moment; 0 closes."
+        "--max-active-leases", type=WholeLimitParam(), help="Most leases at a time; 0 closes."
     ),
     "max-dispatches-per-minute": click.option(
         "--max-dispatches-per-minute",
         type=WholeLimitParam(most=_PER_MINUTE_MAX),
-        help="Most dispatches a minute.",
+        help="Most dispatches per minute.",
     ),
     "max-cost-per-minute": click.option(
         "--max-cost-per-minute",
         type=WholeLimitParam(most=_PER_MINUTE_MAX),
-        help="Most cost a minute, in the units that its tasks estimate.",
+        help="Most cost per minute, in the units of the tasks' estimates.",
     ),
     "dispatch-window": click.option(
         "--dispatch-window",
@@ -55,7 +55,11 @@ _QUEUE_FLAGS = (
 )
 
 for_option = click.option(
-    "--for", "seconds", type=SecondsParam(), metavar="DURATION", help="End it by itself, such as 30m or 2h."
+    "--for",
+    "seconds",
+    type=SecondsParam(),
+    metavar="DURATION",
+    help="Expire after this time, such as 30m or 2h.",
 )
 reason_option = click.option("--reason", metavar="TEXT", help="Why.")
 part_option = click.option(
@@ -92,10 +96,10 @@ def _flags(names: Sequence[str]) -> Callable[[F], F]:
         type=click.Choice(names),
         multiple=True,
         metavar="NAME",
-        help="Back to what is declared; repeatable.",
+        help="Return to the declared value; repeatable.",
     )
     version = click.option(
-        "--if-version", type=click.IntRange(0), metavar="N", help="Only if the limits are at it."
+        "--if-version", type=click.IntRange(0), metavar="N", help="Only if the limits are at this version."
     )
 
     def add(function: F) -> F:
@@ -161,7 +165,7 @@ def _says_something(view: Any) -> bool:
 
 
 def draw_limits(screen: Screen, view: Mapping[str, Any], title: str) -> None:
-    """Draw each limit with its layers, then who holds it."""
+    """Draw each limit with its layers, then its holders."""
     limits, counts = view.get("limits") or {}, view.get("counts") or {}
     screen.heading(f"{title} (version {view.get('version')})")
     screen.table(
@@ -272,7 +276,7 @@ def show_history(session: CliSession, answer: Any) -> None:
 
 
 def report_pause(paused: bool, what: str, seconds: int | None, *words: str) -> None:
-    """Say what a pause or its end has done, and how to undo it."""
+    """Print the effect of a pause or resume, and how to undo it."""
     if not paused:
         echo_err(f"Resumed {what}.")
         return

@@ -1,4 +1,4 @@
-"""Commands for the settings of a task queue: read them, change them, see who did."""
+"""Commands for the settings of a task queue: show, change, history."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _SETTINGS = (
 
 _QUEUE = click.option("--task-queue", "-t", "queue", required=True, metavar="NAME", help="The task queue.")
 _KIND = click.option(
-    "--task-queue-type", "kind", type=KINDS, default="activity", show_default=True, help="Which of its tasks."
+    "--task-queue-type", "kind", type=KINDS, default="activity", show_default=True, help="Kind of tasks."
 )
 
 
 @noun("config", example="penstock task-queue config get --task-queue payments")
 def config() -> None:
-    """Read and change a queue's rates, limits, weights and order."""
+    """Show and change a queue's rates, limits, weights and order."""
 
 
 @config.verb("get", example="penstock task-queue config get --task-queue payments --task-queue-type activity")
@@ -65,7 +65,7 @@ def get_config(session: CliSession, queue: str, kind: str) -> None:
 @click.option(
     "--queue-rps-burst-seconds",
     type=SpanParam(BURST_SECONDS_MAX),
-    help="How long unused dispatches are saved up; 1 if unset.",
+    help="Burst, as seconds of the rate; 1 if unset.",
 )
 @click.option(
     "--fairness-key-rps-limit-default",
@@ -77,14 +77,14 @@ def get_config(session: CliSession, queue: str, kind: str) -> None:
     "--fairness-key-rps-burst-seconds", type=SpanParam(BURST_SECONDS_MAX), help="The same for each key."
 )
 @click.option(
-    "--worker-rps-limit", type=click.Choice(["default"]), help="Forget the limit that workers conveyed."
+    "--worker-rps-limit", type=click.Choice(["default"]), help="Remove the limit that workers reported."
 )
 @click.option(
     "--fairness-key-weight",
     "weights",
     type=KeyParam(WeightParam(unset=True), "tenant-big=5"),
     multiple=True,
-    help="A key's weight, over what tasks carry; repeatable.",
+    help="A key's weight, overriding the weights of tasks; repeatable.",
 )
 @click.option("--fairness-key-weight-clear-all", "clear", is_flag=True, help="Unset all weights of keys.")
 @click.option(
@@ -101,12 +101,12 @@ def get_config(session: CliSession, queue: str, kind: str) -> None:
     multiple=True,
     help="Most running tasks of a key; repeatable.",
 )
-@click.option("--pause-key", "paused", multiple=True, metavar="KEY", help="Hold a key back; repeatable.")
-@click.option("--resume-key", "resumed", multiple=True, metavar="KEY", help="Let it go on; repeatable.")
+@click.option("--pause-key", "paused", multiple=True, metavar="KEY", help="Pause a key; repeatable.")
+@click.option("--resume-key", "resumed", multiple=True, metavar="KEY", help="Resume a key; repeatable.")
 @click.option(
     "--retry-rps-limit",
     type=LimitParam(least=0.001),
-    help="Most retries per second; those beyond it wait for the next free place.",
+    help="Most retries per second; further ones wait.",
 )
 @click.option("--max-running", type=WholeLimitParam(), help="Most running tasks of the whole queue.")
 @click.option(
@@ -117,28 +117,30 @@ def get_config(session: CliSession, queue: str, kind: str) -> None:
 @click.option(
     "--fairness",
     type=click.Choice(["on", "off", "default"]),
-    help="Fair shares, or order of arrival; default: as the namespace says.",
+    help="Fair shares, or order of arrival; default: the namespace's setting.",
 )
 @click.option(
     "--fairness-counts",
     type=click.Choice(["dispatches", "running", "default"]),
-    help="What a key's share is measured in.",
+    help="The unit of a key's share.",
 )
 @click.option(
     "--aging-wait",
     type=SpanParam(_AGING_SECONDS_MAX),
-    help="After so many seconds a task of a low priority may go before its turn.",
+    help="Seconds after which a task of low priority may be dispatched early.",
 )
 @click.option(
     "--aging-every",
     type=WholeLimitParam(least=2, most=1000),
-    help="Every so many dispatches such a task goes first.",
+    help="Every N dispatches such a task goes first.",
 )
-@click.option("--reason", metavar="TEXT", help="Why, for what has no reason of its own.")
-@click.option("--if-version", type=click.IntRange(0), metavar="N", help="Only if the settings are at it.")
+@click.option("--reason", metavar="TEXT", help="Why, for changes without a reason of their own.")
+@click.option(
+    "--if-version", type=click.IntRange(0), metavar="N", help="Only if the settings are at this version."
+)
 @click.pass_obj
 def set_config(session: CliSession, /, queue: str, kind: str, **flags: Any) -> None:
-    """Change settings of a queue; `default` unsets one. They hold from the next dispatch, for all that waits."""
+    """Change settings of a queue; `default` unsets one. They apply from the next dispatch, also to waiting tasks."""
     body = _body(**flags)
     if not body.keys() - {"reason", "if_version"}:
         raise click.UsageError(

@@ -20,13 +20,13 @@ _KIND = click.option(
     type=KINDS,
     default="activity",
     show_default=True,
-    help="Which of its tasks.",
+    help="Kind of tasks.",
 )
 
 
 @noun("limits", example="penstock task-queue limits get payments")
 def limits() -> None:
-    """Read and change how much of a queue may run at once and in a minute."""
+    """Show and change the concurrency and rate limits of a queue."""
 
 
 @limits.verb("get", example="penstock task-queue limits get payments --type activity")
@@ -34,7 +34,7 @@ def limits() -> None:
 @_KIND
 @click.pass_obj
 def get_limits(session: CliSession, queue: str, kind: str) -> None:
-    """Show each limit of a queue: what holds, what is declared, who set it until when, how much is used."""
+    """Show each limit of a queue: its effective value, declared value, author, expiry and usage."""
     answer = session.connect().get("task-queues", queue, "limits", query={"task_queue_type": kind})
     session.show(answer, draw_line)
 
@@ -48,7 +48,7 @@ def get_limits(session: CliSession, queue: str, kind: str) -> None:
 @queue_flags
 @click.pass_obj
 def set_limits(session: CliSession, /, queue: str, kind: str, **flags: Any) -> None:
-    """Change limits of a queue, for good or for a while. They hold from the next grant."""
+    """Change limits of a queue, permanently or with --for. They apply from the next grant."""
     body = change(**flags)
     if "max_active_leases" in body:
         body["max_active_leases_per_queue"] = body.pop("max_active_leases")

@@ -1,4 +1,4 @@
-"""How fast a queue gives out activities: set it with one command, and see whose word holds."""
+"""The dispatch rate of a queue: set it, and show which source is in force."""
 
 from __future__ import annotations
 

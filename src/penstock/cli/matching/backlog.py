@@ -1,4 +1,4 @@
-"""Draws what waits in a queue: by priority, by key with the shares asked and got, and what limits it."""
+"""Draws the backlog of a queue: by priority, by fairness key with weights and shares, and its limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BAR_CHARACTERS = 10
 
 
 def draw_backlog(screen: Screen, kind: str, counts: dict[str, Any]) -> None:
-    """Draw one kind of tasks; what is empty and unlimited is left out."""
+    """Draw one kind of task; empty and unlimited parts are omitted."""
     levels, keys = counts.get("backlog_by_priority") or [], counts.get("top_keys") or []
     if levels:
         screen.heading(f"Waiting {kind} tasks by priority{_order(counts)}")

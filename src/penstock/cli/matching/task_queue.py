@@ -1,4 +1,4 @@
-"""Commands for task queues: who polls, what waits, what limits it, which builds serve it."""
+"""Commands for task queues: pollers, backlog, limits and worker builds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.cli.workers.commands import slots
 
 @noun("task-queue", example="penstock task-queue describe payments")
 def task_queue() -> None:
-    """See why work waits in a queue, say how it is shared and limited, and roll out worker builds."""
+    """Inspect task queues, change their limits and fairness, and roll out worker builds."""
 
 
 task_queue.add_command(config)
@@ -35,7 +35,7 @@ _KEY = click.option("--fairness-key", "key", metavar="KEY", help="Only this fair
 @task_queue.verb("list", example="penstock task-queue list")
 @click.pass_obj
 def list_queues(session: CliSession) -> None:
-    """List the task queues of the namespace with what waits in each."""
+    """List the task queues of the namespace with their backlogs."""
     session.show(session.connect().get("task-queues"), _draw_list)
 
 
@@ -51,17 +51,17 @@ def describe_queue(session: CliSession, queue: str) -> None:
 @click.argument("queue")
 @click.pass_obj
 def list_builds(session: CliSession, queue: str) -> None:
-    """List the builds of a queue's workers and how their rollout stands."""
+    """List the builds of a queue's workers and the state of their rollout."""
     session.show(session.connect().get("task-queues", queue, "build-ids"), _draw_builds)
 
 
 @task_queue.verb("drain", example="penstock task-queue drain payments --build-id 2026-04-22")
 @click.argument("queue")
 @click.option("--build-id", metavar="BUILD", help="The build to drain.")
-@click.option("--unversioned", is_flag=True, help="The workers that name no build.")
+@click.option("--unversioned", is_flag=True, help="Workers without a build id.")
 @click.pass_obj
 def drain_build(session: CliSession, queue: str, build_id: str | None, unversioned: bool) -> None:
-    """Stop giving tasks to a build; its workers finish what they hold."""
+    """Stop dispatching tasks to a build; its workers finish what they hold."""
     _roll(session, queue, "drain", _cohort(build_id, unversioned))
 
 
@@ -80,7 +80,7 @@ def pause_queue(
     seconds: int | None,
     reason: str | None,
 ) -> None:
-    """Give out nothing of a queue, or of one key of it; what runs goes on."""
+    """Pause dispatch of a queue, or of one fairness key; running tasks continue."""
     pause(session, queue, kind, key, seconds, reason)
 
 
@@ -89,7 +89,7 @@ def pause_queue(
 @_KIND
 @_KEY
 @click.option("--build-id", metavar="BUILD", help="A drained build, instead of the queue.")
-@click.option("--unversioned", is_flag=True, help="The drained workers that name no build.")
+@click.option("--unversioned", is_flag=True, help="Drained workers without a build id.")
 @reason_option
 @click.pass_obj
 def resume_queue(
@@ -101,7 +101,7 @@ def resume_queue(
     unversioned: bool,
     reason: str | None,
 ) -> None:
-    """Let a paused queue or key go on, or give tasks to a drained build again."""
+    """Resume a paused queue or fairness key, or a drained build."""
     if build_id is None and not unversioned:
         resume(session, queue, kind, key, reason)
         return
@@ -119,22 +119,22 @@ def resume_queue(
     "--burst-seconds",
     "burst",
     type=SpanParam(BURST_SECONDS_MAX),
-    help="How long unused dispatches are saved up; 1 if unset.",
+    help="Burst, as seconds of the rate; 1 if unset.",
 )
 @reason_option
 @click.pass_obj
 def set_queue_rate(session: CliSession, queue: str, rate: Any, burst: Any, reason: str | None) -> None:
-    """Give out so many activities a second at most, over what workers say; 0 pauses, `default` unsets."""
+    """Set the most activities dispatched per second, overriding the workers; 0 pauses, `default` unsets."""
     set_rate(session, queue, rate, burst, reason)
 
 
 @task_queue.verb("promote", example="penstock task-queue promote payments --build-id 2026-04-29")
 @click.argument("queue")
 @click.option("--build-id", metavar="BUILD", help="The build to promote.")
-@click.option("--unversioned", is_flag=True, help="The workers that name no build.")
+@click.option("--unversioned", is_flag=True, help="Workers without a build id.")
 @click.pass_obj
 def promote_build(session: CliSession, queue: str, build_id: str | None, unversioned: bool) -> None:
-    """Choose the build on which new workflows start."""
+    """Select the build on which new workflows start."""
     _roll(session, queue, "promote", _cohort(build_id, unversioned))
 
 

@@ -16,7 +16,7 @@ _PAGE = 5_000
 
 @noun("journal", example="penstock journal export > journal.jsonl")
 def journal() -> None:
-    """Read what was granted and what ended."""
+    """Export the record of granted and ended leases."""
 
 
 @journal.verb("export", example="penstock journal export > journal.jsonl")
@@ -26,11 +26,11 @@ def journal() -> None:
     default=0,
     show_default=True,
     metavar="SEQ",
-    help="Begin after this line.",
+    help="Start after this line.",
 )
 @click.pass_obj
 def export(session: CliSession, after: int) -> None:
-    """Write the journal as JSON lines (needs the admin role); best when the work has come to rest."""
+    """Write the journal as JSON lines (needs the admin role); best while no work is in progress."""
     connection, count = session.connect(), 0
     following: int | None = after
     while following is not None:

@@ -19,7 +19,7 @@ _RETENTION = click.IntRange(1, 365)
 _FAIRNESS = click.option(
     "--fairness",
     type=click.Choice(["on", "off"]),
-    help="Whether its queues share by fairness key, or go in order of arrival.",
+    help="Whether its queues share by fairness key, or dispatch in order of arrival.",
 )
 
 
@@ -48,7 +48,7 @@ def describe_namespace(session: CliSession, target: str) -> None:
 
 @namespace.verb("create", example='penstock namespace create orders-prod --description "production orders"')
 @click.argument("target", metavar="NAME")
-@click.option("--description", metavar="TEXT", help="What the namespace is for.")
+@click.option("--description", metavar="TEXT", help="Description of the namespace.")
 @click.option("--retention-days", type=_RETENTION, metavar="N", help="Days to keep closed workflows.")
 @_FAIRNESS
 @click.pass_obj
@@ -68,7 +68,7 @@ def create_namespace(
 
 @namespace.verb("update", example="penstock namespace update orders-prod --retention-days 30")
 @click.argument("target", metavar="NAME")
-@click.option("--description", metavar="TEXT", help="What the namespace is for.")
+@click.option("--description", metavar="TEXT", help="Description of the namespace.")
 @click.option("--retention-days", type=_RETENTION, metavar="N", help="Days to keep closed workflows.")
 @_FAIRNESS
 @click.pass_obj
@@ -108,7 +108,7 @@ def delete_namespace(session: CliSession, target: str, yes: bool) -> None:
 @reason_option
 @click.pass_obj
 def pause_namespace(session: CliSession, target: str, seconds: int | None, reason: str | None) -> None:
-    """Give out nothing in a namespace; what runs goes on."""
+    """Pause dispatch in a namespace; running tasks continue."""
     pause(session, target, seconds, reason)
 
 
@@ -117,7 +117,7 @@ def pause_namespace(session: CliSession, target: str, seconds: int | None, reaso
 @reason_option
 @click.pass_obj
 def resume_namespace(session: CliSession, target: str, reason: str | None) -> None:
-    """Let a paused namespace go on."""
+    """Resume a paused namespace."""
     resume(session, target, reason)
 
 

@@ -1,4 +1,4 @@
-"""Commands for the duties of the server: what is due, and a pass of it right now."""
+"""Commands for the server's background duties: show what is due, and run a pass now."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from penstock.cli.output.hints import command_hint
 from penstock.cli.output.screen import Screen, ScreenCell, name, nothing_yet, plain, status
 from penstock.cli.transport.session import CliSession
 
-_RUN_NOW = click.option("--run", "run_now", is_flag=True, help="Do it now, instead of only looking.")
-_LIMIT = click.option("--limit", type=click.IntRange(1, 100), metavar="N", help="Most to look at or act on.")
+_RUN_NOW = click.option("--run", "run_now", is_flag=True, help="Do it now, instead of only showing it.")
+_LIMIT = click.option(
+    "--limit", type=click.IntRange(1, 100), metavar="N", help="Most items to show or act on."
+)
 _FAILURE_LISTS = ("existing_task_failures", "missing_run_failures", "command_contract_failures")
 
 
 @noun("system", example="penstock system retention")
 def system() -> None:
-    """See what the server's own duties would do now, and have them done (needs the admin role)."""
+    """Show what the server's background duties would do now, and run them (needs the admin role)."""
 
 
 @system.verb("retention", example="penstock system retention --run --limit 100")
@@ -59,7 +61,7 @@ def activity_timeouts(session: CliSession, run_now: bool, limit: int | None) -> 
 @click.option("--run-id", "run_ids", multiple=True, metavar="RUN", help="Only this run; repeat for more.")
 @click.pass_obj
 def repair(session: CliSession, run_now: bool, instance_id: str | None, run_ids: tuple[str, ...]) -> None:
-    """Show which runs and tasks are stuck; with --run set them going again."""
+    """Show which runs and tasks are stuck; with --run repair them."""
     if not run_now:
         if instance_id or run_ids:
             raise click.UsageError("--workflow and --run-id choose what to repair; they go with --run.")

@@ -31,7 +31,7 @@ _HOLDERS_SHOWN_MAX = 12
 
 
 class UnreadableInput(CommandError):
-    """A file that cannot be read as what it should be (exit code 2)."""
+    """An input file that cannot be read (exit code 2)."""
 
     exit_code = int(Exit.USAGE)
 
@@ -60,7 +60,7 @@ class UnreadableInput(CommandError):
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="What clients saw; may be given several times.",
+    help="Observations of a client; repeatable.",
 )
 @click.option(
     "--clock-step-ms",
@@ -68,7 +68,7 @@ class UnreadableInput(CommandError):
     default=CLOCK_STEP_MS,
     show_default=True,
     metavar="MS",
-    help="A clock that runs back by more than this was set.",
+    help="A clock that steps back by more than this was set manually.",
 )
 @click.option("--dense", is_flag=True, help="A gap in the numbers is a finding: the journal is from SQLite.")
 @click.pass_obj
@@ -124,7 +124,7 @@ def _no_collection() -> Iterator[None]:
 
 @contextmanager
 def _progress(files: Iterable[Path]) -> Iterator[Any]:
-    """Hands out a function that shows how far reading has come, where somebody looks at a terminal."""
+    """A progress bar on a terminal, and nothing elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -19,7 +19,7 @@ def shown(text: str) -> str:
 
 
 def shown_json(text: str) -> str:
-    r"""Return a JSON document that means the same and holds no raw control character but line breaks.
+    r"""Return an equivalent JSON document without raw control characters other than line breaks.
 
     JSON spells the ASCII controls itself; the rest (DEL, C1, direction overrides) can only stand inside
     strings, where `\uXXXX` is another spelling of the same character.

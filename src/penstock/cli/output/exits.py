@@ -1,4 +1,4 @@
-"""How a command ends when it cannot do what was asked: one line on stderr and an exit code that means it."""
+"""Errors of commands: one line on stderr, and an exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.cli.output.hints import command_hint
 
 
 class Exit(enum.IntEnum):
-    """What the exit code tells a script."""
+    """Exit codes."""
 
     DONE = 0
     REFUSED = 1
@@ -34,7 +34,7 @@ _LISTED_BY = {
     "activity_not_found": "activity",
     "worker_not_found": "worker",
 }
-"""The noun whose list shows what there is instead of what was not found."""
+"""The command whose list shows the existing names after a not-found error."""
 
 
 _SIGN = (
@@ -64,7 +64,7 @@ class CommandError(click.ClickException):
 
 
 class RequestRefused(CommandError):
-    """The server understood and said no (exit code 1)."""
+    """The server refused the request (exit code 1)."""
 
     def __init__(self, status: int, body: Mapping[str, Any], text: str = "") -> None:
         reason = str(body.get("reason") or body.get("outcome") or f"http_{status}")
@@ -78,7 +78,7 @@ class RequestRefused(CommandError):
 
 
 class ServerUnreachable(CommandError):
-    """No usable answer came back (exit code 3)."""
+    """No usable response was received (exit code 3)."""
 
     exit_code = int(Exit.UNREACHABLE)
 
@@ -87,7 +87,7 @@ class ServerUnreachable(CommandError):
 
 
 class StillOpen(CommandError):
-    """What was waited for has not ended (exit code 124, as of `timeout`)."""
+    """The wait timed out (exit code 124, as of `timeout`)."""
 
     exit_code = int(Exit.STILL_OPEN)
 
@@ -101,7 +101,7 @@ class CommandInterrupted(CommandError):
         super().__init__("interrupted", message, advice)
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """One plain line: it was asked for, so it is no error."""
+        """One plain line: the user asked for it, so it is no error."""
         _write_line("", file)
         _write_line(shown(f"{self.message} {self.advice}".rstrip()), file)
 

@@ -1,4 +1,4 @@
-"""Phrases a command for the person to type next, so that it means the same place as the one just typed."""
+"""Builds the next command to suggest, with the program name and options of the current one."""
 
 from __future__ import annotations
 

@@ -51,11 +51,11 @@ class ScreenCell:
 
 
 NOTHING = ScreenCell("-", "dim")
-"""What stands in a table where there is nothing to say; a list of facts leaves the line out."""
+"""An empty cell in tables; lists of facts omit the line."""
 
 
 def plain(value: object) -> ScreenCell:
-    """A value as it reads best: text bare, nothing as a dash, lists by comma, the rest as JSON."""
+    """A value for people: text as it is, None as a dash, lists separated by commas, the rest as JSON."""
     if value is None or value in ("", [], {}):
         return NOTHING
     if isinstance(value, str):
@@ -190,7 +190,7 @@ class Screen:
 
 
 def nothing_yet(message: str) -> None:
-    """Say that there is nothing to draw, and what to do next."""
+    """Report an empty result, and suggest the next command."""
     echo_err(message)
 
 

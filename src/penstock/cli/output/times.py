@@ -1,4 +1,4 @@
-"""Says when something happened the way a person would: "3 minutes ago", "in 20 seconds"."""
+"""Formats instants and durations for people: "3 minutes ago", "in 20 seconds"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNITS = ((86_400 * 365, "year"), (86_400, "day"), (3_600, "hour"), (60, "minute
 
 
 def relative(stamp: object, now: datetime) -> str:
-    """Phrase an ISO-8601 instant relative to `now`; what is not an instant is returned as it is."""
+    """Format an ISO-8601 instant relative to `now`; other text is returned unchanged."""
     instant = parsed(stamp)
     if instant is None:
         return "-" if stamp in (None, "") else str(stamp)
@@ -34,7 +34,7 @@ def length(seconds: float) -> str:
 
 
 def setting(seconds: float) -> str:
-    """Phrase a length of time that somebody chose: 30 s, 1 m 30 s, 2 h 05 m."""
+    """Format a configured duration: 30 s, 1 m 30 s, 2 h 05 m."""
     if seconds < 60:
         return f"{seconds:g} s"
     minutes, rest = divmod(round(seconds), 60)

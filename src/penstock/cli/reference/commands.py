@@ -17,20 +17,20 @@ _OPENING = """\
 Every command is a noun and a verb. `penstock` and `dw` are the same program, and `noun:verb` means the same
 as `noun verb`: `dw task-queue:describe payments --json`.
 
-Data goes to stdout, talk to stderr. `--json` prints the server's answer as it came. Colour is left out where
+Data goes to stdout, messages to stderr. `--json` prints the server's response unchanged. Colour is off where
 `NO_COLOR` is set or the output is not a terminal.
 
 | exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | refused: the server, or the thing asked about, said no |
+| 1 | refused by the server, or failed |
 | 2 | usage: the command line was not understood; nothing was sent |
 | 3 | no usable answer from the server |
 | 78 | the configuration is not valid |
-| 124 | it has not ended yet: the waiting is over, the workflow, activity or update is not |
+| 124 | timed out: the workflow, activity or update is still open |
 | 130 | stopped with Ctrl-C |
 
-These flags may stand before the noun or after the verb. A token is sent over plain http only to this machine,
+These flags are accepted before the noun and after the verb. A token is sent over plain http only to this machine,
 unless `--insecure` is given.
 
 """

@@ -1,4 +1,4 @@
-"""Commands for the server itself: start it, and ask how it is."""
+"""Commands for the server: start it, show its state and health."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.cli.transport.session import CliSession, show_json
 
 @noun("server", example="penstock server start --host 127.0.0.1 --port 8080")
 def server() -> None:
-    """Start a server, and see how a running one is."""
+    """Start a server, and show the state of a running one."""
 
 
 @server.verb(
@@ -28,7 +28,7 @@ def server() -> None:
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
 @click.pass_obj
 def start_server(session: CliSession, host: str | None, port: int | None, config: Path | None) -> None:
-    """Run a server in the foreground until it is told to stop."""
+    """Run a server in the foreground until SIGTERM or Ctrl-C."""
     settings = load_settings(config, listen_flags(host, port))
     from penstock import assembly
 
@@ -49,7 +49,7 @@ def show_info(session: CliSession) -> None:
 @server.verb("health", example="penstock server health")
 @click.pass_obj
 def show_health(session: CliSession) -> None:
-    """Ask whether the server and its database work; exit code 1 if not."""
+    """Check whether the server and its database are healthy; exit code 1 if not."""
     connection = session.connect()
     answer = connection.get("health", accept=(503,))
     session.show(answer, _draw_health)

@@ -1,4 +1,4 @@
-"""Commands for configurations, of a server and of dispatch: check one before it is used, show what is in force."""
+"""Commands for server and dispatch configurations: check them, show the effective values."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check(
     overrides: tuple[str, ...],
     strict: bool,
 ) -> None:
-    """Check a configuration and name every problem; exit code 78 for a server's, 2 for that of dispatch."""
+    """Check a configuration and list every problem; exit code 78 for a server's, 2 for a dispatch file."""
     given = (*named, *files)
     of_server, of_dispatch = _sorted_files(given, root, overrides, strict)
     found = [] if given or of_dispatch is not None else found_files(root)
@@ -88,7 +88,7 @@ def check(
 @click.option(
     "--queue",
     metavar="[NAMESPACE:]NAME",
-    help="Show only the limits that are declared for this task queue, and where.",
+    help="Show only the limits declared for this task queue, and their sources.",
 )
 @click.pass_obj
 def show(
@@ -101,7 +101,7 @@ def show(
     effective: bool,
     queue: str | None,
 ) -> None:
-    """Show every setting in force and where it comes from; secrets are masked."""
+    """Show every effective setting and its source; secrets are masked."""
     from penstock.settings import describe
 
     given = (*named, *files)

@@ -1,4 +1,4 @@
-"""Commands for the database under a server: bring it up to date, look at it, copy it."""
+"""Commands for the database of a server: migrate, status, backup."""
 
 from __future__ import annotations
 

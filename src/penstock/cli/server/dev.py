@@ -55,7 +55,7 @@ def dev(session: CliSession, data_dir: Path, host: str | None, port: int | None)
 
 
 def prepare(data_dir: Path) -> None:
-    """Make the directory for this user only, and keep what is in it out of version control."""
+    """Create the directory for this user only, ignored by version control."""
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         ignore = data_dir / ".gitignore"
@@ -68,7 +68,7 @@ def prepare(data_dir: Path) -> None:
 
 
 def dev_overrides(data_dir: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings that make it a development server; what the environment says already is left to it."""
+    """The settings of a development server; variables of the environment take precedence."""
     overrides: dict[str, str] = {}
     if "DW_DATABASE_URL" not in environ:
         overrides["DW_DATABASE_URL"] = _database_url(data_dir)

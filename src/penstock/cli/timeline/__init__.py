@@ -1,4 +1,4 @@
-"""Tells a history as a timeline that a person can read, whole or as it happens."""
+"""Renders a history as a timeline, as a whole or while it grows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the event of a scheduled activity says of its dispatch: where it went, by which key, and who said so."""
+"""The dispatch of a scheduled activity: queue, routing key, and the layer of each option."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def dispatch_facts(payload: Mapping[str, Any]) -> Iterator[str]:
 
 
 def dispatch_lines(payload: Mapping[str, Any]) -> Iterator[str]:
-    """For below it: each value with the layer that it comes from, and the configuration's fingerprint."""
+    """Lines below the event: each value with its layer, and the configuration's fingerprint."""
     sources = _sources(payload)
     for name in _SHOWN:
         value = _value(payload, name)
@@ -43,7 +43,7 @@ def _sources(payload: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _value(payload: Mapping[str, Any], name: str) -> object | None:
-    """What is in force."""
+    """The effective value."""
     if name == "task_queue":
         return payload.get("task_queue")
     policy = _policy(payload)

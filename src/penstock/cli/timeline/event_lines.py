@@ -1,4 +1,4 @@
-"""Turns one event into what a reader looks for: whose step it is, how it went, what it carries."""
+"""Renders one event as a line: its subject, outcome and payloads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class EventLine:
-    """An event for a reader: its name in a colour, one line about it, and lines that stand below."""
+    """A rendered event: its name and colour, one line of facts, and the lines below it."""
 
     kind: str
     style: str
@@ -50,7 +50,7 @@ def kind_of(event: Mapping[str, Any]) -> str:
 
 
 def describe_event(event: Mapping[str, Any], took: str, payloads: PayloadDisplay) -> EventLine:
-    """Tell an event; `took` is how long the step was that it ends."""
+    """Render an event; `took` is the duration of the step that it ends."""
     kind = kind_of(event)
     payload = event.get("payload")
     if not isinstance(payload, Mapping):

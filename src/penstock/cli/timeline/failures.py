@@ -1,4 +1,4 @@
-"""Tells a failure in full: type, message, what is known beside it, its causes and its stack."""
+"""Renders a failure in full: type, message, details, causes and stack."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STEP = "  "
 
 
 def failure_lines(payload: Mapping[str, Any]) -> list[str]:
-    """The lines that tell what went wrong; none where nothing did."""
+    """The lines of a failure; none if there is no failure."""
     exception = payload.get("exception")
     inner = exception if isinstance(exception, Mapping) else {}
     headline = heading(payload) or heading(inner)
@@ -33,7 +33,7 @@ def heading(failure: Mapping[str, Any]) -> str:
 
 
 def reason_alone(payload: Mapping[str, Any]) -> str | None:
-    """Why somebody did this, where it is a person's reason and no error."""
+    """The reason that a person gave, where there is no error."""
     reason, message = payload.get("reason"), payload.get("message")
     if not reason or message not in (None, reason) or payload.get("exception"):
         return None
@@ -41,7 +41,7 @@ def reason_alone(payload: Mapping[str, Any]) -> str | None:
 
 
 def _without(payload: Mapping[str, Any], inner: Mapping[str, Any]) -> dict[str, Any]:
-    """The payload's own words where the exception inside has none."""
+    """The payload's message if the nested exception has none."""
     return {key: value for key, value in payload.items() if value is not None and key not in inner}
 
 

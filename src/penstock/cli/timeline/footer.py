@@ -1,4 +1,4 @@
-"""Closes a timeline with where the run stands: its status, how long it took, what it waits for."""
+"""The footer of a timeline: the status of the run, its duration and what it waits for."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def closing_of(event: Mapping[str, Any]) -> str | None:
 def draw_footer(
     screen: Screen, described: Mapping[str, Any], events: Sequence[Mapping[str, Any]], count: int | None
 ) -> None:
-    """Draw where the run stands, from its description and the events that were read after it.
+    """Draw the status of the run, from its description and the events read after it.
 
     `count` is how many events the history has; None if not all of it was read.
     """
@@ -108,7 +108,7 @@ def draw_task_stack(screen: Screen, described: Mapping[str, Any]) -> None:
 
 
 def run_status(described: Mapping[str, Any]) -> list[tuple[str, ScreenCell]]:
-    """What a run waits for, and what keeps it from going on."""
+    """What a run waits for, and what blocks it."""
     pending = described.get("pending")
     work = ("Pending", plain(_pending(pending) if isinstance(pending, Mapping) else None))
     blocked = described.get("blocked")
@@ -126,7 +126,7 @@ def _pending(pending: Mapping[str, Any]) -> str:
 
 
 def _blocked(blocked: Mapping[str, Any]) -> list[tuple[str, ScreenCell]]:
-    """Where the code and the history part, and what each of them says there."""
+    """Where code and history diverge, with both versions."""
     step = blocked.get("sequence")
     where = "the code does not fit the history" + (f" at step {step}" if step is not None else "")
     if blocked.get("event_sequence") is not None:

@@ -23,7 +23,7 @@ class PayloadDisplay(enum.Enum):
 
 
 def payloads_of(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What an event carries, opened, each with the name of its field; a value that stands twice comes once."""
+    """The decoded payloads of an event by field name; equal values are listed once."""
     seen: list[Any] = []
     for field in _FIELDS:
         if payload.get(field) is None:

@@ -1,4 +1,4 @@
-"""Shows how far an activity is: its summary, and what its last heartbeat told."""
+"""Progress of an activity: its summary and the details of its last heartbeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws told events line by line: number, time since the start, what happened, and what there is to it."""
+"""Draws events line by line: number, time since the start, event and details."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NESTED = "  "
 _CHILD_STARTED = "ChildRunStarted"
 _GENERATIONS_MAX = 5
 _CHILD_NUMBER = 3
-"""The room that the number of a child's event takes more."""
+"""Extra width for the numbers of a child's events."""
 
 Event = Mapping[str, Any]
 Row = tuple[str, str, EventLine, Event]
@@ -30,9 +30,9 @@ Children = Callable[[Event], Sequence[Event]]
 
 
 class Timeline:
-    """A timeline on a screen. Events come in the order in which they happened.
+    """A timeline on a screen. Events are drawn in order.
 
-    With `children`, what happened in a child stands below the event that started it, under numbers of its own.
+    With `children`, the events of a child follow the event that started it, numbered on their own.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Timeline:
         self._depth = 0
 
     def draw(self, events: Sequence[Event], *, newest_first: bool = False) -> None:
-        """Draw these events below what was drawn before; the first call chooses the columns."""
+        """Draw further events; the first call sets the column widths."""
         rows = [self._row(event) for event in events]
         if not self._widths:
             self._begin(rows)
@@ -61,7 +61,7 @@ class Timeline:
             self._draw_row(*row)
 
     def begin_again(self, started_at: datetime | None) -> None:
-        """Forget the steps: what follows is another run, or the same from another place."""
+        """Reset the steps: the next events are of another run, or of another part of this one."""
         self._started_at = started_at
         self._steps = StepDurations()
 

@@ -1,4 +1,4 @@
-"""Remembers when each step of a history was opened, so that its end can say how long it took."""
+"""Tracks open steps of a history, to show durations when they end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _OpenStep:
 
 
 class StepDurations:
-    """What is open of one history, as far as it was read."""
+    """The open steps of one history."""
 
     def __init__(self) -> None:
         self._open: dict[Key, _OpenStep] = {}

@@ -1,4 +1,4 @@
-"""One request to the server, and its answer or the reason there is none."""
+"""HTTP requests to the server, and their responses or errors."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ ANSWER_BYTES_MAX = 256 * 1024 * 1024
 CONTROL_PLANE_VERSION = "2"
 WORKER_PROTOCOL_VERSION = "1.20"
 _AWAY_STATUSES = frozenset({502, 503})
-"""Answers that say: not this server, not now."""
+"""Statuses after which another server may be tried."""
 _LITERALS = frozenset({"count"})
-"""Segments that are routes of their own where an id can stand, for the method that reads."""
+"""Path segments that are routes of their own in place of an id, for GET."""
 _HEADER_TEXT = re.compile(r"[\x21-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerResponse:
-    """What the server said: the text as it came, and what it means."""
+    """The response of the server: its text, and the parsed body."""
 
     status: int
     text: str
@@ -141,7 +141,7 @@ class ServerConnection:
         return self._send("PUT", path, {}, body, ())
 
     def patch(self, *path: str, body: Mapping[str, Any]) -> ServerResponse:
-        """Change what is named, and leave the rest."""
+        """Send a PATCH request."""
         return self._send("PATCH", path, {}, body, ())
 
     def delete(self, *path: str) -> ServerResponse:
@@ -170,7 +170,7 @@ class ServerConnection:
         return answer
 
     def _from_any(self, method: str, url: str, content: bytes | None, plane: str) -> ServerResponse:
-        """The answer of the first server that gives one; if none does, what is wrong with each."""
+        """The response of the first server that answers; if none does, the problem of each."""
         targets = (self.target, *self.others)
         problems: list[str] = []
         for place, target in enumerate(targets):
@@ -234,7 +234,7 @@ class ServerConnection:
 
 
 class PathIdentifier(str):
-    """An id in a path, which may be the word of another route: the workflow `count`."""
+    """An id in a path, which may equal another route's segment, such as the workflow id `count`."""
 
     __slots__ = ()
 

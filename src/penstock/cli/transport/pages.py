@@ -1,4 +1,4 @@
-"""Reads a list that the server hands out page by page, as if it were one."""
+"""Reads all pages of a list as one response."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_pages(
     page_max: int,
     query: Mapping[str, object] | None = None,
 ) -> ServerResponse:
-    """Return up to `limit` rows (None: all of them) as one answer; a list of one page is left as it came."""
+    """Return up to `limit` rows (None: all) as one response; a single page is returned unchanged."""
     query = query or {}
     answer = _page(connection, path, rows, query, _page_size(limit, 0, page_max), None)
     if not _wants_more(answer, rows, limit):

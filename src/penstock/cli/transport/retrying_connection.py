@@ -1,4 +1,4 @@
-"""Asks a server again that went away in the middle of a long command, such as one that is restarted."""
+"""Retries requests of long commands while the server is away, for example during a restart."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from penstock.cli.transport.connection import ServerConnection, ServerResponse
 from penstock.cli.transport.wait import backoff_delays
 
 PATIENCE_SECONDS = 300.0
-"""How long a server may stay away."""
+"""How long a server may be unreachable."""
 
 _PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
 _PASSING_STATUSES = frozenset({429, 502, 503})
 
 
 class RetryingConnection:
-    """Sends requests that may be repeated. The first one must be answered; later ones are asked again."""
+    """Sends idempotent requests. The first must succeed; later ones are retried with backoff."""
 
     def __init__(self, connection: ServerConnection, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._connection = replace(connection, on_refusal=None)
@@ -27,7 +27,7 @@ class RetryingConnection:
         self._was_answered = False
 
     def ask(self, request: Callable[[ServerConnection], ServerResponse]) -> ServerResponse:
-        """Send a request until it is answered; give up when the server stays away for too long."""
+        """Send a request until it is answered, or until the server was unreachable for too long."""
         gone_at: float | None = None
         for pause in backoff_delays(_PAUSES):
             try:
@@ -43,7 +43,7 @@ class RetryingConnection:
         raise AssertionError("the pauses never end")
 
     def _borne(self, problem: CommandError, gone_at: float | None) -> float:
-        """Since when the server is away, if this may pass; else the problem goes to the caller."""
+        """The time since which the server is away, if the problem is transient; else raise it."""
         now = time.monotonic()
         since = now if gone_at is None else gone_at
         if not self._was_answered or not _may_pass(problem) or now - since > self._patience_seconds:
@@ -51,7 +51,7 @@ class RetryingConnection:
                 self._on_refusal(problem.text)
             raise problem
         if gone_at is None:
-            echo_err(f"{problem.message} Asking again …")
+            echo_err(f"{problem.message} Retrying …")
         return since
 
 

@@ -1,4 +1,4 @@
-"""What the flags and the environment say: which server, as whom, in which namespace, JSON or not."""
+"""Server, credentials, namespace and output format, from flags and environment."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class CliSession:
         return RequestSigning.found(self.signature_key, os.environ)
 
     def show(self, answer: ServerResponse, draw: Callable[[Screen, dict[str, Any]], None]) -> None:
-        """Print the answer: the server's own JSON if asked for, else what `draw` makes of it."""
+        """Print the response: as JSON with --json, else with `draw`."""
         if self.json:
             show_json(answer.text)
             return
@@ -90,7 +90,7 @@ def show_json_line(value: Mapping[str, Any]) -> None:
 
 
 class ConnectionOption(click.Option):
-    """A flag that may stand before the noun or after the verb."""
+    """A flag that is accepted before the noun and after the verb."""
 
     def __init__(self, name: str, **attributes: Any) -> None:
         super().__init__([f"--{name}"], expose_value=False, callback=_remember, **attributes)
@@ -108,12 +108,12 @@ def json_option() -> ConnectionOption:
 
 
 def connection_options() -> list[click.Parameter]:
-    """The flags of every command that asks a server."""
+    """The flags of every command that connects to a server."""
     return [
         ConnectionOption(
             "server",
             metavar="URL",
-            help=f"Server to ask; A,B: the next one if it fails [env: {SERVER_VARIABLE}].",
+            help=f"Server URL; A,B: the next one if it fails [env: {SERVER_VARIABLE}].",
         ),
         ConnectionOption("token", metavar="TOKEN", help=f"Bearer token [env: {TOKEN_VARIABLE}]."),
         ConnectionOption(

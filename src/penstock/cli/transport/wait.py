@@ -1,4 +1,4 @@
-"""Waits for something to end, and lets a person stop the waiting."""
+"""Waits until something is closed; Ctrl-C ends the wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.cli.output.exits import CommandInterrupted
 from penstock.cli.transport.connection import ServerConnection, ServerResponse
 
 LOOK_AGAIN_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""How long to wait between looks at what is not closed; the last one repeats."""
+"""Poll intervals while something is not closed; the last one repeats."""
 
 _ENDS = frozenset({"completed", "failed", "cancelled", "canceled", "terminated", "timed_out"})
 
@@ -25,7 +25,7 @@ def is_closed(body: dict[str, Any]) -> bool:
 def wait_until_closed(
     connection: ServerConnection, *path: str, query: Mapping[str, object] | None = None
 ) -> ServerResponse:
-    """Look at something until it has ended, however it ended."""
+    """Poll until it is closed, whatever its outcome."""
     for pause in backoff_delays(LOOK_AGAIN_SECONDS):
         answer = connection.get(*path, query=query)
         if is_closed(answer.body):
@@ -41,7 +41,7 @@ def backoff_delays(seconds: tuple[float, ...]) -> Iterator[float]:
 
 @contextmanager
 def interruptible(message: str, advice: Callable[[], str] = str) -> Iterator[None]:
-    """Let Ctrl-C end the block with exit code 130, a message, and what to do next as things then stand."""
+    """Turn Ctrl-C in the block into exit code 130 with a message and a suggestion."""
     try:
         yield
     except KeyboardInterrupt:

@@ -17,7 +17,7 @@ _TYPES = ("keyword", "text", "int", "double", "bool", "datetime", "keyword_list"
 
 @noun("search-attribute", example="penstock search-attribute create customer --type keyword")
 def search_attribute() -> None:
-    """See, create and delete the search attributes of a namespace."""
+    """List, create and delete the search attributes of a namespace."""
 
 
 @search_attribute.verb("list", example="penstock search-attribute list")
@@ -29,10 +29,10 @@ def list_attributes(session: CliSession) -> None:
 
 @search_attribute.verb("create", example="penstock search-attribute create customer --type keyword")
 @click.argument("attribute", metavar="NAME")
-@click.option("--type", "kind", type=click.Choice(_TYPES), required=True, help="What its values are.")
+@click.option("--type", "kind", type=click.Choice(_TYPES), required=True, help="The type of its values.")
 @click.pass_obj
 def create_attribute(session: CliSession, attribute: str, kind: str) -> None:
-    """Give a search attribute a type; values of another type are then refused."""
+    """Register a search attribute with a type; values of other types are then refused."""
     answer = session.connect().post("search-attributes", body={"name": attribute, "type": kind})
     session.show(answer, _draw_one)
     echo_err(f"Created the search attribute {attribute}.")
@@ -43,7 +43,7 @@ def create_attribute(session: CliSession, attribute: str, kind: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask before deleting.")
 @click.pass_obj
 def delete_attribute(session: CliSession, attribute: str, yes: bool) -> None:
-    """Forget the type of a search attribute; what workflows carry under its name stays."""
+    """Remove the type of a search attribute; the values of workflows are kept."""
     connection = session.connect()
     if not yes:
         if not sys.stdin.isatty():

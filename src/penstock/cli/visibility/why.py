@@ -1,4 +1,4 @@
-"""The command that says why something waits."""
+"""The command that explains why something waits."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _NOUNS = {
     "activities": "activity_not_found",
     "tasks": "task_not_found",
 }
-"""Where an id is looked for, and what is said when it is not there."""
+"""Where an id is searched, and the error if it is not found."""
 
 
 @click.command("why", cls=VerbCommand, example="penstock why charge-42")
 @click.argument("what", metavar="WORKFLOW_ID|ACTIVITY_ID|TASK_ID")
 @click.pass_obj
 def why(session: CliSession, what: str) -> None:
-    """Say why a workflow, an activity or a task waits, what would free it, and when it may start."""
+    """Explain why a workflow, an activity or a task waits, what would free it, and when it may start."""
     session.show(_found(session.connect(), what), draw)
 
 
@@ -87,7 +87,7 @@ def _queue(task: dict[str, Any]) -> ScreenCell:
 
 
 def _expected(screen: Screen, expected: dict[str, Any]) -> ScreenCell:
-    """A range of time, or why there is none."""
+    """A time range, or the reason for its absence."""
     first, last = expected.get("from"), expected.get("to")
     if first is None:
         because = expected.get("unknown_because")

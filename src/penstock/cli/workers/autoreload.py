@@ -1,4 +1,4 @@
-"""A program that is started anew whenever its code changes: for development."""
+"""Restarts a program whenever its code changes, for development."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Stamps = dict[str, tuple[int, int]]
 
 
 def run_reloading(place: Path) -> int:
-    """Run this command without `--reload` until it is told to end; its exit code."""
+    """Run this command without `--reload` until it is stopped; returns its exit code."""
     command = [each for each in sys.orig_argv if each != "--reload"]
     return ReloadSupervisor(command, place).run()
 
@@ -55,7 +55,7 @@ class ReloadSupervisor:
                 signal.signal(each, handler)
 
     def _waited(self) -> bool:
-        """Wait until it is time to look again; False: it is told to end."""
+        """Wait for the next check; False if it is to stop."""
         if not self._told_to_end:
             time.sleep(LOOK_SECONDS)
         return not self._told_to_end
@@ -65,7 +65,7 @@ class ReloadSupervisor:
         self._child = subprocess.Popen(self._command, start_new_session=True)
 
     def _changed(self, before: Stamps, now: Stamps) -> None:
-        """Let the process end as if it was told to, and start another."""
+        """Stop the process gracefully, and start another."""
         changed = sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         echo_err(f"Changed: {os.path.relpath(changed[0], self._place)}{more}. Starting anew.")
@@ -87,7 +87,7 @@ class ReloadSupervisor:
 
 
 def stamps(place: Path) -> Stamps:
-    """Code and configuration below a directory, with what tells one version of a file from another."""
+    """Code and configuration files below a directory, with their modification stamps."""
     found: Stamps = {}
     for path in _files(place):
         try:

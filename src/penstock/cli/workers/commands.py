@@ -19,7 +19,7 @@ NO_WORKERS = (
 
 @click.group("worker", cls=WorkerNoun, example="penstock worker myapp.instance:app")
 def worker() -> None:
-    """Run the workers of an app, see which workers are there, and remove lost ones."""
+    """Run the workers of an app, list registered workers, and remove lost ones."""
 
 
 worker.add_command(run_app)

@@ -1,4 +1,4 @@
-"""A worker that runs follows its configuration: places and rates change at once, the rest waits for a restart."""
+"""Applies configuration changes to a running worker: slots and rates at once, the rest after a restart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIVE = (
     "max_activities_per_second",
     "graceful_shutdown_timeout",
 )
-"""What a worker takes while it runs."""
+"""Options that a running worker can change."""
 QUEUE_CAP = "max_task_queue_activities_per_second"
 BURST = "queue_rate_burst_seconds"
 
@@ -29,7 +29,7 @@ Values = Mapping[str, Any]
 
 
 class LiveConfigUpdater:
-    """Has one worker go by each configuration that comes into force."""
+    """Applies each new configuration to one worker."""
 
     def __init__(self, plan: WorkerPlan, worker: Worker) -> None:
         self._plan, self._worker = plan, worker
@@ -39,7 +39,7 @@ class LiveConfigUpdater:
         self._at_work: set[asyncio.Task[None]] = set()
 
     def on_config_change(self, _old: DispatchConfig, new: DispatchConfig) -> None:
-        """Another configuration is in force. It was read in another thread."""
+        """Callback of the watcher, called from another thread."""
         self._loop.call_soon_threadsafe(self._begin, new)
 
     def _begin(self, config: DispatchConfig) -> None:
@@ -48,7 +48,7 @@ class LiveConfigUpdater:
         task.add_done_callback(self._at_work.discard)
 
     async def apply(self, config: DispatchConfig) -> None:
-        """Go by it, as far as a worker that runs can."""
+        """Apply a configuration as far as a running worker can."""
         wanted = self._values_for(config)
         if wanted is None:
             return
@@ -57,18 +57,21 @@ class LiveConfigUpdater:
         self._now = {**before, **live}
         if live:
             await self._adjust(live)
-            log.info("The worker goes by it from now on: %s", "; ".join(_changes(before, live)))
+            log.info("The worker applied the new configuration: %s", "; ".join(_changes(before, live)))
         waits = {name: wanted.get(name) for name in _differing(self._now, wanted)}
         self._report_pending_restart(_changes(self._began, waits))
 
     def _values_for(self, config: DispatchConfig) -> Values | None:
-        """What a worker that is started now would be; None: none would."""
+        """The options of a worker started with this configuration; None if it would be refused."""
         what = self._plan.profile
         assert what is not None
         try:
             anew = worker_profile_from(config, what.sources, what.words)
         except WorkerConfigErrors as problem:
-            log.error("The worker keeps its numbers, a new one would not start: %s", problem.message)
+            log.error(
+                "The worker keeps its configuration; the new one is invalid: %s",
+                problem.message,
+            )
             return None
         return _values(replace(self._plan, profile=anew))
 
@@ -78,17 +81,17 @@ class LiveConfigUpdater:
         try:
             await self._worker.adjust(**numbers)
         except Exception:
-            log.exception("The server was not told of other numbers; the next heartbeat says them")
+            log.exception("Cannot report the new options to the server; the next heartbeat will")
 
     def _report_pending_restart(self, waits: list[str]) -> None:
-        """Say what needs a restart, once."""
+        """Log the changes that need a restart, once."""
         if waits and waits != self._last_reported:
-            log.warning("This needs a restart of the worker: %s", "; ".join(waits))
+            log.warning("Restart the worker to apply: %s", "; ".join(waits))
         self._last_reported = waits
 
 
 def _values(plan: WorkerPlan) -> Values:
-    """What the configuration and the flags make of the worker, by the names of the configuration."""
+    """The worker's options, by their names in the configuration."""
     what, options = plan.profile, plan.options()
     assert what is not None
     found = {name: value for name, value in options.items() if name != "claiming"}
@@ -108,7 +111,7 @@ def _differing(before: Values, after: Values) -> list[str]:
 
 
 def _is_live(name: str, before: Values, after: Values) -> bool:
-    """Places that come to be none, or cease to be none, change what is registered."""
+    """Slot counts that become zero, or cease to be zero, change the registration and need a restart."""
     if name.startswith("max_concurrent"):
         return name in LIVE and bool(before.get(name)) == bool(after.get(name))
     if name in (QUEUE_CAP, BURST):  # they are those of the queue that it serves

@@ -1,4 +1,4 @@
-"""What a worker program is going to run: which queues, how much at once, in which way."""
+"""The plan of a worker program: queues, concurrency and options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GRACE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """What the command line says of the worker itself."""
+    """Worker options from the command line."""
 
     concurrency: int | None = None
     processes: int | None = None
@@ -34,7 +34,7 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """All that is known before a server is asked."""
+    """Everything known before the worker connects."""
 
     app: Penstock
     queues: Sequence[str]
@@ -44,7 +44,7 @@ class WorkerPlan:
 
     @property
     def in_processes(self) -> bool:
-        """Whether tasks run in child processes: if it is said, or if the app is configured for them."""
+        """Whether tasks run in child processes: by a flag, or by the configuration of the app."""
         if self.flags.processes is not None:
             return True
         return self.app.config is not None and self.profile is None and self.flags.concurrency is None
@@ -72,7 +72,7 @@ class WorkerPlan:
 
     @property
     def is_one(self) -> bool:
-        """Whether one worker serves all queues, with the same places, in their order."""
+        """Whether one worker serves all queues in order, sharing its slots."""
         return self.in_processes or len(self.queues) == 1 or self.app.config is not None
 
     @property
@@ -180,7 +180,7 @@ class WorkerPlan:
 
 
 def draw_facts(facts: dict[str, Any]) -> None:
-    """What is known of a worker, for a person to read."""
+    """Draw the facts of a worker for people."""
     profile = facts.pop("profile_values", {})
     screen = Screen()
     screen.facts([(name.replace("_", " ").capitalize(), plain(value)) for name, value in facts.items()])

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 APP_VARIABLE = "PENSTOCK_APP"
 NAME_MAX = 200
-"""Of a worker; the server has 255, and its queues are told behind it."""
+"""Length of a worker's name; the server accepts 255, and the queue is appended."""
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _COUNT_MAX = 10_000
 
 
 class WorkerNoun(NounGroup):
-    """The noun `worker`, which also takes an app where a verb would stand: `penstock worker myapp.instance:app`."""
+    """The noun `worker`, which also accepts an app instead of a verb: `penstock worker myapp.instance:app`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and os.environ.get(APP_VARIABLE):
@@ -60,7 +60,7 @@ def _begins_a_run(word: str, ctx: click.Context) -> bool:
 
 
 class _Seconds(click.FloatRange):
-    """A number between bounds. What is no number is within none."""
+    """A number within bounds; NaN is out of bounds."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
@@ -71,25 +71,27 @@ class _Seconds(click.FloatRange):
 
 @verb("run", example="penstock worker run myapp.instance:app --processes 8")
 @click.argument("path", metavar="[MODULE:APP]", required=False)
-@click.option("--module", "-m", "module", metavar="MODULE:APP", help="The same, as a flag.")
+@click.option("--module", "-m", "module", metavar="MODULE:APP", help="The app, as a flag.")
 @click.option(
     "--task-queue",
     "-t",
     "queues",
     multiple=True,
     metavar="NAME",
-    help="Serve this queue; repeat for more. All of the app if left out, or the default of the configuration.",
+    help="Serve this queue; repeat for more. All queues of the app if omitted, or the default of the configuration.",
 )
-@click.option("--queues", "listed", metavar="A,B", help="The same, as a list.")
+@click.option("--queues", "listed", metavar="A,B", help="Queues as a comma-separated list.")
 @dispatch_options
-@click.option("--profile", metavar="NAME", help="How the worker is tuned, by the dispatch configuration.")
-@click.option("--scope", metavar="NAME", help="What it registers, by the dispatch configuration.")
-@click.option("--check", is_flag=True, help="Check everything, show the plan, and leave.")
+@click.option("--profile", metavar="NAME", help="Worker profile of the dispatch configuration.")
+@click.option(
+    "--scope", metavar="NAME", help="Worker scope of the dispatch configuration: the code to register."
+)
+@click.option("--check", is_flag=True, help="Check everything, show the plan, and exit.")
 @click.option(
     "--processes",
     type=click.IntRange(1, _COUNT_MAX),
     metavar="N",
-    help="Run tasks in so many child processes, one at a time in each (the number of cores for an app with a config).",
+    help="Run tasks in this many child processes, one at a time in each (the number of cores for an app with a config).",
 )
 @click.option(
     "--concurrency",
@@ -107,13 +109,13 @@ class _Seconds(click.FloatRange):
     "--max-claim-per-worker",
     type=click.IntRange(0, _COUNT_MAX),
     metavar="N",
-    help="Most tasks to hold that do not run yet; 0: as many as there are processes, and the prefetch buffer.",
+    help="Most prefetched tasks; 0: the number of processes plus the prefetch buffer.",
 )
 @click.option(
     "--max-tasks-per-child",
     type=click.IntRange(0, 1_000_000),
     metavar="N",
-    help="Replace a child process after so many tasks; 0: never.",
+    help="Replace a child process after this many tasks; 0: never.",
 )
 @click.option(
     "--max-memory-per-child-mb",
@@ -121,13 +123,13 @@ class _Seconds(click.FloatRange):
     metavar="MB",
     help="Replace a child process that holds more memory after a task.",
 )
-@click.option("--name", metavar="NAME", help="The name of the worker; made of process and host if left out.")
+@click.option("--name", metavar="NAME", help="The name of the worker; made of process and host if omitted.")
 @click.option(
     "--loglevel",
     type=click.Choice(LEVELS, case_sensitive=False),
     default="INFO",
     show_default=True,
-    help="What to log.",
+    help="Log level.",
 )
 @click.option(
     "--shutdown-timeout",
@@ -135,9 +137,9 @@ class _Seconds(click.FloatRange):
     "grace",
     type=_Seconds(0, 86_400),
     metavar="SECONDS",
-    help=f"How long what runs may go on after Ctrl-C or SIGTERM ({GRACE_SECONDS:g}, or what the profile says).",
+    help=f"Grace period of running tasks after Ctrl-C or SIGTERM ({GRACE_SECONDS:g}, or the one of the profile).",
 )
-@click.option("--reload", is_flag=True, help="Start anew whenever code changes below this directory.")
+@click.option("--reload", is_flag=True, help="Restart whenever code below this directory changes.")
 @click.pass_obj
 def run_app(
     session: CliSession,
@@ -201,14 +203,14 @@ def _check_name(name: str | None) -> None:
 
 
 def _missing(special: WorkerProfile | None) -> NoReturn:
-    """Nobody says which app; a scope that is doubtful without one is told instead."""
+    """The error for a missing app, or for a doubtful scope."""
     if special is not None and (doubts := doubts_about(special.config, special.scope)):
         raise WorkerConfigErrors(doubts)
     raise click.UsageError(f"Missing argument 'MODULE:APP'. {APP_VARIABLE} in the environment names it, too.")
 
 
 def _show_without_app(session: CliSession, special: WorkerProfile) -> None:
-    """What can be said of a worker whose app is not known."""
+    """Show the facts of a worker without its app."""
     if session.json:
         show_json(json.dumps(special.facts()))
     else:
@@ -228,7 +230,7 @@ def _queue_names(queues: Sequence[str], listed: str | None) -> list[str]:
 def _profile_for(
     sources: Sources, queues: Sequence[str], profile: str | None, scope: str | None
 ) -> WorkerProfile | None:
-    """What the dispatch configuration makes of the worker; None where there is none, and none is asked for."""
+    """The worker's profile from the dispatch configuration; None if there is none and none was requested."""
     asked = sources.files or sources.root or sources.overrides or sources.strict
     if not asked and profile is None and scope is None and not found_files():
         return None
@@ -307,7 +309,7 @@ def _load(path: str) -> Penstock:
 
 
 def _flags(session: CliSession) -> dict[str, Any]:
-    """What the command line says counts more than what the app says."""
+    """Flags override the configuration of the app."""
     return {
         "url": session.server,
         "namespace": session.namespace,
@@ -327,7 +329,7 @@ def _configure_logs(level: str) -> None:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Every way in which it may end, with its line and its exit code."""
+    """Map errors of the SDK to messages and exit codes."""
     from penstock.sdk import failures
 
     try:
@@ -344,7 +346,7 @@ def _explained() -> Iterator[None]:
 
 
 class PlanConflict(CommandError):
-    """The app and what was said of it do not fit together (exit code 2)."""
+    """App and options do not fit together (exit code 2)."""
 
     exit_code = int(Exit.USAGE)
 

@@ -1,4 +1,4 @@
-"""A plan that is carried out: workers that run until somebody asks them to end."""
+"""Runs the workers of a plan until they are stopped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANSWER_SECONDS = 3.0
 
 
 class WorkerRunner:
-    """A plan that is carried out: workers, and what is looked after beside them."""
+    """The workers of a plan, and the background tasks beside them."""
 
     def __init__(self, plan: WorkerPlan, on_start: Callable[[], None]) -> None:
         self._plan, self._on_start = plan, on_start
@@ -30,7 +30,7 @@ class WorkerRunner:
         self._beside: set[asyncio.Task[None]] = set()
 
     def run(self) -> Signals | None:
-        """Until somebody asks it to end; the signal that ended it at once, if there was one."""
+        """Run until stopped; returns the signal that forced the exit, if any."""
         from penstock.sdk.worker import run_worker
 
         groups = [list(self._plan.queues)] if self._plan.is_one else [[each] for each in self._plan.queues]
@@ -70,7 +70,7 @@ class WorkerRunner:
         return worker
 
     def _watched(self) -> WatchedDispatch | None:
-        """The configuration, exchanged when its file changes: what is scheduled from then on goes by the new one."""
+        """The configuration, reloaded when its files change."""
         what = self._plan.profile
         return None if what is None else what.sources.watched(what.config)
 

@@ -1,4 +1,4 @@
-"""A worker by a dispatch configuration: its queue, its profile and its scope, checked before anything is imported."""
+"""A worker's queue, profile and scope from a dispatch configuration, checked before user code is imported."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _OF_WORKER = (
     "max_heartbeat_throttle_interval",
     "default_heartbeat_throttle_interval",
 )
-"""What a worker calls as a profile does, and takes as it is."""
+"""Options that worker and profile have under the same name."""
 
 
 class WorkerConfigErrors(click.ClickException):
-    """Everything that is wrong with what a worker was told (exit code 2)."""
+    """All problems of a worker's queue, profile and scope (exit code 2)."""
 
     exit_code = int(Exit.USAGE)
 
@@ -47,7 +47,7 @@ class WorkerConfigErrors(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the configuration comes from."""
+    """The sources of the configuration."""
 
     files: Sequence[Path] = ()
     root: str | None = None
@@ -58,7 +58,7 @@ class Sources:
         return load_for_command(self.files, self.root, self.overrides, strict=self.strict)
 
     def watched(self, config: DispatchConfig) -> WatchedDispatch | None:
-        """The same, which was read already, looked after; None where there is no file to look after."""
+        """A watcher for the loaded configuration; None if it has no file."""
         from penstock.cli.dispatch.files import found_files
         from penstock.dispatch.watcher import WatchedDispatch
 
@@ -70,7 +70,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFlags:
-    """What was said of a worker; None: what the configuration has for that."""
+    """The worker's flags; None selects the default of the configuration."""
 
     task_queue: str | None = None
     profile: str | None = None
@@ -79,7 +79,7 @@ class WorkerFlags:
 
 @dataclass(frozen=True, slots=True)
 class WorkerProfile:
-    """What a worker is to be by the configuration. Nothing of the program is known yet."""
+    """A worker as configured, before its program is imported."""
 
     config: DispatchConfig
     sources: Sources
@@ -93,7 +93,7 @@ class WorkerProfile:
         return self.config.queue_cap(self.task_queue)
 
     def routes(self) -> list[str]:
-        """What the configuration sends to this queue."""
+        """The routes that lead to this queue."""
         found: list[str] = []
         for activity, route in self.config.worker_config.activity_queues.items():
             for how, queue in route.targets():
@@ -110,7 +110,7 @@ class WorkerProfile:
         }
 
     def facts(self) -> dict[str, Any]:
-        """What is known of the worker, as data."""
+        """The facts of the worker, as data."""
         return {
             "task_queue": self.task_queue,
             "profile": self.profile.name,
@@ -122,7 +122,7 @@ class WorkerProfile:
         }
 
     def worker_options(self, chosen: SelectedCode) -> dict[str, Any]:
-        """What the profile is to a worker; a zero stays a zero."""
+        """The options of `Worker` that the profile sets; zeros are kept."""
         profile = self.profile
         options: dict[str, Any] = {name: getattr(profile, name) for name in _OF_WORKER}
         options["graceful_shutdown_timeout"] = profile.graceful_shutdown_timeout
@@ -154,7 +154,7 @@ def load_worker_profile(
 
 
 def worker_profile_from(config: DispatchConfig, sources: Sources, words: WorkerFlags) -> WorkerProfile:
-    """The same by a configuration that is there. Raises `WorkerConfigErrors`."""
+    """Like `load_worker_profile`, for a loaded configuration. Raises `WorkerConfigErrors`."""
     errors: list[DispatchConfigError] = []
     named = words.task_queue
     queue = config.worker_config.default_task_queue if named is None else named
@@ -167,7 +167,7 @@ def worker_profile_from(config: DispatchConfig, sources: Sources, words: WorkerF
 
 
 def doubts_about(config: DispatchConfig, scope: Scope | None) -> list[DispatchConfigError]:
-    """A scope that may stand for a tag, and is spelt nearly like a known one: told along with what is wrong anyway."""
+    """A scope that may be a tag but resembles a declared scope; reported along with other problems."""
     from penstock.dispatch.problems import WorkerScopeUnknownError, unknown
     from penstock.schema.nearest import nearest
 

@@ -1,4 +1,4 @@
-"""Commands for many workflows at once: count what a query finds, ask, then act on it portion by portion."""
+"""Commands for batches of workflows: count the matches, ask for confirmation, then act in portions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _QUERY = click.option(
 _YES = click.option("--yes", is_flag=True, help="Do not ask before acting.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Only count them and show some.")
 _RESUME = click.option(
-    "--resume", "token", metavar="TOKEN", help="Go on where an interrupted batch stopped; it tells the token."
+    "--resume", "token", metavar="TOKEN", help="Resume an interrupted batch, which printed this token."
 )
 
 
@@ -37,7 +37,7 @@ def _shared(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @noun("batch", example="penstock workflow batch cancel --query \"WorkflowType = 'orders'\" --dry-run")
 def batch() -> None:
-    """Cancel, terminate or signal all open workflows that a query finds."""
+    """Cancel, terminate or signal all open workflows that match a query."""
 
 
 @batch.verb("cancel", example="penstock workflow batch cancel --query \"WorkflowType = 'orders'\" --dry-run")
@@ -47,7 +47,7 @@ def batch() -> None:
 def cancel_batch(
     session: CliSession, query: str, reason: str | None, yes: bool, dry_run: bool, token: str | None
 ) -> None:
-    """Cancel all open workflows that a query finds."""
+    """Cancel all open workflows that match a query."""
     _act(session, BatchRequest("cancel", "Cancel", query, given(reason=reason)), yes, dry_run, token)
 
 
@@ -58,7 +58,7 @@ def cancel_batch(
 def terminate_batch(
     session: CliSession, query: str, reason: str | None, yes: bool, dry_run: bool, token: str | None
 ) -> None:
-    """Terminate all open workflows that a query finds."""
+    """Terminate all open workflows that match a query."""
     _act(session, BatchRequest("terminate", "Terminate", query, given(reason=reason)), yes, dry_run, token)
 
 
@@ -68,9 +68,7 @@ def terminate_batch(
 @click.argument("signal_name", metavar="NAME")
 @input_option
 @_shared
-@click.option(
-    "--request-id", metavar="ID", help="Under one id each run gets the signal once; made if left out."
-)
+@click.option("--request-id", metavar="ID", help="Makes the signal idempotent per run; generated if omitted.")
 @click.pass_obj
 def signal_batch(
     session: CliSession,
@@ -82,7 +80,7 @@ def signal_batch(
     token: str | None,
     request_id: str | None,
 ) -> None:
-    """Send a signal to all open workflows that a query finds."""
+    """Send a signal to all open workflows that match a query."""
     details = {"signal_name": signal_name, "input": arguments(values)}
     planned = BatchRequest("signal", f"Send {signal_name} to", query, details, request_id)
     _act(session, planned, yes, dry_run, token)

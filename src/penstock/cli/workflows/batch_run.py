@@ -1,4 +1,4 @@
-"""Carries out a batch portion by portion, with a progress bar, and tells how to go on if it is interrupted."""
+"""Runs a batch in portions with a progress bar, and suggests how to resume after an interruption."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _PATH = ("workflows", "batch-operations")
 _PORTION_SECONDS = 120.0
 _COUNTS = ("acted", "skipped", "failed")
 _ASKED = "cancel_requested"
-"""Those of the runs acted on whose code was asked to end them."""
+"""The count of runs whose code was asked to end."""
 _FAILURES_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """What is to be done to which runs. Its request id makes a portion that is sent twice act once."""
+    """An operation and its query. The request id makes repeated portions idempotent."""
 
     operation: str
     title: str
@@ -45,7 +45,7 @@ class BatchRequest:
 
 @dataclass(slots=True)
 class _Total:
-    """What was done so far, and where to go on."""
+    """Totals so far, and the token to resume with."""
 
     token: str | None
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
@@ -65,12 +65,12 @@ class _Total:
 
 
 def preview(connection: ServerConnection, planned: BatchRequest) -> ServerResponse:
-    """Count what the batch would act on, and get some of it."""
+    """Count the runs that the batch would act on, with a sample."""
     return connection.post(*_PATH, body=planned.body(dry_run=True))
 
 
 def draw_preview(screen: Screen, body: dict[str, Any]) -> None:
-    """Draw what a batch would act on."""
+    """Draw the sample of a preview."""
     sample = body.get("sample") or []
     if sample:
         screen.table(
@@ -91,7 +91,7 @@ def draw_preview(screen: Screen, body: dict[str, Any]) -> None:
 
 
 def counted(body: dict[str, Any]) -> str:
-    """How many workflows a preview has counted, in words."""
+    """The count of a preview, in words."""
     matched = body.get("matched") or 0
     at_least = "at least " if body.get("complete") is False else ""
     return f"{at_least}{matched} open {'workflow' if matched == 1 else 'workflows'}"
@@ -100,7 +100,7 @@ def counted(body: dict[str, Any]) -> str:
 def run_batch(
     session: CliSession, connection: ServerConnection, planned: BatchRequest, count: int, token: str | None
 ) -> None:
-    """Act on all that fits, and print the sums; a run that could not be acted on is exit code 1."""
+    """Act on all matches, and print the totals; exit code 1 if any run failed."""
     total = _Total(token)
     request_id = planned.request_id or new_request_id("batch")
     server = RetryingConnection(_patient(connection))

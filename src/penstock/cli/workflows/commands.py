@@ -1,4 +1,4 @@
-"""Commands for workflows: start them, find them, read them, talk to them, end them, look after them."""
+"""The command group for workflows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.cli.workflows.termination import cancel_workflow, terminate_workfl
 
 @noun("workflow", example="penstock workflow start --type orders.fulfillment --task-queue orders")
 def workflow() -> None:
-    """Start workflows, find them, read them, talk to them and end them."""
+    """Start, find, inspect, message and end workflows."""
 
 
 for _command in (

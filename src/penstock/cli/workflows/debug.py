@@ -39,7 +39,7 @@ _MEANINGS = {
 @verb("debug", example="penstock workflow debug order-1001")
 @click.argument("workflow_id")
 @run_option
-@click.option("--last-payload", is_flag=True, help="Show the beginning of the last event's payload too.")
+@click.option("--last-payload", is_flag=True, help="Also show the beginning of the last event's payload.")
 @click.pass_obj
 def debug_workflow(session: CliSession, workflow_id: str, run_id: str | None, last_payload: bool) -> None:
     """Diagnose a run: what it waits for, what went wrong, and what to do next."""
@@ -146,7 +146,7 @@ def _draw_tasks(screen: Screen, tasks: list[dict[str, Any]]) -> None:
 
 
 def _with_stack(message: str, task: dict[str, Any]) -> str:
-    """What a task failed with, and below it where in the code."""
+    """The error of a task, followed by its stack."""
     return f"{message}\n{task['stack_trace']}" if task.get("stack_trace") else message
 
 

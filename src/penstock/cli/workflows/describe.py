@@ -1,4 +1,4 @@
-"""The commands that show where a workflow stands: its newest run, or all of them."""
+"""The commands that describe a workflow: its newest run, or all runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.cli.workflows.run_options import path_of, run_option
 @run_option
 @click.pass_obj
 def describe_workflow(session: CliSession, workflow_id: str, run_id: str | None) -> None:
-    """Show where a workflow stands: state, input, output, what it waits for."""
+    """Show the state of a workflow: status, input, output, and what it waits for."""
     session.show(session.connect().get(*path_of(workflow_id, run_id)), _draw_one)
 
 
@@ -71,7 +71,7 @@ def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
 
 
 def warn_of_limits(body: dict[str, Any]) -> None:
-    """Raise a finger for each limit that the run comes near to."""
+    """Warn about each limit that the run approaches."""
     for each in body.get("warnings") or []:
         of = f"{each.get('current_value')} of {each.get('configured_limit')}"
         warn(

@@ -1,4 +1,4 @@
-"""The commands that look after a workflow: repair it, archive it."""
+"""The commands that repair and archive a workflow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SAID = {
 def repair_workflow(
     session: CliSession, workflow_id: str, run_id: str | None, request_id: str | None
 ) -> None:
-    """Give a workflow that is stuck a workflow task, so that a worker looks at it now."""
+    """Schedule a workflow task for a stuck workflow."""
     path = (*path_of(workflow_id, run_id), "repair")
     answer = session.connect().post(*path, body=given(request_id=request_id))
     outcome = str(answer.body.get("outcome"))

@@ -1,4 +1,4 @@
-"""The commands that talk to the code of a workflow: signal it, query it, update it."""
+"""The commands that send messages to a workflow: signal, query, update."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def signal_workflow(
     run_id: str | None,
     request_id: str | None,
 ) -> None:
-    """Send a signal to a workflow; it is recorded at once and taken in when the code runs next."""
+    """Send a signal to a workflow; it is recorded at once and handled in the next workflow task."""
     request_id = request_id or new_request_id("signal")
     path = (*path_of(workflow_id, run_id), "signal", signal_name)
     body = {"input": arguments(values), "request_id": request_id}
@@ -63,7 +63,7 @@ def signal_workflow(
 def query_workflow(
     session: CliSession, workflow_id: str, query_name: str, values: tuple[Any, ...], run_id: str | None
 ) -> None:
-    """Ask a workflow a question that its code answers, and print the answer."""
+    """Query a workflow, and print the result."""
     path = (*path_of(workflow_id, run_id), "query", query_name)
     patient = replace(session.connect(), answer_seconds=QUERY_SECONDS)
     with interruptible("Stopped waiting for the answer; a query changes nothing."):
@@ -82,7 +82,7 @@ def query_workflow(
     type=click.Choice(["accepted", "completed"]),
     default="completed",
     show_default=True,
-    help="Until when to wait.",
+    help="The stage to wait for.",
 )
 @click.option(
     "--timeout",
@@ -90,7 +90,7 @@ def query_workflow(
     metavar="TIME",
     default="30s",
     show_default=True,
-    help="Longest wait for its end, at most 10m.",
+    help="Longest wait for completion, at most 10m.",
 )
 @request_id_option
 @click.pass_obj
@@ -104,7 +104,7 @@ def update_workflow(
     timeout: int,
     request_id: str | None,
 ) -> None:
-    """Change a workflow through its code, and print what the code answers."""
+    """Send an update to a workflow, and print its result."""
     request_id = request_id or new_request_id("update")
     path = (*path_of(workflow_id, run_id), "update", update_name)
     body = {
@@ -127,7 +127,7 @@ def update_workflow(
 
 
 def _sent_once(connection: ServerConnection, path: tuple[str, ...], body: dict[str, Any]) -> ServerResponse:
-    """Send under a request id; if the answer is lost, say how to repeat it so that it happens once."""
+    """Send under a request id; if the response is lost, suggest how to repeat it idempotently."""
     try:
         return connection.post(*path, body=body)
     except ServerUnreachable as lost:

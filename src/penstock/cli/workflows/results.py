@@ -32,7 +32,7 @@ _ASK_AGAIN_SECONDS = 0.2
 @click.argument("workflow_id")
 @run_option
 @click.option(
-    "--timeout", type=SecondsParam(), metavar="TIME", help="Longest wait: 90s, 15m, 2h; for ever if left out."
+    "--timeout", type=SecondsParam(), metavar="TIME", help="Longest wait: 90s, 15m, 2h; unlimited if omitted."
 )
 @click.option("--no-wait", is_flag=True, help="Do not wait for a workflow that still runs.")
 @click.pass_obj
@@ -100,7 +100,7 @@ def _draw_result(screen: Screen, body: dict[str, Any]) -> None:
 
 
 def _not_completed(workflow_id: str, body: dict[str, Any]) -> CommandError:
-    """The refusal that tells why there is no result."""
+    """The error that explains why there is no result."""
     state = str(body.get("closed_reason") or body.get("status"))
     run_id = str(body["run_id"]) if body.get("run_id") else None
     if state == "continued":

@@ -1,4 +1,4 @@
-"""The flags and paths by which the commands say which run they mean, and what they send to it."""
+"""Flags and paths that select a run, and flags for its input."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ input_option = click.option(
 request_id_option = click.option(
     "--request-id",
     metavar="ID",
-    help="What is sent twice under one id is carried out once; one is made if left out.",
+    help="Makes the request idempotent; generated if omitted.",
 )
 
 
 def path_of(workflow_id: str, run_id: str | None) -> tuple[str, ...]:
-    """Where a workflow's newest run, or the one that was named, stands."""
+    """The path of a workflow's newest run, or of the given one."""
     found = ("workflows", PathIdentifier(workflow_id))
     return (*found, "runs", run_id) if run_id else found
 
 
 def same_run(workflow_id: str, run_id: str | None) -> tuple[str, ...]:
-    """The words with which another command means the same run."""
+    """The arguments that select the same run in another command."""
     return (workflow_id, "--run", run_id) if run_id else (workflow_id,)
 
 
 def new_request_id(kind: str) -> str:
-    """An id that nobody used, so that a request whose answer was lost can be repeated."""
+    """A fresh request id, so that a request can be repeated if its response is lost."""
     return f"cli-{kind}-{secrets.token_hex(16)}"
 
 

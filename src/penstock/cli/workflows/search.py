@@ -18,13 +18,13 @@ _STATUS = click.option(
     "--status",
     "bucket",
     type=click.Choice(["running", "completed", "failed"]),
-    help="Only these; failed are all that ended without a result.",
+    help="Only these; failed includes all that ended without a result.",
 )
 _QUERY = click.option(
     "--query",
     metavar="QUERY",
-    help="Only what fits, such as \"Status = 'failed' AND StartTime > '24h ago' AND customer = 'acme'\";"
-    " a plain text is looked for in ids and business keys.",
+    help="Filter, such as \"Status = 'failed' AND StartTime > '24h ago' AND customer = 'acme'\";"
+    " plain text matches ids and business keys.",
 )
 
 
@@ -38,7 +38,7 @@ _QUERY = click.option(
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", default=50, show_default=True, help="Most rows to show."
 )
-@click.option("--all", "everything", is_flag=True, help="All rows, however many.")
+@click.option("--all", "everything", is_flag=True, help="All rows.")
 @click.pass_obj
 def list_workflows(
     session: CliSession,
@@ -67,7 +67,7 @@ def list_workflows(
 @_TYPE
 @_STATUS
 @_QUERY
-@click.option("--group-by", type=click.Choice(["status"]), help="Count each of these apart.")
+@click.option("--group-by", type=click.Choice(["status"]), help="Count by this field.")
 @click.pass_obj
 def count_workflows(
     session: CliSession,

@@ -1,4 +1,4 @@
-"""The command that starts a workflow, with a signal at once if wanted."""
+"""The command that starts a workflow, optionally with a signal."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from penstock.cli.workflows.run_options import input_option, new_request_id
     "--workflow-id",
     "workflow_id",
     metavar="ID",
-    help="Workflow id; the server makes one if left out.",
+    help="Workflow id; generated if omitted.",
 )
 @click.option("--task-queue", "-t", metavar="NAME", help="Queue whose workers run it.")
 @input_option
-@click.option("--business-key", metavar="TEXT", help="Your own name for it, found by `list --query`.")
+@click.option("--business-key", metavar="TEXT", help="Your own name for it, searchable with `list --query`.")
 @click.option(
-    "--memo", type=JsonObjectParam(), metavar="JSON", help="A JSON object kept beside the workflow."
+    "--memo", type=JsonObjectParam(), metavar="JSON", help="A JSON object stored with the workflow."
 )
 @click.option(
     "--search-attribute",
@@ -52,25 +52,28 @@ from penstock.cli.workflows.run_options import input_option, new_request_id
     type=KeyValueParam(),
     multiple=True,
     metavar="KEY=VALUE",
-    help="What to find it by; repeat for more.",
+    help="A search attribute; repeat for more.",
 )
 @click.option(
     "--duplicate-policy",
     type=click.Choice(["fail", "use-existing"]),
-    help="What to do when the id is in use, in the contract's words: the id of a closed run is refused.",
+    help="What to do if the id is in use, as in the protocol: ids of closed runs are refused.",
 )
 @id_policy_options
 @click.option(
-    "--execution-timeout", type=SecondsParam(), metavar="TIME", help="For all runs together: 90s, 15m, 2h."
+    "--execution-timeout",
+    type=SecondsParam(),
+    metavar="TIME",
+    help="Timeout of all runs together: 90s, 15m, 2h.",
 )
-@click.option("--run-timeout", type=SecondsParam(), metavar="TIME", help="For a single run.")
+@click.option("--run-timeout", type=SecondsParam(), metavar="TIME", help="Timeout of a single run.")
 @with_priority_options
 @click.option("--build-id", metavar="BUILD", help="Run only on workers of this build.")
 @click.option(
     "--signal",
     "signal_name",
     metavar="NAME",
-    help="Send this signal too: to the new run, or to the one that runs already under the id.",
+    help="Also send this signal, to the new run or to the open run with this id.",
 )
 @click.option(
     "--signal-input",
@@ -101,7 +104,7 @@ def start_workflow(
     signal_values: tuple[Any, ...],
     wait: bool,
 ) -> None:
-    """Start a workflow, with --signal signal it too, and with --wait see it through."""
+    """Start a workflow; with --signal signal it too, with --wait print its result."""
     body = given(
         workflow_type=workflow_type,
         workflow_id=workflow_id,
@@ -137,7 +140,7 @@ def _send(session: CliSession, body: dict[str, Any]) -> ServerResponse:
 def _signal(
     workflow_id: str | None, policy: str | None, signal_name: str | None, values: tuple[Any, ...]
 ) -> dict[str, Any]:
-    """What a start says of the signal that goes with it."""
+    """The fields of a start for its signal."""
     if signal_name is None:
         if values:
             raise click.UsageError("--signal-input is for a signal; name it with --signal.")

@@ -1,4 +1,4 @@
-"""The commands that end a workflow: ask it to stop, or stop it."""
+"""The commands that cancel or terminate a workflow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ASKED = "cancel_requested"
 def cancel_workflow(
     session: CliSession, workflow_id: str, run_id: str | None, reason: str | None, request_id: str | None
 ) -> None:
-    """Cancel a workflow that has not ended, or ask its code to end it."""
+    """Cancel an open workflow, or request its cancellation if its code handles it."""
     body = given(reason=reason, request_id=request_id)
     outcome = _end(session, path_of(workflow_id, run_id), "cancel", body)
     echo_err(f"Asked {workflow_id} to end." if outcome == _ASKED else f"Cancelled {workflow_id}.")
@@ -41,20 +41,20 @@ def cancel_workflow(
 def terminate_workflow(
     session: CliSession, workflow_id: str, run_id: str | None, reason: str | None, request_id: str | None
 ) -> None:
-    """Terminate a workflow that has not ended."""
+    """Terminate an open workflow."""
     _end(session, path_of(workflow_id, run_id), "terminate", given(reason=reason, request_id=request_id))
     echo_err(f"Terminated {workflow_id}.")
 
 
 def _end(session: CliSession, path: tuple[str, ...], how: str, body: dict[str, Any]) -> Any:
-    """What came of it, in the server's word."""
+    """The outcome, as the server names it."""
     answer = session.connect().post(*path, how, body=body)
     session.show(answer, draw_outcome)
     return answer.body.get("outcome")
 
 
 def draw_outcome(screen: Screen, body: dict[str, Any]) -> None:
-    """Draw what came of a command to a workflow."""
+    """Draw the outcome of a command."""
     screen.facts(
         [
             ("Workflow", name(body.get("workflow_id"))),

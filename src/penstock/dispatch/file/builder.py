@@ -1,4 +1,4 @@
-"""Turns what a reader found into the frozen values, with the built-in defaults where nothing was said."""
+"""Builds the frozen configuration from validated tables, filling in built-in defaults."""
 
 from __future__ import annotations
 

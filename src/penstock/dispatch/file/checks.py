@@ -1,4 +1,4 @@
-"""What a configuration says that cannot be meant: read as a whole, after every value by itself was right."""
+"""Checks of a configuration as a whole, after every single value was found valid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.schema.paths import KeyPath, shown_path
 ERROR_TYPES_MAX = 1_000
 """So many types of errors fit into one policy; no server takes more."""
 PAIRS_MAX = 1_000
-"""So many patterns, and pairs of them, are looked at for keys that fit them."""
+"""How many patterns, and pairs of patterns, are checked for keys that match both."""
 _EffectiveValues = dict[str, tuple[Any, KeyPath]]
 _ROUTES: KeyPath = ("worker_config", "activity_queues")
 _PROFILES: KeyPath = ("worker_runtime_profiles", "profiles")
@@ -42,7 +42,7 @@ def errors(config: DispatchConfig, reader: ShapeReader) -> None:
 
 
 def _error_types(config: DispatchConfig, reader: ShapeReader) -> None:
-    """Refuse merged policies with more names than a server takes; the first of them tells of all."""
+    """Refuse merged retry policies with more error types than a server accepts; only the first is reported."""
     for activity, key in _calls(config):
         found = config.resolve(activity, key, is_traced=False).retry_policy.non_retryable_error_types or ()
         if len(found) > ERROR_TYPES_MAX:
@@ -86,7 +86,7 @@ def _pauses(config: DispatchConfig, reader: ShapeReader) -> None:
 
 
 def _effective_values(config: DispatchConfig, activity: str, key: str | None) -> _EffectiveValues:
-    """The last word on each scalar of a call, and where it stands."""
+    """The effective scalars of a call, each with its path in the file."""
     effective: _EffectiveValues = {}
     for ranked in config.worker_config.stack(activity, key, config.queue_options):
         for name, value in ranked.scalars().items():

@@ -12,7 +12,7 @@ _UNSET = {"const": UNSET}
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema of a whole file: the root table under any of its three names; other tables are not looked at."""
+    """The schema of a whole file: the root table under any of its three names; other tables are ignored."""
     here = {"$ref": "#/$defs/dispatch"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

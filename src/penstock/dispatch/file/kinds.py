@@ -25,7 +25,7 @@ class FieldKind(Protocol):
 
     @property
     def is_textual(self) -> bool:
-        """Whether an environment variable is taken as it stands, not read as TOML."""
+        """Whether an environment variable is used verbatim instead of being parsed as TOML."""
 
     def read(self, value: object) -> object: ...
 
@@ -34,7 +34,7 @@ class FieldKind(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DurationField:
-    """How long; above zero unless `or_zero`, at most `most`, and perhaps the word `unlimited`."""
+    """A duration; above zero unless `or_zero`, at most `most`, or `unlimited` if `or_unlimited`."""
 
     or_zero: bool = False
     most: timedelta | None = None
@@ -61,7 +61,7 @@ class DurationField:
 
 @dataclass(frozen=True, slots=True)
 class WholeField:
-    """A whole number within bounds that other programs can hold, and perhaps the word `unlimited`."""
+    """A whole number within bounds, or `unlimited` if `or_unlimited`."""
 
     least: int
     or_unlimited: bool = False
@@ -131,7 +131,7 @@ class FlagField:
 
 @dataclass(frozen=True, slots=True)
 class TextField:
-    """Any text that is not empty, or one of a few words."""
+    """Non-empty text, or one of `words`."""
 
     words: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ class TextField:
 
 @dataclass(frozen=True, slots=True)
 class RoutingKeyField:
-    """A routing key as it stands: any text but the empty one."""
+    """A routing key: any non-empty text, verbatim."""
 
     is_textual = True
 

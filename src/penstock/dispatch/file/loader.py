@@ -1,4 +1,4 @@
-"""Reads a dispatch configuration: files, then the environment, then flags; the last word wins."""
+"""Loads a dispatch configuration: files, then the environment, then flags; later sources override earlier ones."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def load_dispatch(
 
 
 def _without_root(root: str, there: Sequence[str], paths: Sequence[FilePath]) -> Problem:
-    """A table that was asked for by name is meant to be there."""
+    """Refuse a root table that was requested by name and is missing."""
     known = " and ".join(f"[{each}]" for each in dict.fromkeys(there))
     files = ", ".join(os.fspath(each) for each in paths)
     return Problem("", f"has no table [{root}]", f"there is {known}" if known else "", files)
@@ -99,7 +99,7 @@ def _paths(tree: Mapping[str, Any], path: tuple[str, ...]) -> list[tuple[str | i
 
 
 def _built(source: ConfigSource, problems: Sequence[Problem], strict: bool) -> DispatchConfig:
-    """Everything that is wrong is said at once: each value, and what they add up to."""
+    """Build the configuration; all problems, of single values and of the whole, are raised together."""
     root = source.root or ("penstock",)
     reader = ShapeReader(root, source.origins, list(problems))
     found = reader.table(ROOT, source.tree, ())

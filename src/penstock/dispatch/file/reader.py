@@ -52,7 +52,7 @@ class ShapeReader:
         return Problem(shown_path((*self.prefix, *path)), message, hint, self.origin(path))
 
     def origin(self, path: KeyPath) -> str:
-        """Where the value, the nearest table around it, or something in it was given; empty if nobody gave it."""
+        """The source of the value, of the nearest enclosing table, or of something in it; empty if there is none."""
         for depth in range(len(path), 0, -1):
             if (origin := self.origins.get(path[:depth])) is not None:
                 return origin
@@ -72,7 +72,7 @@ class ShapeReader:
             self._value(key.holds, held, path, found, key.name)
 
     def _unset(self, key: Key, found: dict[str, Any]) -> None:
-        """What was said before is taken back: there is none, or the built-in one where there always is one."""
+        """Remove the value of earlier sources, which leaves none or the built-in default."""
         if key.can_be_unset:
             found[key.name] = None
 

@@ -1,4 +1,4 @@
-"""The shape of a dispatch file: every table, every key, what it may hold. Reader and JSON Schema both follow it."""
+"""The shape of a dispatch file: tables, keys and kinds of values, for both the reader and the JSON Schema."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """A table with known keys. `instead` explains words that belong elsewhere."""
+    """A table with known keys. `instead` explains keys that belong elsewhere."""
 
     keys: tuple[Key, ...]
     instead: Mapping[str, str] = field(default_factory=dict)

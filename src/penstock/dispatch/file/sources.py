@@ -22,7 +22,7 @@ from penstock.schema.toml_lines import lines_of
 ROOTS: tuple[tuple[str, ...], ...] = (("penstock",), ("temporal",), ("tool", "penstock"))
 PREFIX = "PENSTOCK__"
 HOMES = ("default", "temporal_task_queue")
-"""What the default queue is called where nobody says."""
+"""The default queue if none is configured."""
 _ROOT_HEADER = re.compile(
     r"^[ \t]*\[\[?[ \t]*(?:penstock|temporal|tool[ \t]*\.[ \t]*penstock)[ \t]*[.\]]", re.M
 )
@@ -30,7 +30,7 @@ _BYTES_MAX = 4_194_304
 
 
 DEPTH_MAX = 40
-"""Nothing here stands deeper; what does is not meant for us, or meant badly."""
+"""Deeper than any valid value; deeper tables are refused."""
 
 
 class UnreadableFile(ValueError):
@@ -50,11 +50,11 @@ class ConfigSource:
     root: tuple[str, ...] | None = None
     has_table: bool = False
     roots: tuple[str, ...] = ()
-    """The tables of a file that could be meant, where it lacks the one that was asked for."""
+    """Tables that may have been meant, if the requested one is missing."""
 
 
 def read_file(path: str | os.PathLike[str], root: str | None) -> ConfigSource:
-    """The part of a file below its root table, or below the one that is asked for."""
+    """Read the part of a file below its root table, or below the requested one."""
     name = os.fspath(path)
     text = _text(name)
     try:
@@ -87,7 +87,7 @@ def _too_deep(name: str) -> UnreadableFile:
 
 
 def has_root(path: str | os.PathLike[str]) -> bool:
-    """Whether a file has one of the tables that a dispatch configuration stands in, even if it is not valid."""
+    """Whether a file has one of the root tables of a dispatch configuration, even if it is invalid."""
     try:
         text = _text(os.fspath(path))
     except UnreadableFile:
@@ -102,7 +102,7 @@ def has_root(path: str | os.PathLike[str]) -> bool:
 def from_environment(
     environ: Mapping[str, str], so_far: Mapping[str, Any]
 ) -> tuple[ConfigSource, list[Problem]]:
-    """What variables such as `PENSTOCK__QUEUE_OPTIONS__GPU__START_TO_CLOSE_TIMEOUT` say.
+    """Read variables such as `PENSTOCK__QUEUE_OPTIONS__GPU__START_TO_CLOSE_TIMEOUT`.
 
     Letters of either case do, and `_` for every character that a shell does not like: a name must be one that
     the files, or variables about `worker_config`, know. Other names stand in the value of a whole table:
@@ -134,7 +134,7 @@ def _routes_first(name: str) -> tuple[bool, str]:
 def from_overrides(
     overrides: Iterable[str], root: tuple[str, ...] | None
 ) -> tuple[ConfigSource, list[Problem]]:
-    """What `path=value` says; the path as in the file, below the root table."""
+    """Read `path=value` overrides; the path is the one in the file, below the root table."""
     source, problems = ConfigSource(), []
     for override in overrides:
         path = _path_of(override, root)
@@ -235,7 +235,7 @@ def _below(document: object, steps: KeyPath) -> object:
 
 
 def value_of(text: str, kind: FieldKind | None) -> object:
-    """A value from a text: as TOML would read it; where a text is wanted, as it stands unless it is in quotes."""
+    """Parse a text as TOML; for text values, use it verbatim unless it is quoted."""
     is_text = kind is not None and kind.is_textual
     if text == UNSET or (is_text and text[:1] not in ("'", '"')):
         return text
@@ -264,7 +264,7 @@ def _kind_at(path: KeyPath) -> FieldKind | None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What a variable names, and what may stand there."""
+    """The path that a variable names, and the shape at that path."""
 
     path: KeyPath
     holds: FieldKind | TableShape | TableOfShape | ListShape

@@ -1,4 +1,4 @@
-"""What a configuration and the workers that are there do not agree about."""
+"""Compares a configuration with the workers and queues of a running server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class UnservedTasks:
 
 @dataclass(frozen=True, slots=True)
 class QueueRateView:
-    """What the server says of a queue's rate."""
+    """A queue's rate limits and waiting tasks, as the server reports them."""
 
     limit: float | None = None
     source: str | None = None
@@ -44,7 +44,7 @@ class QueueRateView:
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """Something to look at: `kind` for scripts, the rest for people."""
+    """One finding: `kind` for scripts, the rest for people."""
 
     kind: str
     subject: str
@@ -53,7 +53,7 @@ class DoctorFinding:
 
     @property
     def is_serious(self) -> bool:
-        """Whether work would wait for ever; the rest is only odd."""
+        """Whether tasks would wait for ever; the other kinds are warnings."""
         return self.kind in (
             "queue_without_worker",
             "activity_without_worker",
@@ -64,14 +64,14 @@ class DoctorFinding:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What a server told of its workers and queues."""
+    """Workers and queues, as a server reports them."""
 
     workers: Sequence[WorkerView] = ()
     queues: Mapping[str, QueueRateView] = field(default_factory=dict)
 
 
 def examine(config: DispatchConfig, seen: ClusterView | None = None) -> list[DoctorFinding]:
-    """Everything that looks wrong; without a server, only what the configuration shows by itself."""
+    """All findings; without a server, only those of the configuration itself."""
     findings = list(_caps_by_themselves(config))
     if seen is not None:
         findings += _unserved(config, seen)
@@ -109,7 +109,7 @@ def _unserved(config: DispatchConfig, seen: ClusterView) -> Iterator[DoctorFindi
 
 
 def _waiting(seen: ClusterView) -> Iterator[DoctorFinding]:
-    """Tasks that wait already for a worker that is not there, whatever the configuration says."""
+    """Tasks that already wait for a missing worker, regardless of the configuration."""
     for queue, each in sorted(seen.queues.items()):
         for route in each.unserved:
             tasks = "1 task waits" if route.ready == 1 else f"{route.ready} tasks wait"
@@ -124,7 +124,7 @@ def _waiting(seen: ClusterView) -> Iterator[DoctorFinding]:
 def _without_worker(
     config: DispatchConfig, seen: ClusterView, queue: str, activities: list[str], suggest: Suggestions
 ) -> DoctorFinding:
-    """A queue that nobody serves; a route to nowhere if the configuration does not declare it either."""
+    """A queue without workers; a route to nowhere if the configuration does not declare it either."""
     waiting = seen.queues.get(queue, QueueRateView()).ready
     waits = f", and {waiting} tasks wait there" if waiting else ""
     start = f"start one with `penstock worker MODULE:APP --task-queue {queue}`"

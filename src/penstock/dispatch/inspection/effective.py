@@ -1,4 +1,4 @@
-"""Every value in force as plain data: for the fingerprint, and to show with where it comes from."""
+"""Effective values as plain data: for the fingerprint, and for display with their sources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_SCOPES = {"name", "is_preset", "is_by_tag", "known_scopes"}
 
 @dataclass(frozen=True, slots=True)
 class EffectiveValue:
-    """One value in force and where it comes from."""
+    """An effective value and its source."""
 
     path: str
     value: Any
@@ -39,7 +39,7 @@ def as_tree(config: DispatchConfig) -> dict[str, Any]:
 
 
 def fingerprint(config: DispatchConfig) -> str:
-    """The SHA-256 of all values in force; what the same values were written as does not matter."""
+    """The SHA-256 of all effective values, independent of how they are written."""
     text = json.dumps(as_tree(config), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Why an activity is dispatched as it is: every value, who gave it and where, and the layers that lost."""
+"""Explains the dispatch of an activity: each value with its source, and the values it overrides."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SourcedValue:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedValue:
-    """One value in force, and what lower layers had said."""
+    """An effective value, and the values of lower layers."""
 
     name: str
     won: SourcedValue
@@ -47,7 +47,7 @@ class ExplainedValue:
 
 @dataclass(frozen=True, slots=True)
 class CappedValue:
-    """A timeout that will be shorter than asked for."""
+    """A timeout that a larger budget cuts short."""
 
     name: str
     asked: str
@@ -153,7 +153,7 @@ def _at(config: DispatchConfig, value: str, source: str, path: KeyPath) -> Sourc
 
 
 def _cuts(config: DispatchConfig, options: DispatchOptions) -> Iterator[CappedValue]:
-    """What is shorter in force than it is asked for, in a run with the configured budgets."""
+    """The timeouts that the configured run and execution budgets cut short."""
     wc = config.worker_config
     bounds = [each for each in (wc.run_timeout, wc.workflow_execution_timeout) if each is not None]
     run = min(bounds) if bounds else None

@@ -1,4 +1,4 @@
-"""Lays the layers of options over one another: the last word on each scalar wins, names only add up."""
+"""Merges layers of options: for scalars the highest layer wins, error type names accumulate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _retry_scalars: Callable[[RetryPolicyConfigOverlay], tuple[Any, ...]] = attrgett
 
 @dataclass(frozen=True, slots=True)
 class RankedLayer:
-    """One layer in its place: what it is called, also as the giver of names, and where the file has it."""
+    """One layer with its labels in the provenance and its path in the file."""
 
     label: str
     giver: str
@@ -36,14 +36,14 @@ class RankedLayer:
     path: tuple[str | int, ...] = ()
 
     def scalars(self) -> dict[str, Any]:
-        """What the layer says, by the names of the provenance."""
+        """The scalars that the layer sets, by their names in the provenance."""
         pairs = list(zip(TIMEOUTS, _timeouts(self.layer), strict=True))
         if self.layer.retry is not None:
             pairs += zip(_RETRY_NAMES, _retry_scalars(self.layer.retry), strict=True)
         return {name: value for name, value in pairs if value is not None}
 
     def path_of(self, name: str) -> tuple[str | int, ...]:
-        """Where the file has a scalar of this layer; empty for what code said."""
+        """The path of a scalar in the file; empty for options given in code."""
         if not self.path:
             return ()
         if name.startswith("retry."):

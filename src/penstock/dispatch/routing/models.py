@@ -129,7 +129,7 @@ class Route:
         return None
 
     def places(self, routing_key: str | None) -> object:
-        """What of the route decides for a key; unlisted keys have the same, however many there are."""
+        """The entries of the route that decide for a key, as a cache key: equal for all unlisted keys."""
         if self.by_pattern or self.handle_options_by_pattern:
             options = self.options_for(routing_key)
             return self.queue_for(routing_key)[1], options and options[1]

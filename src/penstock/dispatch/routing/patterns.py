@@ -13,7 +13,7 @@ _STATES_MAX = 1_000
 
 
 def rule_of(pattern: str) -> re.Pattern[str]:
-    """What a pattern asks of a whole key."""
+    """The compiled pattern for a whole key."""
     return re.compile(translate(pattern))
 
 
@@ -52,7 +52,7 @@ def _shortest(one: str, other: str) -> str | None:
 
 
 def _letters(one: str, other: str) -> Iterable[str]:
-    """The letters that are worth trying where these two tokens stand."""
+    """Candidate letters that both tokens may match."""
     if one[0] == other[0] == "*":
         return ()
     for token in (one, other):
@@ -64,7 +64,7 @@ def _letters(one: str, other: str) -> Iterable[str]:
 def _without_a_letter(
     left: list[str], right: list[str], here: int, there: int, key: str
 ) -> Iterator[tuple[int, int, str]]:
-    """Stars may stand for nothing."""
+    """Positions reachable without a letter: a star matches the empty text."""
     if here < len(left) and left[here][0] == "*":
         yield here + 1, there, key
     if there < len(right) and right[there][0] == "*":
@@ -72,7 +72,7 @@ def _without_a_letter(
 
 
 def _after(token: str, at: int, letter: str) -> int | None:
-    """Where a pattern stands after a letter; None if it does not take it."""
+    """The position of a pattern after a letter; None if it does not match."""
     if token[0] == "*":
         return at
     is_taken = token in ("?", letter) or (len(token) > 1 and rule_of(token).match(letter) is not None)

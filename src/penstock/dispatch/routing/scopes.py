@@ -37,7 +37,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a worker with a profile and a selection will poll for, and what is odd about it."""
+    """What a worker with this profile and selection polls for, with warnings and notes."""
 
     polls_workflows: bool
     polls_activities: bool
@@ -47,7 +47,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A named choice of what to register: packs and tags, plus what is required, minus what is excluded."""
+    """A named selection of code to register: packs and tags, plus required names, minus excluded ones."""
 
     name: str
     required_tasks_packs: tuple[str, ...] = ()
@@ -61,11 +61,11 @@ class Scope:
     is_preset: bool = False
     """A preset skips names that the program lacks; a scope of the file is strict."""
     is_by_tag: bool = False
-    """Nobody declared it: `runner-<x>` stands for all activities with the tag `<x>`."""
+    """Undeclared: `runner-<x>` selects all activities with the tag `<x>`."""
     known_scopes: tuple[str, ...] = ()
 
     def select(self, workflows: Iterable[Member | str], activities: Iterable[Member | str]) -> Selection:
-        """The names to register; an error names every word that the program does not know."""
+        """The names to register. Raises an error that lists every unknown name."""
         flows, acts = _members(workflows), _members(activities)
         self._check(flows, acts)
         chosen = Selection(
@@ -168,7 +168,7 @@ def plan(profile: Profile, selection: Selection) -> Plan:
 
 
 def by_tag(name: str, known: Iterable[str]) -> Scope | None:
-    """The scope that `runner-<x>` stands for when nobody declared it."""
+    """The scope of an undeclared `runner-<x>`."""
     prefix, _, tag = name.partition("-")
     if prefix != "runner" or not tag:
         return None

@@ -23,14 +23,14 @@ def block(activity_name: str, routing_key: str | None, options: DispatchOptions)
 
 
 def _on_one_line(text: str) -> str:
-    """Keys come from arguments: none of them may look like a line of its own."""
+    """Keys come from arguments: escape line breaks, so that none can forge a log line."""
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 def emit(
     activity_name: str, routing_key: str | None, options: DispatchOptions, fingerprint: str | None = None
 ) -> None:
-    """Log the block, and the same with every value as data. Not for replays: they decide nothing."""
+    """Log the block, with every value as structured data. Replays are not traced: they decide nothing."""
     if logger.isEnabledFor(logging.INFO):
         logger.info(
             "%s",

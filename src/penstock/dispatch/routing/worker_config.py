@@ -38,7 +38,7 @@ class WorkerConfig:
         queue_options_by_queue: Mapping[str, QueueOptions] | None = None,
         is_traced: bool = False,
     ) -> DispatchOptions:
-        """The options of one activity call. The trace, if asked for, is one INFO record of `penstock.dispatch`."""
+        """The options of one activity call. The trace, if enabled, is one INFO record of `penstock.dispatch`."""
         options = self.resolve_layers(activity_name, routing_key, queue_options_by_queue)
         if is_traced:
             emit(activity_name, routing_key, options)
@@ -52,7 +52,7 @@ class WorkerConfig:
         decorator: Layer | None = None,
         call_site: Layer | None = None,
     ) -> DispatchOptions:
-        """The same with what code says: the definition stands above the baseline, the call above all."""
+        """Merge with options given in code: the definition overrides the baseline, the call overrides all."""
         queue, source = self.queue_and_source(activity_name, routing_key)
         return merge(
             queue, source, self.stack(activity_name, routing_key, queue_options, decorator, call_site)
@@ -68,7 +68,7 @@ class WorkerConfig:
         return queue, f"activity_queues.{place[0]}"
 
     def places(self, activity_name: str, routing_key: str | None) -> object:
-        """The places of the file that decide for a call: calls with the same places have the same options."""
+        """The entries of the file that decide for a call; calls with equal entries have equal options."""
         route = self.activity_queues.get(activity_name)
         return None if route is None else route.places(routing_key)
 
@@ -80,7 +80,7 @@ class WorkerConfig:
         decorator: Layer | None = None,
         call_site: Layer | None = None,
     ) -> list[RankedLayer]:
-        """Every layer that has a say, the lowest first."""
+        """All layers, lowest first."""
         standings = [RankedLayer("baseline", "baseline", self.baseline(), ("worker_config",))]
         if decorator is not None:
             standings.append(RankedLayer("decorator", "decorator", decorator))

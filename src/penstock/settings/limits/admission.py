@@ -25,7 +25,7 @@ DEFAULTS = {
         LimitField.NAMESPACE_DISPATCHES,
     )
 }
-"""The settings that say what holds for every queue or namespace of which nothing else is said."""
+"""The settings with the default limits of every queue and namespace."""
 
 CLUSTER_CAPS = {
     "DW_MAX_ACTIVE_LEASES_PER_CLUSTER": cluster_scope(),
@@ -44,7 +44,7 @@ class UnreadTable:
 def read_limits(
     values: SettingValues, queues: UnreadTable | None, groups: UnreadTable | None, diagnostics: Diagnostics
 ) -> DeclaredLimits:
-    """All that is declared. What is wrong with it is told, path by path, and then it must not be used."""
+    """All declared limits. If `diagnostics` has problems afterwards, the result must not be used."""
     overrides = _overrides(values, queues, diagnostics)
     lines: dict[LineField, LimitEntry] = {
         (None, kind, what): entry

@@ -35,7 +35,7 @@ _SETTING_AT = dict(_settings())
 
 @dataclass(frozen=True, slots=True)
 class AdmissionTable:
-    """Settings with their values, and the tables that have no setting for what they say."""
+    """Settings with their values, and the tables that no setting covers."""
 
     settings: list[tuple[str, object, ConfigPath]] = field(default_factory=list)
     queues: UnreadTable | None = None
@@ -43,7 +43,7 @@ class AdmissionTable:
 
 
 def read_admission_table(value: object, place: ConfigPath, diagnostics: Diagnostics) -> AdmissionTable:
-    """Sort what the table holds; what it may not hold is told."""
+    """Split the table into settings and nested tables, and report unknown keys."""
     found = AdmissionTable()
     nested: dict[str, UnreadTable] = {}
     for name, inner, at in members(value, place, diagnostics, f"must hold {', '.join(_names(()))}"):
@@ -69,7 +69,7 @@ def _sorted(
 
 
 def _names(steps: Steps) -> list[str]:
-    """What may stand at this depth."""
+    """The keys that are allowed at this depth."""
     depth = len(steps)
     names = [path[depth] for path in _SETTING_AT if len(path) > depth and path[:depth] == steps]
     return list(dict.fromkeys([*names, *([QUEUES, GROUPS] if not steps else [])]))

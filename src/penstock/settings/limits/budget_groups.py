@@ -1,4 +1,4 @@
-"""Budget groups of the file: what several queues share because they lean on one downstream."""
+"""Budget groups of the file: limits that several queues share because they call one downstream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the limits of a configuration agree: one scope has one limit, and whoever shares it is counted."""
+"""Consistency of declared limits: one limit per scope, which counts every queue that shares it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.settings.diagnostics import Diagnostics, shown
 from penstock.settings.limits.override_keys import OverrideKey, parse_key
 
 ANY = "\0"
-"""Stands for a namespace or a queue that no key names; nothing can be called so."""
+"""Placeholder for a namespace or queue that no key names; no real name can equal it."""
 
 QueueName = tuple[str, str]
 """A namespace and a queue."""
@@ -29,7 +29,7 @@ _SHARED_BY_NAMESPACE = (LimitField.NAMESPACE_LEASES, LimitField.NAMESPACE_DISPAT
 
 @dataclass(frozen=True, slots=True)
 class _KindLimits:
-    """One kind of task in what was declared, and what could not be read of it."""
+    """The limits of one kind of task, and the parts of them that could not be read."""
 
     limits: DeclaredLimits
     kind: str
@@ -41,7 +41,7 @@ class _KindLimits:
         return self.limits.of_line(what, *line, self.kind)
 
     def lines(self, *fields: LimitField) -> list[QueueName]:
-        """Lines that stand for all there can be, as far as these fields differ among them."""
+        """Representative queues: every combination for which these fields can differ."""
         return list(_lines(self._keys(fields)))
 
     def _keys(self, fields: Collection[LimitField]) -> Iterator[OverrideKey]:
@@ -50,7 +50,7 @@ class _KindLimits:
                 yield parse_key(key)
 
     def is_unsure(self, what: LimitField, line: QueueName) -> bool:
-        """Whether something that could be for the line was misspelt; what it lacks is no fault of its own then."""
+        """Whether an unreadable entry could apply to the queue, so that a missing value is not reported again."""
         return what in self.unread or any(key.covers(*line) for key in self.invalid_names)
 
 
@@ -60,7 +60,7 @@ def check_consistency(
     unread: Collection[tuple[str, LimitField]],
     diagnostics: Diagnostics,
 ) -> None:
-    """Refuse what contradicts itself, and point at what can never bind or is closed.
+    """Report contradictions as problems, and limits that never bind or are 0 as warnings.
 
     `invalid_names` sections and `unread` fields were reported already; what is missing there is not reported again.
     """
@@ -112,7 +112,7 @@ def _one_limit_a_namespace(kind_limits: _KindLimits, what: LimitField) -> None:
 
 
 def _one_limit_a_group(kind_limits: _KindLimits) -> set[str]:
-    """Every queue of a group goes by the same limit, and by one at all. Returns the paths of those in use."""
+    """Check that all queues of a group have the same limit, and have one. Returns the paths of the limits in use."""
     used: set[str] = set()
     first: dict[tuple[str, str], LimitEntry] = {}
     bare: list[tuple[QueueName, LimitEntry]] = []
@@ -206,7 +206,7 @@ _WIDER = (
 
 
 def _queues_stay_below(kind_limits: _KindLimits) -> None:
-    """A limit above one that counts more can never bind. Each key is asked for a queue that it is for."""
+    """Warn about limits that a wider limit makes ineffective, for one queue of each key."""
     for narrow, wide, part in _WIDER:
         keys = [parse_key(key) for key in kind_limits.limits.override_keys()]
         for line in [(ANY, ANY), *((key.namespace or ANY, key.queue or ANY) for key in keys)]:

@@ -21,19 +21,19 @@ _MOST = {
 
 
 def line_value(what: LimitField, value: object) -> int | str:
-    """The value of something that is said of a line, or `InvalidValue`."""
+    """The value of a queue limit, or `InvalidValue`."""
     return group_name(value) if what is LimitField.GROUP else whole(value, _MOST[what])
 
 
 def whole(value: object, most: int) -> int:
-    """A limit. A text, a fraction, true or a negative number is none; 0 is one and closes."""
+    """A non-negative whole number; 0 closes. Text, fractions, booleans and negative numbers are invalid."""
     if type(value) is not int or not 0 <= value <= most:
         raise InvalidValue(f"must be a whole number from 0 to {most}, not {shown(value)}")
     return value
 
 
 def group_name(value: object) -> str:
-    """The name of a budget group. It stands in names of scopes, so what divides those is not for it."""
+    """The name of a budget group, without the separators of scope names."""
     if (
         not isinstance(value, str)
         or not 0 < len(value) <= GROUP_NAME_MAX
@@ -56,5 +56,5 @@ def window(value: object) -> Window:
 
 
 def has_control(text: str) -> bool:
-    """Whether the text holds what no name may: control characters, or what is no character at all."""
+    """Whether the text has control characters or unassigned code points."""
     return _CONTROL.search(text) is not None

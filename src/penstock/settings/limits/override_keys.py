@@ -16,7 +16,7 @@ FORMS = 'a key is "namespace:queue", "namespace:*", "queue" or "*"'
 
 @dataclass(frozen=True, slots=True)
 class OverrideKey:
-    """A namespace and a queue; None stands for all of them."""
+    """A namespace and a queue; None matches all."""
 
     namespace: str | None
     queue: str | None
@@ -34,7 +34,7 @@ class OverrideKey:
 
 
 def parse_key(text: str) -> OverrideKey:
-    """What stands before the first colon is the namespace, in lower case as every namespace is; or `InvalidValue`."""
+    """Parse a key; the part before the first colon is the namespace, lower-cased. Raises `InvalidValue`."""
     before, colon, queue = text.partition(":")
     try:
         if not colon:

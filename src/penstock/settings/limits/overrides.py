@@ -27,11 +27,11 @@ class Overrides:
 
     lines: dict[LineField, LimitEntry] = field(default_factory=dict)
     invalid_names: set[tuple[OverrideKey, str]] = field(default_factory=set)
-    """By key and kind: what is missing there may only be misspelt."""
+    """By key and kind: sections with unreadable entries, in which a missing value may be misspelt."""
 
 
 def read_overrides(value: object, place: ConfigPath, diagnostics: Diagnostics) -> Overrides:
-    """Limits by key, kind and name. A limit of null asks for the default; a key or kind of null says nothing."""
+    """Limits by key, kind and name. A null limit selects the default; a null key or kind is ignored."""
     found = Overrides()
     seen: dict[OverrideKey, str] = {}
     for name, sections, at in members(value, place, diagnostics, f"must hold limits by queue: {FORMS}"):

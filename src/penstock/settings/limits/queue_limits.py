@@ -1,4 +1,4 @@
-"""Which declared limits hold for a queue, each with where it was said."""
+"""The declared limits in force for a queue, each with its source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.settings.policies import Settings
 
 @dataclass(frozen=True, slots=True)
 class QueueLimit:
-    """A limit of a line, or of a scope that counts it. `window` is None for what is not counted by time."""
+    """A limit of a queue, or of a scope that counts it. `window` is None for limits that are not rates."""
 
     kind: str
     scope: str
@@ -34,7 +34,7 @@ class QueueLimit:
 
 
 def limits_of_queue(settings: Settings, namespace: str, queue: str) -> list[QueueLimit]:
-    """As long as no operator says otherwise: asked of the same function that dispatch asks."""
+    """The limits in force until an operator changes them, from the function that dispatch uses."""
     admission = Admission(declaration=settings.admission)
     found: list[QueueLimit] = []
     for kind in KINDS:

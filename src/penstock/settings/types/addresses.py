@@ -1,4 +1,4 @@
-"""What a host name, an address or a network means when written as text."""
+"""Parses host names, addresses and networks."""
 
 from __future__ import annotations
 

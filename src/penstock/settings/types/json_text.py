@@ -1,4 +1,4 @@
-"""JSON that an operator wrote: nothing in it is lost, and what is wrong has a line and a column."""
+"""Parses JSON written by an operator: keeps repeated names and odd numbers, and reports errors by line and column."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN_AFTER = 24
 
 
 class JsonMembers(dict[str, object]):
-    """A JSON object that remembers which of its names stood there more than once."""
+    """A JSON object that records repeated names."""
 
     repeated: tuple[str, ...] = ()
 
@@ -27,7 +27,7 @@ class NumberText:
 
 
 def parse_object(text: str) -> JsonMembers:
-    """The object that the text holds, or `InvalidValue` with the place where it stops to be one."""
+    """The object that the text holds, or `InvalidValue` with line and column of the error."""
     value: object = None
     try:
         value = json.loads(

@@ -34,7 +34,7 @@ _TEXT_LENGTH_MAX = 4096
 
 
 class SettingKind(ABC):
-    """One kind of value. `toml_types` says which TOML types may stand for it besides its text."""
+    """One kind of value. `toml_types` lists the TOML types that it accepts besides text."""
 
     __slots__ = ()
     toml_types: ClassVar[tuple[type, ...]] = (str,)
@@ -99,7 +99,7 @@ class FlagKind(SettingKind):
 
 @dataclass(frozen=True, slots=True)
 class ChoiceKind(SettingKind):
-    """One word of an enum."""
+    """A member of an enum."""
 
     words: type[StrEnum]
 
@@ -259,7 +259,7 @@ class RedisUrlKind(SettingKind):
 
 @dataclass(frozen=True, slots=True)
 class JsonObjectKind(SettingKind):
-    """An object in JSON, of which more is asked once all of it is known."""
+    """A JSON object, whose content is checked later."""
 
     holds: str
 

@@ -18,7 +18,7 @@ _DATABASE = re.compile(r"/?|/(0|[1-9][0-9]{0,5})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RedisLocation:
-    """A Redis; `shown` hides any password. `database` parts those who share one."""
+    """A Redis server; `shown` hides any password. `database` separates users of one server."""
 
     url: Secret
     database: int

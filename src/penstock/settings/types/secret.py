@@ -26,7 +26,7 @@ class Secret:
         return self._text
 
     def matches(self, candidate: str) -> bool:
-        """Whether the candidate is this secret, in a time that tells nothing about where they differ."""
+        """Compare in constant time."""
         return hmac.compare_digest(_digest(self._text), _digest(candidate))
 
     def __eq__(self, other: object) -> bool:

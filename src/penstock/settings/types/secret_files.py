@@ -13,9 +13,9 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_secret_file(path: Path) -> str:
-    """The content of the file without surrounding white space, if nobody but its owner can reach it.
+    """The stripped content of the file, if only its owner can read it.
 
-    The checks are made on the open file, so that it cannot be exchanged between the look and the reading;
+    The open file is checked, so that it cannot be replaced between check and read;
     it is opened without blocking, so that a named pipe is refused and not waited for.
     """
     shown = quoted(str(path))
@@ -31,7 +31,7 @@ def read_secret_file(path: Path) -> str:
 
 
 def is_open_to_others(status: os.stat_result) -> bool:
-    """Whether the mode lets the group or the world in. Where files have no such mode, nobody is let in."""
+    """Whether the mode grants access to group or others; False where files have no such mode."""
     return os.name == "posix" and bool(status.st_mode & _OTHERS)
 
 

@@ -1,4 +1,4 @@
-"""The command that takes a history out of the server, and checks that it came whole."""
+"""The command that exports a history and verifies that it is complete."""
 
 from __future__ import annotations
 

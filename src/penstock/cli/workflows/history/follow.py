@@ -1,4 +1,4 @@
-"""Follows a history as it grows: over restarts of the server, and over continue-as-new."""
+"""Follows a history as it grows, across server restarts and continue-as-new."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ Events = Sequence[Mapping[str, Any]]
 
 
 class HistoryView(Protocol):
-    """Who is told what happens."""
+    """Output of a followed history."""
 
     def begin(self, described: dict[str, Any]) -> None:
-        """A run begins, or goes on where it stands."""
+        """A run begins, or continues from its current position."""
 
     def show(self, events: Events) -> None:
-        """These events come next."""
+        """The next events."""
 
     def end(self, described: dict[str, Any], events: Events, count: int) -> None:
         """The run is closed after so many events, these are the last, and no other run continues it."""

@@ -38,7 +38,7 @@ _MARGIN = 2
 )
 @click.option("--workflow-id", metavar="ID", help="The history of this workflow, from the server.")
 @click.option("--run", "--run-id", "run_id", metavar="RUN", help="This run of --workflow-id, not the newest.")
-@click.option("--query", metavar="QUERY", help="The histories of all runs that fit, from the server.")
+@click.option("--query", metavar="QUERY", help="The histories of all matching runs, from the server.")
 @click.option(
     "--limit",
     type=click.IntRange(1),
@@ -57,7 +57,7 @@ def replay_workflows(
     query: str | None,
     limit: int,
 ) -> None:
-    """Replay recorded histories with the workflow classes of a module; exit code 1 if one does not fit."""
+    """Replay recorded histories with the workflow classes of a module; exit code 1 if one is not deterministic."""
     _check(files, workflow_id, run_id, query)
     replayer = _replayer(code)
     if files:
@@ -196,7 +196,7 @@ def _fetched(session: CliSession, described: Mapping[str, Any]) -> History:
     return History.read({**described, "events": events})
 
 
-# What came of it
+# Results
 
 
 @dataclass(frozen=True, slots=True)

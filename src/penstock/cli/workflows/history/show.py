@@ -1,4 +1,4 @@
-"""The command that tells what happened in a workflow, whole or as it happens."""
+"""The command that shows a history, as a whole or as it grows."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ CHILDREN_MAX = 50
 @click.argument("workflow_id")
 @run_option
 @click.option(
-    "--follow", "-f", "follow_it", is_flag=True, help="Go on with what happens, until the workflow is closed."
+    "--follow", "-f", "follow_it", is_flag=True, help="Follow new events until the workflow is closed."
 )
 @click.option("--reverse", is_flag=True, help="Newest first.")
-@click.option("--children", is_flag=True, help="What happened in child workflows too, below their start.")
+@click.option("--children", is_flag=True, help="Include the events of child workflows below their start.")
 @click.option(
     "--limit",
     type=click.IntRange(1),
     metavar="N",
-    help="Most events to show: the first, with --reverse or --follow the last; all if left out.",
+    help="Most events to show: the first, or with --reverse or --follow the last; all if omitted.",
 )
 @click.option(
     "--payloads",
@@ -57,7 +57,7 @@ def show_history(
     limit: int | None,
     payloads: str,
 ) -> None:
-    """Show what happened in a workflow as a timeline; --follow --json prints one event a line."""
+    """Show the history of a workflow as a timeline; --follow --json prints one event per line."""
     connection = session.connect()
     if follow_it and (reverse or children):
         raise click.UsageError(
@@ -84,7 +84,7 @@ def show_history(
 def read_history(
     connection: ServerConnection, workflow_id: str, run_id: str, limit: int | None, newest_first: bool = False
 ) -> ServerResponse:
-    """Read the events of a run, oldest first unless told otherwise."""
+    """Read the events of a run, oldest first by default."""
     return read_pages(
         connection, "workflows", workflow_id, "runs", run_id, "history",
         rows="events", limit=limit, page_max=PAGE_MAX, query={"order": "desc" if newest_first else None},
@@ -100,7 +100,7 @@ def draw_history(
     newest_first: bool = False,
     children: Children | None = None,
 ) -> None:
-    """Draw a history as a timeline, and below it where the run stands."""
+    """Draw a history as a timeline, followed by the status of the run."""
     events = list(reversed(body["events"])) if newest_first else body["events"]
     if not events:
         nothing_yet("This run has no events yet. Look again in a moment.")
@@ -115,7 +115,7 @@ def draw_history(
 
 
 class _Children:
-    """Reads the histories of children, but not of so many that nobody would read them."""
+    """Reads the histories of children, up to `CHILDREN_MAX`."""
 
     def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
