@@ -323,25 +323,32 @@ class HttpTransport:
             try:
                 body = await self._send(call, self._servers[place])
             except _FailedAttempt as failure:
-                now = asyncio.get_running_loop().time()
-                ends_at = ends_at or now + self._retries.seconds
+                ends_at = ends_at or asyncio.get_running_loop().time() + self._retries.seconds
                 failed[place] = str(failure.error)
                 if failure.happened and not call.idempotent:
                     raise failure.error from failure.error.__cause__
                 if failure.elsewhere and self._next_server(place, failed):
                     continue
                 pauses += 1
-                pause_s = self._retries.pause_s(pauses, failure.retry_after_s, self._jitter())
-                if not failure.again or now + pause_s >= ends_at:
-                    raise self._final_error(failure.error, failed) from failure.error.__cause__
-                if isinstance(failure.error, Unreachable):
-                    self._outage.record_failure(str(self._final_error(failure.error, failed)), pause_s, now)
+                await self._pause(failure, failed, pauses, ends_at)
+                failed = {}
             else:
                 self._outage.record_recovery(self._servers[place].url, asyncio.get_running_loop().time())
                 self._log_move(place)
                 return body
-            failed = {}
-            await asyncio.sleep(pause_s)
+
+    async def _pause(
+        self, failure: _FailedAttempt, failed: Mapping[int, str], pauses: int, ends_at: float
+    ) -> None:
+        """Pause before the next attempt; raise the error if there must not be one."""
+        now = asyncio.get_running_loop().time()
+        pause_s = self._retries.pause_s(pauses, failure.retry_after_s, self._jitter())
+        error = self._final_error(failure.error, failed)
+        if not failure.again or now + pause_s >= ends_at:
+            raise error from failure.error.__cause__
+        if isinstance(error, Unreachable):
+            self._outage.record_failure(str(error), pause_s, now)
+        await asyncio.sleep(pause_s)
 
     def _next_server(self, place: int, failed: Mapping[int, str]) -> bool:
         """Switch to the next address, unless another request has done so already.
@@ -421,20 +428,7 @@ class HttpTransport:
         made = not isinstance(error, ConnectFailed)
         cause = error.cause if isinstance(error, ConnectFailed) else error
         insecure = isinstance(cause, tls.SSLError)
-        url = server.url
-        text = f"{url} did not answer: {_plain(cause)}"
-        if self._closed:
-            text = _CLOSED
-        elif insecure:
-            text = f"No secure connection to {url}: {_plain(cause)}. Check the certificate"
-        elif not made:
-            text = (
-                f"Cannot reach {url}: {_plain(cause)}. Does the server run (`penstock dev`) and listen there?"
-            )
-        elif isinstance(cause, ResponseTooLarge):
-            text = f"The answer of {url} was not read: {cause}"
-        elif isinstance(cause, TimeoutError):
-            text = f"{url} did not answer within {call.timeout_s:g} seconds"
+        text = _CLOSED if self._closed else _loss_text(server.url, cause, made, call.timeout_s)
         if made and not call.idempotent:
             text += ". The request may have had an effect: check before you repeat it"
         lost = RuntimeError(text) if self._closed else Unreachable(text)
@@ -458,6 +452,19 @@ class HttpTransport:
         raise _FailedAttempt(
             refused, happened=True, again=again, elsewhere=elsewhere, retry_after_s=retry_after_s
         )
+
+
+def _loss_text(url: str, cause: Exception, made: bool, timeout_s: float) -> str:
+    """Return the message for a request without a response; `made` says whether there was a connection."""
+    if isinstance(cause, tls.SSLError):
+        return f"No secure connection to {url}: {_plain(cause)}. Check the certificate"
+    if not made:
+        return f"Cannot reach {url}: {_plain(cause)}. Does the server run (`penstock dev`) and listen there?"
+    if isinstance(cause, ResponseTooLarge):
+        return f"The answer of {url} was not read: {cause}"
+    if isinstance(cause, TimeoutError):
+        return f"{url} did not answer within {timeout_s:g} seconds"
+    return f"{url} did not answer: {_plain(cause)}"
 
 
 def _not_a_penstock_server(url: str, status: int, retry_after_s: float | None) -> _FailedAttempt:

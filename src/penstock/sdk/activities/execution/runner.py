@@ -79,9 +79,7 @@ class ActivityRunner:
                 'The executor is for threads. For a process use @activity.defn(runs_in="process")'
             )
         self._registry = ActivityRegistry(definitions)
-        targets = {each.name: target_of(each) for each in definitions if each.kind == "process"}
-        if targets:
-            check_converter(converter)
+        targets = _process_targets(definitions, converter)
         self._own_threads = None if executor is not None else ActivityThreads(max(1, thread_slots))
         self._processes = processes or ProcessPool(
             process_slots or max(1, thread_slots),
@@ -90,8 +88,8 @@ class ActivityRunner:
             recycle_after=process_recycle_after,
         )
         self.targets = tuple(targets.values())
-        self.is_all_in_processes = bool(definitions) and all(each.kind == "process" for each in definitions)
         """Targets that run in processes, as `module:name`."""
+        self.is_all_in_processes = bool(definitions) and len(targets) == len(definitions)
         self.killed = 0
         """Number of processes killed because they did not exit with the worker."""
         around = [each for each in interceptors if hasattr(each, "intercept_activity")]
@@ -317,6 +315,16 @@ class ActivityRunner:
         await asyncio.wait({sleeping, quiet}, return_when=asyncio.FIRST_COMPLETED)
         for each in (sleeping, quiet):
             each.cancel()
+
+
+def _process_targets(
+    definitions: Sequence[ActivityDefinition], converter: DataConverter
+) -> dict[str | None, str]:
+    """Return the targets of activities that run in processes, by name, and check that processes can run them."""
+    targets = {each.name: target_of(each) for each in definitions if each.kind == "process"}
+    if targets:
+        check_converter(converter)
+    return targets
 
 
 def _apply_response(call: RunningAttempt, response: Mapping[str, Any]) -> None:
