@@ -1,4 +1,4 @@
-"""What may be an activity, and what is said of what may not."""
+"""What can be an activity, and the errors for what cannot."""
 
 from __future__ import annotations
 

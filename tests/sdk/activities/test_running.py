@@ -1,4 +1,4 @@
-"""Activities in the event loop and in threads: what they know, what they tell, how they are stopped."""
+"""Activities in the event loop and in threads: info, heartbeats, and how they are stopped."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ async def test_an_inner_cancellation_that_nobody_asked_for_is_a_failure():
         assert failure(await runner.run(a_task("inner")))["type"] == "CancelledError"
 
 
-# What an activity knows
+# Info
 
 
 @pytest.mark.parametrize("runs_in", ["loop", "thread"])

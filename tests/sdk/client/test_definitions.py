@@ -1,4 +1,4 @@
-"""Workflows, signals, queries and updates named by their code."""
+"""Workflows, signals, queries and updates given as code instead of names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a worker: how it begins, what it survives, and how it ends."""
+"""The lifecycle of a worker: start, failures, and shutdown."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Greeter:
 
 
 class Gate:
-    """An activity that tells when it runs, and ends when it is let go."""
+    """An activity that signals its start, and ends when released."""
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
