@@ -401,7 +401,7 @@ async def test_a_converter_that_cannot_be_handed_over_is_refused_when_the_worker
 PROGRAM = """
     import asyncio, os, sys
     from penstock.sdk.activities.definition import ActivityDefinition
-    from penstock.sdk.activities.runner import ActivityRunner
+    from penstock.sdk.activities.execution.runner import ActivityRunner
     from tests.sdk.activities import activities_in_processes as these
     from tests.sdk.activities.activities_support import FACTS, HearingServer, a_task
     from penstock.sdk.converters import DEFAULT

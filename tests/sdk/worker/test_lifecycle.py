@@ -339,7 +339,7 @@ PROGRAM = """
 import os
 
 from penstock.sdk import activity
-from penstock.sdk.client import Client
+from penstock.sdk.clients.client import Client
 from penstock.sdk.worker import Worker, run_worker
 
 
@@ -389,7 +389,7 @@ class TestMistakesAreFoundWhenTheWorkerIsMade:
             ),
             ({"workflows": [Greeter, OtherGreeter]}, 'workflow "Greeter" is both'),
             ({"workflows": [Plain]}, "Plain is no workflow: put @workflow.defn above the class"),
-            ({"workflows": ["Greeter"]}, "'Greeter' is a name: give the class"),
+            ({"workflows": ["Greeter"]}, "'Greeter' is a name: pass the class"),
             ({"workflows": [greet]}, "greet is not a class"),
             (
                 {"activities": [undecorated]},
