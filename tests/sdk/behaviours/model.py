@@ -193,7 +193,7 @@ class Worker:
         with_echo = random.Random(f"{server.seed} echo {len(server.events)}").random() < 0.5
         assert self._run is not None
         self._through = self._run.seen if with_echo else len(server.events)
-        self._run.keep(len(server.events))
+        self._run.confirm_recorded(len(server.events))
         if server.end is not None or self._dies():
             self._forget()
 

@@ -139,7 +139,7 @@ class TestTheNextOne:
             task = leased(
                 {"task_id": "t", "activity_attempt_id": "a", "lease_ends_after_ms": 4000}, lease_clock()
             )
-            await WorkerApi(made, "w", "q").keep(task)
+            await WorkerApi(made, "w", "q").renew_activity(task)
             assert len(two.heard) == 1
             assert not lease_of(task).is_over
             assert made.url == two.url

@@ -240,7 +240,7 @@ def test_a_type_that_looks_at_the_clock_when_a_result_is_read_is_refused() -> No
     }
     with started(ReadsWhatStampsItself) as run:
         run.activate([START])
-        run.keep(3)
+        run.confirm_recorded(3)
         with pytest.raises(DeterminismViolationError, match=r"workflow\.time"):
             run.activate([stamped])
 
@@ -279,6 +279,6 @@ def test_a_run_that_is_behind_does_not_take_what_it_missed_for_its_own(every_com
     with started(code.EveryCommand) as run:
         activation = run.activate(events[: marker - 1])
         assert not activation.closes
-        run.keep(marker + 3)
+        run.confirm_recorded(marker + 3)
         with pytest.raises(WorkflowTaskError):
             run.activate(events[second:])

@@ -79,14 +79,14 @@ class TestRunCache:
         cache, gone = self.cache(2)
         cache.put("a", "a")
         assert cache.take("a") == "a"
-        assert cache.seen("a") is None
+        assert cache.peek("a") is None
         assert cache.take("a") is None
         assert gone == []
 
     def test_a_cache_for_none_keeps_none(self) -> None:
         cache, gone = self.cache(0)
         cache.put("a", "a")
-        assert not cache.keeps
+        assert not cache.is_enabled
         assert (len(cache), gone) == (0, ["a"])
 
 

@@ -187,21 +187,21 @@ class _Server:
 class _FailedAttempt(Exception):
     """A failed attempt: the error to raise, and whether the request may have had an effect.
 
-    `again`: another attempt may succeed; `elsewhere`: another address may succeed.
+    `may_retry`: another attempt may succeed; `may_retry_elsewhere`: another address may succeed.
     """
 
     def __init__(
         self,
         error: Exception,
         *,
-        happened: bool,
-        again: bool,
-        elsewhere: bool = False,
+        may_have_effect: bool,
+        may_retry: bool,
+        may_retry_elsewhere: bool = False,
         retry_after_s: float | None = None,
     ) -> None:
         super().__init__(str(error))
-        self.error, self.happened, self.retry_after_s = error, happened, retry_after_s
-        self.again, self.elsewhere = again, elsewhere
+        self.error, self.may_have_effect, self.retry_after_s = error, may_have_effect, retry_after_s
+        self.may_retry, self.may_retry_elsewhere = may_retry, may_retry_elsewhere
 
 
 class HttpTransport:
@@ -325,9 +325,9 @@ class HttpTransport:
             except _FailedAttempt as failure:
                 ends_at = ends_at or asyncio.get_running_loop().time() + self._retries.seconds
                 failed[place] = str(failure.error)
-                if failure.happened and not call.idempotent:
+                if failure.may_have_effect and not call.idempotent:
                     raise failure.error from failure.error.__cause__
-                if failure.elsewhere and self._next_server(place, failed):
+                if failure.may_retry_elsewhere and self._next_server(place, failed):
                     continue
                 pauses += 1
                 await self._pause(failure, failed, pauses, ends_at)
@@ -344,7 +344,7 @@ class HttpTransport:
         now = asyncio.get_running_loop().time()
         pause_s = self._retries.pause_s(pauses, failure.retry_after_s, self._jitter())
         error = self._final_error(failure.error, failed)
-        if not failure.again or now + pause_s >= ends_at:
+        if not failure.may_retry or now + pause_s >= ends_at:
             raise error from failure.error.__cause__
         if isinstance(error, Unreachable):
             self._outage.record_failure(str(error), pause_s, now)
@@ -434,7 +434,9 @@ class HttpTransport:
         lost = RuntimeError(text) if self._closed else Unreachable(text)
         lost.__cause__ = cause.with_traceback(None)  # where in asyncio it failed is not useful
         hopeless = self._closed or isinstance(cause, ResponseTooLarge)
-        return _FailedAttempt(lost, happened=made, again=not (hopeless or insecure), elsewhere=not hopeless)
+        return _FailedAttempt(
+            lost, may_have_effect=made, may_retry=not (hopeless or insecure), may_retry_elsewhere=not hopeless
+        )
 
     def _read(self, response: HttpResponse, server: _Server) -> Json:
         status = response.status
@@ -448,9 +450,13 @@ class HttpTransport:
         if not isinstance(body, dict):
             raise _not_a_penstock_server(server.url, status, retry_after_s)
         refused: ServerRefused = refusal(status, body)
-        again, elsewhere = status in TRIED_AGAIN, status in TRIED_ELSEWHERE
+        may_retry, may_retry_elsewhere = status in TRIED_AGAIN, status in TRIED_ELSEWHERE
         raise _FailedAttempt(
-            refused, happened=True, again=again, elsewhere=elsewhere, retry_after_s=retry_after_s
+            refused,
+            may_have_effect=True,
+            may_retry=may_retry,
+            may_retry_elsewhere=may_retry_elsewhere,
+            retry_after_s=retry_after_s,
         )
 
 
@@ -471,12 +477,14 @@ def _not_a_penstock_server(url: str, status: int, retry_after_s: float | None) -
     """Return the error for a response that did not come from a Penstock server."""
     if status >= 500:
         away = Unreachable(f"A proxy before {url} reports that the server is unreachable (status {status})")
-        return _FailedAttempt(away, happened=True, again=True, elsewhere=True, retry_after_s=retry_after_s)
+        return _FailedAttempt(
+            away, may_have_effect=True, may_retry=True, may_retry_elsewhere=True, retry_after_s=retry_after_s
+        )
     text = (
         f"{url} answered (status {status}), but not as a Penstock server does."
         " Check the address and the port: another program may be listening there."
     )
-    return _FailedAttempt(Unreachable(text), happened=True, again=False)
+    return _FailedAttempt(Unreachable(text), may_have_effect=True, may_retry=False)
 
 
 def _call(

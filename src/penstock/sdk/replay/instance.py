@@ -212,7 +212,7 @@ class WorkflowRun:
             not any(named.is_new_input(event) for event in ahead) and int(lines[-1]["sequence"]) >= self.seen
         )
 
-    def keep(self, through: int) -> None:
+    def confirm_recorded(self, through: int) -> None:
         """Record that the server has stored the sent commands up to this event, and may start the next history after
         it.
         """

@@ -128,7 +128,7 @@ class Runtime:
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────────────
 
-    def ask(
+    def issue(
         self,
         kind: CommandKind,
         body: dict[str, Any],
@@ -156,7 +156,7 @@ class Runtime:
         future: type[StepFuture[Any]] = StepFuture,
     ) -> Any:
         """Issue a command for a step and return the future of its outcome."""
-        command = self.ask(kind, body, name=name, facts=facts)
+        command = self.issue(kind, body, name=name, facts=facts)
         return future(self.loop, command, give_up or self.give_up)
 
     def start_timer(self, delay_ms: int) -> StepFuture[None]:
@@ -221,7 +221,7 @@ class Runtime:
             return True
         if not command.given_up:
             command.given_up = True
-            self.ask(CommandKind.CANCEL_STEP, {}, name=command.name, target=command)
+            self.issue(CommandKind.CANCEL_STEP, {}, name=command.name, target=command)
         return True
 
     def request_cancel(self, future: StepFuture[Any]) -> bool:
@@ -233,7 +233,7 @@ class Runtime:
             return self.give_up(future)
         if not command.given_up:
             command.given_up = True
-            self.ask(CommandKind.CANCEL_STEP, {"wait": True}, name=command.name, target=command)
+            self.issue(CommandKind.CANCEL_STEP, {"wait": True}, name=command.name, target=command)
         return False
 
     # ── outcomes ────────────────────────────────────────────────────────────────────────────────────────
@@ -341,7 +341,7 @@ class Runtime:
                 "min_supported": PATCHED,
                 "max_supported": DEPRECATED,
             }
-            self.ask(CommandKind.VERSION_MARKER, body, name=change_id, facts={"change_id": change_id})
+            self.issue(CommandKind.VERSION_MARKER, body, name=change_id, facts={"change_id": change_id})
         self._patches[change_id] = taken
         return taken
 

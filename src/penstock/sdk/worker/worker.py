@@ -231,8 +231,8 @@ class Worker:
             try:
                 await self._run()
             except asyncio.CancelledError:
-                if signals is not None and signals.hurried_by is not None:
-                    raise SystemExit(128 + signals.hurried_by) from None
+                if signals is not None and signals.second_signal is not None:
+                    raise SystemExit(128 + signals.second_signal) from None
                 raise
 
     def _stop_on(self, number: signal.Signals) -> None:

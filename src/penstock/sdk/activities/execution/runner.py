@@ -235,8 +235,8 @@ class ActivityRunner:
         work = asyncio.create_task(self._executor.perform(call, arguments))
         work.add_done_callback(lambda _: call.end())
         alarms: list[TimerAlarm] = []
-        call.over = lambda: self._over(call, work, alarms)
-        call.pressed = lambda: alarms.append(self._clock.call_later(self._grace_of(call), call.give_up))
+        call.on_over = lambda: self._over(call, work, alarms)
+        call.on_grace = lambda: alarms.append(self._clock.call_later(self._grace_of(call), call.give_up))
         deadline_s = call.deadline_s
         if deadline_s is not None:
             alarms.append(self._clock.call_later(deadline_s, partial(call.stop, StopReason.TIMED_OUT)))

@@ -50,7 +50,7 @@ class ProcessExit:
 @dataclass(slots=True)
 class _RunningJob:
     job: ProcessJob
-    beat: Callable[[Any], None]
+    on_heartbeat: Callable[[Any], None]
     lease: Lease
     future: Future[JobResult | ProcessExit]
     began: bool = False
@@ -96,10 +96,10 @@ class ProcessSlot:
         return None if process is None else process.pid
 
     def run(
-        self, job: ProcessJob, beat: Callable[[Any], None], lease: Lease | None = None
+        self, job: ProcessJob, on_heartbeat: Callable[[Any], None], lease: Lease | None = None
     ) -> Future[JobResult | ProcessExit]:
         """Run a job; one at a time. It is not started once its lease has expired."""
-        current = _RunningJob(job, beat, lease or Lease(), Future())
+        current = _RunningJob(job, on_heartbeat, lease or Lease(), Future())
         self._enqueue(lambda: self._begin(current))
         return current.future
 
@@ -112,7 +112,7 @@ class ProcessSlot:
 
         self._enqueue(order)
 
-    def tell(self, word: str, number: int) -> None:
+    def send(self, word: str, number: int) -> None:
         """Send `cancel` or `shutdown` for a job to the process."""
         self._enqueue(lambda: self._send(word, number))
 
@@ -245,7 +245,7 @@ class ProcessSlot:
             case "may_begin" if value == number:
                 self._send("permission", (value, not current.lease.is_over))
             case "beat" if value[0] == number:
-                current.beat(value[1])
+                current.on_heartbeat(value[1])
             case "done" if value.number == number:
                 self._served += 1
                 self._finish(value)

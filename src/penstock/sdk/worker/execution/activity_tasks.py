@@ -85,7 +85,7 @@ class ActivityTasks:
                 if self._api.lease_ms is None:
                     return await self._runner.run(task)
                 async with extending_lease(
-                    lambda: self._api.beat(task, {})
+                    lambda: self._api.activity_heartbeat(task, {})
                 ):  # its heartbeats may be less frequent than the lease requires
                     return await self._runner.run(task)
             async with LeaseKeeper(task, lambda: self._renew(task)):
@@ -94,7 +94,7 @@ class ActivityTasks:
     async def _renew(self, task: Json) -> Json:
         """Renew the lease without heartbeat details. The response says whether the activity should continue."""
         try:
-            response = await self._api.keep(task)
+            response = await self._api.renew_activity(task)
         except ServerRefused as error:
             if is_lease_lost(error):
                 self._runner.apply_heartbeat_response(task["task_id"], _LOST)

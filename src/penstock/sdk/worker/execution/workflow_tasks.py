@@ -77,7 +77,7 @@ class WorkflowTasks:
                 run.close()
                 raise
             if through is not None:
-                run.keep(through)
+                run.confirm_recorded(through)
                 self._cache.put(task["run_id"], run)
             else:
                 run.close()
@@ -168,7 +168,7 @@ class WorkflowTasks:
 
     async def _complete(self, task: Json, activation: Activation) -> int | None:
         """Report the commands. Return the last event that the server has recorded, if the run stays cached here."""
-        keep = self._cache.keeps and not activation.closes
+        keep = self._cache.is_enabled and not activation.closes
         item = {
             "task_id": task["task_id"],
             "action": "complete",
