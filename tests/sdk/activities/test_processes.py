@@ -78,7 +78,7 @@ async def test_an_activity_in_a_process_knows_what_it_is():
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("kill", "signal 9 (SIGKILL). The system does that, too, when memory runs out"),
+        ("kill", "signal 9 (SIGKILL). The system also does that when memory runs out"),
         ("segfault", "signal 11 (SIGSEGV)"),
         ("exit", "exit code 3"),
     ],

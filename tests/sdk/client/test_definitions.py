@@ -134,7 +134,9 @@ def test_what_a_converter_may_still_make_fit_is_left_to_it() -> None:
 
 
 def test_what_is_no_such_thing_is_told_so() -> None:
-    with pytest.raises(TypeError, match=r"Order.helper is no signal: give a method under @workflow\.signal"):
+    with pytest.raises(
+        TypeError, match=r"Order.helper is not a signal: pass a method decorated with @workflow\.signal"
+    ):
         signal_target(Order.helper)
     with pytest.raises(TypeError, match=r"Order.approve is no query"):
         query_target(Order.approve)
