@@ -121,7 +121,7 @@ def _handler_named(kind: str, handler: object) -> CallTarget:
     if not callable(handler) or marked is None or marked[0] != kind:
         shown = getattr(handler, "__qualname__", repr(handler))
         raise TypeError(
-            f"{shown} is not a {kind}: pass a method decorated with @workflow.{kind}, or its name"
+            f"{shown} is not a workflow {kind}: pass a method decorated with @workflow.{kind}, or its name"
         )
     if marked[1] is None:
         raise TypeError(f"A dynamic {kind} handler matches every name: pass the name")

@@ -388,7 +388,7 @@ class TestMistakesAreFoundWhenTheWorkerIsMade:
                 'activity "greet" is both .*greet and .*other_greet: rename one',
             ),
             ({"workflows": [Greeter, OtherGreeter]}, 'workflow "Greeter" is both'),
-            ({"workflows": [Plain]}, "Plain is no workflow: put @workflow.defn above the class"),
+            ({"workflows": [Plain]}, "Plain is not a workflow: put @workflow.defn above the class"),
             ({"workflows": ["Greeter"]}, "'Greeter' is a name: pass the class"),
             ({"workflows": [greet]}, "greet is not a class"),
             (

@@ -105,7 +105,7 @@ class WorkflowDefinition:
         found = cls.__dict__.get(DEFINITION)
         if not isinstance(found, WorkflowDefinition):
             raise DefinitionError(
-                f"{_called(cls)} is no workflow: put @workflow.defn above the class and @workflow.run above "
+                f"{_called(cls)} is not a workflow: put @workflow.defn above the class and @workflow.run above "
                 "its run method."
             )
         return found
