@@ -430,8 +430,9 @@ class WorkflowHandle(Generic[OwnT]):
         )
 
     async def cancel(self, reason: str | None = None, *, request_id: str | None = None) -> None:
-        """Request cancellation. The code may clean up first, or ignore it; a run whose code cannot handle it closes
-        at once.
+        """Request cancellation.
+
+        The code may clean up first, or ignore it; a run whose code cannot handle it closes at once.
 
         Args:
             reason: recorded with the request.

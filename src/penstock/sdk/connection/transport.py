@@ -147,8 +147,9 @@ class RequestRetries:
     longest_pause_s: float = LONGEST_PAUSE_SECONDS
 
     def pause_s(self, attempt: int, retry_after_s: float | None, jitter: float) -> float:
-        """Return the pause after an attempt (1, 2, ...). A delay requested by the server is never shortened; `jitter`
-        is 0 to 1.
+        """Return the pause after an attempt (1, 2, ...).
+
+        A delay requested by the server is never shortened; `jitter` is 0 to 1.
         """
         grown = min(self.longest_pause_s, self.first_pause_s * 2.0 ** min(attempt - 1, 30))
         own = grown * (0.5 + jitter / 2)

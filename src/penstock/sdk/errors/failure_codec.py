@@ -214,8 +214,9 @@ def _clean(text: str) -> str:
 def error_from(
     payload: Mapping[str, Any], converter: DataConverter, *, event_type: str | None = None
 ) -> FailureError:
-    """Return the error that an event describes, with its causes. Without `event_type` it is chosen by the payload's
-    fields.
+    """Return the error that an event describes, with its causes.
+
+    Without `event_type` it is chosen by the payload's fields.
     """
     ending = _ending(payload, event_type)
     if _text(payload, "child_workflow_type") is not None:

@@ -157,8 +157,9 @@ class WorkflowRun:
         return self.advance()
 
     def apply_history(self, lines: Sequence[Mapping[str, Any]]) -> Iterator[None]:
-        """Apply a history up to its last completed workflow task. Yields after each task, so that a long replay can
-        be interleaved with other work.
+        """Apply a history up to its last completed workflow task.
+
+        Yields after each task, so that a long replay can be interleaved with other work.
         """
         if self._is_dirty:
             raise WorkflowTaskError("a query has changed this run; it is replayed from the start")

@@ -225,8 +225,9 @@ class Runtime:
         return True
 
     def request_cancel(self, future: StepFuture[Any]) -> bool:
-        """Cancel a step, and let the awaiting code continue once it has ended. A command that was not sent is
-        withdrawn.
+        """Cancel a step, and let the awaiting code continue once it has ended.
+
+        A command that was not sent is withdrawn.
         """
         command = future.command
         if self.is_closing or not command.is_taken:

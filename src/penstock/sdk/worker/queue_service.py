@@ -307,7 +307,7 @@ class QueueService:
             ),
         ]
         pollers += self._activity_pollers(poll_context)
-        return [poller for poller in pollers if poller.has_room]
+        return [poller for poller in pollers if poller.has_slots]
 
     def _activity_pollers(self, poll_context: PollContext) -> list[Poller | RoundRobinPoller]:
         """Return the poller of this queue, or the shared one if this queue runs it."""

@@ -339,8 +339,9 @@ class Worker:
             await self._ended.wait()
 
     async def __aenter__(self) -> Self:
-        """Run in the background. The block starts when the worker is registered, and is cancelled if the worker
-        fails.
+        """Run in the background.
+
+        The block starts when the worker is registered, and is cancelled if the worker fails.
         """
         body = asyncio.current_task()
         assert body is not None, "async with runs in a task"

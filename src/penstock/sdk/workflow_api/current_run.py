@@ -117,8 +117,9 @@ def patched(change_id: str) -> bool:
 
 
 def deprecate_patch(change_id: str) -> None:
-    """Mark a patch as deprecated: no run takes the old path any more. Remove the call once all runs that made it are
-    closed.
+    """Mark a patch as deprecated: no run takes the old path any more.
+
+    Remove the call once all runs that made it are closed.
 
     Args:
         change_id: name of the change.

@@ -278,8 +278,9 @@ def _marked(cls: type, mark: str) -> list[Callable[..., Any]]:
 
 
 def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
-    """Return type hints as far as they can be resolved. A name that exists only for type checkers gives none, and is
-    logged.
+    """Return type hints as far as they can be resolved.
+
+    A name that exists only for type checkers gives none, and is logged.
     """
     try:
         return typing.get_type_hints(fn)

@@ -248,8 +248,9 @@ class ActivityRunner:
         return self._outcome(call, work)
 
     def _grace_of(self, call: RunningAttempt) -> float:
-        """Return the time an activity has to stop. A process has less after a timeout, a lost lease or a shutdown
-        than after a cancel request.
+        """Return the time an activity has to stop.
+
+        A process has less after a timeout, a lost lease or a shutdown than after a cancel request.
         """
         hurry = call.definition.kind == "process" and call.why is not StopReason.CANCEL
         return min(KILL_SECONDS, self._grace_s) if hurry else self._grace_s

@@ -159,8 +159,9 @@ class ProcessSlot:
         return found
 
     def _sign_of_end(self, process: BaseProcess) -> int:
-        """Return a descriptor to wait for. A sentinel is inherited by forks of the process and stays open while they
-        live.
+        """Return a descriptor to wait for.
+
+        A sentinel is inherited by forks of the process and stays open while they live.
         """
         return process.sentinel if self._watched is None else self._watched
 

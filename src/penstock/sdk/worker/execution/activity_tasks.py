@@ -73,8 +73,9 @@ class ActivityTasks:
         return "handed_back"
 
     async def _run(self, task: Json) -> Json:
-        """Run the activity and renew its lease meanwhile. An activity with a heartbeat timeout renews it by its
-        heartbeats.
+        """Run the activity and renew its lease meanwhile.
+
+        An activity with a heartbeat timeout renews it by its heartbeats.
 
         If the lease ends anyway, the code is stopped, because the task may already run elsewhere.
         """
@@ -122,8 +123,9 @@ class ActivityTasks:
 
 
 def _has_heartbeat_timeout(task: Json) -> bool:
-    """Whether the task has a heartbeat timeout. A prefetched task carries no deadlines yet, so its retry policy is
-    checked too.
+    """Whether the task has a heartbeat timeout.
+
+    A prefetched task carries no deadlines yet, so its retry policy is checked too.
     """
     policy = task.get("retry_policy") or {}
     return "heartbeat" in (task.get("deadlines") or {}) or bool(policy.get("heartbeat_timeout_ms"))

@@ -97,8 +97,9 @@ class WorkflowTasks:
             self._metrics.level(names.CACHED_RUNS, len(self._cache))
 
     async def _decide(self, task: Json) -> tuple[WorkflowRun, Activation]:
-        """Return the run and its new commands. A cached run that does not match the history is replayed from the
-        start.
+        """Return the run and its new commands.
+
+        A cached run that does not match the history is replayed from the start.
         """
         cached = self._cache.take(task["run_id"])
         only_new = (task.get("history_from_sequence") or 1) > 1

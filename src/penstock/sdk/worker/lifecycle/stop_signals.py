@@ -54,8 +54,9 @@ class SignalledWorker:
 def stopped_by_signals(
     stop: Callable[[signal.Signals], None], *, wanted: bool = True, ends_block: bool = False
 ) -> Iterator[SignalledWorker | None]:
-    """Call `stop` on the first signal and cancel the current task on the second. Yields None if signals are not
-    handled.
+    """Call `stop` on the first signal and cancel the current task on the second.
+
+    Yields None if signals are not handled.
     """
     task = asyncio.current_task()
     if not wanted or task is None or threading.current_thread() is not threading.main_thread():
