@@ -1,4 +1,4 @@
-"""Activities that a test stands in for."""
+"""Mocked activities."""
 
 from __future__ import annotations
 

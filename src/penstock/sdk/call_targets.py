@@ -58,9 +58,7 @@ class CallTarget:
         return None if self.definition is None else self.definition.routing_key(given)
 
     def arguments(self, arg: Any, args: Sequence[Any]) -> list[Any]:
-        """Return the arguments of a call. Arguments that the code certainly cannot accept are refused here, not on a
-        worker.
-        """
+        """Return the arguments of a call. Those that the code certainly cannot accept are refused here."""
         if isinstance(args, str | bytes) and args:
             if self.max_args != 1:
                 raise TypeError(
@@ -70,13 +68,16 @@ class CallTarget:
         if arg is not UNSET and args:
             raise TypeError(f"{self.kind} {self.name!r}: pass one argument, or several as args=[…], not both")
         given = list(args) if arg is UNSET else [arg]
+        self._check(given)
+        return given
+
+    def _check(self, given: Sequence[Any]) -> None:
         if len(given) < self.min_args or (self.max_args is not None and len(given) > self.max_args):
             raise TypeError(f"{self.kind} {self.name!r} takes {self.takes}; {len(given)} given")
         for number, (value, (name, hint)) in enumerate(zip(given, self.parameters, strict=False), 1):
             if not _may_fit(value, hint):
                 problem = f"{self.kind} {self.name!r}: argument {number} ({name}) must be {hint.__name__}"
                 raise TypeError(f"{problem}, not {type(value).__name__}")
-        return given
 
 
 def workflow_target(workflow: object) -> CallTarget:
@@ -120,7 +121,7 @@ def _handler_named(kind: str, handler: object) -> CallTarget:
     if not callable(handler) or marked is None or marked[0] != kind:
         shown = getattr(handler, "__qualname__", repr(handler))
         raise TypeError(
-            f"{shown} is not a {kind}: pass a method decorated with @workflow.{kind}, or its name"
+            f"{shown} is not a workflow {kind}: pass a method decorated with @workflow.{kind}, or its name"
         )
     if marked[1] is None:
         raise TypeError(f"A dynamic {kind} handler matches every name: pass the name")

@@ -79,6 +79,7 @@ def resolve_options(
         return _by_code_alone(routing_key, options, defaults, carried)
     found = config.options_of(activity, routing_key, _layer(defaults), _call_layer(options))
     fingerprint: str | None = config.fingerprint
+    traces = config.is_traced and not is_traced
     if carried is not None:
         found = replace(found, provenance=_as_carried(found, carried.options))
         if carried.options != config.options_of(activity, routing_key):
@@ -88,9 +89,7 @@ def resolve_options(
         clocks={name: getattr(found, name) for name in CLOCKS},
         retry_policy=found.retry_policy,
         provenance=_provenance(found.provenance, fingerprint),
-        trace=_tracing(activity, routing_key, found, fingerprint)
-        if config.is_traced and not is_traced
-        else None,
+        trace=_tracing(activity, routing_key, found, fingerprint) if traces else None,
         routing_key=routing_key,
     )
 

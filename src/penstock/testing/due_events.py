@@ -38,14 +38,14 @@ class DueEvents:
 
     def __init__(self, ctx: EngineContext) -> None:
         self._ctx = ctx
-        self._letters = pending_outbox(ctx)
+        self._outbox = pending_outbox(ctx)
         self._duties = (due_timers(ctx), due_tasks(ctx), overdue_runs(ctx))
         self._held_ms = 0
         """How long nothing but limits was waited for."""
 
     async def deliver(self) -> bool:
         """Deliver outbox messages between runs. Returns whether there were any."""
-        return await self._letters.sweep() > 0
+        return await self._outbox.sweep() > 0
 
     async def is_working(self, asleep: Collection[ActivityAttempt]) -> bool:
         """Whether a task is running, except for activities that sleep by this clock."""
@@ -81,7 +81,7 @@ class DueEvents:
 
         return await self._ctx.store.read(operation)
 
-    async def keep_company(self) -> None:
+    async def keep_alive(self) -> None:
         """Keep workers and leases alive after a skip, as their heartbeats would have."""
         leases = self._ctx.settings.leases
 

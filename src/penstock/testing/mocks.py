@@ -41,8 +41,9 @@ def mocked(
     side_effect: Callable[P, Awaitable[T]] | Callable[P, T] | BaseException | type[BaseException],
 ) -> MockedActivity[P, T]: ...
 def mocked(activity: Any, *, returns: Any = _UNSET, side_effect: Any = _UNSET) -> Any:
-    """Mock an activity. The mock runs in the event loop, whatever the activity runs in, so that it may `await
-    env.sleep(...)`.
+    """Mock an activity.
+
+    The mock runs in the event loop, whatever the activity runs in, so that it may `await env.sleep(...)`.
 
     Args:
         activity: the activity to replace.

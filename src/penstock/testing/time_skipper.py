@@ -65,7 +65,7 @@ class TimeSkipper:
                 await over
             finally:
                 self._sleeps.discard(over)
-        await self.rest()
+        await self.wait_idle()
 
     async def sleep_in(self, attempt: ActivityAttempt, span: timedelta) -> None:
         """Let an activity wait by the clock, which neither holds nor advances it."""
@@ -96,7 +96,7 @@ class TimeSkipper:
                 await self._tracker.active_since(moves, 3600)
                 continue
             try:
-                await self.rest()
+                await self.wait_idle()
                 if self._is_wanted:
                     await self._skip(explain)
             except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
@@ -109,7 +109,7 @@ class TimeSkipper:
         waits = self._tracker.waits if not self._locks else ()
         return bool(waits) or any(not each.done() for each in self._sleeps)
 
-    async def rest(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until everything is idle: no request, task, lease or delivery is in progress."""
         while True:
             moves = self._tracker.moves
@@ -137,7 +137,7 @@ class TimeSkipper:
             await self._give_up(explain, self._skips_max)
             return
         self._clock.move_to(moment)
-        await self._due_events.keep_company()
+        await self._due_events.keep_alive()
         await self._due_events.fire_due()
         self._clock.fire_due_alarms()
 

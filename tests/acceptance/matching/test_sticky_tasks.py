@@ -170,7 +170,7 @@ PROGRAM = """
 import asyncio, sys
 from datetime import timedelta
 
-from penstock.sdk.client import Client
+from penstock.sdk.clients.client import Client
 from penstock.sdk.worker import Worker
 from tests.acceptance.test_reserved_tasks import Counting
 

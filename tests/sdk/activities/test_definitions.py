@@ -1,4 +1,4 @@
-"""What may be an activity, and what is said of what may not."""
+"""What can be an activity, and the errors for what cannot."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def test_a_definition_says_which_counts_of_arguments_do_not_fit():
     found = of(charge)
     assert found.arity_error(1) is None
     assert found.arity_error(2) is None
-    assert found.arity_error(3) == 'activity "charge" takes 1 to 2 arguments (order, cents) and was given 3'
-    assert of(mail).arity_error(0) == 'activity "send-mail" takes 1 argument (to) and was given 0'
+    assert found.arity_error(3) == 'activity "charge" takes 1 to 2 arguments (order, cents), not 3'
+    assert of(mail).arity_error(0) == 'activity "send-mail" takes 1 argument (to), not 0'
 
 
 def test_a_dynamic_activity_has_no_name_and_takes_any_count():
@@ -226,5 +226,5 @@ def test_what_can_only_be_given_by_name_travels_last_and_in_order(
     assert (found.parameters, found.required) == (("first", "second", "model", "tries"), 3)
     assert found.bound(travelled)() == called
     assert found.routing_key(travelled) == "m"
-    told = 'activity "ask" takes 3 to 4 arguments (first, second, model, tries) and was given 1'
+    told = 'activity "ask" takes 3 to 4 arguments (first, second, model, tries), not 1'
     assert found.arity_error(1) == told

@@ -1,4 +1,4 @@
-"""Several addresses of one cluster: the next one is asked when one fails, and nothing is carried out twice."""
+"""Several addresses of one cluster: failover to the next, and nothing takes effect twice."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def nobody() -> str:
 
 @asynccontextmanager
 async def frozen() -> AsyncIterator[str]:
-    """The address of a server that takes connections, and never reads nor answers."""
+    """The address of a server that accepts connections and never reads or answers."""
     over = asyncio.Event()
 
     async def wait(*_: object) -> None:
@@ -132,14 +132,14 @@ class TestTheNextOne:
         assert told.endswith(f"Requests go to {two.url} now")
 
     async def test_a_renewal_goes_to_it_while_the_first_is_frozen_and_the_lease_lasts(self) -> None:
-        """A frozen server accepts connections and never answers; the lease must not end for that."""
+        """A frozen server accepts connections and never answers; the lease must not expire because of it."""
         renewed = answer(200, '{"lease_ends_after_ms": 60000}')
         async with frozen() as one, scripted(renewed) as two, asyncio.timeout(25):
             made = HttpTransport([one, two.url], retries=QUICK)
             task = leased(
                 {"task_id": "t", "activity_attempt_id": "a", "lease_ends_after_ms": 4000}, lease_clock()
             )
-            await WorkerApi(made, "w", "q").keep(task)
+            await WorkerApi(made, "w", "q").renew_activity(task)
             assert len(two.heard) == 1
             assert not lease_of(task).is_over
             assert made.url == two.url

@@ -1,4 +1,4 @@
-"""A server that wants signatures: our client, worker and command line sign, and say how where they cannot."""
+"""A server that requires signatures: client, worker and command line sign requests, or say what is missing."""
 
 from __future__ import annotations
 

@@ -42,8 +42,9 @@ class ActivityMark:
 
 @dataclass(frozen=True, slots=True)
 class ActivityDefinition:
-    """A function that a worker runs for tasks of its name. A dynamic activity runs for all names without a
-    definition.
+    """A function that a worker runs for tasks of its name.
+
+    A dynamic activity runs for all names without a definition.
     """
 
     name: str | None

@@ -67,13 +67,15 @@ def info_of(
     task: Mapping[str, Any], worker: WorkerIdentity, converter: DataConverter, now: datetime
 ) -> ActivityInfo:
     """Create the info of a polled task. Durations are differences of server times, never of two clocks."""
+    activity_id = str(task.get("activity_execution_id") or task["task_id"])
     started = _instant(task.get("started_at"))
     scheduled = _instant(task.get("scheduled_at"))
+    begun = started or now
     start_to_close = _timeout(task, "start_to_close", started)
     schedule_to_close = _timeout(task, "schedule_to_close", scheduled)
     waited = started - scheduled if started and scheduled else timedelta(0)
     return ActivityInfo(
-        activity_id=str(task.get("activity_execution_id") or task["task_id"]),
+        activity_id=activity_id,
         activity_type=str(task["activity_type"]),
         attempt=int(task.get("attempt_number") or 1),
         workflow_id=task.get("workflow_id"),
@@ -83,11 +85,9 @@ def info_of(
         namespace=worker.namespace,
         task_id=str(task["task_id"]),
         task_token=str(task.get("activity_attempt_id") or ""),
-        idempotency_key=str(
-            task.get("idempotency_key") or task.get("activity_execution_id") or task["task_id"]
-        ),
-        scheduled_time=scheduled or started or now,
-        started_time=started or now,
+        idempotency_key=str(task.get("idempotency_key") or activity_id),
+        scheduled_time=scheduled or begun,
+        started_time=begun,
         heartbeat_timeout=_timeout(task, "heartbeat", started),
         start_to_close_timeout=start_to_close,
         schedule_to_close_timeout=schedule_to_close,

@@ -430,8 +430,9 @@ class WorkflowHandle(Generic[OwnT]):
         )
 
     async def cancel(self, reason: str | None = None, *, request_id: str | None = None) -> None:
-        """Request cancellation. The code may clean up first, or ignore it; a run whose code cannot handle it closes
-        at once.
+        """Request cancellation.
+
+        The code may clean up first, or ignore it; a run whose code cannot handle it closes at once.
 
         Args:
             reason: recorded with the request.
@@ -483,17 +484,7 @@ class WorkflowHandle(Generic[OwnT]):
         seen = 0
         while True:
             started_at = loop.time()
-            page = await self._context.transport.control(
-                "GET",
-                path + route("history"),
-                idempotent=True,
-                timeout_s=2 * WAIT_SECONDS if wait_new_event else None,
-                query={
-                    "page_size": HISTORY_PAGE,
-                    "next_page_token": page_token(seen) if seen else None,
-                    "wait_new_event": wait_new_event,
-                },
-            )
+            page = await self._history_page(path, seen, wait_new_event)
             for event in page["events"]:
                 seen = event["sequence"]
                 yield event
@@ -506,6 +497,19 @@ class WorkflowHandle(Generic[OwnT]):
                 if described["is_terminal"] and described["history_length"] <= seen:
                     return
                 await pace(loop.time() - started_at)
+
+    async def _history_page(self, path: str, seen: int, wait_new_event: bool) -> Json:
+        return await self._context.transport.control(
+            "GET",
+            path + route("history"),
+            idempotent=True,
+            timeout_s=2 * WAIT_SECONDS if wait_new_event else None,
+            query={
+                "page_size": HISTORY_PAGE,
+                "next_page_token": page_token(seen) if seen else None,
+                "wait_new_event": wait_new_event,
+            },
+        )
 
     @property
     def _run(self) -> RunInput:

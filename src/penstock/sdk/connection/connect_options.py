@@ -126,24 +126,29 @@ def _merged(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _profile(named: str | None, environment: Mapping[str, str]) -> dict[str, Any]:
     wanted = named or environment.get(PROFILE_VARIABLE, "").strip() or None
     path = _profiles_path(environment)
-    try:
-        profiles = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        if wanted is None:
-            return {}
-        raise ProfileError(f"There is no profile {wanted!r}: {path} does not exist") from None
-    except PermissionError:
-        if wanted is None and PROFILES_VARIABLE not in environment:
-            return {}  # the default profile is optional, so an unreadable home directory is not an error
-        raise ProfileError(f"{path} cannot be read: it is not yours to read") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ProfileError(f"{path} cannot be read: {error}") from None
+    profiles = _profiles(path, wanted, is_optional=wanted is None and PROFILES_VARIABLE not in environment)
     if wanted is None and DEFAULT_PROFILE not in profiles:
         return {}
     name = wanted or DEFAULT_PROFILE
     if not isinstance(profiles.get(name), dict):
         raise ProfileError(f"There is no profile {name!r} in {path}{_near(name, profiles)}")
     return _checked(profiles[name], f"[{name}] in {path}")
+
+
+def _profiles(path: Path, wanted: str | None, *, is_optional: bool) -> dict[str, Any]:
+    """Read the profiles file. A missing file is an error only if a profile is wanted from it."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        if wanted is None:
+            return {}
+        raise ProfileError(f"There is no profile {wanted!r}: {path} does not exist") from None
+    except PermissionError:
+        if is_optional:
+            return {}  # for example an unreadable home directory
+        raise ProfileError(f"{path} cannot be read: permission denied") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ProfileError(f"{path} cannot be read: {error}") from None
 
 
 def _profiles_path(environment: Mapping[str, str]) -> Path:
@@ -157,10 +162,13 @@ def _checked(profile: Mapping[str, Any], where: str) -> dict[str, Any]:
         if name not in known:
             raise ProfileError(f"{where} has an unknown key {name!r}{_near(name, known)}")
         kind, called = (bool, "true or false") if name == "insecure" else (str, "text")
-        is_list = name == "url" and isinstance(value, list) and all(isinstance(each, str) for each in value)
-        if not isinstance(value, kind) and not is_list:
+        if not isinstance(value, kind) and not (name == "url" and _is_text_list(value)):
             raise ProfileError(f"{where}: {name} must be {called}")
     return {name: ",".join(value) if isinstance(value, list) else value for name, value in profile.items()}
+
+
+def _is_text_list(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 def _near(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:

@@ -147,8 +147,9 @@ class RequestRetries:
     longest_pause_s: float = LONGEST_PAUSE_SECONDS
 
     def pause_s(self, attempt: int, retry_after_s: float | None, jitter: float) -> float:
-        """Return the pause after an attempt (1, 2, ...). A delay requested by the server is never shortened; `jitter`
-        is 0 to 1.
+        """Return the pause after an attempt (1, 2, ...).
+
+        A delay requested by the server is never shortened; `jitter` is 0 to 1.
         """
         grown = min(self.longest_pause_s, self.first_pause_s * 2.0 ** min(attempt - 1, 30))
         own = grown * (0.5 + jitter / 2)
@@ -187,21 +188,21 @@ class _Server:
 class _FailedAttempt(Exception):
     """A failed attempt: the error to raise, and whether the request may have had an effect.
 
-    `again`: another attempt may succeed; `elsewhere`: another address may succeed.
+    `may_retry`: another attempt may succeed; `may_retry_elsewhere`: another address may succeed.
     """
 
     def __init__(
         self,
         error: Exception,
         *,
-        happened: bool,
-        again: bool,
-        elsewhere: bool = False,
+        may_have_effect: bool,
+        may_retry: bool,
+        may_retry_elsewhere: bool = False,
         retry_after_s: float | None = None,
     ) -> None:
         super().__init__(str(error))
-        self.error, self.happened, self.retry_after_s = error, happened, retry_after_s
-        self.again, self.elsewhere = again, elsewhere
+        self.error, self.may_have_effect, self.retry_after_s = error, may_have_effect, retry_after_s
+        self.may_retry, self.may_retry_elsewhere = may_retry, may_retry_elsewhere
 
 
 class HttpTransport:
@@ -323,25 +324,32 @@ class HttpTransport:
             try:
                 body = await self._send(call, self._servers[place])
             except _FailedAttempt as failure:
-                now = asyncio.get_running_loop().time()
-                ends_at = ends_at or now + self._retries.seconds
+                ends_at = ends_at or asyncio.get_running_loop().time() + self._retries.seconds
                 failed[place] = str(failure.error)
-                if failure.happened and not call.idempotent:
+                if failure.may_have_effect and not call.idempotent:
                     raise failure.error from failure.error.__cause__
-                if failure.elsewhere and self._next_server(place, failed):
+                if failure.may_retry_elsewhere and self._next_server(place, failed):
                     continue
                 pauses += 1
-                pause_s = self._retries.pause_s(pauses, failure.retry_after_s, self._jitter())
-                if not failure.again or now + pause_s >= ends_at:
-                    raise self._final_error(failure.error, failed) from failure.error.__cause__
-                if isinstance(failure.error, Unreachable):
-                    self._outage.record_failure(str(self._final_error(failure.error, failed)), pause_s, now)
+                await self._pause(failure, failed, pauses, ends_at)
+                failed = {}
             else:
                 self._outage.record_recovery(self._servers[place].url, asyncio.get_running_loop().time())
                 self._log_move(place)
                 return body
-            failed = {}
-            await asyncio.sleep(pause_s)
+
+    async def _pause(
+        self, failure: _FailedAttempt, failed: Mapping[int, str], pauses: int, ends_at: float
+    ) -> None:
+        """Pause before the next attempt; raise the error if there must not be one."""
+        now = asyncio.get_running_loop().time()
+        pause_s = self._retries.pause_s(pauses, failure.retry_after_s, self._jitter())
+        error = self._final_error(failure.error, failed)
+        if not failure.may_retry or now + pause_s >= ends_at:
+            raise error from failure.error.__cause__
+        if isinstance(error, Unreachable):
+            self._outage.record_failure(str(error), pause_s, now)
+        await asyncio.sleep(pause_s)
 
     def _next_server(self, place: int, failed: Mapping[int, str]) -> bool:
         """Switch to the next address, unless another request has done so already.
@@ -421,26 +429,15 @@ class HttpTransport:
         made = not isinstance(error, ConnectFailed)
         cause = error.cause if isinstance(error, ConnectFailed) else error
         insecure = isinstance(cause, tls.SSLError)
-        url = server.url
-        text = f"{url} did not answer: {_plain(cause)}"
-        if self._closed:
-            text = _CLOSED
-        elif insecure:
-            text = f"No secure connection to {url}: {_plain(cause)}. Check the certificate"
-        elif not made:
-            text = (
-                f"Cannot reach {url}: {_plain(cause)}. Does the server run (`penstock dev`) and listen there?"
-            )
-        elif isinstance(cause, ResponseTooLarge):
-            text = f"The answer of {url} was not read: {cause}"
-        elif isinstance(cause, TimeoutError):
-            text = f"{url} did not answer within {call.timeout_s:g} seconds"
+        text = _CLOSED if self._closed else _loss_text(server.url, cause, made, call.timeout_s)
         if made and not call.idempotent:
             text += ". The request may have had an effect: check before you repeat it"
         lost = RuntimeError(text) if self._closed else Unreachable(text)
         lost.__cause__ = cause.with_traceback(None)  # where in asyncio it failed is not useful
         hopeless = self._closed or isinstance(cause, ResponseTooLarge)
-        return _FailedAttempt(lost, happened=made, again=not (hopeless or insecure), elsewhere=not hopeless)
+        return _FailedAttempt(
+            lost, may_have_effect=made, may_retry=not (hopeless or insecure), may_retry_elsewhere=not hopeless
+        )
 
     def _read(self, response: HttpResponse, server: _Server) -> Json:
         status = response.status
@@ -454,22 +451,41 @@ class HttpTransport:
         if not isinstance(body, dict):
             raise _not_a_penstock_server(server.url, status, retry_after_s)
         refused: ServerRefused = refusal(status, body)
-        again, elsewhere = status in TRIED_AGAIN, status in TRIED_ELSEWHERE
+        may_retry, may_retry_elsewhere = status in TRIED_AGAIN, status in TRIED_ELSEWHERE
         raise _FailedAttempt(
-            refused, happened=True, again=again, elsewhere=elsewhere, retry_after_s=retry_after_s
+            refused,
+            may_have_effect=True,
+            may_retry=may_retry,
+            may_retry_elsewhere=may_retry_elsewhere,
+            retry_after_s=retry_after_s,
         )
+
+
+def _loss_text(url: str, cause: Exception, made: bool, timeout_s: float) -> str:
+    """Return the message for a request without a response; `made` says whether there was a connection."""
+    if isinstance(cause, tls.SSLError):
+        return f"No secure connection to {url}: {_plain(cause)}. Check the certificate"
+    if not made:
+        return f"Cannot reach {url}: {_plain(cause)}. Does the server run (`penstock dev`) and listen there?"
+    if isinstance(cause, ResponseTooLarge):
+        return f"The answer of {url} was not read: {cause}"
+    if isinstance(cause, TimeoutError):
+        return f"{url} did not answer within {timeout_s:g} seconds"
+    return f"{url} did not answer: {_plain(cause)}"
 
 
 def _not_a_penstock_server(url: str, status: int, retry_after_s: float | None) -> _FailedAttempt:
     """Return the error for a response that did not come from a Penstock server."""
     if status >= 500:
         away = Unreachable(f"A proxy before {url} reports that the server is unreachable (status {status})")
-        return _FailedAttempt(away, happened=True, again=True, elsewhere=True, retry_after_s=retry_after_s)
+        return _FailedAttempt(
+            away, may_have_effect=True, may_retry=True, may_retry_elsewhere=True, retry_after_s=retry_after_s
+        )
     text = (
         f"{url} answered (status {status}), but not as a Penstock server does."
         " Check the address and the port: another program may be listening there."
     )
-    return _FailedAttempt(Unreachable(text), happened=True, again=False)
+    return _FailedAttempt(Unreachable(text), may_have_effect=True, may_retry=False)
 
 
 def _call(

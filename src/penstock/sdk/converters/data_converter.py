@@ -63,8 +63,9 @@ class DataConverter:
         return self._sized(blob, what)
 
     def encode_arguments(self, values: Sequence[object], what: str) -> Envelope:
-        """Encode a list of arguments. Each passes through the codecs separately. `what` names their receiver:
-        `activity "charge"`.
+        """Encode a list of arguments.
+
+        Each passes through the codecs separately. `what` names their receiver: `activity "charge"`.
         """
         what = _taker(what)
         as_they_are = not self.codecs and not any(map(_looks_encoded, values))

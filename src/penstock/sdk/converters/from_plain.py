@@ -190,25 +190,24 @@ def _one_of(data: Any, choices: tuple[Any, ...], hint: Any) -> Any:
 
 
 def _left_over(data: Any, choice: Any) -> int:
-    if not isinstance(data, Mapping):
-        return 0
-    known: set[str] | None = None
+    """Return how many keys of a map are not fields of the choice."""
+    known = _field_names(choice)
+    return 0 if known is None or not isinstance(data, Mapping) else len(data.keys() - known)
+
+
+def _field_names(choice: Any) -> set[str] | None:
     if isinstance(choice, type) and dataclasses.is_dataclass(choice):
-        known = {field.name for field in dataclasses.fields(choice)}
-    elif isinstance(choice, type) and issubclass(choice, msgspec.Struct):
-        known = set(choice.__struct_encode_fields__)
-    elif hasattr(choice, "model_fields"):
-        known = {field.alias or name for name, field in choice.model_fields.items()}
-    return 0 if known is None else len(data.keys() - known)
+        return {field.name for field in dataclasses.fields(choice)}
+    if isinstance(choice, type) and issubclass(choice, msgspec.Struct):
+        return set(choice.__struct_encode_fields__)
+    if hasattr(choice, "model_fields"):
+        return {field.alias or name for name, field in choice.model_fields.items()}
+    return None
 
 
 def _container(data: Any, origin: type, inner: tuple[Any, ...], hint: Any) -> Any:
     if issubclass(origin, Mapping):
-        if not isinstance(data, Mapping):
-            raise _expected(hint, data)
-        keys = from_plain(dict.fromkeys(data), dict[inner[0], None])  # type: ignore[valid-type]
-        values = [_below(f"[{key!r}]", value, inner[1]) for key, value in data.items()]
-        return dict(zip(keys, values, strict=True))
+        return _mapping(data, inner, hint)
     if not isinstance(data, list):
         raise _expected(hint, data)
     if origin is tuple and not (len(inner) == 2 and inner[1] is Ellipsis):
@@ -219,6 +218,14 @@ def _container(data: Any, origin: type, inner: tuple[Any, ...], hint: Any) -> An
         return tuple(_below(f"[{at}]", item, inner[at]) for at, item in enumerate(data))
     items = [_below(f"[{at}]", item, inner[0]) for at, item in enumerate(data)]
     return origin(items) if origin in (tuple, set, frozenset) else items
+
+
+def _mapping(data: Any, inner: tuple[Any, ...], hint: Any) -> Any:
+    if not isinstance(data, Mapping):
+        raise _expected(hint, data)
+    keys = from_plain(dict.fromkeys(data), dict[inner[0], None])  # type: ignore[valid-type]
+    values = [_below(f"[{key!r}]", value, inner[1]) for key, value in data.items()]
+    return dict(zip(keys, values, strict=True))
 
 
 def _member(data: Any, kind: type[Enum]) -> Enum:

@@ -104,17 +104,21 @@ def undo_codecs(value: Any, codecs: Mapping[str, PayloadCodec], what: str) -> An
             what, f'it has the key "{ENCODED_KEY}", but not the names and bytes that go with it'
         )
     for name in reversed(names):
-        codec = codecs.get(name) if isinstance(name, str) else None
-        if codec is None:
-            known = ", ".join(f'"{each}"' for each in codecs)
-            raise ConversionError(
-                what, f'it is encoded as "{name}", and this DataConverter has codecs for {known} only'
-            )
-        data = _applied(codec, "decode", data, what)
+        data = _applied(_codec(name, codecs, what), "decode", data, what)
     try:
         return payload_codec.decode(binascii.b2a_base64(data, newline=False).decode("ascii"))
     except InvalidInput as damage:
         raise ConversionError(what, f"it is damaged: {damage.details['payload_error']}") from None
+
+
+def _codec(name: object, codecs: Mapping[str, PayloadCodec], what: str) -> PayloadCodec:
+    codec = codecs.get(name) if isinstance(name, str) else None
+    if codec is None:
+        known = ", ".join(f'"{each}"' for each in codecs)
+        raise ConversionError(
+            what, f'it is encoded as "{name}", and this DataConverter has codecs for {known} only'
+        )
+    return codec
 
 
 def _bytes_of(value: Any) -> bytes:

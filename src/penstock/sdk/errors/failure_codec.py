@@ -107,9 +107,7 @@ def _own_fields(error: FailureError) -> dict[str, Any]:
         case ApplicationError():
             return _application(error)
         case ActivityThrottled():
-            retry_after = error.retry_after
-            retry = {} if retry_after is None else {"retry_after_seconds": retry_after.total_seconds()}
-            return {"kind": "throttled", "throttled": True} | retry
+            return _throttled(error)
         case ActivityError():
             names = ("activity_type", "activity_id", "attempt", "retry_state")
             return {"kind": "activity"} | _attributes(error, names)
@@ -129,6 +127,11 @@ def _own_fields(error: FailureError) -> dict[str, Any]:
             )
         case _:
             return {}
+
+
+def _throttled(error: ActivityThrottled) -> dict[str, Any]:
+    retry = {} if error.retry_after is None else {"retry_after_seconds": error.retry_after.total_seconds()}
+    return {"kind": "throttled", "throttled": True} | retry
 
 
 def _application(error: ApplicationError) -> dict[str, Any]:
@@ -211,8 +214,9 @@ def _clean(text: str) -> str:
 def error_from(
     payload: Mapping[str, Any], converter: DataConverter, *, event_type: str | None = None
 ) -> FailureError:
-    """Return the error that an event describes, with its causes. Without `event_type` it is chosen by the payload's
-    fields.
+    """Return the error that an event describes, with its causes.
+
+    Without `event_type` it is chosen by the payload's fields.
     """
     ending = _ending(payload, event_type)
     if _text(payload, "child_workflow_type") is not None:
@@ -236,15 +240,15 @@ def _ending(payload: Mapping[str, Any], event_type: str | None) -> str:
 
 def _ended(payload: Mapping[str, Any], ending: str, converter: DataConverter) -> FailureError:
     """Return the error itself, without the activity or child workflow that it happened to."""
-    message = _text(payload, "message") or _text(payload, "reason") or _text(payload, "closed_reason")
     match ending:
         case "timed_out":
-            kind = _text(payload, "timeout_kind") or _text(payload, "timeout_type")
+            message = _text(payload, "message", "reason", "closed_reason")
+            kind = _text(payload, "timeout_kind", "timeout_type")
             error: FailureError = TimeoutError(message or "Timed out", kind)
         case "cancelled":
-            error = CancelledError(_text(payload, "reason") or message or "Cancelled")
+            error = CancelledError(_text(payload, "reason", "message", "closed_reason") or "Cancelled")
         case "terminated":
-            error = TerminatedError(_text(payload, "reason") or message or "Terminated")
+            error = TerminatedError(_text(payload, "reason", "message", "closed_reason") or "Terminated")
         case _:
             return _restored(_exception_of(payload), converter, CHAIN_MAX)
     error.failure = payload
@@ -320,14 +324,17 @@ def _retry_state(payload: Mapping[str, Any], ending: str) -> RetryState | None:
         return RetryState.NON_RETRYABLE_FAILURE
     if payload.get("timeout_kind") in ("schedule_to_close", "schedule_to_start"):
         return RetryState.TIMEOUT
-    activity, attempt = payload.get("activity"), _attempt(payload)
-    policy = activity.get("retry_policy") if isinstance(activity, Mapping) else None
-    max_attempts = policy.get("max_attempts") if isinstance(policy, Mapping) else None
-    if not isinstance(max_attempts, int) or attempt is None:
-        return None
-    if attempt < max_attempts:
+    max_attempts, attempt = _max_attempts(payload), _attempt(payload)
+    if max_attempts is None or attempt is None or attempt < max_attempts:
         return None
     return RetryState.RETRY_POLICY_NOT_SET if max_attempts == 1 else RetryState.MAXIMUM_ATTEMPTS_REACHED
+
+
+def _max_attempts(payload: Mapping[str, Any]) -> int | None:
+    activity = payload.get("activity")
+    policy = activity.get("retry_policy") if isinstance(activity, Mapping) else None
+    number = policy.get("max_attempts") if isinstance(policy, Mapping) else None
+    return number if isinstance(number, int) else None
 
 
 def _restored(body: Mapping[str, Any], converter: DataConverter, left: int) -> FailureError:
@@ -363,7 +370,9 @@ def _bare(body: Mapping[str, Any], converter: DataConverter) -> FailureError:
 def _of_kind(body: Mapping[str, Any], converter: DataConverter) -> FailureError:
     message = _text(body, "message")
     kind = _text(body, "kind")
-    if body.get("cancelled") is True or kind in ("cancelled", "cancellation"):
+    if body.get("cancelled") is True:
+        kind = "cancelled"
+    if kind in ("cancelled", "cancellation"):
         return CancelledError(message or "Cancelled", *_readable_details(body, converter))
     match kind:
         case "activity":
@@ -377,10 +386,14 @@ def _of_kind(body: Mapping[str, Any], converter: DataConverter) -> FailureError:
         case "throttled":
             return _bare_throttled(body, message)
         case "already_started":
-            named = {name: body.get(name) for name in ("workflow_id", "workflow_type", "run_id")}
-            return WorkflowAlreadyStartedError(message=message or "The workflow id is in use", details=named)
+            return _bare_already_started(body, message)
         case _:
             return _bare_application(body, converter)
+
+
+def _bare_already_started(body: Mapping[str, Any], message: str | None) -> WorkflowAlreadyStartedError:
+    named = {name: body.get(name) for name in ("workflow_id", "workflow_type", "run_id")}
+    return WorkflowAlreadyStartedError(message=message or "The workflow id is in use", details=named)
 
 
 def _bare_application(body: Mapping[str, Any], converter: DataConverter) -> ApplicationError:
@@ -459,9 +472,10 @@ def _readable_details(body: Mapping[str, Any], converter: DataConverter) -> tupl
         return ()
 
 
-def _text(body: Mapping[str, Any], name: str) -> str | None:
-    value = body.get(name)
-    return value if isinstance(value, str) and value else None
+def _text(body: Mapping[str, Any], *names: str) -> str | None:
+    """Return the first of these fields that is a non-empty string."""
+    values = (body.get(name) for name in names)
+    return next((value for value in values if isinstance(value, str) and value), None)
 
 
 _Error = TypeVar("_Error", bound=FailureError)

@@ -99,8 +99,9 @@ class HttpConnection(asyncio.Protocol):
             self._complete()
 
     def _describe_loss(self, lost: Exception | None) -> Exception:
-        """Return the error for a lost connection. A reset instead of a response means that the server has closed it
-        meanwhile.
+        """Return the error for a lost connection.
+
+        A reset instead of a response means that the server has closed it meanwhile.
         """
         if lost is None:
             return ConnectionLost("Server disconnected")

@@ -62,11 +62,7 @@ class ExpectedCommands:
         """Match the outcome of a local activity, after running the code to where it requested the activity."""
         known = self._commands[0] if self._commands else None
         if known is None or known.kind is not CommandKind.LOCAL_ACTIVITY:
-            outcome: Json = {"outcome": _OUTCOMES[event.type]}
-            outcome |= {name: event.payload[name] for name in LOCAL_OUTCOMES if name in event.payload}
-            if event.type == "ActivityCompleted":
-                outcome["result"] = event.payload.get("result")
-            self._commands.extend(self._commands_after_local(event, outcome))
+            self._commands.extend(self._commands_after_local(event, _recorded_outcome(event)))
         command = self._commands.popleft() if self._commands else None
         if command is None or not (
             self._local_scheduled is not None and records_command(self._local_scheduled, command)
@@ -90,3 +86,11 @@ class ExpectedCommands:
             raise NonDeterminismError(
                 self._last_sequence + 1, "something else, or the end of the task", left.in_words(), left.where
             )
+
+
+def _recorded_outcome(event: HistoryEvent) -> Json:
+    outcome: Json = {"outcome": _OUTCOMES[event.type]}
+    outcome |= {name: event.payload[name] for name in LOCAL_OUTCOMES if name in event.payload}
+    if event.type == "ActivityCompleted":
+        outcome["result"] = event.payload.get("result")
+    return outcome

@@ -168,7 +168,7 @@ class Handlers:
                 self._fail_update(update_id, name, refusal)
                 return
             body = {"update_id": update_id, "result": result}
-            self._runtime.ask(CommandKind.COMPLETE_UPDATE, body, name=name, facts={"update_id": update_id})
+            self._runtime.issue(CommandKind.COMPLETE_UPDATE, body, name=name, facts={"update_id": update_id})
         elif (failure := self._definition.failure_in(error)) is not None:
             self._fail_update(update_id, name, failure)
         else:
@@ -176,7 +176,7 @@ class Handlers:
 
     def _fail_update(self, update_id: str, name: str, error: BaseException) -> None:
         body = {"update_id": update_id, **failure_fields(error, self._runtime.converter)}
-        self._runtime.ask(CommandKind.FAIL_UPDATE, body, name=name, facts={"update_id": update_id})
+        self._runtime.issue(CommandKind.FAIL_UPDATE, body, name=name, facts={"update_id": update_id})
 
     def take_error(self) -> BaseException | None:
         """Return and clear the first error that a handler raised."""

@@ -157,8 +157,9 @@ class WorkflowRun:
         return self.advance()
 
     def apply_history(self, lines: Sequence[Mapping[str, Any]]) -> Iterator[None]:
-        """Apply a history up to its last completed workflow task. Yields after each task, so that a long replay can
-        be interleaved with other work.
+        """Apply a history up to its last completed workflow task.
+
+        Yields after each task, so that a long replay can be interleaved with other work.
         """
         if self._is_dirty:
             raise WorkflowTaskError("a query has changed this run; it is replayed from the start")
@@ -212,7 +213,7 @@ class WorkflowRun:
             not any(named.is_new_input(event) for event in ahead) and int(lines[-1]["sequence"]) >= self.seen
         )
 
-    def keep(self, through: int) -> None:
+    def confirm_recorded(self, through: int) -> None:
         """Record that the server has stored the sent commands up to this event, and may start the next history after
         it.
         """
@@ -313,12 +314,7 @@ class WorkflowRun:
         self._unconfirmed = runtime.take_commands()
 
     def _apply(self, inputs: Sequence[HistoryEvent], *, is_first: bool) -> None:
-        """Apply inputs: signals and updates, then outcomes, then a cancel request.
-
-        A cancel request in the first activation waits until the run method has reached its first `await`: asyncio
-        never enters a coroutine whose task is cancelled before its first step, so the code could neither catch it nor
-        clean up.
-        """
+        """Apply inputs: signals and updates, then outcomes, then a cancel request."""
         runtime, handlers = self._started_runtime(), self._handlers
         assert handlers is not None
         for event in inputs:
@@ -328,12 +324,23 @@ class WorkflowRun:
             if event.type in named.STEP_OUTCOMES:
                 runtime.resolve(event)
         for event in inputs:
-            if event.type == named.CANCEL and self._main is not None:
-                runtime.cancel_reason = str(event.payload.get("reason") or "cancel requested")
-                if is_first:
-                    runtime.loop.call_soon(self._main.cancel, runtime.cancel_reason)
-                else:
-                    self._main.cancel(runtime.cancel_reason)
+            if event.type == named.CANCEL:
+                self._cancel(event, is_first=is_first)
+
+    def _cancel(self, event: HistoryEvent, *, is_first: bool) -> None:
+        """Cancel the run method.
+
+        In the first activation this waits until the run method has reached its first `await`: asyncio never enters a
+        coroutine whose task is cancelled before its first step, so the code could neither catch it nor clean up.
+        """
+        if self._main is None:
+            return
+        runtime = self._started_runtime()
+        runtime.cancel_reason = str(event.payload.get("reason") or "cancel requested")
+        if is_first:
+            runtime.loop.call_soon(self._main.cancel, runtime.cancel_reason)
+        else:
+            self._main.cancel(runtime.cancel_reason)
 
     def _start(self, inputs: Sequence[HistoryEvent], *, is_replaying: bool) -> None:
         started = next((event for event in inputs if event.type == named.STARTED), None)

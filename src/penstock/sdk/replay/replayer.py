@@ -45,16 +45,10 @@ class History:
             source = {"workflow_id": source.workflow_id, "run_id": source.run_id, "events": source.events}
         if not isinstance(source, Mapping):
             source = {"events": source}
-        events = source.get("history_events") or source.get("events") or source.get("history")
-        if isinstance(events, Mapping):
-            events = events.get("events")
-        if isinstance(events, str) or not isinstance(events, Sequence):
-            raise ValueError(
-                "This is no history: it has no list of events. Export one with penstock workflow export."
-            )
-        about = source.get("workflow") if isinstance(source.get("workflow"), Mapping) else source
-        assert isinstance(about, Mapping)
-        flat = [_flat(event) for event in events]
+        flat = [_flat(event) for event in _events_in(source)]
+        about = source.get("workflow")
+        if not isinstance(about, Mapping):
+            about = source
         identity = _identity(flat) | {name: about[name] for name in _ABOUT if about.get(name)}
         return cls(
             flat, priority=priority_in(about), **{name: str(value) for name, value in identity.items()}
@@ -65,7 +59,7 @@ class History:
         try:
             return cls.read(json.loads(Path(path).read_text()))
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is no JSON: {error}") from error
+            raise ValueError(f"{path} is not JSON: {error}") from error
 
     @property
     def type(self) -> str:
@@ -75,6 +69,17 @@ class History:
         if found is None:
             raise ValueError("The history does not contain the type of its workflow.")
         return str(found)
+
+
+def _events_in(document: Mapping[str, Any]) -> Sequence[Any]:
+    events = document.get("history_events") or document.get("events") or document.get("history")
+    if isinstance(events, Mapping):
+        events = events.get("events")
+    if isinstance(events, str) or not isinstance(events, Sequence):
+        raise ValueError(
+            "This is not a history: it has no list of events. Export one with penstock workflow export."
+        )
+    return events
 
 
 _ABOUT = ("workflow_id", "run_id", "workflow_type", "namespace", "task_queue")

@@ -128,7 +128,7 @@ class Runtime:
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────────────
 
-    def ask(
+    def issue(
         self,
         kind: CommandKind,
         body: dict[str, Any],
@@ -156,7 +156,7 @@ class Runtime:
         future: type[StepFuture[Any]] = StepFuture,
     ) -> Any:
         """Issue a command for a step and return the future of its outcome."""
-        command = self.ask(kind, body, name=name, facts=facts)
+        command = self.issue(kind, body, name=name, facts=facts)
         return future(self.loop, command, give_up or self.give_up)
 
     def start_timer(self, delay_ms: int) -> StepFuture[None]:
@@ -221,19 +221,20 @@ class Runtime:
             return True
         if not command.given_up:
             command.given_up = True
-            self.ask(CommandKind.CANCEL_STEP, {}, name=command.name, target=command)
+            self.issue(CommandKind.CANCEL_STEP, {}, name=command.name, target=command)
         return True
 
     def request_cancel(self, future: StepFuture[Any]) -> bool:
-        """Cancel a step, and let the awaiting code continue once it has ended. A command that was not sent is
-        withdrawn.
+        """Cancel a step, and let the awaiting code continue once it has ended.
+
+        A command that was not sent is withdrawn.
         """
         command = future.command
         if self.is_closing or not command.is_taken:
             return self.give_up(future)
         if not command.given_up:
             command.given_up = True
-            self.ask(CommandKind.CANCEL_STEP, {"wait": True}, name=command.name, target=command)
+            self.issue(CommandKind.CANCEL_STEP, {"wait": True}, name=command.name, target=command)
         return False
 
     # ── outcomes ────────────────────────────────────────────────────────────────────────────────────────
@@ -341,7 +342,7 @@ class Runtime:
                 "min_supported": PATCHED,
                 "max_supported": DEPRECATED,
             }
-            self.ask(CommandKind.VERSION_MARKER, body, name=change_id, facts={"change_id": change_id})
+            self.issue(CommandKind.VERSION_MARKER, body, name=change_id, facts={"change_id": change_id})
         self._patches[change_id] = taken
         return taken
 

@@ -52,8 +52,9 @@ class ClientPool:
         await (await Client.connect(**connecting)).close()
 
     async def get(self) -> Client:
-        """Return the client of the running event loop. It is closed with the loop if `asyncio.run` or similar ends
-        it.
+        """Return the client of the running event loop.
+
+        It is closed with the loop if `asyncio.run` or similar ends it.
         """
         if maybe_current() is not None:
             raise RuntimeError(

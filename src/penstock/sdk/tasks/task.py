@@ -173,8 +173,9 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
         return TaskHandle(self._clients, found.id, run_id=found.run_id, is_new=found.is_new, result_type=hint)
 
     def _positional(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
-        """Return all arguments by position, including those given by name. Omitted ones in between get their
-        defaults.
+        """Return all arguments by position, including those given by name.
+
+        Omitted ones in between get their defaults.
         """
         if not kwargs and len(args) in self._fitting:
             return args

@@ -30,8 +30,9 @@ class AdjustableOptions(TypedDict, total=False):
 
 
 def adjusted(options: WorkerOptions, numbers: AdjustableOptions) -> WorkerOptions:
-    """Return the options with the given values replaced. Raises `ValueError` for values that are invalid or that need
-    a new worker.
+    """Return the options with the given values replaced.
+
+    Raises `ValueError` for values that are invalid or that need a new worker.
     """
     given: dict[str, Any] = dict(cast(Mapping[str, Any], numbers))
     for name in given:

@@ -45,30 +45,30 @@ async def run_until_signalled(*workers: Worker) -> signal.Signals | None:
     """
     loop = asyncio.get_running_loop()
     running = [asyncio.ensure_future(worker.run()) for worker in workers]
-    asked_at: float | None = None
-    hurried: signal.Signals | None = None
+    first_at: float | None = None
+    second_signal: signal.Signals | None = None
 
     def stop(number: signal.Signals) -> None:
-        nonlocal asked_at, hurried
-        if asked_at is not None:
-            if loop.time() - asked_at < REPEATED_SIGNAL_SECONDS:
+        nonlocal first_at, second_signal
+        if first_at is not None:
+            if loop.time() - first_at < REPEATED_SIGNAL_SECONDS:
                 return
-            hurried = number
+            second_signal = number
             for each in running:
                 each.cancel()
             return
-        asked_at = loop.time()
+        first_at = loop.time()
         log.info("Shutting down; send the signal again to stop at once")
         for worker in workers:
             worker.begin_shutdown()
 
-    handled = [number for number in SIGNALS if _listen(loop, number, partial(stop, number))]
+    handled = [number for number in SIGNALS if _install_handler(loop, number, partial(stop, number))]
     try:
         await _all(running, workers)
     finally:
         for number in handled:
             loop.remove_signal_handler(number)
-    return hurried
+    return second_signal
 
 
 async def _make_and_run(
@@ -96,7 +96,9 @@ async def _all(running: list[asyncio.Task[None]], workers: tuple[Worker, ...]) -
         raise
 
 
-def _listen(loop: asyncio.AbstractEventLoop, number: signal.Signals, stop: Callable[[], None]) -> bool:
+def _install_handler(
+    loop: asyncio.AbstractEventLoop, number: signal.Signals, stop: Callable[[], None]
+) -> bool:
     """Install a signal handler, if the platform and the current thread allow it."""
     try:
         loop.add_signal_handler(number, stop)

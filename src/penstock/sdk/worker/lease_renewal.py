@@ -102,8 +102,9 @@ class DroppedTasks:
         self._logged_at: float | None = None
 
     def note(self, kind: str, *, began: bool) -> str:
-        """Record a dropped task and return its outcome as named in metrics. `began` says whether its code had
-        started.
+        """Record a dropped task and return its outcome as named in metrics.
+
+        `began` says whether its code had started.
         """
         self._metrics.count(names.LEASES_ENDED, kind=kind, when="running" if began else "before_start")
         self._unlogged += 1

@@ -65,20 +65,18 @@ class WorkerOptions:
 def _check(name: str, value: object) -> None:
     if name.endswith("_polls"):
         _check_integer(name, value, 0, POLLS_MAX)
-    elif name == "max_cached_workflows":
+    elif name == "max_cached_workflows" or name.startswith("max_concurrent"):
         _check_integer(name, value, 0, SLOTS_MAX)
     elif name.endswith("_per_second"):
         _check_rate(name, value)
     elif name == "queue_rate_burst_seconds":
         _check_burst(name, value)
-    elif name.startswith("max_concurrent"):
-        _check_integer(name, value, 0, SLOTS_MAX)
     elif name.startswith("process_"):
         _check_process_option(name, value)
     elif name == "claiming":
         if not isinstance(value, Claiming):
             raise TypeError(f"claiming is a Claiming(…), not {type(value).__name__}")
-    elif not isinstance(value, bool) or name not in _SWITCHES:
+    elif not (isinstance(value, bool) and name in _SWITCHES):
         _check_timedelta(name, value, may_be_zero=name == "graceful_shutdown_timeout")
 
 

@@ -85,7 +85,7 @@ class QueueService:
         self._runner = ActivityRunner(
             all_in_processes(definitions) if options.all_in_processes else definitions,
             converter,
-            heartbeat=api.beat,
+            heartbeat=api.activity_heartbeat,
             worker=WorkerIdentity(client.namespace, task_queue, worker_id),
             executor=executor,
             thread_slots=options.max_threads,
@@ -131,7 +131,7 @@ class QueueService:
         if self._slot_pool.prefetcher is not None:
             self._polled_queue.capacity = partial(self._slot_pool.prefetcher.capacity, task_queue)
         self._slot_pool.join(self._polled_queue, self._task_runners["activity"])
-        self._queue_ops = QueueOps(task_queue, rank, api.start, api.keep)
+        self._queue_ops = QueueOps(task_queue, rank, api.start, api.renew_activity)
         self._registration = WorkerRegistration(
             api,
             self._registration_body,
@@ -167,10 +167,10 @@ class QueueService:
         if self._registry.workflows:
             self._workflow_slots.resize(options.max_concurrent_workflow_tasks)
 
-    async def tell(self, options: WorkerOptions, activity_slots: int) -> None:
+    async def report_slots(self, options: WorkerOptions, activity_slots: int) -> None:
         """Report the new numbers of slots to the server."""
         if self._registered:
-            await self._registration.tell(
+            await self._registration.report_slots(
                 workflow=options.max_concurrent_workflow_tasks, activity=activity_slots
             )
 
@@ -237,7 +237,7 @@ class QueueService:
         self._registered = True
         if self._options.all_in_processes and self._slot_pool.activity_slots:
             self._slot_pool.processes.prepare(self._runner.targets)
-        self._heartbeats = asyncio.ensure_future(self._registration.keep())
+        self._heartbeats = asyncio.ensure_future(self._registration.send_heartbeats())
         return True
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -271,16 +271,16 @@ class QueueService:
                 *(task_runner.finish(LAST_REPORTS_SECONDS) for task_runner in self._task_runners.values())
             )
         finally:
-            await self._leave()
+            await self._deregister()
 
-    async def _leave(self) -> None:
+    async def _deregister(self) -> None:
         for task_runner in self._task_runners.values():
             await task_runner.abandon()
         if self._heartbeats is not None:
             await _end(self._heartbeats)
         if self._registered:
             self._registered = False
-            await self._registration.leave()
+            await self._registration.deregister()
         self._cache.clear()
 
     def _pollers(self) -> list[Poller | RoundRobinPoller]:
@@ -307,7 +307,7 @@ class QueueService:
             ),
         ]
         pollers += self._activity_pollers(poll_context)
-        return [poller for poller in pollers if poller.has_room]
+        return [poller for poller in pollers if poller.has_slots]
 
     def _activity_pollers(self, poll_context: PollContext) -> list[Poller | RoundRobinPoller]:
         """Return the poller of this queue, or the shared one if this queue runs it."""

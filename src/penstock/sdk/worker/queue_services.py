@@ -46,7 +46,7 @@ class QueueServices:
         before, self._options = self._options, options
         self._apply_options(shrunk_slots(before, options))
         activity_slots = options.max_concurrent_activity_tasks
-        await asyncio.gather(*(each.tell(options, activity_slots) for each in self._services))
+        await asyncio.gather(*(each.report_slots(options, activity_slots) for each in self._services))
         self._apply_options(options)
         if before.max_activities_per_second != options.max_activities_per_second:
             await asyncio.gather(*(each.register_again() for each in self._services))

@@ -30,6 +30,7 @@ from penstock.sdk.worker.queue_services import QueueServices
 from penstock.sdk.worker.registry import WorkerRegistry
 
 NAME_MAX = 255
+_PLURALS = {"workflow": "workflows", "activity": "activities"}
 NAMES_LOGGED_MAX = 10
 TASK_TIMEOUT = timedelta(seconds=2)
 
@@ -177,7 +178,7 @@ class Worker:
             debug_mode=debug_mode,
             report_tracebacks=report_tracebacks,
         )
-        _check_room(self._registry, self._options)
+        _check_slots(self._registry, self._options)
         self._client = client
         self._executor = activity_executor
         self._interceptors = tuple(interceptors)
@@ -230,8 +231,8 @@ class Worker:
             try:
                 await self._run()
             except asyncio.CancelledError:
-                if signals is not None and signals.hurried_by is not None:
-                    raise SystemExit(128 + signals.hurried_by) from None
+                if signals is not None and signals.second_signal is not None:
+                    raise SystemExit(128 + signals.second_signal) from None
                 raise
 
     def _stop_on(self, number: signal.Signals) -> None:
@@ -338,8 +339,9 @@ class Worker:
             await self._ended.wait()
 
     async def __aenter__(self) -> Self:
-        """Run in the background. The block starts when the worker is registered, and is cancelled if the worker
-        fails.
+        """Run in the background.
+
+        The block starts when the worker is registered, and is cancelled if the worker fails.
         """
         body = asyncio.current_task()
         assert body is not None, "async with runs in a task"
@@ -438,26 +440,41 @@ def _name(what: str, text: object) -> str:
     return text
 
 
-def _check_room(registry: WorkerRegistry, options: WorkerOptions) -> None:
+def _check_slots(registry: WorkerRegistry, options: WorkerOptions) -> None:
     """Check that everything registered has slots and polls."""
-    workflow, activity = options.max_concurrent_workflow_tasks, options.max_concurrent_activity_tasks
-    if registry.workflows and workflow and not options.max_concurrent_workflow_task_polls:
-        raise ValueError(
-            "workflows are registered, but max_concurrent_workflow_task_polls is 0: none would ever run"
-        )
-    if registry.activities and activity and not options.max_concurrent_activity_task_polls:
-        raise ValueError(
-            "activities are registered, but max_concurrent_activity_task_polls is 0: none would ever run"
-        )
-    if registry.workflows and not workflow:
+    for kind, known, slots, polls in (
+        (
+            "workflow",
+            registry.workflows,
+            options.max_concurrent_workflow_tasks,
+            options.max_concurrent_workflow_task_polls,
+        ),
+        (
+            "activity",
+            registry.activities,
+            options.max_concurrent_activity_tasks,
+            options.max_concurrent_activity_task_polls,
+        ),
+    ):
+        if known and slots and not polls:
+            raise ValueError(
+                f"{_PLURALS[kind]} are registered, but max_concurrent_{kind}_task_polls is 0: none would ever run"
+            )
+    if registry.workflows and not options.max_concurrent_workflow_tasks:
         raise ValueError(
             "workflows are registered, but max_concurrent_workflow_tasks is 0: none would ever run"
         )
-    if registry.activities and not activity and not registry.workflows:
+    if registry.activities and not options.max_concurrent_activity_tasks:
+        _check_local_slots(registry, options)
+
+
+def _check_local_slots(registry: WorkerRegistry, options: WorkerOptions) -> None:
+    """A worker without activity slots may still run its activities as local ones of its workflows."""
+    if not registry.workflows:
         raise ValueError(
             "activities are registered, but max_concurrent_activity_tasks is 0: none would ever run"
         )
-    if registry.activities and not activity and not options.max_concurrent_local_activities:
+    if not options.max_concurrent_local_activities:
         raise ValueError(
             "activities are registered, but max_concurrent_activity_tasks and max_concurrent_local_activities are 0:"
             " none would ever run"

@@ -98,11 +98,11 @@ class WorkerApi:
         path = "/worker" + route("activity-tasks", task["task_id"], "start")
         return await self._extending(task, path, self.attempt(task) | self._asked_lease)
 
-    async def keep(self, task: Mapping[str, Any]) -> Json:
+    async def renew_activity(self, task: Mapping[str, Any]) -> Json:
         """Renew the lease of an activity task without heartbeat details."""
-        return await self.beat(task, self._asked_lease)
+        return await self.activity_heartbeat(task, self._asked_lease)
 
-    async def beat(self, task: Mapping[str, Any], body: Json) -> Json:
+    async def activity_heartbeat(self, task: Mapping[str, Any], body: Json) -> Json:
         """Send a heartbeat with details, which also renews the lease of the activity task."""
         path = "/worker" + route("activity-tasks", task["task_id"], "heartbeat")
         return await self._extending(task, path, self.attempt(task) | body)

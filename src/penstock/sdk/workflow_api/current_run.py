@@ -85,7 +85,7 @@ def upsert_memo(updates: Mapping[str, Any]) -> None:
     """
     runtime = current()
     entries = dict(updates)
-    runtime.ask(CommandKind.MEMO, {"entries": PLAIN.encode(entries, "memo")})
+    runtime.issue(CommandKind.MEMO, {"entries": PLAIN.encode(entries, "memo")})
     _merge(runtime.memo, entries)
 
 
@@ -97,7 +97,7 @@ def upsert_search_attributes(attributes: Mapping[str, Any]) -> None:
     """
     runtime = current()
     values = {name: attribute_value(value) for name, value in attributes.items()}
-    runtime.ask(CommandKind.SEARCH_ATTRIBUTES, {"attributes": values})
+    runtime.issue(CommandKind.SEARCH_ATTRIBUTES, {"attributes": values})
     _merge(runtime.search_attributes, values)
 
 
@@ -117,8 +117,9 @@ def patched(change_id: str) -> bool:
 
 
 def deprecate_patch(change_id: str) -> None:
-    """Mark a patch as deprecated: no run takes the old path any more. Remove the call once all runs that made it are
-    closed.
+    """Mark a patch as deprecated: no run takes the old path any more.
+
+    Remove the call once all runs that made it are closed.
 
     Args:
         change_id: name of the change.

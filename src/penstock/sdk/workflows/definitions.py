@@ -105,7 +105,7 @@ class WorkflowDefinition:
         found = cls.__dict__.get(DEFINITION)
         if not isinstance(found, WorkflowDefinition):
             raise DefinitionError(
-                f"{_called(cls)} is no workflow: put @workflow.defn above the class and @workflow.run above "
+                f"{_called(cls)} is not a workflow: put @workflow.defn above the class and @workflow.run above "
                 "its run method."
             )
         return found
@@ -278,8 +278,9 @@ def _marked(cls: type, mark: str) -> list[Callable[..., Any]]:
 
 
 def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
-    """Return type hints as far as they can be resolved. A name that exists only for type checkers gives none, and is
-    logged.
+    """Return type hints as far as they can be resolved.
+
+    A name that exists only for type checkers gives none, and is logged.
     """
     try:
         return typing.get_type_hints(fn)

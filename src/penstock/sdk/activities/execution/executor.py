@@ -42,7 +42,7 @@ class ActivityExecutor:
         CURRENT.set(call.context)
         myself = asyncio.current_task()
         assert myself is not None
-        call.reached_by(myself.cancel)
+        call.set_controls(myself.cancel)
         try:
             if call.definition.kind == "process" and not self._interceptors:
                 return await self._in_process(call, arguments)
@@ -96,7 +96,7 @@ class ActivityExecutor:
             return function()
 
         running = self._threads.submit(inside.run, interruption.run, begin)
-        call.reached_by(interruption.interrupt, end=running.cancel)
+        call.set_controls(interruption.interrupt, end=running.cancel)
         return await asyncio.wrap_future(running)
 
     async def _in_process(self, call: RunningAttempt, arguments: Any) -> Envelope:
@@ -105,11 +105,11 @@ class ActivityExecutor:
         async with self._processes.slot() as slot:
             call.begin()
             job = ProcessJob(number, target, arguments, call.context.info, call.lease.ends_at)
-            running = asyncio.wrap_future(slot.run(job, call.tell, call.lease))
-            call.reached_by(
-                partial(slot.tell, "cancel", number),
+            running = asyncio.wrap_future(slot.run(job, call.send_heartbeat, call.lease))
+            call.set_controls(
+                partial(slot.send, "cancel", number),
                 end=slot.kill,
-                shutdown=partial(slot.tell, "shutdown", number),
+                shutdown=partial(slot.send, "shutdown", number),
             )
             try:
                 result = await asyncio.shield(running)

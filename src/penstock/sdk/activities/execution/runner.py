@@ -79,9 +79,7 @@ class ActivityRunner:
                 'The executor is for threads. For a process use @activity.defn(runs_in="process")'
             )
         self._registry = ActivityRegistry(definitions)
-        targets = {each.name: target_of(each) for each in definitions if each.kind == "process"}
-        if targets:
-            check_converter(converter)
+        targets = _process_targets(definitions, converter)
         self._own_threads = None if executor is not None else ActivityThreads(max(1, thread_slots))
         self._processes = processes or ProcessPool(
             process_slots or max(1, thread_slots),
@@ -90,8 +88,8 @@ class ActivityRunner:
             recycle_after=process_recycle_after,
         )
         self.targets = tuple(targets.values())
-        self.is_all_in_processes = bool(definitions) and all(each.kind == "process" for each in definitions)
         """Targets that run in processes, as `module:name`."""
+        self.is_all_in_processes = bool(definitions) and len(targets) == len(definitions)
         self.killed = 0
         """Number of processes killed because they did not exit with the worker."""
         around = [each for each in interceptors if hasattr(each, "intercept_activity")]
@@ -237,8 +235,8 @@ class ActivityRunner:
         work = asyncio.create_task(self._executor.perform(call, arguments))
         work.add_done_callback(lambda _: call.end())
         alarms: list[TimerAlarm] = []
-        call.over = lambda: self._over(call, work, alarms)
-        call.pressed = lambda: alarms.append(self._clock.call_later(self._grace_of(call), call.give_up))
+        call.on_over = lambda: self._over(call, work, alarms)
+        call.on_grace = lambda: alarms.append(self._clock.call_later(self._grace_of(call), call.give_up))
         deadline_s = call.deadline_s
         if deadline_s is not None:
             alarms.append(self._clock.call_later(deadline_s, partial(call.stop, StopReason.TIMED_OUT)))
@@ -250,8 +248,9 @@ class ActivityRunner:
         return self._outcome(call, work)
 
     def _grace_of(self, call: RunningAttempt) -> float:
-        """Return the time an activity has to stop. A process has less after a timeout, a lost lease or a shutdown
-        than after a cancel request.
+        """Return the time an activity has to stop.
+
+        A process has less after a timeout, a lost lease or a shutdown than after a cancel request.
         """
         hurry = call.definition.kind == "process" and call.why is not StopReason.CANCEL
         return min(KILL_SECONDS, self._grace_s) if hurry else self._grace_s
@@ -317,6 +316,16 @@ class ActivityRunner:
         await asyncio.wait({sleeping, quiet}, return_when=asyncio.FIRST_COMPLETED)
         for each in (sleeping, quiet):
             each.cancel()
+
+
+def _process_targets(
+    definitions: Sequence[ActivityDefinition], converter: DataConverter
+) -> dict[str | None, str]:
+    """Return the targets of activities that run in processes, by name, and check that processes can run them."""
+    targets = {each.name: target_of(each) for each in definitions if each.kind == "process"}
+    if targets:
+        check_converter(converter)
+    return targets
 
 
 def _apply_response(call: RunningAttempt, response: Mapping[str, Any]) -> None:

@@ -33,25 +33,25 @@ class RunningAttempt:
         definition: ActivityDefinition,
         context: ActivityContext,
         received: datetime,
-        tell: Callable[[Any], None],
+        send_heartbeat: Callable[[Any], None],
         lease: Lease | None = None,
     ) -> None:
         self.definition, self.context, self.received = definition, context, received
         self.lease = lease or Lease()
         self.not_begun = False
         """Whether the code was not started because the lease had expired."""
-        self.tell = tell
+        self.send_heartbeat = send_heartbeat
         """Accepts encoded heartbeat details."""
         self.why: StopReason | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Resolved when the attempt is no longer waited for. The waiter may be cancelled; the code then continues."""
-        self.over: Callable[[], None] | None = None
+        self.on_over: Callable[[], None] | None = None
         """Called once, when the attempt is no longer waited for."""
-        self.pressed: Callable[[], None] | None = None
+        self.on_grace: Callable[[], None] | None = None
         """Called once, when the grace period starts."""
-        self._reach: Callable[[], object] | None = None
-        self._end: Callable[[], object] | None = None
-        self._tell_of_shutdown: Callable[[], object] | None = None
+        self._request_stop: Callable[[], object] | None = None
+        self._kill: Callable[[], object] | None = None
+        self._notify_shutdown: Callable[[], object] | None = None
 
     @property
     def lost(self) -> bool:
@@ -88,7 +88,7 @@ class RunningAttempt:
         )
         return (self.deadline_s or 0.0) if configured is None else configured.total_seconds()
 
-    def reached_by(
+    def set_controls(
         self,
         stop: Callable[[], object],
         *,
@@ -96,7 +96,7 @@ class RunningAttempt:
         shutdown: Callable[[], object] | None = None,
     ) -> None:
         """Set how the code is asked to stop, killed, and notified of a shutdown."""
-        self._reach, self._end, self._tell_of_shutdown = stop, end, shutdown
+        self._request_stop, self._kill, self._notify_shutdown = stop, end, shutdown
         if shutdown is not None and self.context.worker_shutdown.is_set():
             shutdown()
         if self.why is not None:
@@ -111,11 +111,11 @@ class RunningAttempt:
             self._press()
         if first:
             self.context.cancelled.set()
-            if self._reach is not None:
-                self._reach()
+            if self._request_stop is not None:
+                self._request_stop()
 
     def end(self) -> None:
-        over, self.over = self.over, None
+        over, self.on_over = self.on_over, None
         if over is not None:
             over()
         if not self.ended.done():
@@ -123,18 +123,18 @@ class RunningAttempt:
 
     def give_up(self) -> None:
         """Kill the code, or stop waiting for it."""
-        if self._end is not None:
-            self._end()
-        if self._end is None or self.definition.kind != "process":
+        if self._kill is not None:
+            self._kill()
+        if self._kill is None or self.definition.kind != "process":
             self.end()
 
     def _press(self) -> None:
-        pressed, self.pressed = self.pressed, None
+        pressed, self.on_grace = self.on_grace, None
         if pressed is not None:
             pressed()
 
     def shut_down(self) -> None:
         if not self.context.worker_shutdown.is_set():
             self.context.worker_shutdown.set()
-            if self._tell_of_shutdown is not None:
-                self._tell_of_shutdown()
+            if self._notify_shutdown is not None:
+                self._notify_shutdown()

@@ -50,7 +50,7 @@ class ProcessExit:
 @dataclass(slots=True)
 class _RunningJob:
     job: ProcessJob
-    beat: Callable[[Any], None]
+    on_heartbeat: Callable[[Any], None]
     lease: Lease
     future: Future[JobResult | ProcessExit]
     began: bool = False
@@ -96,10 +96,10 @@ class ProcessSlot:
         return None if process is None else process.pid
 
     def run(
-        self, job: ProcessJob, beat: Callable[[Any], None], lease: Lease | None = None
+        self, job: ProcessJob, on_heartbeat: Callable[[Any], None], lease: Lease | None = None
     ) -> Future[JobResult | ProcessExit]:
         """Run a job; one at a time. It is not started once its lease has expired."""
-        current = _RunningJob(job, beat, lease or Lease(), Future())
+        current = _RunningJob(job, on_heartbeat, lease or Lease(), Future())
         self._enqueue(lambda: self._begin(current))
         return current.future
 
@@ -112,7 +112,7 @@ class ProcessSlot:
 
         self._enqueue(order)
 
-    def tell(self, word: str, number: int) -> None:
+    def send(self, word: str, number: int) -> None:
         """Send `cancel` or `shutdown` for a job to the process."""
         self._enqueue(lambda: self._send(word, number))
 
@@ -159,8 +159,9 @@ class ProcessSlot:
         return found
 
     def _sign_of_end(self, process: BaseProcess) -> int:
-        """Return a descriptor to wait for. A sentinel is inherited by forks of the process and stays open while they
-        live.
+        """Return a descriptor to wait for.
+
+        A sentinel is inherited by forks of the process and stays open while they live.
         """
         return process.sentinel if self._watched is None else self._watched
 
@@ -180,7 +181,7 @@ class ProcessSlot:
             if self._process is None:
                 self._start()
         except Exception:
-            logging.getLogger(__name__).exception("A process for activities could not be started")
+            logging.getLogger(__name__).exception("An activity process could not be started")
             self._finish(ProcessExit(None, began=False))
             return
         self._send("run", current.job)
@@ -192,7 +193,7 @@ class ProcessSlot:
         try:
             self._start()
         except Exception:
-            logging.getLogger(__name__).exception("A process for activities could not be started")
+            logging.getLogger(__name__).exception("An activity process could not be started")
 
     def _start(self) -> None:
         ours, theirs = self._start_method.Pipe()
@@ -231,16 +232,22 @@ class ProcessSlot:
             self._reader = False
             self.kill()
             return
+        if word == "log":
+            _log(value)
+        elif self._current is not None:
+            self._handle(word, value, self._current)
+
+    def _handle(self, word: str, value: Any, current: _RunningJob) -> None:
+        """Handle a message about the current job; messages about earlier jobs are ignored."""
+        number = current.job.number
         match word:
-            case "began" if self._current is not None and self._current.job.number == value:
-                self._current.began = True
-            case "may_begin" if self._current is not None and self._current.job.number == value:
-                self._send("permission", (value, not self._current.lease.is_over))
-            case "beat" if self._current is not None and self._current.job.number == value[0]:
-                self._current.beat(value[1])
-            case "log":
-                _log(value)
-            case "done" if self._current is not None and self._current.job.number == value.number:
+            case "began" if value == number:
+                current.began = True
+            case "may_begin" if value == number:
+                self._send("permission", (value, not current.lease.is_over))
+            case "beat" if value[0] == number:
+                current.on_heartbeat(value[1])
+            case "done" if value.number == number:
                 self._served += 1
                 self._finish(value)
                 if self._has_served_enough(value):
@@ -253,7 +260,7 @@ class ProcessSlot:
         limit, now = self._recycle_over_bytes, result.memory_bytes
         if limit is None or now is None or now <= limit:
             return False
-        text = "A process for activities holds %d MB after %d of them, and may hold %d: it is replaced"
+        text = "An activity process uses %d MB after %d activities, more than %d MB, and is replaced"
         logging.getLogger(__name__).info(text, now >> 20, self._served, limit >> 20)
         return True
 

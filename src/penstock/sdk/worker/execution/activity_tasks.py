@@ -73,8 +73,9 @@ class ActivityTasks:
         return "handed_back"
 
     async def _run(self, task: Json) -> Json:
-        """Run the activity and renew its lease meanwhile. An activity with a heartbeat timeout renews it by its
-        heartbeats.
+        """Run the activity and renew its lease meanwhile.
+
+        An activity with a heartbeat timeout renews it by its heartbeats.
 
         If the lease ends anyway, the code is stopped, because the task may already run elsewhere.
         """
@@ -85,7 +86,7 @@ class ActivityTasks:
                 if self._api.lease_ms is None:
                     return await self._runner.run(task)
                 async with extending_lease(
-                    lambda: self._api.beat(task, {})
+                    lambda: self._api.activity_heartbeat(task, {})
                 ):  # its heartbeats may be less frequent than the lease requires
                     return await self._runner.run(task)
             async with LeaseKeeper(task, lambda: self._renew(task)):
@@ -94,7 +95,7 @@ class ActivityTasks:
     async def _renew(self, task: Json) -> Json:
         """Renew the lease without heartbeat details. The response says whether the activity should continue."""
         try:
-            response = await self._api.keep(task)
+            response = await self._api.renew_activity(task)
         except ServerRefused as error:
             if is_lease_lost(error):
                 self._runner.apply_heartbeat_response(task["task_id"], _LOST)
@@ -122,8 +123,9 @@ class ActivityTasks:
 
 
 def _has_heartbeat_timeout(task: Json) -> bool:
-    """Whether the task has a heartbeat timeout. A prefetched task carries no deadlines yet, so its retry policy is
-    checked too.
+    """Whether the task has a heartbeat timeout.
+
+    A prefetched task carries no deadlines yet, so its retry policy is checked too.
     """
     policy = task.get("retry_policy") or {}
     return "heartbeat" in (task.get("deadlines") or {}) or bool(policy.get("heartbeat_timeout_ms"))

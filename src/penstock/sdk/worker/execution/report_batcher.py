@@ -54,8 +54,9 @@ class ReportBatcher:
         self._scheduled = False
 
     async def send(self, item: Json) -> Json:
-        """Send a report and return the server's response. Raises `ServerRefused`, or `Unreachable` once retries have
-        run out.
+        """Send a report and return the server's response.
+
+        Raises `ServerRefused`, or `Unreachable` once retries have run out.
         """
         loop = asyncio.get_running_loop()
         if not self._with_tracebacks:

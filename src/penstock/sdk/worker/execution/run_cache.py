@@ -12,22 +12,22 @@ RunT = TypeVar("RunT")
 class RunCache(Generic[RunT]):
     """LRU cache of runs. `take` removes a run, so that one task at a time uses it; `put` returns it."""
 
-    def __init__(self, runs_max: int, let_go: Callable[[RunT], None]) -> None:
-        self._runs_max, self._let_go = runs_max, let_go
+    def __init__(self, runs_max: int, on_evict: Callable[[RunT], None]) -> None:
+        self._runs_max, self._on_evict = runs_max, on_evict
         self._runs: OrderedDict[str, RunT] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._runs)
 
     @property
-    def keeps(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether the cache has any capacity."""
         return self._runs_max > 0
 
     def take(self, run_id: str) -> RunT | None:
         return self._runs.pop(run_id, None)
 
-    def seen(self, run_id: str) -> RunT | None:
+    def peek(self, run_id: str) -> RunT | None:
         """Return the run for reading, without removing it. None while a task uses it."""
         return self._runs.get(run_id)
 
@@ -36,13 +36,13 @@ class RunCache(Generic[RunT]):
         self.drop(run_id)
         self._runs[run_id] = run
         while len(self._runs) > self._runs_max:
-            self._let_go(self._runs.popitem(last=False)[1])
+            self._on_evict(self._runs.popitem(last=False)[1])
 
     def drop(self, run_id: str) -> None:
         run = self._runs.pop(run_id, None)
         if run is not None:
-            self._let_go(run)
+            self._on_evict(run)
 
     def clear(self) -> None:
         while self._runs:
-            self._let_go(self._runs.popitem()[1])
+            self._on_evict(self._runs.popitem()[1])

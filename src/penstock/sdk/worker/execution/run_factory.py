@@ -42,8 +42,9 @@ def run_factory(
 
 
 def with_arguments(task: Json, events: list[Json]) -> list[Json]:
-    """Return the events with the workflow's arguments added to the start event. The server sends them beside the
-    history.
+    """Return the events with the workflow's arguments added to the start event.
+
+    The server sends them beside the history.
     """
     if not events or events[0].get("sequence") != 1:
         return events

@@ -66,7 +66,7 @@ class WorkflowQueries:
 
     def _run_read_only(self, task: Json, ask: Callable[[WorkflowRun], Any]) -> Any:
         events: list[Json] = task["history_events"]
-        cached = self._cache.seen(task["run_id"])
+        cached = self._cache.peek(task["run_id"])
         if cached is not None and cached.is_up_to_date(events):
             return ask(cached)
         run = self._new_run(task)

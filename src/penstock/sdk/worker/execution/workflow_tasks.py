@@ -77,7 +77,7 @@ class WorkflowTasks:
                 run.close()
                 raise
             if through is not None:
-                run.keep(through)
+                run.confirm_recorded(through)
                 self._cache.put(task["run_id"], run)
             else:
                 run.close()
@@ -97,8 +97,9 @@ class WorkflowTasks:
             self._metrics.level(names.CACHED_RUNS, len(self._cache))
 
     async def _decide(self, task: Json) -> tuple[WorkflowRun, Activation]:
-        """Return the run and its new commands. A cached run that does not match the history is replayed from the
-        start.
+        """Return the run and its new commands.
+
+        A cached run that does not match the history is replayed from the start.
         """
         cached = self._cache.take(task["run_id"])
         only_new = (task.get("history_from_sequence") or 1) > 1
@@ -168,7 +169,7 @@ class WorkflowTasks:
 
     async def _complete(self, task: Json, activation: Activation) -> int | None:
         """Report the commands. Return the last event that the server has recorded, if the run stays cached here."""
-        keep = self._cache.keeps and not activation.closes
+        keep = self._cache.is_enabled and not activation.closes
         item = {
             "task_id": task["task_id"],
             "action": "complete",

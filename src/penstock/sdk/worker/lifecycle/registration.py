@@ -72,13 +72,13 @@ class WorkerRegistration:
         ):  # a registration must offer at least one slot of each kind; a heartbeat may offer none
             self._apply_settings(await self._api.heartbeat(self._offered_slots | self._status()))
 
-    async def keep(self) -> None:
+    async def send_heartbeats(self) -> None:
         """Send heartbeats at the server's interval until cancelled."""
         while True:
             await asyncio.sleep(self._interval_s)
             await self._send_heartbeat()
 
-    async def tell(self, **slots: int) -> None:
+    async def report_slots(self, **slots: int) -> None:
         """Report new slot counts immediately. Kinds that this worker does not run keep zero slots."""
         changed = {f"max_concurrent_{kind}_tasks": total for kind, total in slots.items()}
         self._offered_slots = changed | {name: 0 for name, total in self._offered_slots.items() if not total}
@@ -97,7 +97,7 @@ class WorkerRegistration:
             else:
                 self._error_policy.report_error(error)
 
-    async def leave(self) -> None:
+    async def deregister(self) -> None:
         """Deregister, so that tasks leased to this worker are redelivered immediately.
 
         If the server is unreachable or the client is closed, the registration expires on its own.

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from penstock.sdk.worker.error_policy import log
 
-ONE_WISH_SECONDS: Final = 0.2
+REPEATED_SIGNAL_SECONDS: Final = 0.2
 """Signals within this time count as one: a terminal and a supervisor may both send it."""
 FORWARD_SECONDS: Final = 1.0
 """How long code beside the workers may take to end on its own before it receives the signal."""
@@ -46,7 +46,7 @@ class SignalledWorker:
     """Whether the main task of `asyncio.run` awaits this worker and ends with it."""
     ends_block: bool = False
     """Whether it runs for an `async with` block, which is cancelled with it."""
-    hurried_by: signal.Signals | None = None
+    second_signal: signal.Signals | None = None
     """The second signal, if there was one."""
 
 
@@ -54,8 +54,9 @@ class SignalledWorker:
 def stopped_by_signals(
     stop: Callable[[signal.Signals], None], *, wanted: bool = True, ends_block: bool = False
 ) -> Iterator[SignalledWorker | None]:
-    """Call `stop` on the first signal and cancel the current task on the second. Yields None if signals are not
-    handled.
+    """Call `stop` on the first signal and cancel the current task on the second.
+
+    Yields None if signals are not handled.
     """
     task = asyncio.current_task()
     if not wanted or task is None or threading.current_thread() is not threading.main_thread():
@@ -82,7 +83,7 @@ class _SignalHandlers:
         self._members: list[SignalledWorker] = []
         self._before: dict[signal.Signals, Any] = {}
         self._first: signal.Signals | None = None
-        self._asked_at = 0.0
+        self._first_at = 0.0
         self._has_others = False
 
     def join(self, member: SignalledWorker) -> None:
@@ -120,14 +121,14 @@ class _SignalHandlers:
     def _received(self, number: signal.Signals) -> None:
         now = self._loop.time()
         if self._first is None:
-            self._first, self._asked_at = number, now
+            self._first, self._first_at = number, now
             log.info(
                 "%s received: shutting down, no new tasks are started. Send it again to stop at once",
                 number.name,
             )
             for each in tuple(self._members):
                 each.stop(number)
-        elif now - self._asked_at >= ONE_WISH_SECONDS:
+        elif now - self._first_at >= REPEATED_SIGNAL_SECONDS:
             self._force_stop(number)
 
     def _force_stop(self, number: signal.Signals) -> None:
@@ -137,7 +138,7 @@ class _SignalHandlers:
             return
         _end_by_force_after(AT_ONCE_SECONDS, number)
         for each in self._members:
-            each.hurried_by = number
+            each.second_signal = number
             each.cancel()
 
 

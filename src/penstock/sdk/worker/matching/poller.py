@@ -63,7 +63,7 @@ class Poller:
         self._hand_back = hand_back
 
     @property
-    def has_room(self) -> bool:
+    def has_slots(self) -> bool:
         """Whether this poller has any slots. Without slots it does not poll."""
         return self._polls > 0 and self._slots.total > 0
 

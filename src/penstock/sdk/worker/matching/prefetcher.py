@@ -153,26 +153,7 @@ class Prefetcher:
         """Request the permit in a slot that is already taken. None: refused for now."""
         outcome: ClaimOutcome | None = None
         try:
-            lease_of(task).check()
-            response = await ops.start(task)
-            if response["started"]:
-                task["lease_expires_at"] = response.get("lease_expires_at")
-                gone = self._closing or self._free < 0  # its slot no longer exists
-                outcome = ClaimOutcome.HAND_BACK if gone else ClaimOutcome.STARTED
-            else:
-                waiting.refused = True
-                self._backpressure.refused(ops.queue)
-                self._back_off(ops.queue, response.get("retry_after_seconds"))
-                self._trim(ops.queue)
-        except LeaseExpired:
-            outcome = ClaimOutcome.LOST
-        except (ServerRefused, Unreachable) as error:
-            if is_transient(error):
-                self._back_off(ops.queue, retry_after_s(error) or None)
-            else:
-                outcome = ClaimOutcome.LOST
-                if not is_lease_lost(error):
-                    log.warning("Task %s cannot be started: %s", task["task_id"], error)
+            outcome = await self._request_permit(task, waiting, ops)
         finally:
             if outcome is not ClaimOutcome.STARTED:
                 self._free += 1
@@ -184,6 +165,31 @@ class Prefetcher:
         else:
             self._admit_waiting()
         return outcome
+
+    async def _request_permit(
+        self, task: Json, waiting: _PrefetchedTask, ops: QueueOps
+    ) -> ClaimOutcome | None:
+        try:
+            lease_of(task).check()
+            response = await ops.start(task)
+        except LeaseExpired:
+            return ClaimOutcome.LOST
+        except (ServerRefused, Unreachable) as error:
+            if is_transient(error):
+                self._back_off(ops.queue, retry_after_s(error) or None)
+                return None
+            if not is_lease_lost(error):
+                log.warning("Task %s cannot be started: %s", task["task_id"], error)
+            return ClaimOutcome.LOST
+        if response["started"]:
+            task["lease_expires_at"] = response.get("lease_expires_at")
+            gone = self._closing or self._free < 0  # its slot no longer exists
+            return ClaimOutcome.HAND_BACK if gone else ClaimOutcome.STARTED
+        waiting.refused = True
+        self._backpressure.refused(ops.queue)
+        self._back_off(ops.queue, response.get("retry_after_seconds"))
+        self._trim(ops.queue)
+        return None
 
     # Waiting tasks
 

@@ -80,7 +80,7 @@ class RoundRobinPoller:
         """Tasks started in this round, each in one of its slots."""
 
     @property
-    def has_room(self) -> bool:
+    def has_slots(self) -> bool:
         return self._slots.total > 0
 
     async def run(self) -> None:
