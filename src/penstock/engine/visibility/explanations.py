@@ -222,7 +222,7 @@ class _Look:
 
     async def _read_line(self, found: Task) -> _Line:
         tx = self._tx
-        queue = await policies.line(tx, found.namespace, found.task_queue, found.kind)
+        queue = await policies.find_queue(tx, found.namespace, found.task_queue, found.kind)
         limited = queue.rules.lease_cap is not None
         running = await tx.queues.running(queue.queue_id, LEASES_MAX) if limited else 0
         names = [each.name for each in queue.limits.scopes]

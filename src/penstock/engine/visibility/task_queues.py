@@ -107,7 +107,7 @@ async def list_queues(ctx: EngineContext, namespace: str) -> Sequence[QueueView]
             stats = {kind: await tx.queues.stats(line.queue_id, tx.now_ms) for kind, line in used.items()}
             pending = await tx.queries.count_pending(namespace, name, tx.now_ms)
             mine = [worker for worker in workers if worker.task_queue == name]
-            every_line = {kind: await policies.line(tx, namespace, name, kind) for kind in TaskKind}
+            every_line = {kind: await policies.find_queue(tx, namespace, name, kind) for kind in TaskKind}
             gates_ = {
                 kind: await gates_of(tx, line, _oldest(stats, kind)) for kind, line in every_line.items()
             }
@@ -142,7 +142,7 @@ async def describe(ctx: EngineContext, namespace: str, name: str) -> QueueView:
         workers = await tx.workers.list(namespace, name)
         named = {str(key): run for key, run in runs.items()}
         pending = await tx.queries.count_pending(namespace, name, tx.now_ms)
-        every_line = {kind: await policies.line(tx, namespace, name, kind) for kind in TaskKind}
+        every_line = {kind: await policies.find_queue(tx, namespace, name, kind) for kind in TaskKind}
         return QueueView(
             name,
             tx.now_ms,
