@@ -42,7 +42,7 @@ from penstock.engine.messaging.updates import UpdateResult, UpdateSubmission
 from penstock.engine.operations import batch_operations
 from penstock.engine.operations.batch_operations import BatchAction, BatchJob
 from penstock.engine.runs.address import Address
-from penstock.engine.visibility.run_search import RunFilter
+from penstock.engine.visibility.run_search import RunCriteria
 from penstock.engine.workflows import outbox_relay, run_close
 from penstock.engine.workflows.run_close import EndMode
 from penstock.engine.workflows.workflow_reports import WorkflowTaskReceipt
@@ -445,7 +445,7 @@ async def test_a_child_that_was_asked_to_end_is_not_tried_again(scene: Scene):
 
 async def test_a_batch_asks_each_run_to_end(scene: Scene):
     runs = [await a_run(scene, workflow_id=f"order-{number}") for number in range(3)]
-    batch = BatchJob(BatchAction.CANCEL, RunFilter("default"), "b1", "enough")
+    batch = BatchJob(BatchAction.CANCEL, RunCriteria("default"), "b1", "enough")
     outcome = await batch_operations.run_batch(scene.ctx, batch, None, 10)
     assert (outcome.acted, outcome.asked) == (3, 3)
     for run in runs:

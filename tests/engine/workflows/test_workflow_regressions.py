@@ -36,7 +36,7 @@ from penstock.engine.messaging.updates import UpdateSubmission
 from penstock.engine.operations.batch_operations import BatchAction, BatchJob, run_batch
 from penstock.engine.runs.address import Address
 from penstock.engine.runs.history_writer import UNHANDLED_SIGNAL_RETRIES_MAX
-from penstock.engine.visibility.run_search import RunFilter
+from penstock.engine.visibility.run_search import RunCriteria
 from penstock.engine.workflows import outbox_relay, starts, timers, workflow_reports
 from penstock.engine.workflows.run_close import EndMode, end_run
 from penstock.engine.workflows.workflow_reports import WAITING_FOR_HISTORY
@@ -325,7 +325,7 @@ async def test_a_batch_of_signals_tells_of_a_run_that_is_about_to_end_and_reache
     await scene.start()
     await about_to_end(scene)
     await scene.start("order-2")
-    batch = BatchJob(BatchAction.SIGNAL, RunFilter("default"), "batch-1", None, "poke", NOTHING)
+    batch = BatchJob(BatchAction.SIGNAL, RunCriteria("default"), "batch-1", None, "poke", NOTHING)
     outcome = await run_batch(scene.ctx, batch, None, 10)
     assert (outcome.acted, [each.error.reason for each in outcome.failures]) == (1, [Reason.RUN_IS_ENDING])
 

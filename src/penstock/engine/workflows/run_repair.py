@@ -61,7 +61,7 @@ class RepairFailure(Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class RepairPass:
+class RepairSummary:
     """Counts and failures of one repair pass."""
 
     tasks_found: int = 0
@@ -104,9 +104,9 @@ async def repair_all(
     limit: int,
     run_ids: Sequence[str] = (),
     workflow_id: str | None = None,
-) -> RepairPass:
+) -> RepairSummary:
     """Repair the candidates of a namespace, or the named runs. A failure does not stop the pass."""
-    done = RepairPass()
+    done = RepairSummary()
     if run_ids or workflow_id is not None:
         chosen = await _chosen(ctx, namespace, run_ids, workflow_id)
     else:

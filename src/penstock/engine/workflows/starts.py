@@ -174,9 +174,7 @@ async def signal_with_start(
         signal = replace(signal, request_id=_signal_key(request.start_key))
     if request.id_policy.conflict is IdConflictPolicy.FAIL:
         request = replace(request, duplicate_policy=DuplicatePolicy.USE_EXISTING, id_conflict_policy=None)
-    tries = workflow_ids.TRIES
-    while True:
-        tries -= 1
+    for tries_left in reversed(range(workflow_ids.TRIES)):
         begun = await start_workflow(ctx, request, signal)
         if begun.outcome is StartOutcome.STARTED_NEW and not begun.deduplicated:
             return begun, SignalReceipt(begun.run, receipt_of(begun.run))
@@ -184,9 +182,16 @@ async def signal_with_start(
         try:
             return begun, await send(ctx, replace(signal, address=address))
         except Conflict as refusal:
-            again = not begun.deduplicated and request.id_policy.reuse is not IdReusePolicy.REJECT_DUPLICATE
-            if refusal.reason is not Reason.RUN_NOT_ACTIVE or not again or not tries:
+            if not tries_left or not _may_start_again(request, begun, refusal):
                 raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _may_start_again(request: Start, begun: StartResult, refusal: Conflict) -> bool:
+    """Whether the open run closed before it got the signal, and its id may be reused."""
+    if refusal.reason is not Reason.RUN_NOT_ACTIVE or begun.deduplicated:
+        return False
+    return request.id_policy.reuse is not IdReusePolicy.REJECT_DUPLICATE
 
 
 def _signal_key(start_key: str) -> str:
@@ -257,13 +262,11 @@ async def _take_id(
         existing = await workflow_ids.newest(tx, instance)
         if existing is None:
             return Taken()
-        if existing.host is not host:
-            raise _in_use(existing, request)
-        answer = await _answered_before(tx, request, existing, signal)
+        answer = await _answered_before(tx, request, existing, signal) if existing.host is host else None
         if answer is not None:
             return answer
         decided = decide_start(existing, request.id_policy)
-        if decided is StartDecision.REFUSE:
+        if existing.host is not host or decided is StartDecision.REFUSE:
             raise _in_use(existing, request)
         if decided is StartDecision.USE_EXISTING and (request.start_key is None or signal is not None):
             return StartResult(existing, StartOutcome.RETURNED_EXISTING_ACTIVE)
