@@ -515,15 +515,18 @@ async def _find_attempt(
     assert task.activity_id is not None
     activity = await tx.activities.get(task.activity_id)
     assert activity is not None, "an activity task has an activity"
-    # The number of an attempt that was not counted may be in use again, so repeated reports are matched by token.
-    is_repeated = may_repeat and is_answered(task, report)
-    if not is_repeated and task.lease_token != report.token and not _existed(task, report):
+    if not (may_repeat and is_answered(task, report)) and not _existed(task, report):
         raise NotFound(Reason.ATTEMPT_NOT_FOUND, "There is no such attempt of this activity.")
     return task, run, activity
 
 
 def _existed(task: Task, report: Report) -> bool:
-    """Whether the report names this or an earlier attempt of the task."""
+    """Whether the report names this or an earlier attempt of the task.
+
+    The number of an attempt that was not counted may be in use again, so the token is compared first.
+    """
+    if task.lease_token == report.token:
+        return True
     number = attempt_number(report.token)
     if number is None or number > task.attempt:
         return False

@@ -26,6 +26,7 @@ from penstock.core.model import (
     TaskKind,
     TaskState,
     Timer,
+    WorkerRecord,
     task_id,
 )
 from penstock.core.scheduling.backlog import LaneBacklog
@@ -359,14 +360,18 @@ class _Reader:
         if binding.kind is ConstraintKind.KEY_RUNNING:
             return [each for each in held if each.key == found.key]
         if binding.kind is ConstraintKind.SATURATED:
-            serving = {worker.worker_id for worker in state.queue_workers.serving(found)}
-            return [each for each in held if each.lease_owner in serving]
+            return _held_by(held, state.queue_workers.serving(found))
         return held
 
     async def _workflows(self, held: Sequence[Task]) -> Mapping[RunId, str]:
         ids = list(dict.fromkeys(each.run_id for each in held))
         found = await self._tx.runs.get_many(ids) if ids else ()
         return {run.run_id: run.workflow_id for run in found if run is not None}
+
+
+def _held_by(leases: Sequence[Task], workers: Sequence[WorkerRecord]) -> Sequence[Task]:
+    ids = {worker.worker_id for worker in workers}
+    return [each for each in leases if each.lease_owner in ids]
 
 
 def _needs_message(condition: waits.ConditionWait | None) -> bool:

@@ -262,19 +262,31 @@ async def _take_id(
         existing = await workflow_ids.newest(tx, instance)
         if existing is None:
             return Taken()
-        answer = await _answered_before(tx, request, existing, signal) if existing.host is host else None
-        if answer is not None:
-            return answer
-        decided = decide_start(existing, request.id_policy)
-        if existing.host is not host or decided is StartDecision.REFUSE:
-            raise _in_use(existing, request)
-        if decided is StartDecision.USE_EXISTING and (request.start_key is None or signal is not None):
-            return StartResult(existing, StartOutcome.RETURNED_EXISTING_ACTIVE)
+        decided = await _decide_unlocked(tx, request, existing, signal, host)
+        if isinstance(decided, StartResult):
+            return decided
         locked = await workflow_ids.lock_newest(tx, existing)
-        if locked is None or decide_start(locked.run, request.id_policy) is not decided:
-            continue
-        return await _decided(ctx, tx, request, locked, decided, instance.run_id)
+        if locked is not None and decide_start(locked.run, request.id_policy) is decided:
+            return await _decided(ctx, tx, request, locked, decided, instance.run_id)
     raise workflow_ids.busy(instance.workflow_id)
+
+
+async def _decide_unlocked(
+    tx: Tx, request: Start, existing: Run, signal: Signal | None, host: RunHost
+) -> StartDecision | StartResult:
+    """The result of a start that needs no lock, or the decision to be checked again under the lock.
+
+    Raises `Conflict` if the start is refused.
+    """
+    answer = await _answered_before(tx, request, existing, signal) if existing.host is host else None
+    if answer is not None:
+        return answer
+    decided = decide_start(existing, request.id_policy)
+    if existing.host is not host or decided is StartDecision.REFUSE:
+        raise _in_use(existing, request)
+    if decided is StartDecision.USE_EXISTING and (request.start_key is None or signal is not None):
+        return StartResult(existing, StartOutcome.RETURNED_EXISTING_ACTIVE)
+    return decided
 
 
 async def _answered_before(
