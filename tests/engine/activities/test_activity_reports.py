@@ -85,7 +85,7 @@ async def test_an_attempt_that_never_was_is_not_found(scene: Scene, token: str):
     assert await reason_of(scene, leased, Report("w1", token)) is Reason.ATTEMPT_NOT_FOUND
 
 
-async def test_another_owner_is_told_who_holds_the_lease(scene: Scene):
+async def test_another_owner_learns_who_holds_the_lease(scene: Scene):
     leased = await running(scene)
     assert await reason_of(scene, leased, of(leased, owner="w2")) is Reason.LEASE_OWNER_MISMATCH
 
@@ -142,7 +142,7 @@ async def test_an_attempt_whose_lease_was_taken_back_is_stale_before_and_after_t
 @pytest.mark.parametrize(
     ("end", "reason"), [(EndMode.CANCEL, Reason.RUN_CANCELLED), (EndMode.TERMINATE, Reason.RUN_TERMINATED)]
 )
-async def test_a_late_report_to_a_run_that_was_ended_is_told_how(scene: Scene, end: EndMode, reason: Reason):
+async def test_a_late_report_to_a_closed_run_learns_how_it_closed(scene: Scene, end: EndMode, reason: Reason):
     leased = await running(scene)
     await run_close.end_run(scene.ctx, "default", "order-1", end, None)
     assert await reason_of(scene, leased) is reason
@@ -155,7 +155,7 @@ async def test_a_late_report_to_a_run_that_was_ended_is_told_how(scene: Scene, e
 # ── Failure and retries ─────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_failed_attempt_rests_and_is_tried_again_as_the_same_task(scene: Scene):
+async def test_a_failed_attempt_is_retried_with_backoff_as_the_same_task(scene: Scene):
     first = await running(scene, tries(3, 2, 7))
     receipt = await scene.break_off(first, AttemptFailure("no answer", "Timeout"))
     assert (receipt.outcome, receipt.next_task_id) == ("failed", first.task.task_id)
@@ -192,7 +192,7 @@ async def test_a_failed_attempt_rests_and_is_tried_again_as_the_same_task(scene:
     assert [task.kind for task in scene.live(run_id)] == [WORKFLOW]
 
 
-async def test_a_retry_without_rest_waits_at_once(scene: Scene):
+async def test_a_retry_without_backoff_is_ready_at_once(scene: Scene):
     leased = await running(scene, tries(2))
     receipt = await scene.break_off(leased)
     assert receipt.task.state is TaskState.READY
@@ -242,7 +242,7 @@ async def test_a_heartbeat_renews_the_lease_and_the_heartbeat_clock(scene: Scene
     assert not await activity_reports.time_out(scene.ctx, activity.activity_id)
 
 
-async def test_a_heartbeat_that_tells_nothing_keeps_what_was_told_before(scene: Scene):
+async def test_a_heartbeat_without_details_keeps_the_previous_ones(scene: Scene):
     leased = await running(scene, tries(3))
     await scene.breathe(leased, '{"current": 3}')
     await scene.breathe(leased)
@@ -274,7 +274,7 @@ async def test_a_lapsed_lease_is_never_brought_back(scene: Scene):
     assert scene.task(leased.task.task_id) == leased.task
 
 
-async def test_a_heartbeat_tells_the_worker_of_a_cancelled_run(scene: Scene):
+async def test_a_heartbeat_informs_the_worker_of_a_cancelled_run(scene: Scene):
     leased = await running(scene)
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
     beat = await scene.breathe(leased)
@@ -308,7 +308,7 @@ async def test_a_running_activity_times_out_by_each_of_its_clocks(scene: Scene, 
     assert await reason_of(scene, leased) is Reason.STALE_ATTEMPT
 
 
-async def test_an_activity_that_nobody_starts_times_out(scene: Scene):
+async def test_an_activity_that_is_not_started_times_out(scene: Scene):
     run = await scene.start()
     receipt = await scene.decide(charge(tries(5), schedule_to_start_ms=4_000))
     activity_id = next(iter(scene.tables.activities))
@@ -335,7 +335,7 @@ async def test_a_clock_of_one_attempt_leaves_the_other_attempts(scene: Scene, cl
     assert (await scene.types(first.run.run_id))[-1] == "ActivityTimedOut"
 
 
-async def test_the_whole_limit_ends_all_attempts_even_one_that_rests(scene: Scene):
+async def test_the_whole_limit_ends_all_attempts_even_one_in_backoff(scene: Scene):
     first = await running(scene, tries(9, 3), schedule_to_close_ms=4_000)
     await scene.break_off(first)
     scene.clock.advance(4_000)
@@ -485,7 +485,7 @@ async def test_only_who_holds_an_activity_gives_it_back(scene: Scene):
         await give_back(scene, leased)
 
 
-async def test_a_task_handed_out_ahead_of_time_can_be_given_back_unstarted(scene: Scene):
+async def test_a_task_prefetched_can_be_given_back_unstarted(scene: Scene):
     await scene.start()
     await scene.decide(charge())
     claimed = await scene.take(ACTIVITY, claim_lease_ms=10_000)

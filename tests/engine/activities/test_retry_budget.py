@@ -128,7 +128,7 @@ async def test_taking_the_budget_away_lets_everything_go_and_a_new_one_deals_new
     assert len([await scene.take(ACTIVITY) for _ in failed]) == 10
 
 
-async def test_why_says_that_the_budget_moved_the_retry(scene: Scene):
+async def test_why_reports_that_the_budget_moved_the_retry(scene: Scene):
     await budget(scene, 0.1)
     await fail_all(scene, 3)
     why = (await explanations.activity(scene.ctx, "default", "charge-2")).explanation
@@ -143,7 +143,7 @@ async def test_why_says_that_the_budget_moved_the_retry(scene: Scene):
     assert (await explanations.activity(scene.ctx, "default", "charge-2")).explanation == why
 
 
-async def test_a_retry_that_rests_is_told_apart_from_one_that_was_moved(scene: Scene):
+async def test_a_retry_in_backoff_is_distinguished_from_one_that_was_moved(scene: Scene):
     await budget(scene, 0.1)
     await fail_all(scene, 1, 60)
     found = (await explanations.activity(scene.ctx, "default", "charge-0")).explanation.binding

@@ -83,7 +83,7 @@ async def test_a_task_whose_policy_names_worker_crashed_is_not_tried_again(scene
     assert (await scene.payload(run.run_id, -2))["exception_type"] == WORKER_CRASHED
 
 
-async def test_a_task_that_was_fetched_ahead_of_time_is_given_back_without_a_death(scene: Scene):
+async def test_a_task_that_was_prefetched_is_given_back_without_a_death(scene: Scene):
     await scene.start_activity(command=app_task())
     leased = await scene.take(ACTIVITY, claim_lease_ms=5_000)
     await lose(scene, leased)
@@ -176,7 +176,7 @@ async def test_nothing_is_quarantined_where_that_is_switched_off():
     await scene.finish(leased)
 
 
-async def test_the_queue_goes_on_behind_a_task_that_is_quarantined(scene: Scene):
+async def test_the_queue_continues_behind_a_task_that_is_quarantined(scene: Scene):
     await scene.start_activity("poison", app_task(FOR_EVER))
     for number in range(3):
         await lose(scene, await scene.take(ACTIVITY, f"w{number}"))
@@ -185,7 +185,7 @@ async def test_the_queue_goes_on_behind_a_task_that_is_quarantined(scene: Scene)
         await scene.finish(await scene.take(ACTIVITY))
 
 
-async def test_why_tells_of_the_dead_and_of_the_quarantine(scene: Scene):
+async def test_why_reports_worker_deaths_and_the_quarantine(scene: Scene):
     await scene.start_activity("poison", app_task(FOR_EVER))
     await lose(scene, await scene.take(ACTIVITY))
     leased = await scene.take(ACTIVITY, "w2")
@@ -234,7 +234,7 @@ async def restarted(scene: Scene, leased: Leased) -> tuple[Scene, Watch]:
     return dataclasses.replace(scene, ctx=ctx), watch
 
 
-async def test_a_worker_is_heard_first_whose_lease_ended_while_no_server_was_there(scene: Scene):
+async def test_a_worker_gets_grace_whose_lease_expired_while_the_server_was_down(scene: Scene):
     run = await scene.start_activity(command=app_task())
     leased = await scene.take(ACTIVITY)
     scene, _ = await restarted(scene, leased)
@@ -244,7 +244,7 @@ async def test_a_worker_is_heard_first_whose_lease_ended_while_no_server_was_the
     assert scene.run(run.run_id).status is RunStatus.COMPLETED
 
 
-async def test_a_worker_that_is_not_heard_soon_after_the_server_came_back_has_died(scene: Scene):
+async def test_a_worker_without_a_heartbeat_soon_after_the_restart_has_died(scene: Scene):
     run = await scene.start_activity(command=app_task())
     leased = await scene.take(ACTIVITY)
     scene, watch = await restarted(scene, leased)
@@ -254,7 +254,7 @@ async def test_a_worker_that_is_not_heard_soon_after_the_server_came_back_has_di
     assert scene.run(run.run_id).status is RunStatus.FAILED
 
 
-async def test_what_is_only_delivered_again_does_not_wait_for_a_word(scene: Scene):
+async def test_redelivery_does_not_wait_for_the_grace_period(scene: Scene):
     await scene.start_activity(command=charge())
     leased = await scene.take(ACTIVITY)
     scene, _ = await restarted(scene, leased)

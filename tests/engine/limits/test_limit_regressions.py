@@ -47,7 +47,7 @@ def places(scene: Scene, queue_id: QueueId) -> dict[str, int]:
     }
 
 
-async def test_a_poll_conveys_its_rate_once_and_not_at_every_look(scene: Scene):
+async def test_a_poll_reports_its_rate_once_and_not_at_every_claim(scene: Scene):
     await scene.register()
     await scene.register("w2")
     dispatcher = Dispatcher(scene.ctx)
@@ -87,7 +87,7 @@ async def test_no_lower_level_goes_first_when_more_keys_fall_due_than_one_claim_
     assert (await keys_taken(scene, 1) or await keys_taken(scene, 1)) == ["urgent"]
 
 
-async def test_a_change_that_says_nothing_about_keys_leaves_those_that_stand_aside(scene: Scene):
+async def test_a_change_without_keys_leaves_blocked_lanes_alone(scene: Scene):
     await scene.register()
     await configure(scene, key_rate=PER_SECOND)
     await enqueue(scene, "a", 3)
@@ -100,7 +100,7 @@ async def test_a_change_that_says_nothing_about_keys_leaves_those_that_stand_asi
     assert places(scene, queue.queue_id) == {"a": LaneState.DIRTY}
 
 
-async def test_without_limits_on_keys_nobody_stands_aside_any_more(scene: Scene):
+async def test_without_key_limits_no_lane_is_blocked(scene: Scene):
     await scene.register()
     await configure(scene, key_lease_cap=1)
     await enqueue(scene, "a", 3)

@@ -147,7 +147,7 @@ class TestWhoIsHeard:
         assert taken == 5 + 5 * 10
         assert await rate(scene) == (5, "worker")
 
-    async def test_the_operator_is_heard_up_and_down_and_pauses(self, scene: Scene) -> None:
+    async def test_the_operator_raises_lowers_and_pauses(self, scene: Scene) -> None:
         await scene.register()
         await say(scene, 5)
         await operate(scene, 50)
@@ -166,7 +166,7 @@ class TestWhoIsHeard:
         assert await rate(scene) == (100, "worker")
         assert len(await some(scene, 3)) == 3
 
-    async def test_nobody_is_above_what_the_system_allows(self) -> None:
+    async def test_no_rate_exceeds_the_system_limit(self) -> None:
         scene = a_scene(queue_rate_max="7")
         await admission.declare(scene.ctx, scene.ctx.settings.admission, "server")
         await scene.register()
@@ -182,7 +182,7 @@ class TestWhoIsHeard:
 
 
 class TestLapses:
-    async def test_what_nobody_repeats_lapses_after_five_minutes(self, scene: Scene) -> None:
+    async def test_a_report_that_is_not_repeated_expires_after_five_minutes(self, scene: Scene) -> None:
         await scene.register()
         await scene.register("w2")
         await say(scene, 2)
@@ -194,7 +194,7 @@ class TestLapses:
         assert await rate(scene) == (None, "none")
         assert len(await some(scene, 40, "w2")) == 38
 
-    async def test_whoever_waits_for_a_slow_rate_looks_again_when_it_lapses(self, scene: Scene) -> None:
+    async def test_a_poll_held_by_a_slow_rate_is_retried_when_it_expires(self, scene: Scene) -> None:
         await scene.register()
         await say(scene, 0.001)
         await fill(scene, 3)
@@ -246,7 +246,7 @@ class TestChanges:
 
 
 class TestConflicts:
-    async def test_two_workers_at_odds_are_told_of_once_and_shown(self, scene: Scene) -> None:
+    async def test_a_conflict_between_two_workers_is_logged_once_and_shown(self, scene: Scene) -> None:
         await scene.register("w1")
         await scene.register("w2")
         with capture_logs() as logs:

@@ -60,7 +60,7 @@ async def test_due_timers_fire_in_one_sweep(scene: Scene):
     assert scene.run(run.run_id).open_timers == 1
 
 
-async def test_rests_that_have_ended_put_their_tasks_in_line(scene: Scene):
+async def test_tasks_whose_backoff_has_ended_become_ready(scene: Scene):
     await scene.start()
     await scene.decide(charge(tries(2, 5)))
     first = await scene.take(ACTIVITY)
@@ -100,7 +100,7 @@ async def test_old_nonces_are_forgotten_and_young_ones_kept(scene: Scene):
     assert await old_records(scene.ctx).sweep() == 0
 
 
-async def test_one_that_cannot_be_mended_does_not_hinder_the_others(scene: Scene):
+async def test_an_item_that_fails_does_not_block_the_others(scene: Scene):
     mended: list[int] = []
 
     async def find(*_: object) -> list[int]:

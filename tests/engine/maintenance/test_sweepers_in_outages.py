@@ -78,7 +78,9 @@ async def until(happened: Callable[[], bool], running: asyncio.Task[None]) -> No
 
 @pytest.mark.usefixtures("no_rest")
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-async def test_timers_fire_after_the_store_is_back_whatever_it_said_meanwhile(scene: Scene, error: Exception):
+async def test_timers_fire_after_the_store_is_back_whatever_error_it_raised_meanwhile(
+    scene: Scene, error: Exception
+):
     run = await scene.start()
     await scene.decide(StartTimer(60))
     store = FailingStore(scene.ctx.store)
@@ -98,7 +100,7 @@ async def test_timers_fire_after_the_store_is_back_whatever_it_said_meanwhile(sc
 
 @pytest.mark.usefixtures("no_rest")
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-async def test_tasks_that_have_rested_are_ready_after_the_store_is_back(scene: Scene, error: Exception):
+async def test_tasks_whose_backoff_ended_are_ready_after_the_store_is_back(scene: Scene, error: Exception):
     await scene.start()
     await scene.fail(await scene.take(WORKFLOW))
     store = FailingStore(scene.ctx.store)

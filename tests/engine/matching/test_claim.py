@@ -126,7 +126,7 @@ async def test_a_worker_gets_only_the_types_it_names(scene: Scene):
     assert (await scene.take(WORKFLOW, "all")).run.workflow_id == "order-1"
 
 
-async def test_a_poll_whose_worker_fits_otherwise_is_told_its_fit_and_takes_nothing(scene: Scene):
+async def test_a_poll_whose_worker_fits_otherwise_gets_its_filter_and_takes_nothing(scene: Scene):
     await scene.register("orders", workflow_types=("Order",))
     await scene.register("mail", workflow_types=("Mail",))
     await scene.start("order-1")
@@ -155,7 +155,7 @@ async def drained(scene: Scene) -> None:
         (drained, {}, Reason.WORKER_DRAINING),
     ],
 )
-async def test_a_worker_that_may_not_poll_is_told_why_and_the_task_stays(
+async def test_a_worker_that_may_not_poll_is_refused_and_the_task_stays(
     scene: Scene, prepare: Callable[[Scene], Any] | None, changes: dict[str, Any], reason: Reason
 ):
     run = await scene.start()

@@ -101,7 +101,7 @@ async def test_more_idle_polls_than_one_claim_serves_do_not_spin(crowd: Crowd):
     assert crowd.store.claims == before
 
 
-async def test_a_bell_makes_a_crowd_of_idle_polls_look_once(scene: Scene, crowd: Crowd):
+async def test_a_notification_makes_a_crowd_of_idle_polls_claim_once(scene: Scene, crowd: Crowd):
     await crowd.gather(POLLS_PER_CLAIM + 1)
     queue = await scene.queue(WORKFLOW)
     before = crowd.store.claims
@@ -139,7 +139,7 @@ async def test_tasks_for_a_crowd_reach_also_those_behind_the_first_claim(scene: 
 # ── One request id, sent twice at once ──────────────────────────────────────────────────────────────────
 
 
-async def test_a_poll_sent_twice_at_once_leases_one_task_and_both_are_told_of_it(scene: Scene, crowd: Crowd):
+async def test_a_poll_sent_twice_at_once_leases_one_task_and_both_receive_it(scene: Scene, crowd: Crowd):
     for number in range(2):
         await scene.start(f"order-{number}")
     first, second = await asyncio.gather(crowd.poll(poll_request_id="p1"), crowd.poll(poll_request_id="p1"))

@@ -152,7 +152,7 @@ async def test_workers_of_different_kinds_wait_side_by_side(scene: Scene, desk: 
     assert names(await mail) == ["mail-1"]
 
 
-async def test_a_retry_that_has_rested_wakes_a_poll(scene: Scene, desk: Desk):
+async def test_a_retry_whose_backoff_ended_wakes_a_poll(scene: Scene, desk: Desk):
     await scene.start()
     await scene.fail(await scene.take(WORKFLOW))
     poll = await desk.waiting()
@@ -172,7 +172,7 @@ async def test_a_lost_wakeup_is_made_good_by_looking_again(scene: Scene, monkeyp
     await desk.close()
 
 
-async def test_a_question_that_nobody_heard_of_is_found_by_looking_again(
+async def test_a_query_without_a_notification_is_found_by_the_periodic_read(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.001)
@@ -214,7 +214,7 @@ async def test_where_nothing_is_ready_looking_again_claims_nothing(
     await desk.close()
 
 
-async def test_a_poll_that_waits_is_told_when_its_build_is_drained(scene: Scene, desk: Desk):
+async def test_a_waiting_poll_is_answered_when_its_build_is_drained(scene: Scene, desk: Desk):
     await scene.register("old", build_id="one")
     poll = await desk.waiting("old")
     await cohorts.drain(scene.ctx, "default", "orders", "one")
@@ -330,7 +330,7 @@ async def test_polls_that_arrive_together_on_an_unknown_queue_are_counted_too():
     await desk.close()
 
 
-async def test_a_store_that_fails_tells_everybody_who_waits(scene: Scene, desk: Desk):
+async def test_a_store_failure_reaches_every_waiting_poll(scene: Scene, desk: Desk):
     polls = [await desk.waiting(), await desk.waiting()]
     queue = await scene.queue(WORKFLOW)
     await scene.ctx.store.close()
@@ -352,7 +352,7 @@ async def test_a_poll_that_was_cancelled_gets_no_task(scene: Scene, desk: Desk):
     assert [task.state for task in scene.live(run.run_id)] == [TaskState.READY]
 
 
-async def test_a_task_granted_in_the_instant_of_a_hang_up_waits_again(scene: Scene, desk: Desk):
+async def test_a_task_granted_in_the_instant_of_a_disconnect_waits_again(scene: Scene, desk: Desk):
     poll = await desk.waiting()
     run = await scene.start()
     await until(lambda: scene.live(run.run_id)[0].state is TaskState.LEASED)

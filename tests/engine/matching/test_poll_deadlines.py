@@ -98,7 +98,7 @@ async def quiet(polls: Dispatcher) -> None:
 
 @pytest.mark.usefixtures("no_grace")
 @pytest.mark.parametrize("wait_ms", [0, SHORT_MS])
-async def test_a_poll_whose_look_did_not_come_back_says_unavailable_and_its_permit_is_refunded(
+async def test_a_poll_whose_look_did_not_come_back_returns_unavailable_and_its_permit_is_refunded(
     scene: Scene, store: FailingStore, polls: Dispatcher, wait_ms: int
 ):
     limit = PolicyUpdate(settings={LimitSetting.DISPATCHES: SettingChange(1)})
@@ -129,7 +129,7 @@ async def test_a_claim_that_comes_back_shortly_after_the_poll_has_ended_is_deliv
 
 
 @pytest.mark.usefixtures("much_grace")
-async def test_a_poll_that_has_ended_is_told_what_a_claim_found_that_was_under_way(
+async def test_a_poll_that_has_ended_gets_the_result_of_a_claim_in_progress(
     store: FailingStore, polls: Dispatcher
 ):
     store.shut(TransactionClass.CLAIM)
@@ -139,7 +139,7 @@ async def test_a_poll_that_has_ended_is_told_what_a_claim_found_that_was_under_w
     assert await poll == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
 
 
-async def test_a_poll_that_looked_in_vain_before_says_unavailable_when_its_last_look_does_not_come_back(
+async def test_a_poll_that_looked_in_vain_before_returns_unavailable_when_its_last_look_does_not_come_back(
     scene: Scene, store: FailingStore, polls: Dispatcher
 ):
     poll = asyncio.create_task(polls.poll(a_poll(ACTIVITY), LONG_MS))

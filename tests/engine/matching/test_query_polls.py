@@ -64,7 +64,7 @@ async def desk(scene: Scene) -> AsyncIterator[Desk]:
     await asyncio.wait([asked])
 
 
-async def test_a_query_whose_poll_hung_up_goes_to_the_next_poll(desk: Desk):
+async def test_a_query_whose_poll_disconnected_goes_to_the_next_poll(desk: Desk):
     await desk.hung_up_poll()
     leased = await desk.poll()
     assert leased is not None

@@ -63,7 +63,7 @@ async def test_each_kind_has_its_own_slots(scene: Scene):
     assert await scene.claim(WORKFLOW) is None
 
 
-async def test_what_was_fetched_ahead_is_counted_apart_and_starts_within_the_slots(scene: Scene):
+async def test_what_was_prefetched_is_counted_apart_and_starts_within_the_slots(scene: Scene):
     await scene.register(activity_slots=2)
     await queue_up(scene, 10)
     ahead = await given_to(scene, "w1", 10, claim_lease_ms=60_000)

@@ -83,7 +83,7 @@ async def test_after_its_time_anybody_gets_it_with_the_whole_history(scene: Scen
     assert (leased.run.run_id, leased.seen, len(leased.events)) == (run.run_id, 0, 3)
 
 
-async def test_what_came_while_the_task_was_leased_is_reserved_as_well(scene: Scene):
+async def test_events_that_came_while_the_task_was_leased_are_sticky_as_well(scene: Scene):
     await scene.start()
     leased = await scene.take(WORKFLOW)
     await told(scene, leased.run)
@@ -121,7 +121,7 @@ async def test_a_more_urgent_task_of_anybody_goes_before_ones_own(scene: Scene):
     assert (await scene.take(WORKFLOW, "w1")).run.workflow_id == "order-1"
 
 
-async def test_a_cap_holds_for_what_is_reserved(scene: Scene):
+async def test_a_cap_applies_to_sticky_tasks(scene: Scene):
     await waiting(scene)
     await scene.start("order-2")
     asked = PolicyUpdate({LimitSetting.LEASE_CAP: SettingChange(1)})
@@ -150,7 +150,7 @@ async def test_a_task_whose_lease_was_lost_is_for_anybody(scene: Scene):
     assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
 
 
-async def test_what_was_reserved_for_a_worker_that_leaves_is_for_anybody_at_once(scene: Scene):
+async def test_tasks_sticky_to_a_worker_that_leaves_are_available_to_all_at_once(scene: Scene):
     run = await waiting(scene)
     assert await scene.claim(WORKFLOW, "w2") is None
     await worker_registry.deregister(scene.ctx, "default", "w1")
@@ -164,7 +164,7 @@ async def test_a_run_of_a_worker_that_has_left_does_not_wait_for_it(scene: Scene
     assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
 
 
-async def test_a_run_of_a_worker_that_was_not_heard_for_long_does_not_wait_for_it(scene: Scene):
+async def test_a_run_does_not_wait_for_a_stale_worker(scene: Scene):
     run = await kept(scene)
     scene.clock.advance(10 * 60_000)
     await told(scene, run)
@@ -199,7 +199,7 @@ async def test_a_run_does_not_wait_for_a_worker_that_missed_its_heartbeats(scene
     assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
 
 
-async def test_a_worker_that_was_taken_for_dead_and_is_heard_again_is_waited_for(scene: Scene):
+async def test_a_worker_that_was_marked_dead_and_polls_again_is_waited_for(scene: Scene):
     run = await waiting(scene)
     scene.clock.advance(2_000)
     assert await worker_deaths.record_disconnect(scene.ctx, "default", "w1", 1_000)
@@ -212,7 +212,7 @@ async def test_a_worker_that_was_taken_for_dead_and_is_heard_again_is_waited_for
     assert (await scene.take(WORKFLOW, "w1")).run.run_id == run.run_id
 
 
-async def test_a_worker_that_was_heard_meanwhile_is_not_taken_for_dead(scene: Scene):
+async def test_a_worker_with_a_later_heartbeat_is_not_marked_dead(scene: Scene):
     await scene.register("w1")
     scene.clock.advance(500)
     assert not await worker_deaths.record_disconnect(scene.ctx, "default", "w1", 1_000)
@@ -291,7 +291,7 @@ async def test_a_worker_behind_many_that_find_nothing_is_given_its_own(
     assert not any(poll.done() for poll in others)
 
 
-async def test_a_poll_that_waits_looks_again_when_the_reservation_ends(scene: Scene, desk: Desk):
+async def test_a_poll_that_waits_looks_again_when_the_sticky_wait_ends(scene: Scene, desk: Desk):
     run = await kept(scene, sticky_ms=20)
     poll = await desk.waiting("w2")
     await told(scene, run)

@@ -102,7 +102,7 @@ async def test_an_update_that_the_code_rejects_leaves_no_trace():
     assert not scene.tables.requests
 
 
-async def test_a_worker_that_cannot_validate_says_so():
+async def test_a_worker_that_cannot_validate_is_reported():
     scene = await waiting_run()
     asked = update(scene)
     outcome = {"message": "cannot replay", "reason": "update_validation_worker_failed"}
@@ -228,7 +228,7 @@ async def test_an_answer_after_the_lease_changes_nothing():
     assert gone.value.reason is Reason.UPDATE_VALIDATION_TASK_NOT_FOUND
 
 
-async def test_queries_and_validations_are_different_questions():
+async def test_queries_and_validations_are_different_query_tasks():
     scene = await waiting_run()
     asked = update(scene)
     leased = await take(scene)

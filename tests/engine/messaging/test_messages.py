@@ -77,7 +77,7 @@ async def test_a_message_reaches_the_code_as_a_signal_that_wraps_it(scene: Scene
     assert scene.live(run.run_id), "the code that waits is woken"
 
 
-async def test_the_code_is_told_of_a_message_when_it_waits_for_its_stream_and_not_before(scene: Scene):
+async def test_a_message_is_delivered_when_the_code_it_waits_for_its_stream_and_not_before(scene: Scene):
     run = await scene.start()
     await send(scene, "m1")
     assert await told(scene, run) == [], "its first task is not done"
@@ -175,7 +175,7 @@ async def test_what_was_read_stays_read_and_nobody_reads_what_was_not_sent(scene
         await scene.later(1)
 
 
-async def test_the_next_run_hears_how_far_was_read_and_what_was_not_when_it_waits(scene: Scene):
+async def test_the_next_run_learns_how_far_was_read_and_what_was_not_when_it_waits(scene: Scene):
     await scene.start()
     for n in (1, 2, 3):
         await send(scene, f"m{n}", n)

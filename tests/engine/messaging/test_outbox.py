@@ -28,7 +28,7 @@ from tests.support.entropy import CountingEntropy
 CHILDREN = 12
 
 
-async def a_letter_home(scene: Scene) -> tuple[Run, str]:
+async def a_message_to_its_parent(scene: Scene) -> tuple[Run, str]:
     """A parent that waits, and the letter of a child that has ended."""
     parent = await scene.start()
     await scene.decide(StartChild("Ship", None, NOTHING))
@@ -37,24 +37,24 @@ async def a_letter_home(scene: Scene) -> tuple[Run, str]:
     return parent, letter.message_id
 
 
-async def test_a_letter_is_recorded_with_its_cause_and_rings(scene: Scene):
+async def test_a_message_is_recorded_with_its_cause_and_notifies_the_relay(scene: Scene):
     rung = asyncio.Event()
     scene.wakeups.listen("letters", rung.set)
-    parent, message_id = await a_letter_home(scene)
+    parent, message_id = await a_message_to_its_parent(scene)
     assert rung.is_set()
     assert scene.tables.letters[message_id].run_id == parent.run_id
     assert (await scene.types(parent.run_id))[-1] == "ChildRunStarted", "nothing has reached the parent yet"
 
 
-async def test_a_letter_has_its_effect_once(scene: Scene):
-    parent, message_id = await a_letter_home(scene)
+async def test_a_message_takes_effect_once(scene: Scene):
+    parent, message_id = await a_message_to_its_parent(scene)
     assert await outbox_relay.deliver(scene.ctx, message_id)
     assert not await outbox_relay.deliver(scene.ctx, message_id)
     assert (await scene.types(parent.run_id)).count("ChildRunCompleted") == 1
     assert scene.tables.letters == {}
 
 
-async def test_a_letter_to_nobody_is_thrown_away(scene: Scene):
+async def test_a_message_to_a_run_that_does_not_exist_is_discarded(scene: Scene):
     async def write(tx: Tx) -> None:
         for number, kind in enumerate(OutboxKind):
             run_id = RunId("nobody") if kind in (OutboxKind.CHILD_ENDED, OutboxKind.CHILD_STARTED) else ""
@@ -129,7 +129,7 @@ async def stores(address: str | Path | None) -> AsyncIterator[list[Store]]:
         await store.close()
 
 
-async def test_two_servers_that_deliver_the_same_letters_deliver_each_once(stores: list[Store]):
+async def test_two_servers_that_relay_the_same_messages_deliver_each_once(stores: list[Store]):
     """A family of many whose members end together, while two postmen are on their way."""
     entropy, given = CountingEntropy(), load({"DW_AUTH_DRIVER": "none"})
     houses = [EngineContext(store, LocalWakeups(), entropy, given) for store in stores]

@@ -91,7 +91,7 @@ async def test_items_of_a_command_that_is_applied_twice_are_added_once(scene: Sc
     assert payloads(await read(scene, run)) == ["a", "b"]
 
 
-async def test_what_code_adds_to_a_stream_that_somebody_has_closed_is_dropped_and_the_run_goes_on(
+async def test_what_code_adds_to_a_stream_that_somebody_has_closed_is_dropped_and_the_run_continues(
     scene: Scene,
 ):
     run = await scene.start()
@@ -101,7 +101,7 @@ async def test_what_code_adds_to_a_stream_that_somebody_has_closed_is_dropped_an
     assert payloads(await read(scene, run)) == []
 
 
-async def test_code_that_writes_faster_than_is_read_is_told_to_try_again(scene: Scene):
+async def test_code_that_writes_faster_than_is_read_is_asked_to_retry(scene: Scene):
     run = await scene.start()
     leased = await scene.take(WORKFLOW)
     with pytest.raises(Exhausted) as refused:

@@ -65,7 +65,7 @@ async def test_an_update_has_a_task_of_its_own_and_a_plain_one_follows(scene: Sc
     await scene.complete(plain, DONE)
 
 
-async def test_an_update_that_the_code_refuses_has_failed_and_says_why(scene: Scene):
+async def test_an_update_that_the_code_refuses_fails_with_the_reason(scene: Scene):
     await a_waiting_run(scene)
     answered = await ask(scene)
     await scene.decide(FailUpdate(answered.update.update_id, "no", {"exception_type": "Refused"}))
@@ -147,7 +147,7 @@ async def test_another_decision_in_the_task_of_an_update_is_refused_and_nothing_
 # ── Answers ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_whoever_waits_for_an_update_hears_of_its_end(scene: Scene):
+async def test_a_caller_that_waits_for_an_update_gets_its_result(scene: Scene):
     await a_waiting_run(scene)
     answered = await ask(scene)
     waiting = asyncio.create_task(updates.wait(scene.ctx, answered, 60_000, asyncio.Event()))
@@ -157,7 +157,7 @@ async def test_whoever_waits_for_an_update_hears_of_its_end(scene: Scene):
     assert (heard.update.status, heard.timed_out) == (UpdateStatus.COMPLETED, False)
 
 
-async def test_whoever_does_not_want_to_wait_is_told_that_it_is_not_over(scene: Scene):
+async def test_a_caller_that_does_not_wait_learns_that_it_is_pending(scene: Scene):
     await a_waiting_run(scene)
     heard = await updates.wait(scene.ctx, await ask(scene), 0, asyncio.Event())
     assert (heard.update.status, heard.timed_out) == (UpdateStatus.ACCEPTED, True)
@@ -227,7 +227,7 @@ async def test_an_update_that_races_with_the_end_of_the_run_fails(scene: Scene):
     assert now(scene, answered).status is UpdateStatus.FAILED
 
 
-async def test_an_update_that_was_not_applied_goes_on_in_the_run_that_continues(scene: Scene):
+async def test_an_update_that_was_not_applied_continues_in_the_run_that_continues(scene: Scene):
     await scene.start()
     leased = await scene.take(WORKFLOW)
     answered = await ask(scene, arguments=ONE)
@@ -242,7 +242,7 @@ async def test_an_update_that_was_not_applied_goes_on_in_the_run_that_continues(
     assert scene.run(receipt.run.run_id).open_updates == 0
 
 
-async def test_whoever_waits_for_an_update_hears_of_it_from_the_run_that_continues(scene: Scene):
+async def test_a_caller_that_waits_for_an_update_gets_its_result_from_the_successor(scene: Scene):
     await scene.start()
     leased = await scene.take(WORKFLOW)
     answered = await ask(scene)

@@ -96,7 +96,7 @@ async def test_of_a_chain_the_older_runs_go_first_and_the_workflow_id_with_the_l
     assert not scene.tables.instances
 
 
-async def test_a_child_stays_while_its_open_parent_was_not_told_of_its_end() -> None:
+async def test_a_child_stays_while_its_open_parent_has_not_received_its_end() -> None:
     scene = await a_house(days=1)
     parent = await scene.start("parent")
     born = await a_closed_run(scene, "child")
@@ -126,7 +126,7 @@ async def test_a_child_stays_while_its_open_parent_was_not_told_of_its_end() -> 
     assert list(scene.tables.runs) == [parent.run_id]
 
 
-async def test_the_sweeper_looks_once_a_minute_and_goes_on_with_what_remains() -> None:
+async def test_the_sweeper_runs_once_a_minute_and_resumes_what_remains() -> None:
     scene = await a_house(days=1)
     runs = [await a_closed_run(scene, f"order-{number}") for number in range(3)]
     sweeper = expired_runs(scene.ctx)

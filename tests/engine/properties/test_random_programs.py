@@ -373,7 +373,7 @@ class RandomPrograms(RuleBasedStateMachine):
         self.do(sweeper(self.ctx).sweep())
 
     @rule()
-    def two_servers_deliver_letters(self) -> None:
+    def two_servers_relay_outbox(self) -> None:
         self.do(self._deliver_twice())
 
     async def _deliver_twice(self) -> None:

@@ -46,7 +46,7 @@ def test_where_nothing_is_known_the_lease_counts(pace: QueryPace):
 
 
 @pytest.mark.parametrize(("every_s", "expected"), [(0.001, 1), (0.5, 1), (1.5, 2), (5, 5), (19.5, 20)])
-def test_the_pace_of_late_tells_when_a_place_comes_free(
+def test_the_recent_pace_predicts_when_a_slot_is_free(
     pace: QueryPace, watch: Watch, every_s: float, expected: int
 ):
     answer_every(every_s, 3, pace, watch)
@@ -62,7 +62,7 @@ def test_a_queue_whose_workers_fell_silent_is_slower_every_second(pace: QueryPac
     assert retry_after_s(pace, default_ms=7_000) == 7, "it is too long ago to tell anything"
 
 
-def test_nobody_is_sent_away_for_longer_than_those_in_line_will_wait(pace: QueryPace, watch: Watch):
+def test_no_caller_is_sent_away_for_longer_than_pending_callers_will_wait(pace: QueryPace, watch: Watch):
     answer_every(20, 2, pace, watch)
     assert retry_after_s(pace, longest_ms=4_000) == 4
     assert retry_after_s(pace, longest_ms=1) == 1

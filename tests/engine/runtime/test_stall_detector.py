@@ -15,7 +15,7 @@ class Watch:
         return self.now
 
 
-def test_nothing_is_excused_while_the_store_is_looked_at_regularly() -> None:
+def test_there_is_no_grace_while_the_store_is_read_regularly() -> None:
     watch = Watch()
     stall_detector = StallDetector(watch)
     for _ in range(100):
@@ -24,14 +24,14 @@ def test_nothing_is_excused_while_the_store_is_looked_at_regularly() -> None:
         assert stall_detector.lease_grace_ms == 0
 
 
-def test_nothing_is_excused_before_the_first_look() -> None:
+def test_there_is_no_grace_before_the_first_read() -> None:
     watch = Watch()
     stall_detector = StallDetector(watch)
     watch.now += 3600
     assert stall_detector.lease_grace_ms == 0
 
 
-def test_a_standstill_is_excused_in_full_before_and_after_it_was_noticed_until_the_grace_ends() -> None:
+def test_a_stall_is_granted_grace_in_full_before_and_after_it_was_noticed_until_the_grace_ends() -> None:
     watch = Watch()
     stall_detector = StallDetector(watch)
     stall_detector.looked()
@@ -47,7 +47,7 @@ def test_a_standstill_is_excused_in_full_before_and_after_it_was_noticed_until_t
     assert stall_detector.lease_grace_ms == 0
 
 
-def test_a_server_is_fresh_for_a_while_after_its_first_look_and_never_again() -> None:
+def test_a_server_is_fresh_for_a_while_after_its_first_read_and_never_again() -> None:
     watch = Watch()
     stall_detector = StallDetector(watch)
     fresh = [stall_detector.fresh_ms]

@@ -103,7 +103,7 @@ def check(world: World) -> None:
     for sight in world.sights:
         check_run(sight)
     _only_the_newest_run_of_an_id_is_open(world)
-    _a_parent_waits_for_a_child_that_runs_or_whose_letter_is_under_way(world)
+    _a_parent_waits_for_a_child_that_runs_or_whose_message_is_in_flight(world)
 
 
 def check_run(sight: Sight) -> None:
@@ -111,7 +111,7 @@ def check_run(sight: Sight) -> None:
     _one_event_closes_a_run_and_is_its_last(sight)
     _a_timer_ends_once(sight)
     _markers_name_the_event_before_them(sight)
-    _a_step_ends_once_and_never_after_it_was_given_up(sight)
+    _a_step_ends_once_and_never_after_it_was_cancelled(sight)
     _what_is_counted_is_what_is_there(sight)
     if not sight.run.is_open:
         _nothing_is_left_of_a_closed_run(sight)
@@ -122,9 +122,9 @@ def check_run(sight: Sight) -> None:
     history = History(sight.events)
     _events_wait_only_while_somebody_decides_or_is_to_look_first(sight)
     _a_winner_is_named_by_the_event_that_made_it_one(sight)
-    _what_is_open_is_what_the_history_says(sight, history)
-    _what_is_waited_for_is_what_the_history_says(sight, history)
-    _nobody_is_asleep_who_has_something_to_do(sight)
+    _what_is_open_matches_the_history(sight, history)
+    _what_is_waited_for_matches_the_history(sight, history)
+    _no_run_sleeps_that_has_work(sight)
 
 
 def _histories_are_dense(sight: Sight) -> None:
@@ -169,13 +169,13 @@ def _events_wait_only_while_somebody_decides_or_is_to_look_first(sight: Sight) -
     assert not sight.waiting or hushed or (task is not None and task.state is TaskState.LEASED)
 
 
-def _what_is_open_is_what_the_history_says(sight: Sight, history: History) -> None:
+def _what_is_open_matches_the_history(sight: Sight, history: History) -> None:
     """Steps that have not ended, nor will when what waits is appended, nor were given up."""
     over = {event.payload["sequence"] for event in sight.waiting if event.type in ENDED}
     pending = {
         number: step
         for number, step in history.steps.items()
-        if step.ended is None and number not in over and not _is_given_up(step, history)
+        if step.ended is None and number not in over and not _is_cancelled(step, history)
     }
     kinds = {number: step.kind for number, step in pending.items()}
     timed = {
@@ -193,14 +193,14 @@ def _of(kinds: dict[int, str], kind: EventType) -> set[int]:
     return {number for number, each in kinds.items() if each == kind}
 
 
-def _is_given_up(step: Step, history: History) -> bool:
+def _is_cancelled(step: Step, history: History) -> bool:
     outer = parallel_groups.outermost(step.said)
     if outer is None or not parallel_groups.is_selection(outer):
         return False
     return (parallel_groups.group_id(outer), outer["selection_member_index"]) in history.given_up
 
 
-def _what_is_waited_for_is_what_the_history_says(sight: Sight, history: History) -> None:
+def _what_is_waited_for_matches_the_history(sight: Sight, history: History) -> None:
     kept = waits.parse(sight.run.waits)
     alone = [
         step
@@ -220,7 +220,7 @@ def _what_is_waited_for_is_what_the_history_says(sight: Sight, history: History)
         )
         assert kept.condition.fired == fired
     assert dict(kept.groups) == _open_groups(history)
-    _selections_are_what_the_history_says(kept, history)
+    _selections_match_the_history(kept, history)
 
 
 def _a_winner_is_named_by_the_event_that_made_it_one(sight: Sight) -> None:
@@ -251,14 +251,14 @@ def _open_groups(history: History) -> dict[str, int]:
     return dict(left)
 
 
-def _selections_are_what_the_history_says(kept: Waits, history: History) -> None:
+def _selections_match_the_history(kept: Waits, history: History) -> None:
     left: dict[str, Counter[int]] = {}
     for step in history.steps.values():
         outer = parallel_groups.outermost(step.said)
         if outer is None or not parallel_groups.is_selection(outer):
             continue
         members = left.setdefault(parallel_groups.group_id(outer), Counter())
-        members[outer["selection_member_index"]] += step.ended is None and not _is_given_up(step, history)
+        members[outer["selection_member_index"]] += step.ended is None and not _is_cancelled(step, history)
     expected = {group_id: dict(members) for group_id, members in left.items() if any(members.values())}
     found = {
         each.id: {member.index: 0 if member.cancelled else member.left for member in each.members.values()}
@@ -269,7 +269,7 @@ def _selections_are_what_the_history_says(kept: Waits, history: History) -> None
         assert selection.resolved == (selection.base in history.winners)
 
 
-def _nobody_is_asleep_who_has_something_to_do(sight: Sight) -> None:
+def _no_run_sleeps_that_has_work(sight: Sight) -> None:
     """A run without a workflow task is one whose code would say nothing new: no wakeup was lost."""
     assert not sight.run.owed or (sight.deciding is not None and sight.deciding.update_id is not None)
     if sight.deciding is not None:
@@ -308,7 +308,7 @@ def _is_concurrent(sight: Sight) -> bool:
     return any(event.type == EventType.WORKFLOW_TASK_COMPLETED for event in sight.events)
 
 
-def _a_step_ends_once_and_never_after_it_was_given_up(sight: Sight) -> None:
+def _a_step_ends_once_and_never_after_it_was_cancelled(sight: Sight) -> None:
     if not _is_concurrent(sight):
         return
     over: set[int] = set()
@@ -377,7 +377,7 @@ def _only_the_newest_run_of_an_id_is_open(world: World) -> None:
         assert not any(run.is_open for run in chain[:-1])
 
 
-def _a_parent_waits_for_a_child_that_runs_or_whose_letter_is_under_way(world: World) -> None:
+def _a_parent_waits_for_a_child_that_runs_or_whose_message_is_in_flight(world: World) -> None:
     running = {
         (origin.parent_run_id, origin.parent_step)
         for origin in (lineage.of(sight.run) for sight in world.open)

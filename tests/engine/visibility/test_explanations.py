@@ -50,7 +50,7 @@ class TestWorkers:
         assert "Charge" in (await why(scene)).sentence
         assert (await why(scene)).expected.from_ms is None
 
-    async def test_workers_that_were_not_heard_for_long_do_not_poll(self, scene: Scene) -> None:
+    async def test_stale_workers_do_not_count_as_pollers(self, scene: Scene) -> None:
         await scene.register()
         await enqueue(scene, "charge-1")
         assert (await why(scene)).binding is None
@@ -304,7 +304,7 @@ class TestTasksUnderWay:
         found = await binding(scene)
         assert (found.kind, [each.worker for each in found.holders]) == (ConstraintKind.LEASED, ["w1"])
 
-    async def test_a_task_that_was_fetched_ahead_waits_for_its_permit(self, scene: Scene) -> None:
+    async def test_a_task_that_was_prefetched_waits_for_its_permit(self, scene: Scene) -> None:
         await limit(scene, lease_cap=1)
         for name in ("held", "charge-1"):
             await enqueue(scene, name)
@@ -315,7 +315,7 @@ class TestTasksUnderWay:
         await permits.start(scene.ctx, "default", first.task.task_id, of(first))
         assert kinds(await why(scene)) == [ConstraintKind.LEASES, ConstraintKind.PREFETCHED]
 
-    async def test_a_task_that_failed_rests(self, scene: Scene) -> None:
+    async def test_a_failed_task_backs_off(self, scene: Scene) -> None:
         await scene.start_activity("charge-1", charge(tries(3, 30)))
         await scene.break_off(await scene.take(ACTIVITY))
         found = await binding(scene)
@@ -362,7 +362,7 @@ class TestRuns:
         assert (found.binding.kind, found.binding.opens_at_ms) == (ConstraintKind.TIMER, NOW_MS + 60_000)
         assert found.expected.from_ms == NOW_MS + 60_000
 
-    async def test_a_run_of_which_nothing_is_under_way_waits_for_a_word(self, scene: Scene) -> None:
+    async def test_a_run_of_which_nothing_is_under_way_waits_for_a_message(self, scene: Scene) -> None:
         await scene.start("order-1")
         await scene.decide(concurrent=True)
         found = await explanations.workflow(scene.ctx, "default", "order-1")

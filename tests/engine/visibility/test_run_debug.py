@@ -32,7 +32,7 @@ async def change(scene: Scene, run: Run, **changes: Any) -> None:
     await scene.ctx.store.transact(operation, key=run.run_id)
 
 
-async def test_a_ready_task_that_nobody_polls_for() -> None:
+async def test_a_ready_task_without_pollers() -> None:
     scene = a_scene()
     await scene.start()
     seen = await inside(scene)
@@ -77,7 +77,7 @@ async def test_a_workflow_task_that_fails_again_and_again() -> None:
     assert "no such activity" in seen.findings[0].message
 
 
-async def test_a_run_that_is_blocked_says_so_before_all_else() -> None:
+async def test_a_blocked_run_is_reported_before_all_else() -> None:
     scene = a_scene()
     run = await scene.start()
     await change(scene, run, blocked='{"reason":"nondeterminism","message":"step 2 differs."}')

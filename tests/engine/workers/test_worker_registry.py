@@ -83,7 +83,7 @@ async def test_a_heartbeat_refreshes_liveness_and_keeps_what_it_does_not_mention
     assert worker.heartbeat_interval_s == 20
 
 
-async def test_an_unknown_worker_can_neither_beat_nor_leave_nor_be_described(scene: Scene):
+async def test_an_unknown_worker_can_neither_heartbeat_nor_leave_nor_be_described(scene: Scene):
     await scene.register()
     with pytest.raises(NotFound) as refused:
         await worker_registry.heartbeat(scene.ctx, "elsewhere", "w1", None, None, None)
@@ -191,7 +191,7 @@ async def test_promoting_a_build_rolls_the_one_before_back(scene: Scene):
     assert again.promoted_at_ms == NOW_MS + 1_000, "promoted again, it keeps the first moment"
 
 
-async def test_promoting_the_unnamed_build_pins_nobody(scene: Scene):
+async def test_promoting_the_unnamed_build_pins_no_run(scene: Scene):
     await cohorts.promote(scene.ctx, "default", "orders", "one")
     await cohorts.promote(scene.ctx, "default", "orders", None)
     assert (await scene.start()).compatibility is None

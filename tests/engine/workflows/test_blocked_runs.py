@@ -42,7 +42,7 @@ def account(scene: Scene, run: Run) -> dict[str, Any]:
     return dict(json.loads(scene.run(run.run_id).blocked or "{}"))
 
 
-async def test_a_blocked_run_says_where_both_sides_part(scene: Scene):
+async def test_a_blocked_run_reports_where_code_and_history_diverge(scene: Scene):
     run = await a_blocked_run(scene)
     said = account(scene, run)
     assert (said["reason"], said["sequence"], said["yielded"]) == ("nondeterminism", 1, "timer")
@@ -53,7 +53,7 @@ async def test_a_blocked_run_says_where_both_sides_part(scene: Scene):
     assert scene.run(run.run_id).is_open
 
 
-async def test_it_rests_longer_than_after_another_failure_and_is_tried_again(scene: Scene):
+async def test_it_backs_off_longer_than_after_another_failure_and_is_tried_again(scene: Scene):
     run = await a_blocked_run(scene)
     await scene.later(REST_MS - 1)
     assert await scene.claim(WORKFLOW) is None
@@ -90,13 +90,13 @@ async def test_a_worker_with_other_code_is_given_the_task_at_once(scene: Scene, 
     [OLD, OLD | {"build_id": "build-2", "workflow_types": ("Refund",)}, OLD | {"task_queue": "mail"}],
     ids=["the same code", "another type", "another queue"],
 )
-async def test_a_worker_that_cannot_help_rouses_nobody(scene: Scene, changes: dict[str, Any]):
+async def test_a_worker_that_cannot_replay_unblocks_no_run(scene: Scene, changes: dict[str, Any]):
     run = await a_blocked_run(scene)
     await scene.register("w2", **changes)
     assert {task.state for task in scene.live(run.run_id)} == {TaskState.DELAYED}
 
 
-async def test_another_failure_is_told_instead(scene: Scene):
+async def test_another_failure_is_reported_instead(scene: Scene):
     run = await a_blocked_run(scene)
     await scene.later(REST_MS)
     await scene.fail(await scene.take(WORKFLOW), "boom", "RuntimeError")
@@ -104,7 +104,7 @@ async def test_another_failure_is_told_instead(scene: Scene):
     assert (stored.blocked, stored.task_error) == (None, "RuntimeError: boom")
 
 
-async def test_code_that_has_nothing_new_to_say_fits(scene: Scene):
+async def test_code_without_new_commands_matches(scene: Scene):
     run = await a_blocked_run(scene)
     await scene.later(REST_MS)
     await scene.fail(await scene.take(WORKFLOW), "nothing new", WAITING_FOR_HISTORY)
@@ -112,7 +112,7 @@ async def test_code_that_has_nothing_new_to_say_fits(scene: Scene):
     assert (stored.blocked, stored.task_failures, stored.task_error) == (None, 0, None)
 
 
-async def test_a_blocked_run_hears_signals_and_can_be_ended(scene: Scene):
+async def test_a_blocked_run_receives_signals_and_can_be_ended(scene: Scene):
     run = await a_blocked_run(scene)
     await signals.send(scene.ctx, Signal(Address("default", "order-1"), "pay", NOTHING))
     assert (await scene.types(run.run_id))[-1] == "SignalReceived"
@@ -122,14 +122,14 @@ async def test_a_blocked_run_hears_signals_and_can_be_ended(scene: Scene):
     assert scene.live(run.run_id) == []
 
 
-async def test_a_run_that_has_not_been_blocked_keeps_its_rest(scene: Scene):
+async def test_a_run_that_has_not_been_blocked_keeps_its_backoff(scene: Scene):
     run = await scene.start()
     await scene.fail(await scene.take(WORKFLOW), "boom", "RuntimeError")
     await scene.register("w2", build_id="build-2")
     assert {task.state for task in scene.live(run.run_id)} == {TaskState.DELAYED}
 
 
-async def test_only_the_runs_that_are_blocked_are_roused(scene: Scene):
+async def test_only_the_runs_that_are_blocked_are_unblocked(scene: Scene):
     blocked = await a_blocked_run(scene)
     resting = await scene.start("order-2")
     await scene.fail(await scene.take(WORKFLOW), "boom", "RuntimeError")

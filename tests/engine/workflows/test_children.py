@@ -41,7 +41,7 @@ def child_of(scene: Scene, parent: Run, step: int = 1) -> Run:
 # ── Ends ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_parent_hears_of_the_result_and_goes_on(scene: Scene):
+async def test_a_parent_receives_the_result_and_continues(scene: Scene):
     parent, task = await a_family(scene)
     assert await scene.claim(WORKFLOW) is None
     await scene.complete(task, DONE)
@@ -53,7 +53,7 @@ async def test_a_parent_hears_of_the_result_and_goes_on(scene: Scene):
     await scene.decide(DONE)
 
 
-async def test_a_parent_hears_of_a_failure_with_all_that_was_said_of_it(scene: Scene):
+async def test_a_parent_receives_a_failure_with_all_its_details(scene: Scene):
     parent, task = await a_family(scene)
     await scene.complete(
         task, FailWorkflow("no stock", {"exception_type": "SoldOut", "exception_class": "E"})
@@ -68,7 +68,7 @@ async def test_a_parent_hears_of_a_failure_with_all_that_was_said_of_it(scene: S
 @pytest.mark.parametrize(
     ("end", "told"), [(EndMode.CANCEL, "ChildRunCancelled"), (EndMode.TERMINATE, "ChildRunTerminated")]
 )
-async def test_a_parent_hears_who_ended_its_child(scene: Scene, end: EndMode, told: str):
+async def test_a_parent_receives_how_its_child_was_ended(scene: Scene, end: EndMode, told: str):
     parent, task = await a_family(scene)
     await run_close.end_run(scene.ctx, "default", task.run.workflow_id, end, "by hand")
     await deliver(scene)
@@ -101,7 +101,7 @@ async def test_news_of_a_child_waits_while_its_parent_decides(scene: Scene):
     await scene.decide(DONE)
 
 
-async def test_a_child_that_continues_as_new_is_heard_of_at_its_end(scene: Scene):
+async def test_a_child_that_continues_as_new_is_reported_at_its_end(scene: Scene):
     parent, task = await a_family(scene)
     await scene.complete(task, ContinueAsNew(NOTHING))
     await deliver(scene)
@@ -150,7 +150,7 @@ async def test_a_run_holds_so_many_children():
 # ── Trying again ────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_child_is_tried_again_and_its_parent_hears_of_the_last_failure_only(scene: Scene):
+async def test_a_child_is_tried_again_and_its_parent_receives_the_last_failure_only(scene: Scene):
     parent, task = await a_family(scene, retry=tries(3, 1, 5))
     for rest_s in (1, 5):
         await scene.complete(task, FailWorkflow("no stock"))
@@ -262,7 +262,7 @@ async def test_and_when_its_parent_ends_in_the_breath_that_starts_it(
     assert child_of(scene, parent).status is status
 
 
-async def test_an_abandoned_child_ends_for_itself_and_its_letter_is_thrown_away(scene: Scene):
+async def test_an_abandoned_child_ends_by_itself_and_its_outbox_message_is_discarded(scene: Scene):
     parent, task = await a_family(scene)
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
     before = await scene.types(parent.run_id)
@@ -281,7 +281,7 @@ async def test_the_newest_run_of_a_child_is_the_one_that_is_cancelled(scene: Sce
     assert (child.run_number, child.status) == (2, RunStatus.CANCELLED)
 
 
-async def test_a_child_that_rests_before_its_next_attempt_is_cancelled_too(scene: Scene):
+async def test_a_child_in_backoff_before_its_next_attempt_is_cancelled_too(scene: Scene):
     parent, task = await a_family(scene, policy=ClosePolicy.TERMINATE, retry=tries(2, 60))
     await scene.complete(task, FailWorkflow("no stock"))
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)

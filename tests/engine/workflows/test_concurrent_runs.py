@@ -179,7 +179,7 @@ async def test_a_signal_wakes_the_code_whatever_it_waits_for(scene: Scene):
     assert told(await scene.take(WORKFLOW))[-1] == "SignalReceived"
 
 
-async def test_a_signal_that_came_before_the_first_look_is_heard_after_it(scene: Scene):
+async def test_a_signal_before_the_first_task_is_delivered_after_it(scene: Scene):
     await scene.start()
     await send(scene)
     await step(scene)
@@ -200,7 +200,7 @@ async def test_a_signal_during_a_task_waits_for_its_end_and_then_wakes(scene: Sc
     assert len(scene.live(run.run_id)) == 2
 
 
-async def test_a_run_does_not_end_over_a_signal_that_its_code_has_not_heard(scene: Scene):
+async def test_a_run_does_not_close_with_an_unhandled_signal(scene: Scene):
     run = await a_run(scene)
     await send(scene)
     leased = await scene.take(WORKFLOW)
@@ -237,7 +237,7 @@ async def test_an_update_is_an_event_and_answered_in_any_later_task(scene: Scene
     assert (scene.run(run.run_id).open_updates, scene.live(run.run_id)) == (0, [])
 
 
-async def test_an_update_from_before_the_first_look_is_heard(scene: Scene):
+async def test_an_update_from_before_the_first_task_is_delivered(scene: Scene):
     await scene.start()
     answered = await ask(scene)
     leased = await scene.take(WORKFLOW)
@@ -275,7 +275,7 @@ async def test_an_update_that_the_last_task_answers_is_answered_so(scene: Scene)
     assert kept[unheard.update.update_id].status is UpdateStatus.FAILED
 
 
-async def test_a_run_that_goes_on_in_another_takes_along_the_updates_that_it_has_not_heard(scene: Scene):
+async def test_a_successor_takes_over_the_updates_that_were_not_begun(scene: Scene):
     await a_run(scene)
     answered, heard = await ask(scene), await ask(scene)
     leased = await scene.take(WORKFLOW)
@@ -292,7 +292,7 @@ async def test_a_run_that_goes_on_in_another_takes_along_the_updates_that_it_has
 # ── Giving up steps ─────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_step_that_is_given_up_ends_and_tells_nothing_more(scene: Scene):
+async def test_a_cancelled_step_ends_and_records_nothing_more(scene: Scene):
     run = await a_run(scene, charge(), StartTimer(5), StartChild("Ship", "ships", NOTHING, "ship-1"))
     held = await scene.take(ACTIVITY)
     await send(scene)
@@ -312,7 +312,7 @@ async def test_a_step_that_is_given_up_ends_and_tells_nothing_more(scene: Scene)
     assert scene.live(run.run_id) == []
 
 
-async def test_what_a_given_up_step_told_during_the_task_is_left_out(scene: Scene):
+async def test_events_of_a_cancelled_step_during_the_task_are_dropped(scene: Scene):
     run = await a_run(scene, charge(), charge())
     first, second = await scene.take(ACTIVITY), await scene.take(ACTIVITY)
     await send(scene)
@@ -328,7 +328,7 @@ async def test_what_a_given_up_step_told_during_the_task_is_left_out(scene: Scen
     assert (await scene.payload(run.run_id, -1))["sequence"] == 2
 
 
-async def test_a_step_that_is_given_up_as_it_is_started_never_begins(scene: Scene):
+async def test_a_step_that_is_cancelled_as_it_is_started_never_begins(scene: Scene):
     run = await a_run(
         scene,
         charge(),
@@ -347,7 +347,7 @@ async def test_a_step_that_is_given_up_as_it_is_started_never_begins(scene: Scen
     assert waits.parse(run.waits).external == ()
 
 
-async def test_a_step_that_has_ended_may_be_given_up_and_one_that_is_not_there_may_not(scene: Scene):
+async def test_a_step_that_has_ended_may_be_cancelled_and_one_that_is_not_there_may_not(scene: Scene):
     run = await a_run(scene, charge())
     await scene.finish(await scene.take(ACTIVITY))
     leased = await scene.take(WORKFLOW)
@@ -386,7 +386,7 @@ async def test_a_cancel_request_that_is_repeated_is_answered_as_the_first_time(s
     assert (await cancel(scene, request_id="r1")).outcome == "cancel_requested"
 
 
-async def test_a_cancel_request_during_a_task_is_heard_after_it(scene: Scene):
+async def test_a_cancel_request_during_a_task_is_delivered_after_it(scene: Scene):
     run = await a_run(scene)
     await send(scene)
     leased = await scene.take(WORKFLOW)
@@ -397,7 +397,7 @@ async def test_a_cancel_request_during_a_task_is_heard_after_it(scene: Scene):
     assert told(await scene.take(WORKFLOW)).count("CancelRequested") == 1
 
 
-async def test_a_run_that_would_go_on_in_another_hears_first_that_it_is_to_end(scene: Scene):
+async def test_a_run_that_would_continue_as_new_receives_the_cancel_request_first(scene: Scene):
     run = await a_run(scene)
     await send(scene)
     leased = await scene.take(WORKFLOW)
@@ -407,13 +407,13 @@ async def test_a_run_that_would_go_on_in_another_hears_first_that_it_is_to_end(s
     assert (await scene.types(run.run_id))[-1] == "CancelRequested"
 
 
-async def test_a_run_whose_code_has_not_looked_closes_at_once(scene: Scene):
+async def test_a_run_whose_code_has_not_run_closes_at_once(scene: Scene):
     run = await scene.start()
     assert (await cancel(scene)).outcome == "cancelled"
     assert not scene.run(run.run_id).is_open
 
 
-async def test_terminating_asks_nobody(scene: Scene):
+async def test_terminating_does_not_ask_the_code(scene: Scene):
     run = await a_run(scene, charge())
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.TERMINATE, None)
     assert scene.run(run.run_id).status is RunStatus.TERMINATED
@@ -472,7 +472,7 @@ async def test_a_run_signals_another_and_learns_that_it_did(scene: Scene):
     assert len(scene.live(sender.run_id)) == len(scene.live(receiver.run_id)) == 1
 
 
-async def test_a_letter_to_another_run_has_one_effect(scene: Scene):
+async def test_a_message_to_another_run_has_one_effect(scene: Scene):
     receiver = await a_run(scene, workflow_id="order-2")
     await a_run(scene, SignalExternal("order-2", "go", ONE))
     [message_id] = scene.tables.letters
@@ -495,7 +495,7 @@ async def test_a_run_asks_another_to_end(scene: Scene):
     assert (await scene.types(sender.run_id)).count("ExternalRequestDelivered") == 2
 
 
-async def test_what_cannot_be_delivered_is_told_to_the_sender(scene: Scene):
+async def test_what_cannot_be_delivered_is_reported_to_the_sender(scene: Scene):
     closed = await a_run(scene, DONE, workflow_id="order-2")
     sender = await a_run(
         scene,
@@ -515,7 +515,7 @@ async def test_what_cannot_be_delivered_is_told_to_the_sender(scene: Scene):
     assert all(each["message"] for each in events)
 
 
-async def test_an_answer_to_a_step_that_was_given_up_is_dropped(scene: Scene):
+async def test_an_answer_to_a_step_that_was_cancelled_is_dropped(scene: Scene):
     sender = await a_run(scene, SignalExternal("nobody", "go", ONE))
     await send(scene)
     await step(scene, CancelStep(1))
@@ -674,7 +674,7 @@ async def test_an_activity_that_is_asked_to_stop_by_the_task_that_starts_it_neve
     assert await ended_with(scene, run) == "ActivityCancelled"
 
 
-async def test_an_activity_that_ended_while_it_was_asked_to_stop_tells_how(scene: Scene):
+async def test_an_activity_that_ended_while_it_was_asked_to_stop_reports_how(scene: Scene):
     run = await a_run(scene, charge())
     working = await scene.take(ACTIVITY)
     await send(scene)
@@ -697,7 +697,7 @@ async def test_a_cancel_before_a_worker_has_come_is_delivered_with_the_first_tas
     assert scene.run(run.run_id).status is RunStatus.CANCELLED
 
 
-async def test_a_cancel_during_the_first_task_is_heard_after_it(scene: Scene):
+async def test_a_cancel_during_the_first_task_is_delivered_after_it(scene: Scene):
     await scene.start(delivers_cancel=True)
     leased = await scene.take(WORKFLOW)
     await cancel(scene)
@@ -713,7 +713,7 @@ async def test_a_cancel_does_not_wait_for_a_delayed_start(scene: Scene):
 
 
 @pytest.mark.parametrize("leased_first", [False, True])
-async def test_stepwise_code_that_cannot_hear_a_cancel_closes_with_its_first_task(
+async def test_stepwise_code_that_cannot_handle_a_cancel_closes_with_its_first_task(
     scene: Scene, leased_first: bool
 ):
     run = await scene.start(delivers_cancel=True)

@@ -82,7 +82,7 @@ async def test_what_was_open_ends_with_the_run(scene: Scene):
     assert (await scene.types(first.run_id))[-1] == "WorkflowContinuedAsNew"
 
 
-async def test_signals_that_came_with_the_last_decision_are_heard_by_the_next_run_in_order(scene: Scene):
+async def test_signals_that_came_with_the_last_decision_reach_the_next_run_in_order(scene: Scene):
     await scene.start()
     leased = await scene.take(WORKFLOW)
     await send(scene, "one")
@@ -126,7 +126,7 @@ async def test_receipts_count_on_through_the_chain(scene: Scene):
     assert newest(scene).last_request == 2
 
 
-async def test_the_clock_of_the_execution_goes_on_and_that_of_the_run_starts_again(scene: Scene):
+async def test_the_clock_of_the_execution_continues_and_that_of_the_run_starts_again(scene: Scene):
     await scene.start(execution_timeout_s=60, run_timeout_s=20)
     scene.clock.advance(15_000)
     await scene.decide(AGAIN)
@@ -153,7 +153,7 @@ async def test_the_next_run_may_be_of_another_type_in_another_queue(scene: Scene
     assert (leased.run.workflow_type, leased.run.task_queue) == ("Refund", "mail")
 
 
-async def test_whoever_names_the_workflow_means_the_newest_run(scene: Scene):
+async def test_a_workflow_id_addresses_the_newest_run(scene: Scene):
     first = await scene.start()
     await scene.decide(AGAIN)
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)

@@ -199,7 +199,7 @@ async def test_a_child_uses_the_id_of_a_closed_workflow_if_it_may(scene: Scene):
 
 
 @pytest.mark.parametrize("reuse", [IdReusePolicy.REJECT_DUPLICATE, IdReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY])
-async def test_a_child_that_may_not_fails_and_its_parent_goes_on(scene: Scene, reuse: IdReusePolicy):
+async def test_a_child_that_may_not_fails_and_its_parent_continues(scene: Scene, reuse: IdReusePolicy):
     await a_closed(scene)
     parent = await scene.start()
     await scene.decide(StartChild("Ship", None, NOTHING, "ship-1", reuse=reuse))
@@ -231,7 +231,7 @@ async def test_a_child_is_not_started_under_the_id_of_an_activity(scene: Scene):
     assert (await scene.types(parent.run_id))[-1] == "ChildRunFailed"
 
 
-async def test_a_child_with_an_impossible_id_fails_and_its_parent_goes_on(scene: Scene):
+async def test_a_child_with_an_impossible_id_fails_and_its_parent_continues(scene: Scene):
     parent = await scene.start()
     await scene.decide(StartChild("Ship", None, NOTHING, problem="workflow_id: U+0009 is not allowed"))
     said = await scene.payload(parent.run_id, -1)
@@ -272,7 +272,7 @@ async def test_what_is_meant_for_a_child_does_not_reach_another_workflow_that_ha
 # ── Streams of messages ─────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_positions_of_messages_go_on_and_a_new_start_reads_what_comes_next(scene: Scene):
+async def test_positions_of_messages_continue_and_a_new_start_reads_what_comes_next(scene: Scene):
     async def message(message_id: str) -> int:
         sending = OutgoingMessage(Address("default", "order-1"), "orders", message_id, NOTHING)
         return (await messages.send(scene.ctx, sending)).position

@@ -50,7 +50,7 @@ async def test_ending_a_run_closes_it_at_once_with_all_that_is_open(
     assert (await scene.types(run.run_id))[-1] == told
 
 
-async def test_a_reason_is_always_told(scene: Scene):
+async def test_a_reason_is_always_recorded(scene: Scene):
     run = await scene.start()
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
     assert (await scene.payload(run.run_id, -1))["reason"] == "cancel requested"
@@ -67,7 +67,7 @@ async def test_a_worker_that_decides_for_a_cancelled_run_is_refused(scene: Scene
     assert scene.run(leased.run.run_id).status is RunStatus.CANCELLED
 
 
-async def test_work_that_rests_is_cancelled_too(scene: Scene):
+async def test_work_in_backoff_is_cancelled_too(scene: Scene):
     run = await scene.start()
     await scene.decide(charge(tries(3, 5)))
     await scene.break_off(await scene.take(ACTIVITY))

@@ -35,7 +35,7 @@ async def test_a_start_records_the_run_its_first_event_and_its_first_task_togeth
     )
 
 
-async def test_a_history_says_whose_work_it_is_and_how_urgent_where_that_is_not_the_usual(scene: Scene):
+async def test_a_history_records_whose_work_it_is_and_how_urgent_where_that_is_not_the_usual(scene: Scene):
     named = ("priority", "fairness_key", "fairness_weight")
     usual = await scene.start("order-1")
     said = await scene.payload(usual.run_id, 0)
@@ -45,7 +45,7 @@ async def test_a_history_says_whose_work_it_is_and_how_urgent_where_that_is_not_
     assert [said[name] for name in named] == [1, "tenant", 2.5]
 
 
-async def test_tasks_say_the_weight_of_their_work(scene: Scene):
+async def test_tasks_carry_the_weight_of_their_work(scene: Scene):
     await scene.start(priority=TaskPriority(3, "tenant", 2500))
     leased = await scene.take(WORKFLOW)
     assert workflow_task(leased.task, leased.run, leased.events)["fairness_weight"] == 2.5
@@ -61,7 +61,7 @@ async def test_tasks_say_the_weight_of_their_work(scene: Scene):
     assert told == {1: 2.5, 2: 0.5, 3: 2.5}
 
 
-async def test_a_standalone_activity_says_its_weight(scene: Scene):
+async def test_a_standalone_activity_carries_its_weight(scene: Scene):
     await scene.start_activity(priority=TaskPriority(3, "tenant", 4000))
     task = await scene.take(ACTIVITY)
     assert task.activity is not None

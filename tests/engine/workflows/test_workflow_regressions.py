@@ -76,12 +76,12 @@ async def update(scene: Scene) -> str:
     return (await updates.accept(scene.ctx, asked, asyncio.Event())).update.update_id
 
 
-async def deliver_letters(scene: Scene) -> None:
+async def relay_outbox(scene: Scene) -> None:
     for message_id in list(scene.tables.letters):
         await outbox_relay.deliver(scene.ctx, message_id)
 
 
-async def test_a_child_that_is_given_up_by_the_task_that_ends_its_parent_ends_too(scene: Scene):
+async def test_a_child_that_is_cancelled_by_the_task_that_ends_its_parent_ends_too(scene: Scene):
     ends: tuple[Command, ...] = (DONE, ContinueAsNew(NOTHING))
     for number, end in enumerate(ends):
         run = await scene.start(f"order-{number}")
@@ -94,7 +94,7 @@ async def test_a_child_that_is_given_up_by_the_task_that_ends_its_parent_ends_to
         await scene.later(1_000)
         await timers.fire(scene.ctx, f"{run.run_id}-t2")
         await scene.decide(CancelSelectionOperation("select-calls:1:2", 0, {"member_index": 0}), end)
-        await deliver_letters(scene)
+        await relay_outbox(scene)
         assert scene.tables.runs[child.run_id].status is RunStatus.CANCELLED
 
 
@@ -207,7 +207,7 @@ async def test_a_timer_that_is_open_though_its_run_is_closed_is_cancelled_and_to
     assert await scene.types(run.run_id) == before
 
 
-async def test_what_cannot_be_mended_is_stepped_over_and_does_not_hold_up_the_rest(scene: Scene):
+async def test_items_that_fail_are_skipped_and_do_not_block_the_others(scene: Scene):
     mended: set[int] = set()
     tried: list[int] = []
 
@@ -228,7 +228,7 @@ async def test_what_cannot_be_mended_is_stepped_over_and_does_not_hold_up_the_re
     assert len(tried) == 3 * BATCH
 
 
-async def test_a_run_that_would_end_over_a_signal_hears_it_first(scene: Scene):
+async def test_a_run_that_would_close_with_an_unhandled_signal_handles_it_first(scene: Scene):
     run = await scene.start()
     leased = await scene.take(WORKFLOW)
     await signals.send(scene.ctx, Signal(HERE, "poke", NOTHING))

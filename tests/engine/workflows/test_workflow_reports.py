@@ -48,7 +48,7 @@ async def test_the_events_of_a_task_name_the_task(scene: Scene):
     assert [event.task_id for event in await scene.events(leased.run.run_id)] == [None, leased.task.task_id]
 
 
-async def test_a_run_goes_on_when_its_activity_ends_and_closes_with_its_output(scene: Scene):
+async def test_a_run_continues_when_its_activity_ends_and_closes_with_its_output(scene: Scene):
     leased = await a_lease(scene)
     run_id = leased.run.run_id
     await scene.complete(leased, charge())
@@ -255,7 +255,7 @@ async def test_events_from_outside_wait_while_a_workflow_task_is_leased_and_foll
     assert receipt.created == (f"{run_id}-6", task.task_id)
 
 
-async def test_nobody_is_woken_when_nothing_waited(scene: Scene):
+async def test_the_code_is_not_woken_when_nothing_waited(scene: Scene):
     deciding, *_ = await busy_run(scene)
     receipt = await scene.complete(deciding, charge())
     assert [task for task in scene.live(deciding.run.run_id) if task.kind is WORKFLOW] == []
@@ -293,7 +293,7 @@ async def test_a_run_has_one_workflow_task_however_much_happens(scene: Scene):
     assert len(leased.events) == leased.run.last_sequence == 13
 
 
-async def test_a_resting_workflow_task_is_not_doubled_by_what_happens(scene: Scene):
+async def test_a_workflow_task_in_backoff_is_not_doubled_by_what_happens(scene: Scene):
     deciding, second, third = await busy_run(scene)
     await scene.fail(deciding)
     await scene.finish(second)
@@ -302,7 +302,7 @@ async def test_a_resting_workflow_task_is_not_doubled_by_what_happens(scene: Sce
     assert [task.state for task in workflow_tasks] == [TaskState.DELAYED]
 
 
-async def test_a_retry_of_an_activity_tells_the_code_nothing_and_wakes_nobody(scene: Scene):
+async def test_a_retry_of_an_activity_is_not_shown_to_the_code_and_does_not_wake_it(scene: Scene):
     run = await scene.start()
     await scene.decide(charge(tries(2, 5)))
     await scene.break_off(await scene.take(ACTIVITY))
@@ -310,7 +310,7 @@ async def test_a_retry_of_an_activity_tells_the_code_nothing_and_wakes_nobody(sc
     assert [task.kind for task in scene.live(run.run_id)] == [ACTIVITY]
 
 
-async def test_a_retry_that_waited_wakes_nobody_either(scene: Scene):
+async def test_a_retry_that_waited_does_not_wake_the_code_either(scene: Scene):
     run = await scene.start()
     await scene.decide(charge(), charge(tries(2, 5)))
     first, second = await scene.take(ACTIVITY), await scene.take(ACTIVITY)
@@ -360,7 +360,7 @@ async def test_a_group_whose_last_members_ended_while_the_code_looked_wakes_it_a
 # ── Failure ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_failed_workflow_task_rests_longer_each_time_and_the_run_stays_open(scene: Scene):
+async def test_a_failed_workflow_task_backs_off_longer_each_time_and_the_run_stays_open(scene: Scene):
     run = await scene.start()
     for failures, rest_ms in ((1, 1_000), (2, 2_000), (3, 4_000)):
         leased = await scene.take(WORKFLOW)
