@@ -19,7 +19,7 @@ from tests.support.builders import NOW_MS
 
 
 async def running(scene: Scene, *args: object, **limits: int) -> Leased:
-    """A run with one activity, which somebody runs."""
+    """A run with one running activity."""
     await scene.start()
     await scene.decide(charge(*args, **limits))  # type: ignore[arg-type]
     return await scene.take(ACTIVITY)
@@ -498,7 +498,7 @@ async def test_a_task_prefetched_can_be_given_back_unstarted(scene: Scene):
 async def test_a_worker_may_ask_for_a_shorter_lease_than_the_server_gives_and_for_no_longer_one(
     scene: Scene, asked_ms: int | None, leased_ms: int
 ):
-    """Scenario 33: who renews in time is missed soon."""
+    """Scenario 33: a worker that stops renewing is detected soon."""
     await scene.start()
     await scene.decide(charge())
     leased = await scene.take(ACTIVITY, lease_ms=asked_ms)

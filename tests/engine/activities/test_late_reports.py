@@ -1,4 +1,4 @@
-"""A timeout is judged at the moment of a report: what comes after it does not count, whether it was swept or not."""
+"""Timeouts are enforced when a report arrives: a late report is not recorded, whether or not the sweeper ran."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_late_result_of_an_activity_with_attempts_left_is_followed_by_an
 
 
 async def test_a_late_failure_is_a_timeout(scene: Scene) -> None:
-    """It would have ended the activity for good; the timeout is tried again."""
+    """It would have failed the activity for good; the timeout is retried."""
     leased = await running(scene, tries(2, 0), start_to_close_ms=LIMIT_MS)
     scene.clock.advance(LIMIT_MS)
     await refused(scene, leased, AttemptFailure("no such card", non_retryable=True))

@@ -1,4 +1,4 @@
-"""A budget for retries: those that fall due get their places one after the other, and first attempts go freely."""
+"""The retry budget: due retries take its slots one after the other; first attempts are not limited."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def budget(scene: Scene, per_second: float | None) -> None:
 
 
 async def fail_all(scene: Scene, count: int, *backoff_s: int, **limits: int) -> list[Leased]:
-    """So many activities, each of which failed once at this moment."""
+    """A number of activities, each failed once at this moment."""
     failed = []
     for number in range(count):
         await scene.start_activity(f"charge-{number}", charge(tries(5, *backoff_s), None, "Charge", **limits))
@@ -41,7 +41,7 @@ async def fail_all(scene: Scene, count: int, *backoff_s: int, **limits: int) -> 
 
 
 async def moments(scene: Scene, failed: list[Leased]) -> list[int]:
-    """When each retry became ready, as time goes on from one that is due to the next."""
+    """When each retry became ready, advancing the clock from one due time to the next."""
     found: list[int] = []
     for _ in range(MOMENTS_MAX):
         tasks = [scene.task(leased.task.task_id) for leased in failed]
@@ -55,7 +55,7 @@ async def moments(scene: Scene, failed: list[Leased]) -> list[int]:
 
 
 def check(moments_ms: list[int], per_second: float) -> None:
-    """In any time no more than the budget, and one that was in the middle of its place."""
+    """In any interval at most the budget plus one."""
     interval_ms = 1_000 / per_second
     ordered = sorted(moments_ms)
     for first, start in enumerate(ordered):

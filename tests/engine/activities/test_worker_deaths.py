@@ -1,4 +1,4 @@
-"""Workers that die under activities: what is told of it, and when it is enough."""
+"""Worker deaths during activities: how they are reported, and when an activity is quarantined."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def app_task(retry: RetrySchedule | None = None) -> ScheduleActivity:
 
 
 async def lose(scene: Scene, leased: Leased) -> None:
-    """The worker is not heard of any more."""
+    """The worker stops sending heartbeats."""
     scene.clock.set(leased.task.lease_expires_at_ms or 0)
     assert await activity_reports.reclaim(scene.ctx, leased.task.task_id)
 
@@ -200,7 +200,7 @@ async def test_why_reports_worker_deaths_and_the_quarantine(scene: Scene):
 
 
 async def test_a_late_report_of_a_worker_that_was_taken_for_dead_changes_nothing(scene: Scene):
-    """It only had lost its network: its death counts, and its result does not."""
+    """It had only lost its network: its death is counted, and its result is not recorded."""
     run = await scene.start_activity(command=app_task())
     leased = await scene.take(ACTIVITY)
     await lose(scene, leased)
@@ -217,7 +217,7 @@ async def test_a_late_report_of_a_worker_that_was_taken_for_dead_changes_nothing
 
 @dataclass
 class Watch:
-    """The seconds of a server that has just begun."""
+    """Seconds since a server started."""
 
     now: float = 0.0
 
@@ -226,7 +226,7 @@ class Watch:
 
 
 async def restarted(scene: Scene, leased: Leased) -> tuple[Scene, Watch]:
-    """The same, with a server that begins after the lease has ended."""
+    """`a_server` that starts after the lease has expired."""
     watch = Watch()
     scene.clock.set((leased.task.lease_expires_at_ms or 0) + 60_000)
     ctx = replace(scene.ctx, stall_detector=StallDetector(watch))

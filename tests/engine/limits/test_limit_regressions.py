@@ -1,4 +1,4 @@
-"""Faults that a reading of the limits found: each was there once."""
+"""Regression tests for defects found in a review of the limits."""
 
 from __future__ import annotations
 

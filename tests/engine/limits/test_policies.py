@@ -1,4 +1,4 @@
-"""Settings of a line: versioned, logged, made whole or not at all."""
+"""A queue's settings: versioned, logged, changed atomically."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def weights(view: PolicyView) -> dict[str, int | None]:
 
 
 async def listened(scene: Scene, kind: TaskKind = ACTIVITY, name: str = "orders") -> list[str]:
-    """What rings from now on for one line."""
+    """The notifications of one queue from now on."""
     rung: list[str] = []
     queue = await scene.queue(kind, name)
     scene.wakeups.listen(queue_topic(queue.queue_id), lambda: rung.append(name))
@@ -401,7 +401,7 @@ class TestWorkerRates:
 
 
 class TestLeases:
-    """What runs is counted only where something depends on it."""
+    """Running tasks are counted only where a limit needs it."""
 
     async def test_leases_that_are_out_already_are_counted_when_a_limit_comes(self, scene: Scene) -> None:
         for number in range(3):

@@ -1,4 +1,4 @@
-"""Rates that workers convey for their whole queue: who is heard, for how long, what goes by them in virtual time."""
+"""Queue rates reported by workers: which report wins, how long it lasts, and what it limits, on virtual time."""
 
 from __future__ import annotations
 

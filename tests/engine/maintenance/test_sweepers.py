@@ -1,4 +1,4 @@
-"""Sweepers: what nobody finished is found and mended through the same use cases."""
+"""Sweepers: unfinished work is found and handled through the same transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweepers outlive whatever their store says: once it is back, what was due is done."""
+"""Sweepers survive store outages: once the store is back, due work is done."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ERRORS = [
 
 
 class FailingStore:
-    """A store that says the same error to everything, as long as it has one."""
+    """A store that raises one error for everything while it is set."""
 
     def __init__(self, behind: Store) -> None:
         self._behind = behind
@@ -66,7 +66,7 @@ class FailingStore:
 
 @pytest.fixture
 def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beat without a pause, so that an outage of several beats is over at once."""
+    """Tick without a pause, so that an outage of several ticks is over at once."""
     monkeypatch.setattr(module, "TICK_S", 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Claims: who gets which task, and what a poll that gets none is told."""
+"""Claims: which poll gets which task, and what a poll without a task gets."""
 
 from __future__ import annotations
 

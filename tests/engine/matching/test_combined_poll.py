@@ -1,4 +1,4 @@
-"""One poll for two kinds of work: whichever comes first is given, and nothing is lost on the way."""
+"""Combined polls: whichever kind of work comes first is returned, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Desk:
         return self._go(polling)
 
     def ask(self) -> asyncio.Task[None]:
-        """A caller who waits until an update is validated."""
+        """A caller that waits until an update is validated."""
         arguments = payload_codec.encode([])
         return self._go(
             update_validation.require_approval(self.scene.ctx, self.run, "set", arguments, asyncio.Event())
         )
 
     async def asked(self) -> asyncio.Task[None]:
-        """The same, once the update is in line."""
+        """`asks`, once the update is pending."""
         asked = self.ask()
         while not self.scene.tables.queries:
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Many polls on one queue: they cost nothing while nothing comes, and nobody is forgotten behind the others."""
+"""Many polls on one queue: they cost nothing while it is empty, and none is starved."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.engine.support.scene import WORKFLOW, Scene, a_poll
 T = TypeVar("T")
 LONG_MS = 60_000
 TURNS = 3_000
-"""Turns of the loop in which a dispatcher that spins claims thousands of times."""
+"""Event loop iterations in which a busy-looping dispatcher would claim thousands of times."""
 
 
 class CountedStore:
-    """Counts the claims that pass through, and takes a turn of the loop for each, as a real store does."""
+    """Counts the claims, and yields to the event loop for each, as a real store does."""
 
     def __init__(self, behind: Store) -> None:
         self._behind = behind
@@ -53,7 +53,7 @@ class CountedStore:
 
 
 class Crowd:
-    """A dispatcher, the polls that wait at it, and how often it claimed for them."""
+    """A dispatcher, its waiting polls, and how often it claimed for them."""
 
     def __init__(self, scene: Scene) -> None:
         self.store = CountedStore(scene.ctx.store)
@@ -66,7 +66,7 @@ class Crowd:
         return self.polls[-1]
 
     async def gather(self, count: int) -> None:
-        """Let so many polls come and wait."""
+        """Open a number of polls and let them wait."""
         for _ in range(count):
             self.poll()
         await pass_turns()

@@ -1,4 +1,4 @@
-"""Where polls wait: they are woken, told, refused and let go; and no task is lost on the way."""
+"""The dispatcher: polls are woken, answered, refused and drained, and no task is lost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Desk:
         return await self.dispatcher.poll(a_poll(kind, worker_id, **changes), wait_ms)
 
     async def waiting(self, worker_id: str = "w1", **changes: Any) -> asyncio.Task[PollAnswer]:
-        """A long poll that has looked once, found nothing, and waits."""
+        """A long poll that has claimed once, got nothing, and waits."""
         task = asyncio.create_task(self.poll(LONG_MS, worker_id, **changes))
         self._polls.append(task)
         before = self.dispatcher.open_polls
@@ -49,7 +49,7 @@ class Desk:
         return task
 
     async def quiet(self) -> None:
-        """Until nobody looks and nothing is being handed back."""
+        """Wait until no claim and no hand-back is in progress."""
         while self.dispatcher._tasks:
             await asyncio.wait(set(self.dispatcher._tasks))
 
@@ -62,7 +62,7 @@ class Desk:
 
 
 class CountingStore(GatedStore):
-    """A store whose gates are open, and which counts who goes through."""
+    """A store with open gates that counts the calls."""
 
     def __init__(self, behind: Store) -> None:
         super().__init__(behind)
@@ -80,7 +80,7 @@ class CountingStore(GatedStore):
 
 
 async def until(happened: Callable[[], bool]) -> None:
-    """Let the loop go on until something has happened; the test's own time limit ends a vain wait."""
+    """Run the event loop until a condition holds; the test's timeout ends a wait in vain."""
     while not happened():
         await asyncio.sleep(0)
 
@@ -161,7 +161,7 @@ async def test_a_retry_whose_backoff_ended_wakes_a_poll(scene: Scene, desk: Desk
 
 
 async def test_a_lost_wakeup_is_made_good_by_looking_again(scene: Scene, monkeypatch: pytest.MonkeyPatch):
-    """`wakeups-are-hints`: here no bell reaches the dispatcher at all."""
+    """`wakeups-are-hints`: here no notification reaches the dispatcher at all."""
     monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.001)
     desk = Desk(replace(scene.ctx, wakeups=LocalWakeups()))
     await scene.register()
@@ -239,7 +239,7 @@ async def test_two_servers_share_one_task_between_them(scene: Scene, desk: Desk)
 
 @pytest.fixture
 def no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the early answer come without its half second."""
+    """Let the early answer come without its half-second delay."""
     monkeypatch.setattr(module, "YIELD_AFTER_S", 0.0)
 
 

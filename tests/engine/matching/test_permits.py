@@ -1,4 +1,4 @@
-"""Tasks that are handed out ahead of time: leased for short, counted by nobody, started before they are run."""
+"""Prefetched tasks: leased briefly, not counted by limits, started before they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Query polls that hang up: the query waits again, and whoever polls next gets it."""
+"""Query polls that disconnect: the query is requeued for the next poll."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG_MS = 60_000
 
 @dataclass(frozen=True)
 class Desk:
-    """A house whose store can hold back its answers, and a query that waits there."""
+    """An engine over a store that can delay its answers, with a pending query."""
 
     ctx: EngineContext
     store: GatedStore
@@ -34,7 +34,7 @@ class Desk:
         return asyncio.create_task(queries.poll(self.ctx, a_poll(WORKFLOW), wait_ms, asyncio.Event()))
 
     async def hung_up_poll(self) -> None:
-        """A poll whose caller went away while its lease was being committed."""
+        """A poll whose caller disconnected while its lease was being committed."""
         for line in TransactionClass:
             self.store.shut(line)
         poll = self.poll()

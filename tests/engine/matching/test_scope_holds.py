@@ -1,4 +1,4 @@
-"""Polls that a shared limit holds back: they wait without looking all the time, and keys keep their limits."""
+"""Polls held by a shared limit: they wait without busy-looping, and keys keep their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No worker is given more than its slots, and one that is full looks again when a lease of it ends."""
+"""No worker gets more tasks than its slots, and a full one claims again when one of its leases ends."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_why_names_the_full_worker_and_what_would_free_a_slot(scene: Scene
 
 @pytest.mark.parametrize("how", ["finished", "lost"])
 async def test_a_full_worker_that_waits_is_answered_when_a_lease_of_it_ends(scene: Scene, how: str):
-    """By the bell: the backstop of the dispatcher is not started here."""
+    """By notification: the dispatcher's periodic claim is not started here."""
     await scene.register(activity_slots=2)
     await queue_up(scene, 4)
     _, second = await given_to(scene, "w1", 2)
@@ -173,7 +173,7 @@ STEPS = st.one_of(
 @settings(deadline=None, max_examples=times(30), suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, max_size=40))
 async def test_no_grant_or_permit_takes_a_worker_over_its_slots(steps: list[tuple[str, int, int]]):
-    """Holds `worker-never-over-filled` after any steps: nothing is added to a worker that is full."""
+    """Holds `worker-never-over-filled` after any steps: a full worker gets nothing."""
     scene = a_scene()
     slots = [2, 3, 1]
     for number, most in enumerate(slots):
@@ -189,7 +189,7 @@ async def test_no_grant_or_permit_takes_a_worker_over_its_slots(steps: list[tupl
 
 
 def counts(scene: Scene, worker_id: str) -> tuple[int, int]:
-    """What a worker runs, and what it has fetched ahead."""
+    """What a worker runs, and what it has prefetched."""
     held = [task for task in scene.tables.tasks.values() if task.lease_owner == worker_id]
     ahead = sum(task.claimed > 0 for task in held)
     return len(held) - ahead, ahead

@@ -1,4 +1,4 @@
-"""A workflow task waits a while for the worker that keeps its run in memory; then anybody may have it."""
+"""Sticky tasks: a workflow task waits a while for the worker that caches its run; then any worker may take it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STICKY_MS = 10_000
 
 
 async def told(scene: Scene, run: Run) -> None:
-    """Have something come that wakes the run."""
+    """Send a signal that wakes the run."""
     await signals.send(scene.ctx, Signal(Address("default", run.workflow_id), "go", NOTHING))
 
 
@@ -42,7 +42,7 @@ async def kept(
     *commands: ScheduleActivity,
     sticky_ms: int = STICKY_MS,
 ) -> Run:
-    """A run that a worker keeps in memory, and that waits for a signal."""
+    """A run that a worker caches, waiting for a signal."""
     run = await scene.start(workflow_id)
     leased = await scene.take(WORKFLOW, worker_id)
     assert leased.run.run_id == run.run_id
@@ -51,7 +51,7 @@ async def kept(
 
 
 async def waiting(scene: Scene, workflow_id: str = "order-1", worker_id: str = "w1") -> Run:
-    """The same, told something: its next task is in line."""
+    """A cached run that was signalled: its next task is ready."""
     run = await kept(scene, workflow_id, worker_id)
     await told(scene, run)
     return run

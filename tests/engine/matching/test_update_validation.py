@@ -1,4 +1,4 @@
-"""Updates that workflow code is asked about: nothing is recorded of one that it does not take."""
+"""Update validation: a rejected update leaves no trace."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def update(scene: Scene, request_id: str | None = "u1") -> asyncio.Task[UpdateRe
 
 
 async def take(scene: Scene, worker_id: str = "w1") -> LeasedQuery:
-    """The update that waits to be validated, once it is there."""
+    """The update pending validation, once it is submitted."""
     leased = None
     while leased is None:
         leased = await update_validation.poll(scene.ctx, a_poll(WORKFLOW, worker_id), 0, asyncio.Event())

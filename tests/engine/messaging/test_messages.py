@@ -1,4 +1,4 @@
-"""Messages: each has one place in its stream, reaches the code once, and follows the workflow into its next run."""
+"""Messages: each has one position in its stream, is delivered once, and moves to the successor run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def complete(scene: Scene, leased: Leased, *commands: Any, read: int = 0) 
 
 
 async def told(scene: Scene, run: Run) -> list[Any]:
-    """What the code of a run was told of streams: positions of messages, and how far they were read."""
+    """The stream events of a run: positions of delivered messages, and read positions."""
     found: list[Any] = []
     for event in await scene.events(run.run_id):
         payload = await scene.payload(run.run_id, event.sequence - 1)

@@ -1,4 +1,4 @@
-"""Letters between runs: recorded with their cause, delivered once, by whichever server comes first."""
+"""The outbox: messages are recorded with their cause and delivered once, by any server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHILDREN = 12
 
 
 async def a_message_to_its_parent(scene: Scene) -> tuple[Run, str]:
-    """A parent that waits, and the letter of a child that has ended."""
+    """A waiting parent, and the outbox message of its closed child."""
     parent = await scene.start()
     await scene.decide(StartChild("Ship", None, NOTHING))
     await scene.decide(DONE)
@@ -100,7 +100,7 @@ async def test_a_child_that_has_ended_already_is_left_alone(scene: Scene):
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path | None:
-    """Where both servers keep their rows: nowhere, in a file, or in a database of the test's own."""
+    """The database of both servers: none (memory), a file, or a PostgreSQL database of the test's own."""
     match request.param:
         case "sqlite":
             return tmp_path / "penstock.db"
@@ -113,7 +113,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path | None
 
 @pytest.fixture
 async def stores(address: str | Path | None) -> AsyncIterator[list[Store]]:
-    """What two servers see: one store that both share, or two that share a database."""
+    """The stores of two servers: one shared, or two on one database."""
     clock, wakeups = ManualClock(NOW_MS), LocalWakeups()
     opened: list[Store]
     match address:
@@ -130,7 +130,7 @@ async def stores(address: str | Path | None) -> AsyncIterator[list[Store]]:
 
 
 async def test_two_servers_that_relay_the_same_messages_deliver_each_once(stores: list[Store]):
-    """A family of many whose members end together, while two postmen are on their way."""
+    """Many children close together while two servers relay the outbox."""
     entropy, given = CountingEntropy(), load({"DW_AUTH_DRIVER": "none"})
     houses = [EngineContext(store, LocalWakeups(), entropy, given) for store in stores]
     scene = Scene(houses[0], ManualClock(NOW_MS), LocalWakeups())

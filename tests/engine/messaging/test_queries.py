@@ -1,4 +1,4 @@
-"""Questions: bounded, guarded by the lock between servers, and gone when nobody waits for them."""
+"""Queries: bounded, guarded by the lock between servers, and deleted when their caller leaves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.engine.support.scene import WORKFLOW, Scene, a_poll, a_scene
 
 
 class Locksmith(InProcess):
-    """Lends locks until told not to, and remembers for what."""
+    """Grants locks unless disabled, and records their keys."""
 
     kind = "redis"
 

@@ -1,4 +1,4 @@
-"""Signals: in order of arrival, once for each request id, heard by the code that waits."""
+"""Signals: recorded in order of arrival, once per request id, and delivered to waiting code."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_a_signal_that_races_with_a_decision_comes_after_it(scene: Scene):
 
 
 async def test_a_signal_before_the_first_task_waits_for_it(scene: Scene):
-    """The code that meets it at once must not be taken for code that waited."""
+    """Code that sees it at once must not be mistaken for code that waited."""
     run = await scene.start()
     await send(scene)
     assert await scene.types(run.run_id) == ["WorkflowStarted"]

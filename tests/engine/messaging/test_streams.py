@@ -1,4 +1,4 @@
-"""Streams that runs write: from workflow code and from callers, read by whoever waits for more."""
+"""Output streams: written by workflow code and callers, read with long polls."""
 
 from __future__ import annotations
 

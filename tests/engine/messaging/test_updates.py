@@ -1,4 +1,4 @@
-"""Updates: accepted, applied by the code one after the other, answered; never lost without an answer."""
+"""Updates: accepted, applied one after the other, and always answered."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def now(scene: Scene, answered: UpdateResult) -> Update:
 
 
 async def apply(scene: Scene, answered: UpdateResult) -> Leased:
-    """Take the task of an update, and complete it."""
+    """Claim the task of an update and complete it."""
     leased = await scene.take(WORKFLOW)
     assert leased.task.update_id == answered.update.update_id
     await scene.complete(leased, CompleteUpdate(answered.update.update_id, ONE))

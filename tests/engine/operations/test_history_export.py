@@ -1,4 +1,4 @@
-"""Exporting a history: whole, as it stood, and never held in memory."""
+"""History export: complete, as of one moment, and never held in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal: handed out page by page where it is kept, and forgotten in time."""
+"""The lease journal: read page by page, and deleted after its retention."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.engine.support.scene import ACTIVITY, Scene, of
 
 
 def keeping(scene: Scene) -> Scene:
-    """The same scene with a journal."""
+    """A scene with a journal."""
     store = MemoryStore(scene.clock, scene.wakeups, journals=True)
     return dataclasses.replace(scene, ctx=replace(scene.ctx, store=store))
 

@@ -1,4 +1,4 @@
-"""Retention: what is kept, what goes, and what is archived before it goes."""
+"""Retention: what is kept, what is deleted, and what is archived first."""
 
 from __future__ import annotations
 

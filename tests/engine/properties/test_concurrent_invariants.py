@@ -1,4 +1,4 @@
-"""Whatever concurrent code asks for and whatever happens to it, in whatever order: the laws of runs hold."""
+"""The invariants of runs hold for random concurrent code and random events in any order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MOVES = 120
 
 
 class Play:
-    """Callers, workers, clocks and sweepers, each of whom does something when the dice say so."""
+    """Callers, workers, clocks and sweepers that act at random."""
 
     def __init__(self, scene: Scene, seed: int) -> None:
         self.scene = scene

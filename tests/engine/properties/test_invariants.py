@@ -1,4 +1,4 @@
-"""Laws that hold after every step, whatever callers, workers and clocks do in whatever order."""
+"""Invariants that hold after every step of random callers, workers and clocks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ ENDS = st.sampled_from([None] * 10 + [DONE, FailWorkflow("no stock")])
 
 
 class Laws(RuleBasedStateMachine):
-    """Drives one house; refusals are part of life, broken laws are not."""
+    """Drives one engine; refusals are expected, violated invariants are not."""
 
     leases: Bundle[Leased] = Bundle("leases")
 
@@ -87,7 +87,7 @@ class Laws(RuleBasedStateMachine):
         self._loop.close()
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run to the end; a refusal is an answer."""
+        """Run an operation; a refusal counts as an answer."""
         try:
             return self._loop.run_until_complete(work)
         except PenstockError as refusal:
@@ -119,7 +119,7 @@ class Laws(RuleBasedStateMachine):
 
     @rule(target=leases, number=st.integers(0, 2), policy=POLICIES, worker_id=WORKERS)
     def a_busy_run(self, number: int, policy: Any, worker_id: str) -> Any:
-        """A run whose workflow task is leased while its activities are running: what happens now must wait."""
+        """A run whose workflow task is leased while its activities run, so that new events are buffered."""
         answer = self.do(self.scene.start(f"busy-{number}", priority=TaskPriority(0, f"busy-{number}")))
         self._started(answer)
         first = self.do(self.scene.claim(WORKFLOW, worker_id))

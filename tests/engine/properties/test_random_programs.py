@@ -154,12 +154,12 @@ SWEEPERS = (
     pending_outbox,
 )
 ROUNDS_MAX = 400
-"""Whoever needs more rounds than these to come to an end goes in circles."""
+"""A program that needs more rounds than this does not terminate."""
 CIRCLES = {Reason.INVALID_COMMANDS, Reason.STRUCTURAL_LIMIT_EXCEEDED}
 
 
 class RandomPrograms(RuleBasedStateMachine):
-    """Drives one house; refusals are part of life, broken laws are not."""
+    """Drives one engine; refusals are expected, violated invariants are not."""
 
     leases: Bundle[Leased] = Bundle("leases")
 
@@ -190,7 +190,7 @@ class RandomPrograms(RuleBasedStateMachine):
         return self.scene.ctx
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run to the end; a refusal is an answer."""
+        """Run an operation; a refusal counts as an answer."""
         try:
             return self._loop.run_until_complete(work)
         except PenstockError as refusal:
@@ -263,7 +263,7 @@ class RandomPrograms(RuleBasedStateMachine):
         return verdict.leased[0] if verdict.leased else None
 
     def succeed(self, leased: Leased) -> Any:
-        """Do what the task asks for, as its program says."""
+        """Handle the task as its program prescribes."""
         if leased.task.kind is ACTIVITY:
             return self.do(self.scene.finish(leased))
         commands = next_commands(leased.events, leased.task.update_id)
@@ -298,7 +298,7 @@ class RandomPrograms(RuleBasedStateMachine):
     def something_happens_while_a_worker_decides(
         self, place: int, worker_id: str, by_ms: int, told: bool
     ) -> None:
-        """What happens meanwhile must wait until the worker has decided."""
+        """Events meanwhile are buffered until the worker has decided."""
         deciding = [leased for _ in range(4) if (leased := self.claim(WORKFLOW, worker_id)) is not None]
         self._clock.advance(by_ms)
         for sweeper in (due_tasks, due_timers, pending_outbox):
@@ -394,7 +394,7 @@ class RandomPrograms(RuleBasedStateMachine):
     # ── The end ─────────────────────────────────────────────────────────────────────────────────────────
 
     def come_to_an_end(self) -> None:
-        """Let everybody do what is left to do. Whoever waits then waits to be told something; then all is over."""
+        """Run everything to quiescence; runs still open wait for a message, and are then ended."""
         for _ in range(ROUNDS_MAX):
             self._finish_what_can_be_done()
             world = self.look()
@@ -429,12 +429,12 @@ class RandomPrograms(RuleBasedStateMachine):
                 assert not refused or not self._is_ours(leased), answer
 
     def _is_turned_back(self, leased: Leased) -> bool:
-        """Whether the code was about to end and is asked again, because there is a signal that it has not heard."""
+        """Whether the completion was rejected because of an unhandled signal."""
         deciding = self._sight(leased.run.run_id).deciding
         return deciding is not None and deciding.state is TaskState.READY
 
     def _is_ours(self, leased: Leased) -> bool:
-        """Whether the run of a task is one that goes on."""
+        """Whether the run of a task continues as new."""
         now_ms = self._clock.now_ms()
         run = self._sight(leased.run.run_id).run
         return run.is_open and (run.deadline_at_ms is None or run.deadline_at_ms > now_ms)
@@ -455,7 +455,7 @@ TestRandomPrograms = RandomPrograms.TestCase
 
 
 class RandomProgramsInAFile(RandomPrograms):
-    """The same on SQLite, with servers that start again."""
+    """The random programs on SQLite, with server restarts."""
 
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp())

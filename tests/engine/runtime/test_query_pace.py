@@ -1,4 +1,4 @@
-"""When a caller that found a full queue of queries should return."""
+"""`Retry-After` of a full query queue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MINUTE_MS = 60_000
 
 
 class Watch:
-    """Seconds that pass when told."""
+    """A clock that is advanced by hand."""
 
     def __init__(self) -> None:
         self.seconds = 1_000.0

@@ -1,4 +1,4 @@
-"""What is excused after a standstill, and for how long."""
+"""The lease grace after a stall."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from penstock.engine.runtime.stall_detector import GRACE_S, STALL_S, StallDetect
 
 
 class Watch:
-    """A monotonic clock that is told how it goes."""
+    """A monotonic clock that is advanced by hand."""
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -75,7 +75,7 @@ class Kid:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Until so many signals and updates were heard in all."""
+    """Wait until this many signals and updates were received in total."""
 
     need: int
     timeout_s: int | None = None
@@ -102,12 +102,12 @@ class Select:
     members: tuple[Act | Sleep | Kid | Wait | Group, ...]
     then: str
     off_by: int = 0
-    """How far the numbers that the worker guesses for the next group are off."""
+    """By how much the worker's guess of the next group's step numbers is off."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """complete, fail, or give up for good."""
+    """complete, fail, or fail without retry."""
 
     how: str = "complete"
 
@@ -156,7 +156,7 @@ _OPENED = {
 
 @dataclass(slots=True)
 class Step:
-    """What a history says of one step, with places."""
+    """The events of one step, with their positions."""
 
     kind: str
     at: int
@@ -216,7 +216,7 @@ class History:
 
 
 class _Blocked(Exception):
-    """The code awaits something that the history does not tell yet."""
+    """The code awaits something that is not in the history yet."""
 
 
 class _Replay:
@@ -369,7 +369,7 @@ class _Replay:
 
 
 def next_commands(events: Sequence[RecordedEvent], update_id: str | None = None) -> list[Command]:
-    """What a worker says to a workflow task; nothing: it waits for history."""
+    """A worker's commands for a workflow task; None: it waits for more history."""
     history = History(events)
     program = _LIBRARY[json.loads(events[0].payload)["workflow_type"]]
     commands = _Replay(program, history).go()

@@ -1,4 +1,4 @@
-"""Laws of runs that hold at every moment, checked against all that a store holds of them."""
+"""Invariants of runs, checked against everything that a store holds of them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class World:
 
 
 async def look(store: Store) -> World:
-    """Everything at one moment."""
+    """A snapshot of everything."""
 
     async def operation(tx: Tx) -> World:
         runs = await tx.runs.page(RunFilter("default", RunHost.WORKFLOW.value), None, ALL)
@@ -99,7 +99,7 @@ async def _sight(tx: Tx, run_id: RunId) -> Sight:
 
 
 def check(world: World) -> None:
-    """Every law of every run, and those between runs."""
+    """Check every invariant of every run, and those between runs."""
     for sight in world.sights:
         check_run(sight)
     _only_the_newest_run_of_an_id_is_open(world)
@@ -170,7 +170,7 @@ def _events_wait_only_while_somebody_decides_or_is_to_look_first(sight: Sight) -
 
 
 def _what_is_open_matches_the_history(sight: Sight, history: History) -> None:
-    """Steps that have not ended, nor will when what waits is appended, nor were given up."""
+    """Steps that are neither closed, nor closed by buffered events, nor cancelled."""
     over = {event.payload["sequence"] for event in sight.waiting if event.type in ENDED}
     pending = {
         number: step
@@ -270,7 +270,7 @@ def _selections_match_the_history(kept: Waits, history: History) -> None:
 
 
 def _no_run_sleeps_that_has_work(sight: Sight) -> None:
-    """A run without a workflow task is one whose code would say nothing new: no wakeup was lost."""
+    """A run without a workflow task is one whose code would produce no command: no wakeup was lost."""
     assert not sight.run.owed or (sight.deciding is not None and sight.deciding.update_id is not None)
     if sight.deciding is not None:
         return
@@ -298,7 +298,7 @@ _ANSWERS = (EventType.EXTERNAL_REQUEST_DELIVERED, EventType.EXTERNAL_REQUEST_FAI
 
 
 def _markers_name_the_event_before_them(sight: Sight) -> None:
-    """A completed workflow task has seen all that stood before it, and nothing else."""
+    """A completed workflow task has seen all events before it, and no others."""
     for event in sight.events:
         if event.type == EventType.WORKFLOW_TASK_COMPLETED:
             assert json.loads(event.payload) == {"seen_through": event.sequence - 1}
@@ -343,7 +343,7 @@ def _check_concurrent(sight: Sight) -> None:
 
 
 def _open_steps(sight: Sight) -> dict[str, set[int]]:
-    """What the history says is open, also when what waits is appended."""
+    """What is open by the history, including buffered events."""
     found: dict[str, set[int]] = {kind: set() for kind in _OPENS}
     for kind, said in [
         *((event.type, json.loads(event.payload)) for event in sight.events),
@@ -358,7 +358,7 @@ def _open_steps(sight: Sight) -> dict[str, set[int]]:
 
 
 def _has_unhandled_signal(sight: Sight) -> bool:
-    """Whether something stands behind the last completed task that is not its own."""
+    """Whether there are events after the last completed task that are not its own."""
     last = max(event.sequence for event in sight.events if event.type == EventType.WORKFLOW_TASK_COMPLETED)
     return any(
         event.type in WAKES_ALWAYS or event.type in ENDED

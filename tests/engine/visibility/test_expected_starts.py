@@ -1,4 +1,4 @@
-"""On a steady load, tasks start within the range that was told when they came."""
+"""Under a steady load, tasks start within the range that was estimated when they were enqueued."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LASTS_MS = 330_000
 
 @dataclass(frozen=True)
 class Load:
-    """How much comes, how long it takes, who works, and what is limited."""
+    """The arrival rate, task duration, workers and limits."""
 
     per_second: float
     slots: int

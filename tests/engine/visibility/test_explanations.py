@@ -1,4 +1,4 @@
-"""Every wait is explained by what dispatch goes by, and what would free it does."""
+"""Explanations agree with dispatch, and their remedies work."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ class TestTurns:
 
     @pytest.mark.parametrize("seed", range(40))
     async def test_the_number_ahead_is_the_number_that_goes_before(self, seed: int) -> None:
-        """Of frozen states: nothing comes and no limit is in the way."""
+        """For static states: nothing arrives and no limit applies."""
         dice, scene = random.Random(seed), a_scene()
         await scene.register(activity_slots=10_000)
         if seed % 4 == 3:
@@ -394,7 +394,7 @@ class TestRuns:
 
 
 class TestDoingWhatItSays:
-    """For random states: doing what would free a task removes what binds it, until a poll is given the task."""
+    """For random states: applying remedies removes the binding constraints until the task is leased."""
 
     @pytest.mark.parametrize("seed", range(300))
     async def test_a_task_is_leased_when_everything_is_done_that_would_free_it(self, seed: int) -> None:
@@ -488,7 +488,7 @@ def _few(dice: random.Random) -> int:
 
 
 async def _poll(scene: Scene) -> str | None:
-    """What the next poll of a worker with a free slot is given; what is not the probe ends at once."""
+    """The task of the next poll of a worker with a free slot; other tasks are completed at once."""
     stale_ms = scene.ctx.settings.polls.worker_stale_after_ms
     for (_, worker_id), worker in list(scene.tables.workers.items()):
         held = sum(task.lease_owner == worker_id for task in leased(scene))

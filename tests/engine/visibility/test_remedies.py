@@ -396,7 +396,7 @@ async def failing_workflow_code() -> Scene:
 
 
 async def refused(scene: Scene, *commands: Command) -> None:
-    """Have the server refuse what the code asks for; its worker reports that as the failure of the task."""
+    """Have the server reject the code's commands; the worker reports that as a task failure."""
     leased = await scene.take(WORKFLOW)
     with pytest.raises(InvalidInput) as error:
         await scene.complete(leased, *commands, concurrent=is_concurrent(leased.run.waits))
@@ -562,7 +562,7 @@ async def by_hand(scene: Scene, remedy: Remedy) -> Scene:
 
 
 async def test_waiting_is_no_remedy_for_a_run_beyond_a_structural_limit() -> None:
-    """`wait 5 s` was offered for a run that can never go on."""
+    """`wait 5 s` was suggested for a run that can never continue."""
     scene = await more_activities_at_once()
     explanation = await of_run(scene)
     bound = explanation.binding

@@ -1,4 +1,4 @@
-"""Looking inside a run: one word for its state, and what somebody should see to."""
+"""The debug view of a run: its diagnosis and findings."""
 
 from __future__ import annotations
 

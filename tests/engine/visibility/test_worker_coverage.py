@@ -1,4 +1,4 @@
-"""What queues report of tasks that no worker takes agrees with `why`, for random workers and tasks."""
+"""The unserved tasks that queues report agree with `why`, for random workers and tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers: registration, liveness and leaving; and the builds they belong to."""
+"""Worker registration, liveness and deregistration, and build-id cohorts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_the_code_of_an_active_worker_does_not_change_under_its_id(scene: 
 
 
 async def test_a_worker_that_crashed_comes_back_with_new_code_under_its_id(scene: Scene):
-    """A pod with a stable id could not come back for a week."""
+    """A pod with a stable id could not register again for a week."""
     await scene.register(fingerprints={"Order": "one"})
     scene.clock.advance(scene.ctx.settings.polls.worker_stale_after_ms)
     with pytest.raises(Conflict):

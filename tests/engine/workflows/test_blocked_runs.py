@@ -1,4 +1,4 @@
-"""Code that no longer fits its history blocks its run, visibly, until a worker comes whose code does."""
+"""Non-deterministic code blocks its run, visibly, until a worker with matching code registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Children: started with their parent's decision, heard of when they end, treated as their policy says."""
+"""Child workflows: started with their parent's decision, reported when they end, subject to their close policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.builders import NOW_MS
 
 
 async def deliver(scene: Scene) -> None:
-    """Until nothing is under way."""
+    """Relay the outbox until it is empty."""
     while await pending_outbox(scene.ctx).sweep():
         pass
 
@@ -319,7 +319,7 @@ async def test_a_parent_that_continues_as_new_leaves_its_children_behind(scene: 
 
 
 async def test_a_workflow_that_took_the_id_of_a_child_is_not_ended_in_its_place(scene: Scene):
-    """A letter names the parent whose child is meant."""
+    """An outbox message names the parent of the child it is for."""
     await a_family(scene, policy=ClosePolicy.TERMINATE, workflow_id="ship-1")
     stranger = await scene.start("stranger")
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)

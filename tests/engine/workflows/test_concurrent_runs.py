@@ -1,4 +1,4 @@
-"""Concurrent runs: many steps open at once, and whatever comes wakes the code."""
+"""Concurrent runs: many steps open at once, and every event wakes the code."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ONE, TWO = Blob("AQ=="), Blob("Ag==")
 
 
 async def step(scene: Scene, *commands: Command, cached: bool = False) -> WorkflowTaskReceipt:
-    """Take the workflow task that waits, and complete it as concurrent code does."""
+    """Claim the ready workflow task and complete it as concurrent code."""
     return await scene.decide(*commands, concurrent=True, cached=cached)
 
 
@@ -80,7 +80,7 @@ async def cancel(scene: Scene, workflow_id: str = "order-1", **changes: Any) -> 
 
 
 async def deliver(scene: Scene) -> None:
-    """Let letters have their effects, and their answers."""
+    """Relay outbox messages and their answers."""
     while scene.tables.letters:
         for message_id in list(scene.tables.letters):
             await outbox_relay.deliver(scene.ctx, message_id)
@@ -575,7 +575,7 @@ STOP = CancelStep(1, wait=True)
 
 
 async def asked_to_stop(scene: Scene, retry: RetrySchedule | None = None) -> tuple[Run, Leased]:
-    """A run whose activity is at work and was asked to stop; the code waits for its end."""
+    """A run whose running activity was asked to stop; the code waits for its end."""
     run = await a_run(scene, charge(retry or tries(5)))
     working = await scene.take(ACTIVITY)
     await send(scene)
@@ -584,7 +584,7 @@ async def asked_to_stop(scene: Scene, retry: RetrySchedule | None = None) -> tup
 
 
 async def ended_with(scene: Scene, run: Run) -> str:
-    """The event that the code goes on with; nothing of the activity is left."""
+    """The event that wakes the code; the activity is closed."""
     leased = await scene.take(WORKFLOW)
     left = scene.run(run.run_id)
     assert (left.open_activities, waits.parse(left.waits).ending) == (0, ())

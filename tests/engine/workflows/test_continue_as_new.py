@@ -1,4 +1,4 @@
-"""Continue as new: the run closes, another one under its name goes on with what was not seen yet."""
+"""Continue-as-new: the run closes and its successor takes over what was not seen yet."""
 
 from __future__ import annotations
 

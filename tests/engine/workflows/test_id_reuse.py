@@ -1,4 +1,4 @@
-"""Ids that are used again: each start has its own runs, and nothing that was meant for one reaches another."""
+"""Workflow id reuse: each start has its own runs, and requests for one do not reach another."""
 
 from __future__ import annotations
 

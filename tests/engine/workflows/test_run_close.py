@@ -1,4 +1,4 @@
-"""Ending a run from outside: what was open around it ends with it."""
+"""Ending a run from outside: everything open in it ends with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repairing: what should run and does not is put in line again."""
+"""Repair: work that should run and does not is requeued."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def repaired(scene: Scene, address: Address = ORDER) -> RepairOutcome:
 
 
 async def lose_the_task(scene: Scene, run: Run) -> None:
-    """As a hand in the database would."""
+    """As a manual change to the database would."""
 
     async def operation(tx: Tx) -> None:
         for task in await tx.tasks.lock_live_of(run.run_id):

@@ -1,4 +1,4 @@
-"""Defects that a review found, each as a sentence that was false once."""
+"""Regression tests for defects found in a review of workflows."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_a_child_that_is_cancelled_by_the_task_that_ends_its_parent_ends_t
 
 
 async def test_after_the_timeout_of_a_condition_the_code_looks_before_an_update_is_applied(scene: Scene):
-    """Whichever way the task ends during which both came."""
+    """However the task ends during which both arrived."""
     for number, way in enumerate(("looked", "failed")):
         run = await scene.start(f"order-{number}")
         await scene.decide(OpenConditionWait("paid", "f00d", 5))
@@ -266,7 +266,7 @@ async def test_signals_without_a_pause_do_not_keep_a_run_open_for_ever(scene: Sc
 
 
 async def about_to_end(scene: Scene) -> Leased:
-    """The task in which a run ends that heard signals first as often as it must."""
+    """The last task of a run whose completion was rejected for signals as often as allowed."""
     for _ in range(UNHANDLED_SIGNAL_RETRIES_MAX):
         leased = await scene.take(WORKFLOW)
         await signals.send(scene.ctx, Signal(HERE, "poke", NOTHING))

@@ -1,4 +1,4 @@
-"""Workflow tasks: what their completion brings about, what waits meanwhile, and what a failure costs."""
+"""Workflow tasks: the effects of completions, buffered events, and failures."""
 
 from __future__ import annotations
 
