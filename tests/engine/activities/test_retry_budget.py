@@ -36,7 +36,7 @@ async def fail_all(scene: Scene, count: int, *backoff_s: int, **limits: int) -> 
         await scene.start_activity(f"charge-{number}", charge(tries(5, *backoff_s), None, "Charge", **limits))
         failed.append(await scene.take(ACTIVITY))
     for leased in failed:
-        await scene.break_off(leased)
+        await scene.fail_activity(leased)
     return failed
 
 
@@ -50,7 +50,7 @@ async def moments(scene: Scene, failed: list[Leased]) -> list[int]:
         if not resting:
             return found
         next_ms = min(task.available_at_ms for task in resting)
-        await scene.later(max(0, next_ms - scene.clock.now_ms()))
+        await scene.advance(max(0, next_ms - scene.clock.now_ms()))
     raise AssertionError("retries rest for ever")
 
 
@@ -85,7 +85,7 @@ async def test_first_attempts_and_workflow_tasks_are_not_concerned(scene: Scene)
     assert (await scene.take(ACTIVITY)).run.workflow_id == "fresh"
     await scene.start("order-1")
     await scene.fail(await scene.take(WORKFLOW))
-    await scene.later(1_000)
+    await scene.advance(1_000)
     assert await scene.claim(WORKFLOW) is not None
 
 
@@ -114,7 +114,7 @@ async def test_the_moment_inside_a_place_depends_on_the_task_and_not_on_who_asks
 async def test_taking_the_budget_away_lets_everything_go_and_a_new_one_deals_new_places(scene: Scene):
     await budget(scene, 0.01)
     failed = await fail_all(scene, 10)
-    await scene.later(10)
+    await scene.advance(10)
     await budget(scene, 100)
     found = await moments(scene, failed)
     assert max(found) - NOW_MS < 500
@@ -122,9 +122,9 @@ async def test_taking_the_budget_away_lets_everything_go_and_a_new_one_deals_new
     again = [await scene.take(ACTIVITY) for _ in failed]
     await budget(scene, 0.01)
     for leased in again:
-        await scene.break_off(leased)
+        await scene.fail_activity(leased)
     await budget(scene, None)
-    await scene.later(0)
+    await scene.advance(0)
     assert len([await scene.take(ACTIVITY) for _ in failed]) == 10
 
 
@@ -184,7 +184,7 @@ async def test_whatever_falls_due_when_the_budget_holds_and_nothing_is_lost(
         await scene.start_activity(f"charge-{number}", charge(tries(5, backoff_s)))
         failed.append(await scene.take(ACTIVITY))
     for leased in failed:
-        await scene.break_off(leased)
+        await scene.fail_activity(leased)
     found = await moments(scene, failed)
     assert len(found) == len(backoffs)
     check(found, per_second)

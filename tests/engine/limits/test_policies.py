@@ -349,9 +349,13 @@ class TestWorkerRates:
     async def test_the_rate_a_worker_reports_on_registration_is_kept(self, scene: Scene) -> None:
         rung = await listened(scene)
         await scene.register("w1", activities_per_second_micro=50_000_000)
-        conveyed = (await read(scene)).queue.worker_rate
-        assert conveyed is not None
-        assert (conveyed.micro, conveyed.worker_id, conveyed.at_ms) == (50_000_000, "w1", NOW_MS)
+        reported_rate = (await read(scene)).queue.worker_rate
+        assert reported_rate is not None
+        assert (reported_rate.micro, reported_rate.worker_id, reported_rate.at_ms) == (
+            50_000_000,
+            "w1",
+            NOW_MS,
+        )
         assert rung == ["orders"]
         assert (await read(scene, WORKFLOW)).queue.worker_rate is None
 
@@ -360,13 +364,13 @@ class TestWorkerRates:
         await scene.register("w2", activities_per_second_micro=8_000_000)
         await scene.register("w3")
         await worker_registry.heartbeat(scene.ctx, "default", "w1", None, None, None)
-        conveyed = (await read(scene)).queue.worker_rate
-        assert conveyed is not None
-        assert (conveyed.micro, conveyed.worker_id) == (8_000_000, "w2")
+        reported_rate = (await read(scene)).queue.worker_rate
+        assert reported_rate is not None
+        assert (reported_rate.micro, reported_rate.worker_id) == (8_000_000, "w2")
         await worker_registry.heartbeat(scene.ctx, "default", "w1", None, None, None, 50_000_000)
-        conveyed = (await read(scene)).queue.worker_rate
-        assert conveyed is not None
-        assert (conveyed.micro, conveyed.worker_id) == (50_000_000, "w1")
+        reported_rate = (await read(scene)).queue.worker_rate
+        assert reported_rate is not None
+        assert (reported_rate.micro, reported_rate.worker_id) == (50_000_000, "w1")
 
     async def test_repeating_a_report_wakes_no_poll(self, scene: Scene) -> None:
         await scene.register("w1", activities_per_second_micro=50_000_000)

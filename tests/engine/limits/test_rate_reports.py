@@ -111,9 +111,9 @@ class TestNumbers:
             for leased in await some(scene, 100):
                 attempts += 1
                 if leased.task.attempt == 1:
-                    await scene.break_off(leased)
+                    await scene.fail_activity(leased)
             if attempts < 60:
-                await scene.later(100)
+                await scene.advance(100)
         assert scene.clock.now_ms() - began == 5_000
 
     async def test_workflow_tasks_cost_none(self, scene: Scene) -> None:
@@ -241,8 +241,8 @@ class TestChanges:
             scene.clock.advance(2 * MINUTE)
             await say(scene, 5)
             await say(scene, 50, "w2")
-        told = [(each["worker_id"], each["worker_id_before"], each["per_second"]) for each in logs]
-        assert told == [("w1", None, 5), ("w2", "w1", 50)]
+        reported = [(each["worker_id"], each["worker_id_before"], each["per_second"]) for each in logs]
+        assert reported == [("w1", None, 5), ("w2", "w1", 50)]
 
 
 class TestConflicts:
@@ -255,13 +255,17 @@ class TestConflicts:
                 scene.clock.advance(1_000)
                 await say(scene, 50, "w2")
                 scene.clock.advance(1_000)
-        [told] = [each for each in logs if each["event"] == "queue.rate_conflict"]
-        assert told["log_level"] == "warning"
-        assert (told["task_queue"], told["worker_id"], told["other_worker_id"]) == ("orders", "w1", "w2")
-        assert (told["per_second"], told["other_per_second"]) == (5, 50)
-        conveyed = (await view(scene)).queue.worker_rate
-        assert conveyed is not None
-        assert conveyed.conflict is not None
+        [reported] = [each for each in logs if each["event"] == "queue.rate_conflict"]
+        assert reported["log_level"] == "warning"
+        assert (reported["task_queue"], reported["worker_id"], reported["other_worker_id"]) == (
+            "orders",
+            "w1",
+            "w2",
+        )
+        assert (reported["per_second"], reported["other_per_second"]) == (5, 50)
+        reported_rate = (await view(scene)).queue.worker_rate
+        assert reported_rate is not None
+        assert reported_rate.conflict is not None
         assert await rate(scene) == (50, "worker")
 
     async def test_a_worker_that_left_or_fell_silent_is_no_rival(self, scene: Scene) -> None:
@@ -278,6 +282,6 @@ class TestConflicts:
             ("queue.rate_conveyed", 5, 50),
             ("queue.rate_conveyed", 50, 8),
         ]
-        conveyed = (await view(scene)).queue.worker_rate
-        assert conveyed is not None
-        assert conveyed.conflict is None
+        reported_rate = (await view(scene)).queue.worker_rate
+        assert reported_rate is not None
+        assert reported_rate.conflict is None

@@ -64,7 +64,7 @@ async def test_tasks_whose_backoff_has_ended_become_ready(scene: Scene):
     await scene.start()
     await scene.decide(charge(tries(2, 5)))
     first = await scene.take(ACTIVITY)
-    await scene.break_off(first)
+    await scene.fail_activity(first)
     scene.clock.advance(5_000)
     assert await due_tasks(scene.ctx).sweep() == 1
     assert scene.task(first.task.task_id).state is TaskState.READY
@@ -106,13 +106,13 @@ async def test_an_item_that_fails_does_not_block_the_others(scene: Scene):
     async def find(*_: object) -> list[int]:
         return [1, 2, 3]
 
-    async def mend(_: object, number: int) -> bool:
+    async def handle(_: object, number: int) -> bool:
         if number == 2:
             raise RuntimeError("stuck")
         mended.append(number)
         return True
 
-    sweeper = Sweeper[int]("test", scene.ctx, find, mend)
+    sweeper = Sweeper[int]("test", scene.ctx, find, handle)
     assert await sweeper.sweep() == 3
     assert mended == [1, 3]
 
@@ -121,20 +121,20 @@ async def test_a_sweep_that_fails_is_tried_again_later(scene: Scene):
     async def find(*_: object) -> list[int]:
         raise Unavailable(Reason.STORE_UNAVAILABLE, "The store is away.")
 
-    async def mend(*_: object) -> bool:
+    async def handle(*_: object) -> bool:
         return True
 
-    assert await Sweeper[int]("test", scene.ctx, find, mend).try_sweep() == 0
+    assert await Sweeper[int]("test", scene.ctx, find, handle).try_sweep() == 0
 
 
 async def test_a_full_batch_asks_for_another_sweep(scene: Scene):
     async def find(_: object, limit: int) -> list[int]:
         return list(range(limit))
 
-    async def mend(*_: object) -> bool:
+    async def handle(*_: object) -> bool:
         return True
 
-    sweeper = Sweeper[int]("test", scene.ctx, find, mend)
+    sweeper = Sweeper[int]("test", scene.ctx, find, handle)
     assert await sweeper.sweep() == BATCH
     assert await sweeper.try_sweep() == BATCH
 

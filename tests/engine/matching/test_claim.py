@@ -293,8 +293,8 @@ async def test_what_happened_while_a_workflow_task_was_away_is_in_the_history_wh
     await scene.finish(second)
     await hand_back(scene.ctx, away)
     await scene.finish(third)
-    told = [(await scene.payload(run.run_id, place)).get("sequence") for place in (-3, -2, -1)]
-    assert told == [1, 2, 3]
+    reported = [(await scene.payload(run.run_id, place)).get("sequence") for place in (-3, -2, -1)]
+    assert reported == [1, 2, 3]
     assert scene.run(run.run_id).buffered == 0
     again = await scene.take(WORKFLOW)
     assert len(again.events) == again.run.last_sequence == 7

@@ -53,15 +53,15 @@ async def take(scene: Scene, worker_id: str = "w1") -> LeasedQuery:
 
 
 async def report(scene: Scene, leased: LeasedQuery, state: QueryState, **changes: Any) -> None:
-    said: dict[str, Any] = {"owner": "w1", "attempt": leased.query.attempt, "outcome": {}} | changes
+    payload: dict[str, Any] = {"owner": "w1", "attempt": leased.query.attempt, "outcome": {}} | changes
     await update_validation.report(
         scene.ctx,
         "default",
         leased.query.query_id,
-        said["owner"],
-        said["attempt"],
+        payload["owner"],
+        payload["attempt"],
         state,
-        said["outcome"],
+        payload["outcome"],
     )
 
 

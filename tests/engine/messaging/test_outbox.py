@@ -33,8 +33,8 @@ async def a_message_to_its_parent(scene: Scene) -> tuple[Run, str]:
     parent = await scene.start()
     await scene.decide(StartChild("Ship", None, NOTHING))
     await scene.decide(DONE)
-    [letter] = scene.tables.letters.values()
-    return parent, letter.message_id
+    [message] = scene.tables.letters.values()
+    return parent, message.message_id
 
 
 async def test_a_message_is_recorded_with_its_cause_and_notifies_the_relay(scene: Scene):
@@ -58,12 +58,12 @@ async def test_a_message_to_a_run_that_does_not_exist_is_discarded(scene: Scene)
     async def write(tx: Tx) -> None:
         for number, kind in enumerate(OutboxKind):
             run_id = RunId("nobody") if kind in (OutboxKind.CHILD_ENDED, OutboxKind.CHILD_STARTED) else ""
-            said = (
+            payload = (
                 '{"step":1,"type":"ChildRunCompleted","payload":{},"reason":"x","parent_run_id":"p",'
                 '"sender_run_id":"nobody","sender_workflow_id":"nobody"}'
             )
-            letter = a_letter(f"l{number}", workflow_id="nobody", run_id=run_id, kind=kind, payload=said)
-            tx.outbox.insert(letter)
+            message = a_letter(f"l{number}", workflow_id="nobody", run_id=run_id, kind=kind, payload=payload)
+            tx.outbox.insert(message)
 
     await scene.ctx.store.transact(write, key="letters")
     await pending_outbox(scene.ctx).sweep()
@@ -75,12 +75,12 @@ async def test_a_request_to_end_reaches_a_child_once(scene: Scene):
     await scene.start()
     await scene.decide(StartChild("Ship", None, NOTHING, "ship-1", policy=ClosePolicy.REQUEST_CANCEL))
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
-    [letter] = scene.tables.letters.values()
-    await outbox_relay.deliver(scene.ctx, letter.message_id)
+    [message] = scene.tables.letters.values()
+    await outbox_relay.deliver(scene.ctx, message.message_id)
     child = scene.tables.instances["default", "ship-1"].run_id
     before = await scene.types(child)
     assert before[-1] == "WorkflowCancelled"
-    assert not await outbox_relay.deliver(scene.ctx, letter.message_id)
+    assert not await outbox_relay.deliver(scene.ctx, message.message_id)
     assert await scene.types(child) == before
 
 
@@ -144,12 +144,12 @@ async def test_two_servers_that_relay_the_same_messages_deliver_each_once(stores
     await decide(*[StartChild("Ship", None, NOTHING) for _ in range(CHILDREN)])
     for _ in range(CHILDREN):
         await decide(DONE)
-    letters = await scene.read(lambda tx: tx.outbox.waiting(100))
-    assert len(letters) == CHILDREN
-    told = await asyncio.gather(
-        *(outbox_relay.deliver(ctx, letter) for letter in letters for ctx in (*houses, *houses))
+    messages = await scene.read(lambda tx: tx.outbox.waiting(100))
+    assert len(messages) == CHILDREN
+    reported = await asyncio.gather(
+        *(outbox_relay.deliver(ctx, message) for message in messages for ctx in (*houses, *houses))
     )
-    assert sum(told) == CHILDREN
+    assert sum(reported) == CHILDREN
     types = await scene.types(parent.run_id)
     assert types.count("ChildRunCompleted") == CHILDREN
     assert await scene.read(lambda tx: tx.outbox.waiting(100)) == []

@@ -45,9 +45,9 @@ async def received(scene: Scene, run: Run) -> list[str]:
 async def test_a_signal_wakes_the_code_that_waits_for_a_condition(scene: Scene):
     run = await a_waiting_run(scene)
     await send(scene, "pay", ONE)
-    said = await scene.payload(run.run_id, -1)
-    assert (said["signal_name"], said["arguments"], said["payload_codec"]) == ("pay", ONE, "avro")
-    assert "sequence" not in said, "a signal is no step"
+    payload = await scene.payload(run.run_id, -1)
+    assert (payload["signal_name"], payload["arguments"], payload["payload_codec"]) == ("pay", ONE, "avro")
+    assert "sequence" not in payload, "a signal is no step"
     await scene.decide(DONE)
     assert (await scene.types(run.run_id))[-2:] == ["ConditionWaitSatisfied", "WorkflowCompleted"]
 
@@ -93,7 +93,7 @@ async def test_a_signal_before_the_first_task_waits_for_it(scene: Scene):
 async def test_a_signal_after_a_timeout_waits_until_the_code_has_looked(scene: Scene):
     run = await scene.start()
     await scene.decide(OpenConditionWait("paid", "f00d", 5))
-    await scene.later(5_000)
+    await scene.advance(5_000)
     await send(scene)
     assert (await scene.types(run.run_id))[-1] == "TimerFired"
     await scene.decide(OpenConditionWait("shipped", "beef"))
@@ -104,7 +104,7 @@ async def test_signals_that_waited_for_a_task_that_failed_wait_for_the_next(scen
     run = await scene.start()
     await send(scene)
     await scene.fail(await scene.take(WORKFLOW))
-    await scene.later(1_000)
+    await scene.advance(1_000)
     await scene.decide(PAID)
     assert (await scene.types(run.run_id))[1:] == ["ConditionWaitOpened", "SignalReceived"]
 
@@ -119,7 +119,7 @@ async def test_the_timer_of_a_condition_goes_with_the_run_that_ends_when_it_is_m
     await scene.decide(last)
     assert {timer.state for timer in scene.tables.timers.values()} == {TimerState.CANCELLED}
     before = await scene.types(run.run_id)
-    await scene.later(30_000)
+    await scene.advance(30_000)
     assert await scene.types(run.run_id) == before
 
 

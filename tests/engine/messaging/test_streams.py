@@ -27,8 +27,8 @@ from tests.engine.support.scene import DONE, NOTHING, WORKFLOW, Scene
 def writes(operation: str, *payloads: str, ordinal: int = 0, stream: str = "progress", **more: Any) -> Any:
     """What workflow code does with a stream."""
     items = [{"payload": payload, "idempotency_key": f"{stream}:{payload}"} for payload in payloads]
-    said: dict[str, Any] = {"operation": operation, "stream_name": stream, "command_identity": "t1"}
-    return RecordSideEffect(NOTHING, said | {"command_ordinal": ordinal, "items": items} | more)
+    details: dict[str, Any] = {"operation": operation, "stream_name": stream, "command_identity": "t1"}
+    return RecordSideEffect(NOTHING, details | {"command_ordinal": ordinal, "items": items} | more)
 
 
 def drafts(*payloads: str, most: int | None = None) -> StreamAppend:
@@ -86,7 +86,7 @@ async def test_workflow_code_may_write_and_end_several_streams_in_one_task(scene
 async def test_items_of_a_command_that_is_applied_twice_are_added_once(scene: Scene):
     run = await scene.start()
     await scene.decide(writes("append", "a"), StartTimer(0))
-    await scene.later(1)
+    await scene.advance(1)
     await scene.decide(writes("append", "a", "b"), StartTimer(600))
     assert payloads(await read(scene, run)) == ["a", "b"]
 

@@ -117,7 +117,7 @@ async def test_the_task_of_an_update_that_fails_is_tried_again_and_the_update_st
     answered = await ask(scene)
     await scene.fail(await scene.take(WORKFLOW))
     assert now(scene, answered).status is UpdateStatus.ACCEPTED
-    await scene.later(1_000)
+    await scene.advance(1_000)
     await apply(scene, answered)
 
 
@@ -153,14 +153,14 @@ async def test_a_caller_that_waits_for_an_update_gets_its_result(scene: Scene):
     waiting = asyncio.create_task(updates.wait(scene.ctx, answered, 60_000, asyncio.Event()))
     await asyncio.sleep(0)
     await apply(scene, answered)
-    heard = await waiting
-    assert (heard.update.status, heard.timed_out) == (UpdateStatus.COMPLETED, False)
+    received = await waiting
+    assert (received.update.status, received.timed_out) == (UpdateStatus.COMPLETED, False)
 
 
 async def test_a_caller_that_does_not_wait_learns_that_it_is_pending(scene: Scene):
     await a_waiting_run(scene)
-    heard = await updates.wait(scene.ctx, await ask(scene), 0, asyncio.Event())
-    assert (heard.update.status, heard.timed_out) == (UpdateStatus.ACCEPTED, True)
+    received = await updates.wait(scene.ctx, await ask(scene), 0, asyncio.Event())
+    assert (received.update.status, received.timed_out) == (UpdateStatus.ACCEPTED, True)
 
 
 async def test_an_update_that_is_sent_again_is_applied_once_and_gets_the_same_answer(scene: Scene):
@@ -237,8 +237,11 @@ async def test_an_update_that_was_not_applied_continues_in_the_run_that_continue
     assert "UpdateAccepted" in await scene.types(update.run_id)
     await scene.decide(PAID)
     await apply(scene, answered)
-    said = [json.loads(event.payload) for event in await scene.events(update.run_id)]
-    assert [each["arguments"] for each in said if "update_id" in each and "arguments" in each] == [ONE, ONE]
+    payload = [json.loads(event.payload) for event in await scene.events(update.run_id)]
+    assert [each["arguments"] for each in payload if "update_id" in each and "arguments" in each] == [
+        ONE,
+        ONE,
+    ]
     assert scene.run(receipt.run.run_id).open_updates == 0
 
 
@@ -249,5 +252,5 @@ async def test_a_caller_that_waits_for_an_update_gets_its_result_from_the_succes
     await scene.complete(leased, ContinueAsNew(NOTHING))
     await scene.decide(PAID)
     await apply(scene, answered)
-    heard = await updates.wait(scene.ctx, answered, 60_000, asyncio.Event())
-    assert heard.update.status is UpdateStatus.COMPLETED
+    received = await updates.wait(scene.ctx, answered, 60_000, asyncio.Event())
+    assert received.update.status is UpdateStatus.COMPLETED

@@ -67,8 +67,8 @@ async def test_a_handed_back_task_is_recorded_as_an_end_without_charge(scene: Sc
     leased = await scene.take(ACTIVITY)
     await direct.hand_back_activity(scene.ctx, "default", leased.task.task_id, of(leased))
     again = await scene.take(ACTIVITY)
-    told = [json.loads(line) for _, line in await journal.page(scene.ctx, 0, 10)]
-    assert [(line["event"], line["lease"], line.get("how"), line.get("attempt")) for line in told] == [
+    reported = [json.loads(line) for _, line in await journal.page(scene.ctx, 0, 10)]
+    assert [(line["event"], line["lease"], line.get("how"), line.get("attempt")) for line in reported] == [
         ("granted", leased.task.lease_token, None, 1),
         ("ended", leased.task.lease_token, "handed_back", None),
         ("granted", again.task.lease_token, None, 1),

@@ -118,10 +118,10 @@ async def test_a_child_stays_while_its_open_parent_has_not_received_its_end() ->
     scene.clock.advance(2 * DAY_MS)
     assert (await retention.prune(scene.ctx, child.run_id)).obstacle is Obstacle.AWAITED
 
-    async def told(tx: Tx) -> None:
+    async def close_child(tx: Tx) -> None:
         tx.children.save(replace(row, state=ChildState.CLOSED))
 
-    await scene.ctx.store.transact(told, key="adopt")
+    await scene.ctx.store.transact(close_child, key="adopt")
     assert (await retention.prune(scene.ctx, child.run_id)).obstacle is None
     assert list(scene.tables.runs) == [parent.run_id]
 

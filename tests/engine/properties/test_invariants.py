@@ -187,7 +187,7 @@ class Laws(RuleBasedStateMachine):
             self.do(
                 self.scene.finish(leased, report=report)
                 if succeed
-                else self.scene.break_off(leased, report=report)
+                else self.scene.fail_activity(leased, report=report)
             )
         else:
             self.do(
@@ -205,7 +205,7 @@ class Laws(RuleBasedStateMachine):
     )
     def report_failure(self, leased: Leased, kind: str | None, final: bool) -> None:
         if leased.task.kind is ACTIVITY:
-            self.do(self.scene.break_off(leased, AttemptFailure("boom", kind, non_retryable=final)))
+            self.do(self.scene.fail_activity(leased, AttemptFailure("boom", kind, non_retryable=final)))
         else:
             self.do(self.scene.fail(leased, "boom", kind))
         self._over(leased)
@@ -213,7 +213,11 @@ class Laws(RuleBasedStateMachine):
     @rule(leased=leases)
     def beat(self, leased: Leased) -> None:
         before = self.scene.task(leased.task.task_id)
-        self.do(self.scene.breathe(leased) if leased.task.kind is ACTIVITY else self.scene.beat(leased))
+        self.do(
+            self.scene.heartbeat(leased)
+            if leased.task.kind is ACTIVITY
+            else self.scene.heartbeat_workflow_task(leased)
+        )
         after = self.scene.task(leased.task.task_id)
         lapsed = (before.lease_expires_at_ms or 0) <= self.scene.clock.now_ms()
         assert after == before or not lapsed, "a lapsed lease is never brought back"
@@ -244,7 +248,7 @@ class Laws(RuleBasedStateMachine):
 
     @rule(by_ms=st.sampled_from([0, 1_000, 60_000]))
     def rests_end_and_timers_fire(self, by_ms: int) -> None:
-        self.do(self.scene.later(by_ms))
+        self.do(self.scene.advance(by_ms))
 
     @rule()
     def leases_expire(self) -> None:
@@ -292,11 +296,13 @@ class Laws(RuleBasedStateMachine):
     @invariant()
     def a_step_is_scheduled_once_and_ends_at_most_once_and_steps_are_dense(self) -> None:
         for run_id, run in self.scene.tables.runs.items():
-            told = [(event.type, json.loads(event.payload).get("sequence")) for event in self.history(run_id)]
+            reported = [
+                (event.type, json.loads(event.payload).get("sequence")) for event in self.history(run_id)
+            ]
             waiting = self.scene.tables.buffers.of(run_id).values()
-            ended = Counter(step for kind, step in told if kind in STEP_ENDS)
+            ended = Counter(step for kind, step in reported if kind in STEP_ENDS)
             ended.update(event.payload["sequence"] for event in waiting if event.type in STEP_ENDS)
-            steps = [step for kind, step in told if kind in SCHEDULED]
+            steps = [step for kind, step in reported if kind in SCHEDULED]
             assert steps == list(range(1, run.last_step + 1))
             assert set(ended.values()) <= {1}
             assert set(ended) <= set(steps)

@@ -66,7 +66,7 @@ from tests.engine.support.programs import (
     Wait,
     next_commands,
 )
-from tests.engine.support.run_invariants import Sight, World
+from tests.engine.support.run_invariants import RunSnapshot, StoreSnapshot
 from tests.engine.support.scene import ACTIVITY, WORKFLOW, Scene, a_poll, a_start, of, tries
 from tests.support.builders import NOW_MS
 from tests.support.checked_store import CheckedStore
@@ -198,8 +198,8 @@ class RandomPrograms(RuleBasedStateMachine):
                 raise
             return refusal
 
-    def look(self) -> World:
-        return self._loop.run_until_complete(run_invariants.look(self.ctx.store))
+    def look(self) -> StoreSnapshot:
+        return self._loop.run_until_complete(run_invariants.load(self.ctx.store))
 
     def teardown(self) -> None:
         try:
@@ -294,16 +294,16 @@ class RandomPrograms(RuleBasedStateMachine):
             self.succeed(leased)
             self.past.append(leased)
 
-    @rule(place=PLACES, worker_id=WORKERS, by_ms=st.sampled_from([0, 1_000, 30_000]), told=st.booleans())
+    @rule(place=PLACES, worker_id=WORKERS, by_ms=st.sampled_from([0, 1_000, 30_000]), signalled=st.booleans())
     def something_happens_while_a_worker_decides(
-        self, place: int, worker_id: str, by_ms: int, told: bool
+        self, place: int, worker_id: str, by_ms: int, signalled: bool
     ) -> None:
         """Events meanwhile are buffered until the worker has decided."""
         deciding = [leased for _ in range(4) if (leased := self.claim(WORKFLOW, worker_id)) is not None]
         self._clock.advance(by_ms)
         for sweeper in (due_tasks, due_timers, pending_outbox):
             self.do(sweeper(self.ctx).sweep())
-        if told:
+        if signalled:
             self.signal(place, None)
             self.update(place + 1, "add", None)
         for _ in range(3):
@@ -321,7 +321,7 @@ class RandomPrograms(RuleBasedStateMachine):
     )
     def report_failure(self, leased: Leased, kind: str | None, final: bool) -> None:
         if leased.task.kind is ACTIVITY:
-            self.do(self.scene.break_off(leased, AttemptFailure("boom", kind, non_retryable=final)))
+            self.do(self.scene.fail_activity(leased, AttemptFailure("boom", kind, non_retryable=final)))
         else:
             self.do(self.scene.fail(leased, "boom", kind))
         self.past.append(leased)
@@ -337,7 +337,7 @@ class RandomPrograms(RuleBasedStateMachine):
             return
         report = of(leased, digest)
         if leased.task.kind is ACTIVITY:
-            late = self.scene.finish if succeed else self.scene.break_off
+            late = self.scene.finish if succeed else self.scene.fail_activity
             self.do(late(leased, report=report))
         elif succeed:
             self.do(self.scene.complete(leased, *next_commands(leased.events), report=report))
@@ -345,12 +345,16 @@ class RandomPrograms(RuleBasedStateMachine):
             self.do(self.scene.fail(leased, report=report))
         assert self._sight(leased.run.run_id) == before, "late-answers-change-nothing"
 
-    def _sight(self, run_id: RunId) -> Sight:
-        return next(sight for sight in self.look().sights if sight.run.run_id == run_id)
+    def _sight(self, run_id: RunId) -> RunSnapshot:
+        return next(snapshot for snapshot in self.look().sights if snapshot.run.run_id == run_id)
 
     @rule(leased=leases)
     def beat(self, leased: Leased) -> None:
-        self.do(self.scene.breathe(leased) if leased.task.kind is ACTIVITY else self.scene.beat(leased))
+        self.do(
+            self.scene.heartbeat(leased)
+            if leased.task.kind is ACTIVITY
+            else self.scene.heartbeat_workflow_task(leased)
+        )
 
     @rule(leased=consumes(leases))
     def hang_up(self, leased: Leased) -> None:
@@ -383,13 +387,13 @@ class RandomPrograms(RuleBasedStateMachine):
 
     @invariant()
     def the_laws_of_runs_hold(self) -> None:
-        world = self.look()
-        run_invariants.check(world)
-        for sight in world.sights:
-            before = self.seen.get(sight.run.run_id, [])
-            assert list(sight.events[: len(before)]) == before, "a history only grows"
-            self.seen[sight.run.run_id] = list(sight.events)
-        self.names = list(dict.fromkeys([*self.names, *(each.run.workflow_id for each in world.sights)]))
+        state = self.look()
+        run_invariants.check(state)
+        for snapshot in state.sights:
+            before = self.seen.get(snapshot.run.run_id, [])
+            assert list(snapshot.events[: len(before)]) == before, "a history only grows"
+            self.seen[snapshot.run.run_id] = list(snapshot.events)
+        self.names = list(dict.fromkeys([*self.names, *(each.run.workflow_id for each in state.sights)]))
 
     # ── The end ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -397,24 +401,24 @@ class RandomPrograms(RuleBasedStateMachine):
         """Run everything to quiescence; runs still open wait for a message, and are then ended."""
         for _ in range(ROUNDS_MAX):
             self._finish_what_can_be_done()
-            world = self.look()
-            run_invariants.check(world)
-            waiting = [sight.run for sight in world.open]
+            state = self.look()
+            run_invariants.check(state)
+            waiting = [snapshot.run for snapshot in state.open]
             if not waiting:
                 break
-            for sight in world.open:
-                self._waits_for_something(sight)
+            for snapshot in state.open:
+                self._waits_for_something(snapshot)
             for run in waiting:
                 self.do(signals.send(self.ctx, Signal(Address("default", run.workflow_id), "go", Blob(""))))
         assert not self.look().open, "everything comes to an end"
-        for sight in self.look().sights:
-            assert all(update.outcome is not None for update in sight.updates)
+        for snapshot in self.look().sights:
+            assert all(update.outcome is not None for update in snapshot.updates)
 
     def _finish_what_can_be_done(self) -> None:
         for _ in range(ROUNDS_MAX):
             self._sweep_and_work()
-            world = self.look()
-            if not world.letters and not any(sight.live or sight.timers for sight in world.open):
+            state = self.look()
+            if not state.outbox and not any(snapshot.live or snapshot.timers for snapshot in state.open):
                 return
             self._clock.advance(61_000)
         raise AssertionError("something is pending for ever")
@@ -439,8 +443,8 @@ class RandomPrograms(RuleBasedStateMachine):
         run = self._sight(leased.run.run_id).run
         return run.is_open and (run.deadline_at_ms is None or run.deadline_at_ms > now_ms)
 
-    def _waits_for_something(self, sight: Sight) -> None:
-        run = sight.run
+    def _waits_for_something(self, snapshot: RunSnapshot) -> None:
+        run = snapshot.run
         assert (run.open_activities, run.open_timers, run.open_updates, run.owed) == (0, 0, 0, 0)
         assert run.open_children or '"condition"' in run.waits, "a run that waits for nothing"
 

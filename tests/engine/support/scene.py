@@ -97,8 +97,8 @@ class Scene:
 
     async def register(self, worker_id: str = "w1", **changes: Any) -> WorkerRecord:
         slots = {"workflow_slots": SLOTS, "activity_slots": SLOTS}
-        said: dict[str, Any] = {"task_queue": "orders", "runtime": "python"} | slots | changes
-        return await worker_registry.register(self.ctx, Registration("default", worker_id, **said))
+        payload: dict[str, Any] = {"task_queue": "orders", "runtime": "python"} | slots | changes
+        return await worker_registry.register(self.ctx, Registration("default", worker_id, **payload))
 
     async def queue(self, kind: TaskKind, name: str = "orders") -> Queue:
         async def operation(tx: Tx) -> Queue:
@@ -162,7 +162,7 @@ class Scene:
             self.ctx, "default", leased.task.task_id, report or of(leased), message, kind
         )
 
-    async def beat(self, leased: Leased) -> WorkflowTaskReceipt:
+    async def heartbeat_workflow_task(self, leased: Leased) -> WorkflowTaskReceipt:
         return await workflow_reports.heartbeat(self.ctx, "default", leased.task.task_id, of(leased))
 
     async def finish(
@@ -172,19 +172,19 @@ class Scene:
             self.ctx, "default", leased.task.task_id, report or of(leased), Blob(result)
         )
 
-    async def break_off(
+    async def fail_activity(
         self, leased: Leased, failure: AttemptFailure | None = None, report: Report | None = None
     ) -> ActivityReceipt:
         return await activity_reports.fail(
             self.ctx, "default", leased.task.task_id, report or of(leased), failure or AttemptFailure("boom")
         )
 
-    async def breathe(self, leased: Leased, details: str | None = None) -> Heartbeat:
+    async def heartbeat(self, leased: Leased, details: str | None = None) -> Heartbeat:
         return await activity_reports.heartbeat(self.ctx, "default", leased.task.task_id, of(leased), details)
 
     # ── Time ────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def later(self, by_ms: int) -> None:
+    async def advance(self, by_ms: int) -> None:
         """Advance the clock, then run what became due: delayed tasks and timers."""
         self.clock.advance(by_ms)
         await due_tasks(self.ctx).sweep()
@@ -232,18 +232,18 @@ def a_scene(**settings: str) -> Scene:
 
 
 def a_start(workflow_id: str | None = "order-1", **changes: Any) -> Start:
-    said: dict[str, Any] = {
+    payload: dict[str, Any] = {
         "namespace": "default",
         "workflow_type": "Order",
         "task_queue": "orders",
         "input": NOTHING,
     } | changes
-    return Start(workflow_id=workflow_id, **said)
+    return Start(workflow_id=workflow_id, **payload)
 
 
 def a_poll(kind: TaskKind, worker_id: str = "w1", **changes: Any) -> Poll:
-    said: dict[str, Any] = {"namespace": "default", "task_queue": "orders"} | changes
-    return Poll(worker_id=worker_id, kind=kind, **said)
+    payload: dict[str, Any] = {"namespace": "default", "task_queue": "orders"} | changes
+    return Poll(worker_id=worker_id, kind=kind, **payload)
 
 
 def of(leased: Leased, digest: str = "digest", owner: str | None = None) -> Report:

@@ -161,7 +161,7 @@ async def _report(scene: Scene, constraint: Constraint, count: int) -> None:
 
 async def _wait(scene: Scene, constraint: Constraint, remedy: Remedy) -> None:
     assert remedy.at_ms is not None
-    await scene.later(max(0, remedy.at_ms - scene.clock.now_ms()))
+    await scene.advance(max(0, remedy.at_ms - scene.clock.now_ms()))
     if constraint.kind in (ConstraintKind.PREFETCHED, ConstraintKind.LEASED):
         await expired_leases(scene.ctx).sweep()
 
@@ -172,7 +172,7 @@ async def _resume(scene: Scene, scope: str, setting_name: LimitSetting) -> None:
     elif scope.startswith("queue:"):
         asked = PolicyUpdate({setting_name: SettingChange(UNSET)})
         await policies.configure(scene.ctx, "default", "orders", ACTIVITY, asked, "ops")
-        await scene.later(0)
+        await scene.advance(0)
     else:
         await admission.configure(
             scene.ctx, scope, ScopeUpdate({LimitSetting.PAUSED: SettingChange(UNSET)}), "ops"

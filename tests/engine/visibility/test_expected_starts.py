@@ -114,15 +114,15 @@ class Run:
             self._check(leased.run.workflow_id, now_ms)
 
     def _check(self, name: str, now_ms: int) -> None:
-        told = self._told.pop(name, None)
-        if told is None:
+        reported = self._told.pop(name, None)
+        if reported is None:
             return
-        if told.from_ms is None:
+        if reported.from_ms is None:
             self.unknown += 1
             return
-        self.hits.append(told.from_ms <= now_ms and (told.to_ms is None or now_ms <= told.to_ms))
-        if told.to_ms is not None:
-            self.widths_ms.append(told.to_ms - told.from_ms)
+        self.hits.append(reported.from_ms <= now_ms and (reported.to_ms is None or now_ms <= reported.to_ms))
+        if reported.to_ms is not None:
+            self.widths_ms.append(reported.to_ms - reported.from_ms)
 
 
 @pytest.mark.parametrize("name", list(LOADS))

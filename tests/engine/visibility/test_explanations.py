@@ -146,7 +146,7 @@ class TestLimits:
         await limit(scene, group="upstream")
         await limit_scope(scene, "group:default/upstream", lease_cap=100)
         await enqueue(scene, "held")
-        await scene.break_off(await scene.take(ACTIVITY), AttemptFailure("busy", throttled_ms=30_000))
+        await scene.fail_activity(await scene.take(ACTIVITY), AttemptFailure("busy", throttled_ms=30_000))
         await enqueue(scene, "charge-1")
         found = await binding(scene)
         assert (found.kind, found.opens_at_ms) == (ConstraintKind.COOLING, NOW_MS + 30_000)
@@ -317,7 +317,7 @@ class TestTasksUnderWay:
 
     async def test_a_failed_task_backs_off(self, scene: Scene) -> None:
         await scene.start_activity("charge-1", charge(tries(3, 30)))
-        await scene.break_off(await scene.take(ACTIVITY))
+        await scene.fail_activity(await scene.take(ACTIVITY))
         found = await binding(scene)
         assert (found.kind, found.opens_at_ms) == (ConstraintKind.RETRY_BACKOFF, NOW_MS + 30_000)
 
@@ -400,28 +400,28 @@ class TestDoingWhatItSays:
     async def test_a_task_is_leased_when_everything_is_done_that_would_free_it(self, seed: int) -> None:
         dice = random.Random(seed)
         scene = await _a_stuck_scene(dice)
-        told: list[str] = []
+        reported: list[str] = []
         for _ in range(80):
             explanation = await why(scene, "probe")
             bound = explanation.binding
-            told.append(explanation.sentence)
+            reported.append(explanation.sentence)
             if bound is None or bound.kind in TURNS:
                 given = await _poll(scene)
-                assert given is not None, "\n".join(told)
+                assert given is not None, "\n".join(reported)
                 if given == "probe":
-                    assert bound is None, told
+                    assert bound is None, reported
                     return
                 continue
-            assert bound.frees, told
+            assert bound.frees, reported
             remedy = dice.choice(bound.frees)
-            told.append(f"  {remedy}")
+            reported.append(f"  {remedy}")
             await follow(scene, bound, remedy)
             still = await why(scene, "probe")
             assert not any(
                 (each.kind, each.scope) == (bound.kind, bound.scope) and each.is_closed
                 for each in (*([still.binding] if still.binding else []), *still.next)
-            ), "\n".join(told)
-        raise AssertionError("\n".join(told))
+            ), "\n".join(reported)
+        raise AssertionError("\n".join(reported))
 
 
 async def _a_stuck_scene(dice: random.Random) -> Scene:

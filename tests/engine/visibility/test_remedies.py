@@ -193,7 +193,7 @@ async def cooling() -> Scene:
     await limit(scene, group="upstream")
     await limit_scope(scene, "group:default/upstream", lease_cap=100)
     await enqueue(scene, "held")
-    await scene.break_off(await scene.take(ACTIVITY), AttemptFailure("busy", throttled_ms=30_000))
+    await scene.fail_activity(await scene.take(ACTIVITY), AttemptFailure("busy", throttled_ms=30_000))
     await enqueue(scene, "probe")
     return scene
 
@@ -331,7 +331,7 @@ async def done() -> Scene:
 async def quarantined() -> Scene:
     scene = a_scene(quarantine_after="1")
     await scene.start_activity("probe", app_task(FOR_EVER))
-    await scene.break_off(await scene.take(ACTIVITY), CRASH)
+    await scene.fail_activity(await scene.take(ACTIVITY), CRASH)
     return scene
 
 
@@ -369,7 +369,7 @@ async def a_workflow_started_with_a_delay() -> Scene:
 async def resting_after_a_failure() -> Scene:
     scene = a_scene()
     await scene.start_activity("probe", charge(tries(3, 30)))
-    await scene.break_off(await scene.take(ACTIVITY))
+    await scene.fail_activity(await scene.take(ACTIVITY))
     return scene
 
 
@@ -380,7 +380,7 @@ async def moved_by_the_retry_budget() -> Scene:
     for name in ("first", "second", "probe"):
         await scene.start_activity(name, charge(tries(3, 0)))
     for leased in [await scene.take(ACTIVITY) for _ in range(3)]:
-        await scene.break_off(leased)
+        await scene.fail_activity(leased)
     return scene
 
 
@@ -424,7 +424,7 @@ async def more_activities_beside_those_that_are_open() -> Scene:
 @case(ConstraintKind.STRUCTURAL_LIMIT, of_run)
 async def a_refused_task_that_is_due_again() -> Scene:
     scene = await more_activities_at_once()
-    await scene.later(60_000)
+    await scene.advance(60_000)
     return scene
 
 
@@ -555,7 +555,7 @@ async def by_hand(scene: Scene, remedy: Remedy) -> Scene:
             given = {"DW_AUTH_DRIVER": "none", remedy.setting: str(remedy.to)}
             return dataclasses.replace(scene, ctx=replace(scene.ctx, settings=load(given)))
         case _:
-            await scene.later(10 * 60_000)
+            await scene.advance(10 * 60_000)
             leased = await scene.take(WORKFLOW)
             await scene.complete(leased, DONE, concurrent=is_concurrent(leased.run.waits))
             return scene
@@ -588,7 +588,7 @@ async def test_open_activities_that_end_make_room_for_the_refused_ones() -> None
     assert bound is not None
     assert bound.frees[0] == Remedy(RemedyKind.END_STEPS, count=1)
     await follow(scene, bound, bound.frees[0])
-    await scene.later(60_000)
+    await scene.advance(60_000)
     await scene.decide(charge(), concurrent=True)
     assert [each.state for each in scene.tables.tasks.values() if each.kind is ACTIVITY].count(
         TaskState.READY

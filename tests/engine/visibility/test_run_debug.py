@@ -62,7 +62,7 @@ async def test_an_activity_that_waits_and_one_that_failed() -> None:
     await scene.decide(charge())
     seen = await inside(scene)
     assert (seen.diagnosis, len(seen.activities)) == ("pending_work", 1)
-    await scene.break_off(await scene.take(ACTIVITY))
+    await scene.fail_activity(await scene.take(ACTIVITY))
     seen = await inside(scene)
     assert [each["message"] for each in seen.failures] == ["boom"]
     assert seen.activities == []

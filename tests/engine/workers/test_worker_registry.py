@@ -153,7 +153,7 @@ async def test_draining_a_build_stops_new_work_and_lets_it_finish_what_it_holds(
     with pytest.raises(Conflict) as refused:
         await scene.claim(WORKFLOW)
     assert refused.value.reason is Reason.WORKER_DRAINING
-    await scene.beat(held)
+    await scene.heartbeat_workflow_task(held)
     await scene.complete(held, DONE)
 
 

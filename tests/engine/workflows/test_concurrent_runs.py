@@ -86,7 +86,7 @@ async def deliver(scene: Scene) -> None:
             await outbox_relay.deliver(scene.ctx, message_id)
 
 
-def told(leased: Leased) -> list[str]:
+def event_types(leased: Leased) -> list[str]:
     return [event.type for event in leased.events]
 
 
@@ -120,7 +120,7 @@ async def test_each_end_of_a_step_wakes_the_code(scene: Scene):
     await step(scene)
     await scene.finish(first)
     leased = await scene.take(WORKFLOW)
-    assert told(leased).count("ActivityCompleted") == 2
+    assert event_types(leased).count("ActivityCompleted") == 2
     assert scene.run(run.run_id).open_activities == 0
 
 
@@ -153,21 +153,21 @@ async def test_a_stepwise_run_is_not_gone_on_with_concurrently(scene: Scene):
 async def test_timers_fire_to_the_millisecond(scene: Scene):
     run = await a_run(scene, StartTimer(1, delay_ms=250))
     assert (await scene.payload(run.run_id, -1))["delay_ms"] == 250
-    await scene.later(249)
+    await scene.advance(249)
     assert scene.live(run.run_id) == []
-    await scene.later(1)
-    assert told(await scene.take(WORKFLOW))[-1] == "TimerFired"
+    await scene.advance(1)
+    assert event_types(await scene.take(WORKFLOW))[-1] == "TimerFired"
 
 
 async def test_attempts_are_made_after_pauses_of_milliseconds(scene: Scene):
     run = await a_run(scene, charge(RetrySchedule(2_147_483_647, True, backoff_ms=(150, 300))))
     for pause in (150, 300, 300):
-        await scene.break_off(await scene.take(ACTIVITY))
-        said = await scene.payload(run.run_id, -1)
-        assert (said["retry_backoff_ms"], said["retry_backoff_seconds"]) == (pause, 1)
-        await scene.later(pause - 1)
+        await scene.fail_activity(await scene.take(ACTIVITY))
+        payload = await scene.payload(run.run_id, -1)
+        assert (payload["retry_backoff_ms"], payload["retry_backoff_seconds"]) == (pause, 1)
+        await scene.advance(pause - 1)
         assert await scene.claim(ACTIVITY) is None
-        await scene.later(1)
+        await scene.advance(1)
 
 
 # ── Signals and updates ─────────────────────────────────────────────────────────────────────────────────
@@ -176,14 +176,14 @@ async def test_attempts_are_made_after_pauses_of_milliseconds(scene: Scene):
 async def test_a_signal_wakes_the_code_whatever_it_waits_for(scene: Scene):
     await a_run(scene, charge())
     await send(scene)
-    assert told(await scene.take(WORKFLOW))[-1] == "SignalReceived"
+    assert event_types(await scene.take(WORKFLOW))[-1] == "SignalReceived"
 
 
 async def test_a_signal_before_the_first_task_is_delivered_after_it(scene: Scene):
     await scene.start()
     await send(scene)
     await step(scene)
-    assert told(await scene.take(WORKFLOW))[-1] == "SignalReceived"
+    assert event_types(await scene.take(WORKFLOW))[-1] == "SignalReceived"
 
 
 async def test_a_signal_during_a_task_waits_for_its_end_and_then_wakes(scene: Scene):
@@ -216,7 +216,7 @@ async def test_an_update_is_an_event_and_answered_in_any_later_task(scene: Scene
     first, second = await ask(scene), await ask(scene)
     leased = await scene.take(WORKFLOW)
     assert leased.task.update_id is None
-    assert told(leased)[-2:] == ["UpdateAccepted", "UpdateAccepted"]
+    assert event_types(leased)[-2:] == ["UpdateAccepted", "UpdateAccepted"]
     await scene.complete(leased, charge(), concurrent=True)
     assert scene.run(run.run_id).open_updates == 2
     await scene.finish(await scene.take(ACTIVITY))
@@ -241,7 +241,7 @@ async def test_an_update_from_before_the_first_task_is_delivered(scene: Scene):
     await scene.start()
     answered = await ask(scene)
     leased = await scene.take(WORKFLOW)
-    assert told(leased)[-1] == "UpdateAccepted"
+    assert event_types(leased)[-1] == "UpdateAccepted"
     await scene.complete(leased, CompleteUpdate(answered.update.update_id, ONE), concurrent=True)
     assert await scene.claim(WORKFLOW) is None
 
@@ -268,23 +268,23 @@ async def test_an_answer_that_is_given_again_is_ignored_and_another_one_refused(
 
 async def test_an_update_that_the_last_task_answers_is_answered_so(scene: Scene):
     await a_run(scene)
-    heard, unheard = await ask(scene), await ask(scene)
-    await step(scene, CompleteUpdate(heard.update.update_id, ONE), DONE)
+    received, unheard = await ask(scene), await ask(scene)
+    await step(scene, CompleteUpdate(received.update.update_id, ONE), DONE)
     kept = scene.tables.updates
-    assert kept[heard.update.update_id].status is UpdateStatus.COMPLETED
+    assert kept[received.update.update_id].status is UpdateStatus.COMPLETED
     assert kept[unheard.update.update_id].status is UpdateStatus.FAILED
 
 
 async def test_a_successor_takes_over_the_updates_that_were_not_begun(scene: Scene):
     await a_run(scene)
-    answered, heard = await ask(scene), await ask(scene)
+    answered, received = await ask(scene), await ask(scene)
     leased = await scene.take(WORKFLOW)
     open_one = await ask(scene)
     ends = (CompleteUpdate(answered.update.update_id, ONE), ContinueAsNew(NOTHING))
     await scene.complete(leased, *ends, concurrent=True)
-    assert scene.tables.updates[heard.update.update_id].status is UpdateStatus.FAILED
+    assert scene.tables.updates[received.update.update_id].status is UpdateStatus.FAILED
     leased = await scene.take(WORKFLOW)
-    assert told(leased) == ["WorkflowStarted", "UpdateAccepted"]
+    assert event_types(leased) == ["WorkflowStarted", "UpdateAccepted"]
     await scene.complete(leased, CompleteUpdate(open_one.update.update_id, TWO), DONE, concurrent=True)
     assert scene.tables.updates[open_one.update.update_id].status is UpdateStatus.COMPLETED
 
@@ -304,9 +304,9 @@ async def test_a_cancelled_step_ends_and_records_nothing_more(scene: Scene):
     assert [timer.state for timer in scene.tables.timers.values()] == [TimerState.CANCELLED]
     children = await scene.read(lambda tx: tx.children.all_of(run.run_id))
     assert [child.state for child in children] == [ChildState.CANCELLED]
-    assert (await scene.breathe(held)).reason == Reason.ACTIVITY_CANCELLED.value
+    assert (await scene.heartbeat(held)).reason == Reason.ACTIVITY_CANCELLED.value
     await deliver(scene)
-    await scene.later(10_000)
+    await scene.advance(10_000)
     assert (await scene.types(run.run_id))[-4:] == ["WorkflowTaskCompleted", *["StepCancelRequested"] * 3]
     assert await scene.payload(run.run_id, -1) == {"sequence": 3, "step_sequence": 3}
     assert scene.live(run.run_id) == []
@@ -366,7 +366,7 @@ async def test_the_code_is_asked_once_to_end_and_decides_how(scene: Scene):
     assert (first.outcome, second.outcome) == ("cancel_requested", "cancel_requested")
     assert (await scene.types(run.run_id)).count("CancelRequested") == 1
     leased = await scene.take(WORKFLOW)
-    assert told(leased)[-1] == "CancelRequested"
+    assert event_types(leased)[-1] == "CancelRequested"
     await scene.complete(leased, CancelStep(1), charge(), concurrent=True)
     await scene.finish(await scene.take(ACTIVITY))
     await step(scene, CancelWorkflow("cleaned up"))
@@ -394,7 +394,7 @@ async def test_a_cancel_request_during_a_task_is_delivered_after_it(scene: Scene
     await cancel(scene)
     await scene.complete(leased, charge(), concurrent=True)
     assert (await scene.types(run.run_id))[-1] == "CancelRequested"
-    assert told(await scene.take(WORKFLOW)).count("CancelRequested") == 1
+    assert event_types(await scene.take(WORKFLOW)).count("CancelRequested") == 1
 
 
 async def test_a_run_that_would_continue_as_new_receives_the_cancel_request_first(scene: Scene):
@@ -428,7 +428,7 @@ async def test_a_parent_that_closes_has_its_child_asked_to_end(scene: Scene):
     await deliver(scene)
     leased = await scene.take(WORKFLOW)
     assert leased.run.workflow_id == "ship-1"
-    assert told(leased)[-1] == "CancelRequested"
+    assert event_types(leased)[-1] == "CancelRequested"
     assert leased.run.is_open
 
 
@@ -465,8 +465,8 @@ async def test_a_run_signals_another_and_learns_that_it_did(scene: Scene):
         "signal_name": "go",
     }
     await deliver(scene)
-    said = await scene.payload(receiver.run_id, -1)
-    assert (said["signal_name"], said["arguments"]) == ("go", ONE)
+    payload = await scene.payload(receiver.run_id, -1)
+    assert (payload["signal_name"], payload["arguments"]) == ("go", ONE)
     assert (await scene.types(sender.run_id))[-1] == "ExternalRequestDelivered"
     assert await scene.payload(sender.run_id, -1) == {"sequence": 1}
     assert len(scene.live(sender.run_id)) == len(scene.live(receiver.run_id)) == 1
@@ -545,7 +545,7 @@ async def test_a_worker_that_keeps_the_run_is_given_only_what_is_new(scene: Scen
     await send(scene)
     await scene.complete(leased, charge(), concurrent=True, cached=True)
     leased = await scene.take(WORKFLOW)
-    assert (leased.seen, told(leased)) == (3, ["SignalReceived"])
+    assert (leased.seen, event_types(leased)) == (3, ["SignalReceived"])
 
 
 async def test_another_worker_is_given_the_whole_history(scene: Scene):
@@ -553,7 +553,7 @@ async def test_another_worker_is_given_the_whole_history(scene: Scene):
     await step(scene, charge(), cached=True)
     await send(scene)
     leased = await scene.take(WORKFLOW, "w2")
-    assert (leased.seen, told(leased)[0]) == (0, "WorkflowStarted")
+    assert (leased.seen, event_types(leased)[0]) == (0, "WorkflowStarted")
     await scene.complete(leased, concurrent=True)
     await send(scene)
     assert (await scene.take(WORKFLOW)).seen == 0, "another worker has moved it on"
@@ -564,7 +564,7 @@ async def test_a_task_that_fails_makes_its_worker_forget(scene: Scene):
     await step(scene, charge(), cached=True)
     await send(scene)
     await scene.fail(await scene.take(WORKFLOW))
-    await scene.later(60_000)
+    await scene.advance(60_000)
     assert (await scene.take(WORKFLOW)).seen == 0
 
 
@@ -589,7 +589,7 @@ async def ended_with(scene: Scene, run: Run) -> str:
     left = scene.run(run.run_id)
     assert (left.open_activities, waits.parse(left.waits).ending) == (0, ())
     assert await scene.claim(ACTIVITY, "w2") is None
-    return told(leased)[-1]
+    return event_types(leased)[-1]
 
 
 async def test_an_activity_that_was_asked_to_stop_learns_it_by_its_heartbeat_and_keeps_its_lease(
@@ -598,11 +598,11 @@ async def test_an_activity_that_was_asked_to_stop_learns_it_by_its_heartbeat_and
     run, working = await asked_to_stop(scene)
     assert (await scene.types(run.run_id))[-1] == "StepCancelRequested"
     assert [task.task_id for task in scene.live(run.run_id)] == [working.task.task_id]
-    beat = await scene.breathe(working)
+    beat = await scene.heartbeat(working)
     assert (beat.recorded, beat.cancel_requested) == (True, True)
-    assert (await scene.break_off(working, CANCELLED)).outcome == "cancelled"
+    assert (await scene.fail_activity(working, CANCELLED)).outcome == "cancelled"
     assert await ended_with(scene, run) == "ActivityCancelled"
-    assert (await scene.break_off(working, CANCELLED)).repeated
+    assert (await scene.fail_activity(working, CANCELLED)).repeated
 
 
 async def test_an_activity_that_was_asked_to_stop_may_complete_or_fail_instead_but_is_not_retried(
@@ -615,7 +615,7 @@ async def test_an_activity_that_was_asked_to_stop_may_complete_or_fail_instead_b
 
 async def test_the_failure_of_an_activity_that_was_asked_to_stop_is_its_last(scene: Scene):
     run, working = await asked_to_stop(scene)
-    await scene.break_off(working, AttemptFailure("boom"))
+    await scene.fail_activity(working, AttemptFailure("boom"))
     assert await ended_with(scene, run) == "ActivityFailed"
 
 
@@ -663,7 +663,7 @@ async def test_an_activity_that_waits_for_its_next_attempt_is_cancelled_as_soon_
     scene: Scene,
 ):
     run = await a_run(scene, charge(tries(5, 60)))
-    await scene.break_off(await scene.take(ACTIVITY))
+    await scene.fail_activity(await scene.take(ACTIVITY))
     await send(scene)
     await step(scene, STOP)
     assert await ended_with(scene, run) == "ActivityCancelled"
@@ -692,7 +692,7 @@ async def test_a_cancel_before_a_worker_has_come_is_delivered_with_the_first_tas
     assert (await cancel(scene)).outcome == "cancel_requested"
     assert (await cancel(scene)).outcome == "cancel_requested"
     leased = await scene.take(WORKFLOW)
-    assert told(leased) == ["WorkflowStarted", "CancelRequested"]
+    assert event_types(leased) == ["WorkflowStarted", "CancelRequested"]
     await scene.complete(leased, CancelWorkflow("enough"), concurrent=True)
     assert scene.run(run.run_id).status is RunStatus.CANCELLED
 
@@ -702,14 +702,14 @@ async def test_a_cancel_during_the_first_task_is_delivered_after_it(scene: Scene
     leased = await scene.take(WORKFLOW)
     await cancel(scene)
     await scene.complete(leased, charge(), concurrent=True)
-    assert told(await scene.take(WORKFLOW))[-1] == "CancelRequested"
+    assert event_types(await scene.take(WORKFLOW))[-1] == "CancelRequested"
 
 
 async def test_a_cancel_does_not_wait_for_a_delayed_start(scene: Scene):
     await scene.start(delivers_cancel=True, delay_ms=3_600_000)
     assert await scene.claim(WORKFLOW) is None
     await cancel(scene)
-    assert told(await scene.take(WORKFLOW))[-1] == "CancelRequested"
+    assert event_types(await scene.take(WORKFLOW))[-1] == "CancelRequested"
 
 
 @pytest.mark.parametrize("leased_first", [False, True])

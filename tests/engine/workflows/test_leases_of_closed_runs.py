@@ -50,7 +50,7 @@ async def test_a_report_on_a_leased_task_of_a_closed_run_is_refused_and_ends_not
 
 async def test_a_failure_and_a_heartbeat_of_a_leased_task_of_a_closed_run_are_refused_alike(scene: Scene):
     leased = await a_leased_task(scene)
-    for report in (scene.fail(leased), scene.beat(leased)):
+    for report in (scene.fail(leased), scene.heartbeat_workflow_task(leased)):
         with pytest.raises(LeaseLost) as refused:
             await report
         assert refused.value.reason is Reason.RUN_ALREADY_CLOSED

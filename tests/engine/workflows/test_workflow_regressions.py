@@ -91,7 +91,7 @@ async def test_a_child_that_is_cancelled_by_the_task_that_ends_its_parent_ends_t
         )
         await scene.decide(*race)
         (child,) = await children_of(scene, run.run_id)
-        await scene.later(1_000)
+        await scene.advance(1_000)
         await timers.fire(scene.ctx, f"{run.run_id}-t2")
         await scene.decide(CancelSelectionOperation("select-calls:1:2", 0, {"member_index": 0}), end)
         await relay_outbox(scene)
@@ -107,10 +107,10 @@ async def test_after_the_timeout_of_a_condition_the_code_looks_before_an_update_
         leased = await scene.take(WORKFLOW)
         asked = UpdateSubmission(Address("default", run.workflow_id), "approve", NOTHING)
         await updates.accept(scene.ctx, asked, asyncio.Event())
-        await scene.later(5_000)
+        await scene.advance(5_000)
         await timers.fire(scene.ctx, f"{run.run_id}-t1")
         await scene.fail(leased, "nothing", WAITING_FOR_HISTORY if way == "looked" else "Broken")
-        await scene.later(2_000)
+        await scene.advance(2_000)
         assert (await scene.types(run.run_id))[-1] == "TimerFired"
         plain = await scene.take(WORKFLOW)
         assert plain.task.update_id is None
@@ -124,10 +124,10 @@ async def test_an_updates_task_that_fails_after_the_timeout_makes_way_for_a_plai
     await update(scene)
     leased = await scene.take(WORKFLOW)
     assert leased.task.update_id is not None
-    await scene.later(5_000)
+    await scene.advance(5_000)
     await timers.fire(scene.ctx, f"{run.run_id}-t1")
     await scene.fail(leased, "broken", "Broken")
-    await scene.later(2_000)
+    await scene.advance(2_000)
     assert (await scene.take(WORKFLOW)).task.update_id is None
 
 
@@ -214,14 +214,14 @@ async def test_items_that_fail_are_skipped_and_do_not_block_the_others(scene: Sc
     async def find(ctx: EngineContext, limit: int) -> Sequence[int]:
         return [each for each in range(3 * BATCH) if each not in mended][:limit]
 
-    async def mend(ctx: EngineContext, each: int) -> bool:
+    async def handle(ctx: EngineContext, each: int) -> bool:
         tried.append(each)
         if each < BATCH:
             raise RuntimeError("poison")
         mended.add(each)
         return True
 
-    sweeper = Sweeper("poisoned", scene.ctx, find, mend)
+    sweeper = Sweeper("poisoned", scene.ctx, find, handle)
     while await sweeper.sweep():
         pass
     assert mended == set(range(BATCH, 3 * BATCH))
@@ -284,20 +284,20 @@ async def test_a_signal_is_taken_again_when_the_run_does_not_end_or_its_task_is_
         "nobody looks, so it is heard by whoever does"
     )
     await scene.decide(StartTimer(600))
-    await scene.later(600_000)
+    await scene.advance(600_000)
     leased = await scene.take(WORKFLOW)
     await signals.send(scene.ctx, Signal(HERE, "poke", NOTHING))
     with pytest.raises(LeaseLost):
         await scene.complete(leased, DONE)
-    heard = (await scene.types(run.run_id)).count("SignalReceived")
-    assert heard == UNHANDLED_SIGNAL_RETRIES_MAX + 2
+    received = (await scene.types(run.run_id)).count("SignalReceived")
+    assert received == UNHANDLED_SIGNAL_RETRIES_MAX + 2
 
 
 async def test_a_run_that_failed_often_still_takes_signals_while_its_code_looks(scene: Scene):
     await scene.start()
     for _ in range(UNHANDLED_SIGNAL_RETRIES_MAX + 5):
         await scene.fail(await scene.take(WORKFLOW))
-        await scene.later(600_000)
+        await scene.advance(600_000)
     leased = await scene.take(WORKFLOW)
     await signals.send(scene.ctx, Signal(HERE, "poke", NOTHING))
     with pytest.raises(LeaseLost):
@@ -313,10 +313,10 @@ async def test_what_another_run_tells_a_run_that_is_about_to_end_waits(scene: Sc
     await scene.complete(sender, poke, concurrent=True)
     sweeper = pending_outbox(scene.ctx)
     await sweeper.sweep()
-    [letter] = scene.tables.letters.values()
-    assert letter.kind is OutboxKind.EXTERNAL_SIGNAL
+    [message] = scene.tables.letters.values()
+    assert message.kind is OutboxKind.EXTERNAL_SIGNAL
     await scene.complete(leased, DONE)
-    await outbox_relay.deliver(scene.ctx, letter.message_id)
+    await outbox_relay.deliver(scene.ctx, message.message_id)
     [answer] = scene.tables.letters.values()
     assert json.loads(answer.payload)["payload"]["exception_type"] == "WorkflowClosed"
 
@@ -365,8 +365,8 @@ async def test_an_update_that_the_code_does_not_know_or_with_arguments_that_do_n
 ):
     entry = {"name": "approve", "parameters": [{"name": "by", "type": "string", "required": True}]}
     contract = {"signals": [], "queries": [], "updates": ["approve"], "update_contracts": [entry]}
-    said = {"workflow_command_contracts": {"Order": contract}}
-    await scene.register(advertised=said)
+    payload = {"workflow_command_contracts": {"Order": contract}}
+    await scene.register(advertised=payload)
     await scene.start(workflow_type="Order")
     for asked, reason in (
         (UpdateSubmission(HERE, "refuse", encode(["Ada"])), Reason.UNKNOWN_UPDATE),
