@@ -160,7 +160,7 @@ async def test_counts_changed_by_hand_are_put_right_and_an_alarm_is_logged(
     await asyncio.to_thread(server.start)
 
     async def told() -> bool:
-        return "a scope counted wrong and was put right" in server.log.read_text()
+        return "a scope's counter was wrong and has been corrected" in server.log.read_text()
 
     await until(told)
     path = "/api/namespaces/default/limits"

@@ -1,4 +1,4 @@
-"""Claims: who gets which task, and what a poll that gets none is told."""
+"""Claims: which poll gets which task, and what a poll without a task gets."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_a_worker_gets_only_the_types_it_names(scene: Scene):
     assert (await scene.take(WORKFLOW, "all")).run.workflow_id == "order-1"
 
 
-async def test_a_poll_whose_worker_fits_otherwise_is_told_its_fit_and_takes_nothing(scene: Scene):
+async def test_a_poll_whose_worker_fits_otherwise_gets_its_filter_and_takes_nothing(scene: Scene):
     await scene.register("orders", workflow_types=("Order",))
     await scene.register("mail", workflow_types=("Mail",))
     await scene.start("order-1")
@@ -157,7 +157,7 @@ async def drained(scene: Scene) -> None:
         (drained, {}, Reason.WORKER_DRAINING),
     ],
 )
-async def test_a_worker_that_may_not_poll_is_told_why_and_the_task_stays(
+async def test_a_worker_that_may_not_poll_is_refused_and_the_task_stays(
     scene: Scene, prepare: Callable[[Scene], Any] | None, changes: dict[str, Any], reason: Reason
 ):
     run = await scene.start()
@@ -295,8 +295,8 @@ async def test_what_happened_while_a_workflow_task_was_away_is_in_the_history_wh
     await scene.finish(second)
     await hand_back(scene.ctx, away)
     await scene.finish(third)
-    told = [(await scene.payload(run.run_id, place)).get("sequence") for place in (-3, -2, -1)]
-    assert told == [1, 2, 3]
+    reported = [(await scene.payload(run.run_id, place)).get("sequence") for place in (-3, -2, -1)]
+    assert reported == [1, 2, 3]
     assert scene.run(run.run_id).buffered == 0
     again = await scene.take(WORKFLOW)
     assert len(again.events) == again.run.last_sequence == 7

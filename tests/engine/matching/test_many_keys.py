@@ -1,4 +1,4 @@
-"""More keys at once than one claim places: each still has its first turn before any has its second."""
+"""More new keys than one claim tags: each is served once before any is served twice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def enqueue(scene: Scene, key: str, times: int, level: int = 3) -> None:
 
 
 async def take(scene: Scene, count: int, together: int) -> list[tuple[int, str]]:
-    """Dispatches in order, claimed so many at a time."""
+    """Dispatches in order, claimed `batch` at a time."""
     taken: list[tuple[int, str]] = []
     while len(taken) < count:
         [verdict] = await scene.ask(a_poll(TaskKind.ACTIVITY, tasks_max=min(together, count - len(taken))))

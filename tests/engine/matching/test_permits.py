@@ -1,4 +1,4 @@
-"""Tasks that are handed out ahead of time: leased for short, counted by nobody, started before they are run."""
+"""Prefetched tasks: leased briefly, not counted by limits, started before they run."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_a_permit_that_was_taken_is_not_taken_twice(scene: Scene) -> None:
 async def test_what_has_no_permit_cannot_be_reported_on(scene: Scene) -> None:
     await scene.start_activity()
     leased = await ahead(scene)
-    for report in (scene.finish, scene.break_off):
+    for report in (scene.finish, scene.fail_activity):
         with pytest.raises(Conflict) as refused:
             await report(leased)
         assert refused.value.reason is Reason.TASK_NOT_STARTED
@@ -73,7 +73,7 @@ async def test_a_heartbeat_keeps_what_was_not_started_for_as_short_again(scene: 
     await scene.start_activity()
     leased = await ahead(scene)
     scene.clock.advance(CLAIM_MS - 1)
-    beat = await scene.breathe(leased)
+    beat = await scene.heartbeat(leased)
     assert beat.recorded
     assert beat.task.lease_expires_at_ms == scene.clock.now_ms() + CLAIM_MS
     assert scene.activity(leased).started_at_ms is None

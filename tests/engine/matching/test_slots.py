@@ -1,4 +1,4 @@
-"""No worker is given more than its slots, and one that is full looks again when a lease of it ends."""
+"""No worker gets more tasks than its slots, and a full one claims again when one of its leases ends."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_each_kind_has_its_own_slots(scene: Scene):
     assert await scene.claim(WORKFLOW) is None
 
 
-async def test_what_was_fetched_ahead_is_counted_apart_and_starts_within_the_slots(scene: Scene):
+async def test_what_was_prefetched_is_counted_apart_and_starts_within_the_slots(scene: Scene):
     await scene.register(activity_slots=2)
     await queue_up(scene, 10)
     ahead = await given_to(scene, "w1", 10, claim_lease_ms=60_000)
@@ -125,7 +125,7 @@ async def test_why_names_the_full_worker_and_what_would_free_a_slot(scene: Scene
 
 @pytest.mark.parametrize("how", ["finished", "lost"])
 async def test_a_full_worker_that_waits_is_answered_when_a_lease_of_it_ends(scene: Scene, how: str):
-    """By the bell: the backstop of the dispatcher is not started here."""
+    """By notification: the dispatcher's periodic claim is not started here."""
     await scene.register(activity_slots=2)
     await queue_up(scene, 4)
     _, second = await given_to(scene, "w1", 2)
@@ -175,7 +175,7 @@ STEPS = st.one_of(
 @settings(deadline=None, max_examples=times(30), suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, max_size=40))
 async def test_no_grant_or_permit_takes_a_worker_over_its_slots(steps: list[tuple[str, int, int]]):
-    """Holds `worker-never-over-filled` after any steps: nothing is added to a worker that is full."""
+    """Holds `worker-never-over-filled` after any steps: a full worker gets nothing."""
     scene = a_scene()
     slots = [2, 3, 1]
     for number, most in enumerate(slots):
@@ -191,7 +191,7 @@ async def test_no_grant_or_permit_takes_a_worker_over_its_slots(steps: list[tupl
 
 
 def counts(scene: Scene, worker_id: str) -> tuple[int, int]:
-    """What a worker runs, and what it has fetched ahead."""
+    """What a worker runs, and what it has prefetched."""
     held = [task for task in scene.tables.tasks.values() if task.lease_owner == worker_id]
     ahead = sum(task.claimed > 0 for task in held)
     return len(held) - ahead, ahead

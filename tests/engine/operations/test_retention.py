@@ -1,4 +1,4 @@
-"""Retention: what is kept, what goes, and what is archived before it goes."""
+"""Retention: what is kept, what is deleted, and what is archived first."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_of_a_chain_the_older_runs_go_first_and_the_workflow_id_with_the_l
     assert not scene.tables.instances
 
 
-async def test_a_child_stays_while_its_open_parent_was_not_told_of_its_end() -> None:
+async def test_a_child_stays_while_its_open_parent_has_not_received_its_end() -> None:
     scene = await a_house(days=1)
     parent = await scene.start("parent")
     born = await a_closed_run(scene, "child")
@@ -116,15 +116,15 @@ async def test_a_child_stays_while_its_open_parent_was_not_told_of_its_end() -> 
     scene.clock.advance(2 * DAY_MS)
     assert (await retention.prune(scene.ctx, child.run_id)).obstacle is Obstacle.AWAITED
 
-    async def told(tx: Tx) -> None:
+    async def close_child(tx: Tx) -> None:
         tx.children.save(replace(row, state=ChildState.CLOSED))
 
-    await scene.ctx.store.transact(told, key="adopt")
+    await scene.ctx.store.transact(close_child, key="adopt")
     assert (await retention.prune(scene.ctx, child.run_id)).obstacle is None
     assert list(scene.tables.runs) == [parent.run_id]
 
 
-async def test_the_sweeper_looks_once_a_minute_and_goes_on_with_what_remains() -> None:
+async def test_the_sweeper_runs_once_a_minute_and_resumes_what_remains() -> None:
     scene = await a_house(days=1)
     runs = [await a_closed_run(scene, f"order-{number}") for number in range(3)]
     sweeper = expired_runs(scene.ctx)

@@ -1,4 +1,4 @@
-"""On a steady load, tasks start within the range that was told when they came."""
+"""Under a steady load, tasks start within the range that was estimated when they were enqueued."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LASTS_MS = 330_000
 
 @dataclass(frozen=True)
 class Load:
-    """How much comes, how long it takes, who works, and what is limited."""
+    """The arrival rate, task duration, workers and limits."""
 
     per_second: float
     slots: int
@@ -115,15 +115,15 @@ class Run:
             self._check(leased.run.workflow_id, now_ms)
 
     def _check(self, name: str, now_ms: int) -> None:
-        told = self._told.pop(name, None)
-        if told is None:
+        reported = self._told.pop(name, None)
+        if reported is None:
             return
-        if told.from_ms is None:
+        if reported.from_ms is None:
             self.unknown += 1
             return
-        self.hits.append(told.from_ms <= now_ms and (told.to_ms is None or now_ms <= told.to_ms))
-        if told.to_ms is not None:
-            self.widths_ms.append(told.to_ms - told.from_ms)
+        self.hits.append(reported.from_ms <= now_ms and (reported.to_ms is None or now_ms <= reported.to_ms))
+        if reported.to_ms is not None:
+            self.widths_ms.append(reported.to_ms - reported.from_ms)
 
 
 @pytest.mark.parametrize("name", list(LOADS))

@@ -119,12 +119,12 @@ async def test_f60_a_heartbeat_at_the_end_of_the_lease_never_brings_it_back(beyo
     ends_at_ms = leased.task.lease_expires_at_ms
     assert ends_at_ms is not None
     scene.clock.advance(ends_at_ms - scene.clock.now_ms() - 1)
-    assert (await scene.breathe(leased)).recorded
+    assert (await scene.heartbeat(leased)).recorded
     ends_at_ms = scene.task(leased.task.task_id).lease_expires_at_ms
     assert ends_at_ms is not None
     scene.clock.advance(ends_at_ms - scene.clock.now_ms() + beyond_ms)
     before = (scene.task(leased.task.task_id), scene.activity(leased))
-    beat = await scene.breathe(leased)
+    beat = await scene.heartbeat(leased)
     assert (beat.recorded, beat.reason) == (False, "lease_expired")
     assert (scene.task(leased.task.task_id), scene.activity(leased)) == before
     await expired_leases(scene.ctx).sweep()
@@ -153,13 +153,13 @@ async def test_f61_the_next_attempt_counts_its_heartbeats_anew():
     scene = a_scene()
     await scene.start_activity()
     first = await scene.take(ACTIVITY)
-    await scene.breathe(first, '{"sequence": 9, "details": "far"}')
-    await scene.breathe(first, '{"sequence": 8, "details": "overtaken"}')
+    await scene.heartbeat(first, '{"sequence": 9, "details": "far"}')
+    await scene.heartbeat(first, '{"sequence": 8, "details": "overtaken"}')
     assert scene.activity(first).heartbeat_details == '{"sequence": 9, "details": "far"}'
     scene.clock.advance(10**7)
     await expired_leases(scene.ctx).sweep()
     again = await scene.take(ACTIVITY)
-    await scene.breathe(again, '{"sequence": 0, "details": "begins"}')
+    await scene.heartbeat(again, '{"sequence": 0, "details": "begins"}')
     assert scene.activity(again).heartbeat_details == '{"sequence": 0, "details": "begins"}'
 
 

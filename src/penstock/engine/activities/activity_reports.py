@@ -302,19 +302,21 @@ async def heartbeat(
         if refusal is not None:
             return Heartbeat(task, run, activity, recorded=False, reason=refusal.reason.value)
         renewed = renew(task, tx.now_ms, task.claimed or ctx.settings.leases.of_activity(lease_ms))
-        counted = newest_details(
+        newest = newest_details(
             activity.heartbeat_details, details, same_attempt=activity.heartbeat_at_ms is not None
         )
-        beat = replace(activity, heartbeat_at_ms=tx.now_ms, heartbeat_details=counted)
+        renewed_activity = replace(activity, heartbeat_at_ms=tx.now_ms, heartbeat_details=newest)
         if not task.claimed:
-            beat = replace(beat, deadline_at_ms=running_deadline_at_ms(beat))
+            renewed_activity = replace(
+                renewed_activity, deadline_at_ms=running_deadline_at_ms(renewed_activity)
+            )
         tx.tasks.save(renewed, TaskState.LEASED)
         if ctx.journals:
             tx.journal.append(journal_lines.renewed(renewed, tx.now_ms))
-        tx.activities.save(beat)
+        tx.activities.save(renewed_activity)
         tx.workers.touch(namespace, report.owner, tx.now_ms)
-        asked = is_stop_requested(HeldTask(renewed, run, beat))
-        return Heartbeat(renewed, run, beat, recorded=True, cancel_requested=asked)
+        stop_requested = is_stop_requested(HeldTask(renewed, run, renewed_activity))
+        return Heartbeat(renewed, run, renewed_activity, recorded=True, cancel_requested=stop_requested)
 
     return await ctx.store.transact(operation, key=run_of(task_id))
 
@@ -512,15 +514,18 @@ async def _find_attempt(
     assert task.activity_id is not None
     activity = await tx.activities.get(task.activity_id)
     assert activity is not None, "an activity task has an activity"
-    # The number of an attempt that was not counted may be in use again, so repeated reports are matched by token.
-    is_repeated = may_repeat and is_answered(task, report)
-    if not is_repeated and task.lease_token != report.token and not _existed(task, report):
+    if not (may_repeat and is_answered(task, report)) and not _existed(task, report):
         raise NotFound(Reason.ATTEMPT_NOT_FOUND, "There is no such attempt of this activity.")
     return task, run, activity
 
 
 def _existed(task: Task, report: Report) -> bool:
-    """Whether the report names this or an earlier attempt of the task."""
+    """Whether the report names this or an earlier attempt of the task.
+
+    The number of an attempt that was not counted may be in use again, so the token is compared first.
+    """
+    if task.lease_token == report.token:
+        return True
     number = attempt_number(report.token)
     if number is None or number > task.attempt:
         return False

@@ -1,7 +1,8 @@
-"""Tasks that were handed out ahead of time take their permit before they are run.
+"""Permits: a prefetched task passes the limits when it starts to run.
 
-A worker that fetches ahead holds short leases which no limit counts. Running is what limits are about: so the
-permit is taken here, under the same locks and by the same gates as a grant, and who has lost the lease gets none.
+A worker that prefetches holds short leases that no limit counts, because limits are about running tasks. Before it runs
+such a task it requests a permit here, which is checked by the same gates and under the same locks as a grant. A worker
+that has lost the lease gets none.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from penstock.ports.store import TransactionClass, Tx
 
 
 class Permit(Struct, frozen=True):
-    """A started task, or why it may not start yet."""
+    """A started task, or the hold that keeps it from starting."""
 
     task: Task
     run: Run
@@ -39,7 +40,7 @@ class Permit(Struct, frozen=True):
 async def start(
     ctx: EngineContext, namespace: str, task_id: TaskId, report: Report, lease_ms: int | None = None
 ) -> Permit:
-    """Let a task run that its worker holds; one that runs already is told so again."""
+    """Start a prefetched task. Idempotent: a task that already runs gets its permit again."""
 
     async def known(tx: Tx) -> Task | None:
         return await tx.tasks.get(task_id)
@@ -71,7 +72,7 @@ async def start(
 
 
 async def _at_its_slots(tx: Tx, task: Task) -> Hold | None:
-    """Whether the worker runs as many tasks as it has slots already."""
+    """The hold of a worker whose slots are all in use."""
     worker = await tx.workers.get(task.namespace, task.lease_owner or "")
     if worker is None:
         return None

@@ -1,7 +1,11 @@
-"""Letters: how runs tell each other what happened.
+"""The transactional outbox: messages from one run to another.
 
-One operation changes one run. What concerns another run is recorded as a letter in the same transaction, and delivered
-in a transaction of the receiver, which deletes it: `letters-have-one-effect`, whatever fails in between.
+A transaction changes one run. What concerns another run (a child's end, a close policy, an external signal) is
+inserted into the outbox in the same transaction. `workflows.outbox_relay` delivers it in a transaction of the
+receiver, which deletes the message: `letters-have-one-effect`, whatever fails in between.
+
+Rejected: locking both runs in one transaction. Parents and children lock each other in both directions, which
+deadlocks, and the receiver may be on another server's write queue.
 """
 
 from __future__ import annotations
@@ -52,7 +56,7 @@ _COPIED_FIELDS = (
     "timeout_kind",
     "reason",
 )
-"""What a parent hears of how its child ended."""
+"""The fields of a child's closing event that are copied to its parent."""
 
 
 def send(tx: Tx, message: OutboxMessage) -> None:
@@ -61,7 +65,7 @@ def send(tx: Tx, message: OutboxMessage) -> None:
 
 
 def notify_parent(tx: Tx, run: Run, last: NewEvent) -> None:
-    """Say how a child ended, to the run that waits for it."""
+    """Send a closed child's outcome to its parent, if it has one."""
     origin = run.lineage
     if origin.parent_run_id is None:
         return
@@ -81,7 +85,7 @@ def notify_parent(tx: Tx, run: Run, last: NewEvent) -> None:
 
 
 def notify_parent_of_attempt(tx: Tx, run: Run) -> None:
-    """Say that a child is tried once more; the parent's code does not look at it."""
+    """Send the start of a child's next attempt to its parent. It does not wake the parent's code."""
     origin = run.lineage
     payload = {
         "child_closing_run_id": None,
@@ -113,7 +117,7 @@ def _send_to_parent(tx: Tx, run: Run, kind: OutboxKind, event: EventType, payloa
 
 
 async def notify_children(tx: Tx, run: Run, given_up: Collection[int] = ()) -> None:
-    """Apply the close policy of each child that is open when its parent closes; those that it gave up are to end."""
+    """Apply the close policy of each open child of a closing parent; children of cancelled steps are cancelled."""
     if not run.open_children:
         return
     for child in await tx.children.open_of(run.run_id):
@@ -125,20 +129,20 @@ async def notify_children(tx: Tx, run: Run, given_up: Collection[int] = ()) -> N
 
 
 def cancel_child(tx: Tx, run: Run, child: ChildRun) -> None:
-    """The code no longer waits for a child: it is to end, and how it does is of no concern."""
+    """Cancel a child that the code no longer waits for; its outcome is ignored."""
     tx.children.save(replace(child, state=ChildState.CANCELLED))
     send_to_child(tx, child, OutboxKind.CANCEL, f"given up by parent {run.workflow_id}")
 
 
 def apply_close_policy(tx: Tx, run: Run, child: ChildRun) -> None:
-    """What a child's policy asks for when its parent has closed."""
+    """Send what a child's close policy requires when its parent has closed."""
     kind = _POLICIES.get(child.policy)
     if kind is not None:
         send_to_child(tx, child, kind, f"parent {run.workflow_id} was {run.closed_reason}")
 
 
 def send_to_child(tx: Tx, child: ChildRun, kind: OutboxKind, reason: str) -> None:
-    """Ask a child to end."""
+    """Send a cancel or terminate request to a child."""
     send(
         tx,
         OutboxMessage(
@@ -154,7 +158,7 @@ def send_to_child(tx: Tx, child: ChildRun, kind: OutboxKind, reason: str) -> Non
 
 
 def child_event(child: ChildRun, message: OutboxMessage) -> NewEvent:
-    """What a letter from a child says, as an event of its parent."""
+    """The parent's event for a child's message."""
     body = json.loads(message.payload)
     return NewEvent(body["type"], child_payload(child) | body["payload"])
 
@@ -164,7 +168,7 @@ def step_of(message: OutboxMessage) -> int:
 
 
 def is_for(message: OutboxMessage, run: Run) -> bool:
-    """Whether the child that is asked to end is the one that was meant, and not a later one under its id."""
+    """Whether a run is the child that the message was sent to, and not a later run with its workflow id."""
     return run.lineage.parent_run_id == RunId(json.loads(message.payload)["parent_run_id"])
 
 
@@ -173,7 +177,7 @@ def reason_of(message: OutboxMessage) -> str:
 
 
 def send_external_request(tx: Tx, run: Run, request: ExternalRequest) -> None:
-    """Tell another run what a step of this one asks of it."""
+    """Send an external signal or cancel request to another run."""
     body = {
         "step": request.step,
         "sender_run_id": run.run_id,
@@ -188,7 +192,9 @@ def send_external_request(tx: Tx, run: Run, request: ExternalRequest) -> None:
         OutboxMessage(
             message_id=_request_id(run.run_id, request.step),
             namespace=run.namespace,
-            workflow_id=request.workflow_id.replace("\0", "\ufffd"),  # PostgreSQL keeps no NUL; no id has one
+            workflow_id=request.workflow_id.replace(
+                "\0", "\ufffd"
+            ),  # PostgreSQL stores no NUL; no id has one
             run_id=request.run_id or "",
             kind=_REQUESTS[request.kind],
             payload=to_json({name: value for name, value in body.items() if value is not None}),
@@ -198,7 +204,7 @@ def send_external_request(tx: Tx, run: Run, request: ExternalRequest) -> None:
 
 
 def send_answer(tx: Tx, message: OutboxMessage, refusal: tuple[str, str] | None) -> None:
-    """Tell the run that asked what became of it: done, or a kind of error and its message."""
+    """Send the outcome of an external request to its sender: success, or an error type and message."""
     request = json.loads(message.payload)
     payload: dict[str, Any] = {"sequence": request["step"]}
     event = EventType.EXTERNAL_REQUEST_DELIVERED
@@ -220,16 +226,16 @@ def send_answer(tx: Tx, message: OutboxMessage, refusal: tuple[str, str] | None)
 
 
 def answer_event(message: OutboxMessage) -> NewEvent:
-    """What an answer says, as an event of the run that asked."""
+    """The sender's event for the answer to its external request."""
     body = json.loads(message.payload)
     return NewEvent(body["type"], body["payload"])
 
 
 def external_request_of(message: OutboxMessage) -> dict[str, Any]:
-    """What a run asks of another."""
+    """The body of an external request."""
     return dict(json.loads(message.payload))
 
 
 def _request_id(run_id: RunId, step: int) -> str:
-    """Ids of one run sort as its steps do, and so letters are delivered."""
+    """Message ids of one run sort by step, which is the delivery order."""
     return f"{run_id}-x{step:07}"

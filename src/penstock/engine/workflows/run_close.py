@@ -1,4 +1,4 @@
-"""Closing a run: what was open around it ends with it, and whoever waits for it is told."""
+"""Closing runs: cancel, terminate, timeouts; and ending everything that was open in a closed run."""
 
 from __future__ import annotations
 
@@ -47,13 +47,15 @@ from penstock.ports.store import Tx
 
 
 class EndMode(StrEnum):
-    """How somebody outside the workflow code ends a run."""
+    """How a caller ends a run."""
 
     CANCEL = "cancel"
     TERMINATE = "terminate"
 
 
 class EndEvents(Struct, frozen=True):
+    """The events and the status that an end mode records."""
+
     request: EventType
     event: EventType
     status: RunStatus
@@ -68,7 +70,7 @@ _END_EVENTS = {
 
 
 class EndResult(Struct, frozen=True):
-    """What became of a request to end a run: it has closed, or its code was asked to end it."""
+    """The result of a request to end a run: it was closed, or its code was asked to cancel."""
 
     run: Run
     outcome: str
@@ -87,11 +89,11 @@ async def end_run(
     request_id: str | None = None,
     chain: RunId | None = None,
 ) -> EndResult:
-    """Close the current run at once; no workflow code runs. Running activities learn at their next report.
+    """Cancel or terminate a run.
 
-    The code of a concurrent run that is to be cancelled is asked to end it; so is that of a run that asked for it when
-    it was started, with its first workflow task. A request that is sent again under its id is answered as the first
-    time.
+    Concurrent code, and code whose start asked for it, receives a cancel request and closes the run itself. Otherwise
+    the run is closed at once without running code; running activities learn at their next report. A request repeated
+    under its id gets the receipt of the first.
     """
     request = IdempotentRequest(end.value, "", Blob(""), request_id)
     address = Address(namespace, workflow_id, run_id, chain)
@@ -112,14 +114,14 @@ async def end_run(
 
 
 async def end_open(ctx: EngineContext, tx: Tx, run: Run, end: EndMode, reason: str | None) -> Run:
-    """End an open run that is locked: at once, or by its code where that is to be asked."""
+    """Close a locked, open run, or deliver the cancel request to its code."""
     if end is EndMode.CANCEL and run.waits.receives_cancel:
         return await _request_cancel(tx, run, reason)
     return await close_now(ctx, tx, run, end, reason)
 
 
 async def _request_cancel(tx: Tx, run: Run, reason: str | None) -> Run:
-    """Ask the code of a run to end it, once. A first workflow task that is delayed does not wait any longer."""
+    """Deliver a cancel request to the run's code, once. A delayed first workflow task becomes ready."""
     waiting = run.waits
     if waiting.cancelling:
         return run
@@ -136,24 +138,24 @@ async def _request_cancel(tx: Tx, run: Run, reason: str | None) -> Run:
 
 
 async def close_cancelled(ctx: EngineContext, tx: Tx, run: Run) -> Run:
-    """Close a run that was asked to end, whose code turned out to be stepwise: such code cannot end it by itself."""
+    """Close a run with a pending cancel request whose code turned out to be stepwise and cannot handle it."""
     reason_text = await _cancel_reason(tx, run)
     run, _ = await flush_buffered_events(tx, run)
     return await _close(ctx, tx, run, EndMode.CANCEL, reason_text, [])
 
 
 async def _cancel_reason(tx: Tx, run: Run) -> str:
-    """Why a run was asked to end: the request is in its history, or waits for the end of its workflow task."""
+    """The reason in the run's cancel request, from its history or its buffered events."""
     for event in await tx.histories.buffered(run.run_id) if run.buffered else ():
         if event.type == EventType.CANCEL_REQUESTED:
             return str(event.payload["reason"])
     asked = await tx.histories.last_of_type(run.run_id, [EventType.CANCEL_REQUESTED])
-    assert asked is not None, "a run that was asked to end has an event that says so"
+    assert asked is not None, "a cancelling run has a cancel request in its history"
     return str(json_text.read(asked.payload)["reason"])
 
 
 async def close_now(ctx: EngineContext, tx: Tx, run: Run, end: EndMode, reason: str | None) -> Run:
-    """Close an open run that is locked."""
+    """Close a locked, open run without running its code."""
     reason_text = reason or f"{end.value} requested"
     run, _ = await flush_buffered_events(tx, run)
     return await _close(
@@ -208,9 +210,9 @@ async def expire_run(ctx: EngineContext, run_id: RunId) -> bool:
 
 
 async def close_open_work(tx: Tx, run: Run, *, but: TaskId | None = None) -> Sequence[NewEvent]:
-    """End every live task, open activity and open timer of a run; returns what its history may say of that.
+    """Cancel every live task, open activity and open timer of a run; returns the events for that.
 
-    `but` is its workflow task that has ended it: beside that only its open activities have tasks that live.
+    `but` is the workflow task that closes the run: besides it only open activities have live tasks.
     """
     events: list[NewEvent] = []
     for task in await tx.tasks.lock_live_of(run.run_id) if but is None or run.open_activities else ():
@@ -246,11 +248,10 @@ async def settle(
     given_up: Collection[int] = (),
     answered: Collection[str] = (),
 ) -> Run:
-    """Tell those who are concerned that a run has closed: its children, callers who wait for updates, its parent.
+    """Notify a closed run's children and parent, fail its open updates, or begin its successor.
 
-    A child whose policy allows another attempt is tried again; its parent hears of the end only. `cursors` say
-    how far the last workflow task has read the streams that a run which goes on will read further; `answered` are the
-    updates that it has answered.
+    A failed child whose retry policy allows it gets another attempt instead of notifying its parent. `cursors` are the
+    stream positions and `answered` the updates of the last workflow task; `given_up` are its cancelled steps.
     """
     await outbox.notify_children(tx, run, given_up)
     if successor is None and run.status is RunStatus.FAILED:
@@ -286,6 +287,7 @@ async def _fail_updates(tx: Tx, run: Run, answered: Collection[str]) -> None:
 
 
 def with_nothing_open(run: Run) -> Run:
+    """Reset the counters and waits of a closed run."""
     return replace(
         run,
         open_activities=0,

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from penstock.core.model import Blob
 from penstock.engine.operations import batch_operations
-from penstock.engine.operations.batch_operations import FAILURES_REPORTED, BatchAction, BatchFailure, BatchJob
+from penstock.engine.operations.batch_operations import (
+    FAILURES_REPORTED,
+    BatchAction,
+    BatchJob,
+    BatchRunFailure,
+)
 from penstock.engine.visibility import run_search
-from penstock.engine.visibility.run_search import RunFilter
+from penstock.engine.visibility.run_search import RunCriteria
 from penstock.server.endpoints.messaging.signals_and_updates import operation_name
 from penstock.server.endpoints.page_tokens import decode_page_start, encode_page_start
 from penstock.server.operation import Body, OperationCall, Response
@@ -64,7 +69,7 @@ def _batch(call: OperationCall, request: BatchOperation) -> BatchJob:
         operation_name(call, request.signal_name, "signal_name")
     return BatchJob(
         act=act,
-        wanted=RunFilter(call.namespace, run_search.read_query(request.query)),
+        wanted=RunCriteria(call.namespace, run_search.read_query(request.query)),
         request_id=request.request_id or call.ctx.entropy.new_id(),
         reason=request.reason,
         signal_name=request.signal_name or "",
@@ -72,7 +77,7 @@ def _batch(call: OperationCall, request: BatchOperation) -> BatchJob:
     )
 
 
-def _failure(failure: BatchFailure) -> Body:
+def _failure(failure: BatchRunFailure) -> Body:
     return {
         "workflow_id": failure.run.workflow_id,
         "run_id": failure.run.run_id,

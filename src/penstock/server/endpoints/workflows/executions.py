@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.core.history.events import CODEC
 from penstock.engine.visibility import run_reader
-from penstock.engine.visibility.run_reader import HistoryPage, RunView
+from penstock.engine.visibility.run_reader import HistoryPage, RunDescription
 from penstock.engine.workflows import run_close, starts
 from penstock.engine.workflows.run_close import EndMode
 from penstock.engine.workflows.starts import StartOutcome, StartResult
@@ -86,7 +86,7 @@ async def describe(call: OperationCall) -> Response:
     return Response(_detail(call, view))
 
 
-def _detail(call: OperationCall, view: RunView) -> dict[str, Any]:
+def _detail(call: OperationCall, view: RunDescription) -> dict[str, Any]:
     detail = responses.run_detail(view.run, view.status, view.run_count, view.is_current, call.ctx.bounds)
     return detail | {"pending_activities": [open_activity(each) for each in view.activities]}
 
