@@ -136,7 +136,7 @@ async def test_a_group_in_which_nothing_changes_does_not_wait_for_the_disk(
     def note(_: CommitPoint) -> None:
         thread.append(threading.current_thread())
 
-    store._on_moment = note
+    store._on_commit = note
     assert await store.transact(look, key="before")
     assert set(thread) == {threading.current_thread()}
 

@@ -74,7 +74,7 @@ async def found(store: CheckedStore) -> Run:
     return await store.transact(operation, key=RUN)
 
 
-def shelf_of_runs() -> TableCache[Run]:
+def cache_of_runs() -> TableCache[Run]:
     return RowCache((RUNS,), ()).table_cache(RUNS)
 
 
@@ -139,15 +139,15 @@ async def test_operations_of_one_group_see_each_other_before_the_commit(store: C
 
 
 def test_a_run_that_has_ended_is_not_kept() -> None:
-    table_cache = shelf_of_runs()
+    table_cache = cache_of_runs()
     table_cache.add(a_run())
-    table_cache.change(a_run(status=RunStatus.COMPLETED, closed_at_ms=NOW_MS))
+    table_cache.update(a_run(status=RunStatus.COMPLETED, closed_at_ms=NOW_MS))
     assert table_cache.get(a_run().run_id) is None
 
 
 @pytest.mark.parametrize("column", ["input", "memo", "task_error", "blocked"])
 def test_a_run_with_much_text_is_not_kept(column: str) -> None:
-    table_cache = shelf_of_runs()
+    table_cache = cache_of_runs()
     table_cache.add(a_run(**{column: "x" * (SIZE_MAX + 1)}))
     assert not table_cache.rows()
 
@@ -167,7 +167,7 @@ def test_an_activity_that_says_much_of_its_retries_is_not_kept(retry: RetrySched
 
 
 def test_rows_that_are_used_stay_and_others_go() -> None:
-    table_cache = shelf_of_runs()
+    table_cache = cache_of_runs()
     table_cache.add(a_run("used"))
     for number in range(10 * ROWS_MAX):
         table_cache.add(a_run(f"r{number}"))
@@ -187,14 +187,14 @@ def test_every_statement_that_changes_rows_either_tells_which_or_has_its_table_f
     with contextlib.closing(DRIVER.connect(tmp_path / "penstock.db")) as database:
         for name, each in statements.items():
             noticed = {table_cache.table.name for table_cache in invalidated_by.get(each, ())}
-            told = {table.name for table in (RUNS, TASKS, ACTIVITIES) if name in table.told}
-            assert changed_by(database, each) & {"runs", "tasks", "activities"} == noticed | told, name
+            told = {table.name for table in (RUNS, TASKS, ACTIVITIES) if name in table.written_by}
+            assert tables_changed_by(database, each) & {"runs", "tasks", "activities"} == noticed | told, name
     assert {"notify_at_lease_end", "forget_run", "save_run_attributes"} <= {
         each.name for each in invalidated_by
     }
 
 
-def changed_by(database: Any, statement: Statement) -> set[str]:
+def tables_changed_by(database: Any, statement: Statement) -> set[str]:
     """The tables that a statement would change."""
     changed: set[str] = set()
 

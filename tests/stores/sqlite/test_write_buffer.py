@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from penstock.core.model import Queue, RunId, RunStatus, Task, TaskId, TaskKind, TaskState
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
-from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
-from penstock.stores.sql.write_buffer import WriteBuffer, changed_by, coalesced, touched_by
+from penstock.stores.sql.catalogue import Dialect, Statement, catalogue, changed_tables, touched_tables
+from penstock.stores.sql.write_buffer import WriteBuffer, coalesced
 from penstock.stores.sqlite import connections, schema
 from penstock.stores.sqlite.store import TABLES
 from penstock.wakeups.local import LocalWakeups
@@ -307,8 +307,8 @@ def test_every_table_that_a_statement_reads_or_changes_is_known(tmp_path: Path):
     with contextlib.closing(DRIVER.connect(tmp_path / "penstock.db")) as database:
         for name, each in SQLITE.items():
             read, changed = tables_of(database, each)
-            assert changed - NO_TABLES <= changed_by(each) <= touched_by(each), name
-            assert read - NO_TABLES <= touched_by(each), name
+            assert changed - NO_TABLES <= changed_tables(each) <= touched_tables(each), name
+            assert read - NO_TABLES <= touched_tables(each), name
 
 
 def tables_of(database: Any, statement: Statement) -> tuple[set[str], set[str]]:

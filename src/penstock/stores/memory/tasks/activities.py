@@ -6,23 +6,14 @@ import heapq
 from collections.abc import Sequence
 
 from penstock.core.model import Activity, ActivityId, RunId
+from penstock.stores import mutable_columns
 from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.immutable_columns import immutable_columns
 from penstock.stores.memory.tables import Tables
 
 _immutable_columns = immutable_columns(
     Activity,
-    changing=(
-        "status",
-        "attempt",
-        "started_at_ms",
-        "heartbeat_at_ms",
-        "heartbeat_details",
-        "deadline_at_ms",
-        "closed_at_ms",
-        "worker_deaths",
-        "quarantined",
-    ),
+    changing=mutable_columns.ACTIVITIES,
 )
 
 

@@ -14,6 +14,7 @@ from penstock.core.scheduling.dispatch import WorkerFilter
 from penstock.core.scheduling.slots import SlotUsage
 from penstock.core.timestamps import MINUTE_MS
 from penstock.ports.wakeups import Topic, queue_topic, scope_topic
+from penstock.stores import mutable_columns
 from penstock.stores.memory.changes import Changes, Index, Phase
 from penstock.stores.memory.immutable_columns import immutable_columns
 from penstock.stores.memory.operations.journal import MemoryJournal
@@ -23,32 +24,7 @@ from penstock.stores.memory.tasks.worker_filters import fits
 
 _immutable_columns = immutable_columns(
     Task,
-    changing=(
-        "state",
-        "available_at_ms",
-        "attempt",
-        "lease_owner",
-        "lease_token",
-        "lease_expires_at_ms",
-        "leased_at_ms",
-        "poll_request_id",
-        "done_token",
-        "done_digest",
-        "done_outcome",
-        "last_error",
-        "counted",
-        "scopes",
-        "claimed",
-        "granted_at_ms",
-        "retry_due_at_ms",
-        "sticky_worker_id",
-        "sticky_until_ms",
-        "ended_lease",
-        "ended_how",
-        "ended_cost",
-        "ended_refunded",
-        "seq",
-    ),
+    changing=(*mutable_columns.TASKS, "ended_lease", "ended_how", "ended_cost", "ended_refunded", "seq"),
 )
 
 

@@ -9,38 +9,14 @@ from msgspec.structs import replace
 
 from penstock.core.model import Instance, Run, RunId
 from penstock.ports.store import PageStart, RunFilter
+from penstock.stores import mutable_columns
 from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.immutable_columns import immutable_columns
 from penstock.stores.memory.tables import Tables
 
 _immutable_columns = immutable_columns(
     Run,
-    changing=(
-        "status",
-        "closed_reason",
-        "output",
-        "closed_at_ms",
-        "last_progress_at_ms",
-        "deadline_at_ms",
-        "last_sequence",
-        "last_step",
-        "last_task",
-        "open_activities",
-        "open_timers",
-        "buffered",
-        "task_failures",
-        "task_error",
-        "open_children",
-        "open_updates",
-        "unseen_signals",
-        "last_request",
-        "owed",
-        "waits",
-        "blocked",
-        "archived_at_ms",
-        "memo",
-        "search_attributes",
-    ),
+    changing=(*mutable_columns.RUNS, "memo", "search_attributes"),
 )
 
 

@@ -159,7 +159,7 @@ class SqlQueues:
         return taken
 
     def _taken(self, row: Row) -> Task:
-        return self._session.read(TASKS, task_of(row))
+        return self._session.cache(TASKS, task_of(row))
 
     async def _paths(
         self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], worker_filter: WorkerFilter

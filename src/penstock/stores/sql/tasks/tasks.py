@@ -16,6 +16,7 @@ from penstock.core.scheduling.dispatch import WorkerFilter
 from penstock.core.scheduling.slots import SlotUsage
 from penstock.core.timestamps import MINUTE_MS
 from penstock.ports.wakeups import queue_topic, scope_topic
+from penstock.stores import mutable_columns
 from penstock.stores.sql.operations.journal import SqlJournal
 from penstock.stores.sql.row_cache import CachedTable, length_of
 from penstock.stores.sql.session import Row, Session
@@ -43,29 +44,8 @@ _PLACE = attrgetter(
     "sticky_worker_id",
     "sticky_until_ms",
 )
-_CHANGING = (
-    "task_id",
-    "state",
-    "available_at_ms",
-    "attempt",
-    "lease_owner",
-    "lease_token",
-    "lease_expires_at_ms",
-    "leased_at_ms",
-    "poll_request_id",
-    "done_token",
-    "done_digest",
-    "done_outcome",
-    "last_error",
-    "counted",
-    "scopes",
-    "claimed",
-    "granted_at_ms",
-    "retry_due_at_ms",
-    "sticky_worker_id",
-    "sticky_until_ms",
-)
-_changing = attrgetter(*_CHANGING)
+_SAVED = ("task_id", *mutable_columns.TASKS)
+_saved = attrgetter(*_SAVED)
 SEPARATOR = "\x1f"
 """Stands in no name."""
 _KINDS = {each.value: each for each in TaskKind}
@@ -161,7 +141,7 @@ class SqlTasks:
         ended = was is TaskState.LEASED and task.state is not TaskState.LEASED
         counted = ended and (task.counted or task.scopes or task.claimed)
         row_cache = replace(task, counted=0, scopes="", claimed=0) if counted else task
-        self._session.record("save_task", *_changing(row_cache))
+        self._session.record("save_task", *_saved(row_cache))
         self._session.saved(TASKS, row_cache)
         if ended:
             self._uncount(task)
@@ -171,7 +151,7 @@ class SqlTasks:
             self._session.record("leave_lane", task.queue_id, task.level, task.key)
 
     def lease(self, task: Task) -> None:
-        self._session.record("save_task", *_changing(task))
+        self._session.record("save_task", *_saved(task))
         self._session.saved(TASKS, task)
 
     def _uncount(self, task: Task) -> None:
@@ -227,11 +207,11 @@ def task_of(row: Row) -> Task:
 TASKS = CachedTable(
     "tasks",
     Task.__struct_fields__,
-    _CHANGING,
+    _SAVED,
     task_of,
     size=length_of("last_error", "scopes"),
-    is_over=lambda task: not task.is_live,
-    told=("save_task", "insert_task"),
+    is_finished=lambda task: not task.is_live,
+    written_by=("save_task", "insert_task"),
     owner_of=lambda task: task.run_id if task.kind is TaskKind.WORKFLOW else None,
 )
-"""A task has its place in line from the database, so that it is at hand only after it was read."""
+"""The database assigns the sequence number of a task, so a task is cached only after it was read."""

@@ -11,35 +11,12 @@ from msgspec.structs import astuple
 from penstock.core.model import Instance, Run, RunHost, RunId, RunStatus
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import PageStart, RunFilter
+from penstock.stores import mutable_columns
 from penstock.stores.sql.row_cache import CachedTable, length_of
 from penstock.stores.sql.session import Row, Session
 from penstock.stores.sql.workflows.run_attributes import record_entries, replace_entries
 
-_CHANGING = (
-    "run_id",
-    "status",
-    "closed_reason",
-    "output",
-    "closed_at_ms",
-    "last_progress_at_ms",
-    "deadline_at_ms",
-    "last_sequence",
-    "last_step",
-    "last_task",
-    "open_activities",
-    "open_timers",
-    "buffered",
-    "task_failures",
-    "task_error",
-    "open_children",
-    "open_updates",
-    "unseen_signals",
-    "last_request",
-    "owed",
-    "waits",
-    "blocked",
-    "archived_at_ms",
-)
+_SAVED = ("run_id", *mutable_columns.RUNS)
 _SELDOM = (
     "closed_reason",
     "output",
@@ -51,8 +28,8 @@ _SELDOM = (
     "archived_at_ms",
 )
 """What stays while a run only goes on; the columns by which runs are searched are among them."""
-_changing, _seldom = attrgetter(*_CHANGING), attrgetter(*_SELDOM)
-_course = attrgetter(*(each for each in _CHANGING if each not in _SELDOM))
+_saved, _seldom = attrgetter(*_SAVED), attrgetter(*_SELDOM)
+_course = attrgetter(*(each for each in _SAVED if each not in _SELDOM))
 _HOSTS = {each.value: each for each in RunHost}
 _STATUSES = {each.value: each for each in RunStatus}
 
@@ -149,7 +126,7 @@ class SqlRuns:
         if before is not None and _seldom(before) == _seldom(run):
             self._session.record("save_run_progress", *_course(run))
         else:
-            self._session.record("save_run", *_changing(run))
+            self._session.record("save_run", *_saved(run))
         self._session.saved(RUNS, run)
 
     def save_attributes(self, run: Run) -> None:
@@ -173,13 +150,13 @@ def run_from(row: Row) -> Run:
 RUNS = CachedTable(
     "runs",
     Run.__struct_fields__,
-    _CHANGING,
+    _SAVED,
     run_from,
     size=length_of(
         "input", "output", "memo", "search_attributes", "waits", "lineage", "task_error", "blocked"
     ),
-    is_over=lambda run: run.status.is_terminal,
-    told=("insert_run", "save_run", "save_run_progress"),
+    is_finished=lambda run: run.status.is_terminal,
+    written_by=("insert_run", "save_run", "save_run_progress"),
 )
 
 
