@@ -1,8 +1,8 @@
 """What we lean on inside asyncpg, beyond what it documents. A release that changes it fails here, not in production.
 
-`postgres_wire` puts statements of its own into what asyncpg writes, and `postgres_talk` reads from its errors why a
-session ended. `pyproject.toml` names the versions of asyncpg for which this was tried; raise its upper bound when these
-tests pass with the next one.
+`postgres.pipeline` puts statements of its own into what asyncpg writes, and `postgres.errors` reads from its errors
+why a session ended. `pyproject.toml` names the versions of asyncpg for which this was tried; raise its upper bound
+when these tests pass with the next one.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ async def wired(postgres_url: str) -> AsyncIterator[PipelinedConnection]:
 
 @pytest.fixture
 def recorder(wired: PipelinedConnection) -> Recorder:
-    found = Recorder(wired._wire._transport)
-    wired._wire._transport = found  # type: ignore[assignment]
+    found = Recorder(wired._pipelined_transport._transport)
+    wired._pipelined_transport._transport = found  # type: ignore[assignment]
     return found
 
 
@@ -93,7 +93,7 @@ def test_a_connection_is_made_of_a_protocol_and_a_transport_and_takes_a_loop_and
 async def test_the_transport_that_asyncpg_writes_to_is_ours(wired: PipelinedConnection):
     transport = getattr(wired, "_transport")  # noqa: B009
     assert isinstance(transport, pipeline.PipelinedTransport)
-    assert transport is wired._wire
+    assert transport is wired._pipelined_transport
 
 
 async def test_a_prepared_statement_is_sent_in_one_piece_that_ends_with_sync(
@@ -241,11 +241,11 @@ async def test_the_error_of_a_session_that_was_ended_while_idle_says_so(
     """It is read after the next statement was sent: by it is known that this one was never carried out."""
     await wired.execute("SET idle_in_transaction_session_timeout = '50ms'")
     await wired.execute("BEGIN")
-    wired._wire.pause_reading()
+    wired._pipelined_transport.pause_reading()
     await _ended(wired, postgres_url)
     asked = asyncio.create_task(wired.execute("SELECT 1"))
     await asyncio.sleep(0)  # it is sent
-    wired._wire.resume_reading()
+    wired._pipelined_transport.resume_reading()
     with pytest.raises(DISCONNECTED) as broken:
         await asked
     assert was_ended_idle(broken.value)

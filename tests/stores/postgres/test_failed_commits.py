@@ -47,7 +47,7 @@ class Node:
 
     def cut_at_next_commit(self) -> None:
         """The next commit is sent and does not arrive; the connection breaks instead."""
-        self._at_commit = lambda connection: _lose_what_is_sent(connection._wire)
+        self._at_commit = lambda connection: _lose_what_is_sent(connection._pipelined_transport)
 
     def cut_before_next_commit(self) -> None:
         """The connection breaks before the next commit is sent."""
@@ -130,7 +130,7 @@ async def test_a_queue_made_in_a_group_that_failed_is_not_remembered(nodes: tupl
     node.cut_at_next_commit()
     with pytest.raises(Unavailable):
         await node.start("order-1", "fresh")
-    assert node.store._known.queues == {}
+    assert node.store._immutable.queues == {}
 
 
 async def test_a_start_whose_queue_is_known_from_a_commit_that_failed_is_not_lost_in_a_group(

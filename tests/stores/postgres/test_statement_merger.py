@@ -118,13 +118,13 @@ def test_parts_are_listed_backwards_since_they_are_carried_out_from_the_last_to_
 
 def test_a_batch_is_usual_once_it_has_come_often(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(statement_merger, "HOT_AFTER", 2)
-    habits, start = statement_merger.HotBatches(), tuple(statements(*START))
-    assert [habits.is_hot(start) for _ in range(4)] == [False, False, True, True]
+    hot_batches, start = statement_merger.HotBatches(), tuple(statements(*START))
+    assert [hot_batches.is_hot(start) for _ in range(4)] == [False, False, True, True]
 
 
 def test_batches_that_always_differ_are_never_usual(monkeypatch: pytest.MonkeyPatch):
     """Each would be prepared anew, and would take the place of one that comes often."""
     monkeypatch.setattr(statement_merger, "HOT_AFTER", 2)
-    habits = statement_merger.HotBatches()
+    hot_batches = statement_merger.HotBatches()
     every = [*itertools.combinations(POSTGRES.values(), 2)][: statement_merger.TRACKED_MAX + 1]
-    assert not any(habits.is_hot(each) for _ in range(5) for each in every)
+    assert not any(hot_batches.is_hot(each) for _ in range(5) for each in every)

@@ -68,11 +68,11 @@ class PostgresStore:
         self.journals = journals
         self._wakeups = wakeups
         self._statements = catalogue(Dialect.POSTGRES)
-        self._known = ImmutableCache()
-        moments = DatabaseClock()
-        self._reads = Readers(readers, reading_catalogue(Dialect.POSTGRES), self._known, moments)
+        self._immutable = ImmutableCache()
+        clock = DatabaseClock()
+        self._reads = Readers(readers, reading_catalogue(Dialect.POSTGRES), self._immutable, clock)
         shared = CommitResources(
-            url, node, self._statements, self._known, moments, wakeups, on_commit, journals, WriteHealth()
+            url, node, self._statements, self._immutable, clock, wakeups, on_commit, journals, WriteHealth()
         )
         short = session_limits.short_write_limits(statement_timeout_ms, hold_ms)
         long = session_limits.long_write_limits(statement_timeout_ms, hold_ms)
@@ -82,7 +82,7 @@ class PostgresStore:
             TransactionClass.PERMIT: DivertingCommitter(shared, short, long),
         }
         self._work = [DivertingCommitter(shared, short, long) for _ in range(WORK_LINES)]
-        self._vitals = shared.vitals
+        self._write_health = shared.write_health
         self._closing = False
 
     @classmethod
@@ -174,7 +174,7 @@ class PostgresStore:
 
     def health(self) -> StoreHealth:
         stalled_s = max(each.under_way_s for each in self._all_committers())
-        return StoreHealth(round(stalled_s * 1000), self._vitals.refusal)
+        return StoreHealth(round(stalled_s * 1000), self._write_health.refusal)
 
     def _all_committers(self) -> Sequence[GroupCommitter]:
         return (*self._committers.values(), *self._work)
