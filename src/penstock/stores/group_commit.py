@@ -108,7 +108,7 @@ class QueuedOperation:
     error: BaseException | None = None
     topics: Mapping[Topic, None] = field(default_factory=dict)
     cacheable: ImmutableCache = _NOTHING_CACHED
-    acted: bool = False
+    is_dirty: bool = False
     """Whether it has changed rows before its end, so that a failure is a `DirtyFailure`."""
     deferred: bool = False
     """Whether it met a lock of another operation of its group and must run in a later group."""
@@ -116,7 +116,7 @@ class QueuedOperation:
     def begin_again(self) -> None:
         """Discard the outcome of an earlier run."""
         self.result, self.error, self.topics, self.cacheable = None, None, {}, _NOTHING_CACHED
-        self.acted = self.deferred = False
+        self.is_dirty = self.deferred = False
 
     def ended(self, session: Session) -> None:
         """Keep what takes effect after the commit."""

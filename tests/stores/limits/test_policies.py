@@ -330,8 +330,8 @@ async def test_old_versions_are_forgotten(store: Store):
 
     await record(store, write)
     await record(store, lambda tx: tx.policies.forget_changes(queue.queue_id, 2))
-    row_cache = await look(store, lambda tx: tx.policies.changes(queue.queue_id, 10))
-    assert [change.version for change in row_cache] == [3]
+    changes = await look(store, lambda tx: tx.policies.changes(queue.queue_id, 10))
+    assert [change.version for change in changes] == [3]
     assert len(await look(store, lambda tx: tx.policies.changes(other.queue_id, 10))) == 3
 
 

@@ -96,8 +96,8 @@ async def test_a_key_whose_tasks_are_reserved_is_stepped_over_and_owed_its_turns
     queue = await a_line(store, order)
     for number in range(1, 7):
         key = "ab"[number % 2]
-        row_cache = {"sticky_worker_id": "w1", "sticky_until_ms": FAR_MS} if key == "a" else {}
-        await enqueue(store, a_task(queue, f"{key}{number}-1", key=key, **row_cache))
+        sticky = {"sticky_worker_id": "w1", "sticky_until_ms": FAR_MS} if key == "a" else {}
+        await enqueue(store, a_task(queue, f"{key}{number}-1", key=key, **sticky))
     assert ids(await claim(store, queue.queue_id, 2, WorkerFilter((), None))) == ["b1-1", "b3-1"]
     rest = ids(await claim(store, queue.queue_id, 9, WorkerFilter((), None, ("w1",))))
     assert sorted(rest) == ["a2-1", "a4-1", "a6-1", "b5-1"]

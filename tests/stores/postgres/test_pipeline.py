@@ -41,7 +41,7 @@ async def numbers(connection: asyncpg.Connection[asyncpg.Record]) -> list[int]:
 async def add(wired: PipelinedConnection, *added: int) -> None:
     """One after the other, in one transaction that has locked something before."""
     transaction = PipelinedTransaction(wired, HotBatches())
-    await transaction.fetch(LOCK, holds=True)
+    await transaction.fetch(LOCK, needs_transaction=True)
     for number in added[:-1]:
         await transaction.write((ADD, ([number], ["more"])))
     await transaction.commit((ADD, ([added[-1]], ["last"])))
@@ -66,7 +66,7 @@ async def test_a_transaction_is_open_from_the_first_lock_to_the_last_write(
     transaction = PipelinedTransaction(wired, HotBatches())
     await transaction.fetch("SELECT number FROM wired")
     assert not wired.is_in_transaction(), "a plain question needs none"
-    await transaction.fetch(LOCK, holds=True)
+    await transaction.fetch(LOCK, needs_transaction=True)
     assert wired.is_in_transaction()
     with pytest.raises(asyncpg.LockNotAvailableError):
         await other.fetch(LOCK + " NOWAIT")

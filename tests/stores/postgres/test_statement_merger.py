@@ -69,7 +69,7 @@ def test_no_other_write_goes_by_what_another_table_says():
 
 
 def test_a_statement_that_is_sent_alone_is_no_part_of_another():
-    alone = next(each for each in POSTGRES.values() if each.alone and not each.answers)
+    alone = next(each for each in POSTGRES.values() if each.unmerged and not each.returns_rows)
     assert not are_mergeable([alone])
     parts = list(batches([(POSTGRES["insert_run"], [()]), (alone, [()])]))
     assert len(parts) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import asyncpg
@@ -53,7 +54,7 @@ class QueryRunner(Protocol):
 
     hot_batches: HotBatches
 
-    async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows: ...
+    async def fetch(self, sql: str, *values: Any, needs_transaction: bool = False) -> Rows: ...
 
 
 async def answer_all(runner: QueryRunner, fetches: Sequence[Fetch]) -> list[Rows]:
@@ -66,20 +67,9 @@ async def answer_all(runner: QueryRunner, fetches: Sequence[Fetch]) -> list[Rows
         places.setdefault(fetch.statement, []).append(place)
     answers: list[Rows] = [()] * len(fetches)
     merged_reads = _mergeable_reads(runner, places)
-    for statement in sorted(places, key=lambda each: (not each.holds, each.rank)):
-        fetchers = places[statement]
-        if statement in merged_reads:
-            continue
-        if statement.alone:
-            for place in fetchers:
-                answers[place] = await runner.fetch(
-                    statement.sql, *fetches[place].values, holds=statement.holds
-                )
-            continue
-        values = statement_merger.parameters_for(statement, [fetches[place].values for place in fetchers])
-        _share(
-            answers, statement, fetchers, await runner.fetch(statement.sql, *values, holds=statement.holds)
-        )
+    for statement in sorted(places, key=lambda each: (not each.needs_transaction, each.rank)):
+        if statement not in merged_reads:
+            await _answer_one(runner, statement, fetches, places[statement], answers)
     if merged_reads:
         values = statement_merger.values_of(
             (each, [fetches[place].values for place in places[each]]) for each in merged_reads
@@ -90,18 +80,37 @@ async def answer_all(runner: QueryRunner, fetches: Sequence[Fetch]) -> list[Rows
     return answers
 
 
+async def _answer_one(
+    runner: QueryRunner,
+    statement: Statement,
+    fetches: Sequence[Fetch],
+    places: Sequence[int],
+    answers: list[Rows],
+) -> None:
+    """Execute one statement for all fetches of it."""
+    rows = [fetches[place].values for place in places]
+    execute = partial(runner.fetch, statement.sql, needs_transaction=statement.needs_transaction)
+    if statement.unmerged:
+        for place, values in zip(places, rows, strict=True):
+            answers[place] = await execute(*values)
+    else:
+        _share(answers, statement, places, await execute(*statement_merger.parameters_for(statement, rows)))
+
+
 def _mergeable_reads(runner: QueryRunner, places: Mapping[Statement, Sequence[int]]) -> tuple[Statement, ...]:
     """Plain reads of few operations, if there are several and the combination is hot."""
     if len(places) == 1:
         return ()
-    merged_reads = [each for each in places if not (each.holds or each.alone) and len(places[each]) <= FEW]
+    merged_reads = [
+        each for each in places if not (each.needs_transaction or each.unmerged) and len(places[each]) <= FEW
+    ]
     together = tuple(sorted(merged_reads, key=lambda each: each.rank))
     return together if len(together) > 1 and runner.hot_batches.is_hot(together) else ()
 
 
 def _share(answers: list[Rows], statement: Statement, fetchers: Sequence[int], rows: Rows) -> None:
     """Give each fetch its own rows."""
-    if not statement.answers:
+    if not statement.returns_rows:
         return
     if len(fetchers) == 1:
         answers[fetchers[0]] = rows

@@ -300,7 +300,7 @@ class GroupCommitter:
                 await self._commit(jobs)
                 return
             except DirtyFailure:
-                jobs = [job for job in jobs if not (job.error is not None and job.acted)]
+                jobs = [job for job in jobs if not (job.error is not None and job.is_dirty)]
             except (_Stale, *DISCONNECTED, asyncpg.PostgresError) as error:
                 failures += 1
                 self._check_retryable(error, failures)
@@ -351,7 +351,7 @@ class GroupCommitter:
         sessions = [Session(shared.statements, now_ms, self._shard, journals=shared.journals) for _ in jobs]
         scope_locks = ScopeLocks(shared.statements)
         done = await LockStep(transaction, jobs, sessions, scope_locks).run(shared.immutable)
-        if any(job.error is not None and job.acted for job in jobs):
+        if any(job.error is not None and job.is_dirty for job in jobs):
             raise DirtyFailure
         writes = [(each, scope_locks.final_rows(each, rows)) for each, rows in ordered_writes(done)]
         return outgoing_statements(writes, self._notes(done), self._hot_writes)

@@ -94,13 +94,13 @@ class LockStep:
         if not scope_locks.all_acquired(fetches, answers):
             self._defer(index, coroutine)
             return
-        job.acted |= any(map(_has_acted, fetches, answers))
+        job.is_dirty |= any(map(_has_changed_rows, fetches, answers))
         before = len(waiting)
         overlaid = [scope_locks.overlay(fetch, rows) for fetch, rows in zip(fetches, answers, strict=True)]
         advance(self._jobs, index, coroutine, overlaid, waiting)
         scope_locks.advanced(index, self._sessions[index], ended=len(waiting) == before)
         if job.error is not None and scope_locks.was_read_by_others(index):
-            job.acted = True
+            job.is_dirty = True
 
     def _meets_lock(self, index: int, fetches: Sequence[Fetch]) -> bool:
         """Whether the operation asks for a row that another one of this transaction has locked."""
@@ -121,6 +121,6 @@ class LockStep:
         self._scope_locks.advanced(index, self._sessions[index], ended=True)
 
 
-def _has_acted(fetch: Fetch, answer: Rows) -> bool:
+def _has_changed_rows(fetch: Fetch, answer: Rows) -> bool:
     """Whether a fetch has changed rows: one that returns the rows that it changed may have changed none."""
-    return fetch.statement.acts and bool(answer or not fetch.statement.answers)
+    return fetch.statement.changes_rows and bool(answer or not fetch.statement.returns_rows)

@@ -235,6 +235,6 @@ def _is_single_statement(fetches: Sequence[Fetch]) -> bool:
     """Whether the fetches are sent as one statement that changes nothing."""
     statement = fetches[0].statement
     alike = len(fetches) == 1 or (
-        not statement.alone and all(fetch.statement is statement for fetch in fetches)
+        not statement.unmerged and all(fetch.statement is statement for fetch in fetches)
     )
-    return alike and not statement.acts
+    return alike and not statement.changes_rows

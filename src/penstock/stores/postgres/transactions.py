@@ -46,8 +46,8 @@ class PipelinedTransaction:
         before = self._writes_before_commit
         return before is not None and self._connection.writes > before
 
-    async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows:
-        if self.begun or not holds:
+    async def fetch(self, sql: str, *values: Any, needs_transaction: bool = False) -> Rows:
+        if self.begun or not needs_transaction:
             return cast("Rows", await self._connection.fetch(sql, *values))
         self.begun = True
         return cast("Rows", await self._connection.fetch_after(PIGGYBACKED[BEGIN], sql, *values))
@@ -79,7 +79,7 @@ class SnapshotRead:
         self.hot_batches = hot_batches
         self._begun = False
 
-    async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows:
+    async def fetch(self, sql: str, *values: Any, needs_transaction: bool = False) -> Rows:
         if self._begun:
             return cast("Rows", await self._connection.fetch(sql, *values))
         self._begun = True
@@ -97,7 +97,7 @@ class SingleStatementRead:
         self._connection = connection
         self.hot_batches = hot_batches
 
-    async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows:
+    async def fetch(self, sql: str, *values: Any, needs_transaction: bool = False) -> Rows:
         return cast("Rows", await self._connection.fetch(sql, *values))
 
 
@@ -134,7 +134,7 @@ def _batch(
 
 def _separately(batch: statement_merger.Writes) -> Iterator[OutgoingStatement]:
     for statement, rows in batch:
-        if statement.alone:
+        if statement.unmerged:
             yield from ((statement.sql, row) for row in rows)
         else:
             yield statement.sql, statement_merger.parameters_for(statement, rows)

@@ -16,7 +16,7 @@ Macros:
 |---|---|
 | `{columns}`, `{q.columns}` | what the statement takes, as a list |
 | `{task}` | the columns listed under `-- columns: task`, of the table aliased `t` |
-| `{some_words}` | the text under `-- words: some_words`; it may use words defined before it |
+| `{some_name}` | the text under `-- fragment: some_name`; it may use fragments defined before it |
 | `{lock t}` | `FOR UPDATE OF t` on PostgreSQL |
 | `{rows locking lanes}` | `{rows}` after the lanes that they name were locked in key order |
 | `{each :names}` | the elements of a JSON list, as rows of `each_.value` |
@@ -26,9 +26,9 @@ Macros:
 
 Markers:
 
-- `-- alone`: never merged with equal statements; parameters are named (`:run_id`) and may be used in a LIMIT.
-- `-- tally`: takes a count as its last column, which operations do not give: the number of equal rows.
-- `-- looks`: must see rows that others committed while earlier writes waited for locks, so it starts a new statement.
+- `-- unmerged`: never merged with equal statements; parameters are named (`:run_id`) and may be used in a LIMIT.
+- `-- coalesce`: takes a count as its last column, which operations do not give: the number of equal rows.
+- `-- new snapshot`: must see rows that others committed while earlier writes waited for locks; never merged behind one.
 
 A file `noun.postgres.sql` or `noun.sqlite.sql` overrides statements by name where a dialect must differ.
 """
@@ -101,15 +101,15 @@ class Statement(Struct, frozen=True, eq=False):
     takes: tuple[tuple[str, str], ...]
     rank: int
     """Its place in the order of execution."""
-    answers: bool
+    returns_rows: bool
     """Whether it returns rows; the first column of each is the number of the parameter row that it belongs to."""
-    alone: bool
+    unmerged: bool
     """Whether it is sent once per operation instead of once for many."""
     locks: bool
     """Whether it locks the row that its values name."""
-    looks: bool = False
+    needs_new_snapshot: bool = False
     """Whether it must see rows that were committed while earlier writes waited for locks."""
-    holds: bool = False
+    needs_transaction: bool = False
     """Whether it locks or changes rows, so that it needs a transaction."""
     coalesces: bool = False
     """Whether equal rows are passed to it as one, with their number."""
@@ -124,7 +124,7 @@ class Statement(Struct, frozen=True, eq=False):
         return len(self.takes) if self.row_type is None else 1
 
     @property
-    def acts(self) -> bool:
+    def changes_rows(self) -> bool:
         """Whether it changes rows: a reservation, or a change of many rows at once."""
         return not self.sql.startswith("SELECT")
 
@@ -147,7 +147,7 @@ def catalogue(dialect: Dialect) -> Mapping[str, Statement]:
 def reading_catalogue(dialect: Dialect) -> Mapping[str, Statement]:
     """The statements for reads: without row locks."""
     return {
-        name: replace(each, sql=_LOCKS.sub("", each.sql), locks=False, holds=False)
+        name: replace(each, sql=_LOCKS.sub("", each.sql), locks=False, needs_transaction=False)
         for name, each in catalogue(dialect).items()
     }
 
@@ -184,20 +184,22 @@ def columns(named: str) -> str:
 
 @cache
 def _named_texts() -> Mapping[str, str]:
-    """Column lists, as a SELECT writes them, and words, by name."""
+    """Column lists, as a SELECT writes them, and fragments, by name."""
     texts: dict[str, str] = {}
     for path in FILES:
         text = files("penstock.stores.sql").joinpath(f"{path}.sql").read_text("utf-8")
-        for found in re.finditer(r"^-- (columns|words): (\w+)\n((?:--   .+\n)+)", text, flags=re.MULTILINE):
+        for found in re.finditer(
+            r"^-- (columns|fragment): (\w+)\n((?:--   .+\n)+)", text, flags=re.MULTILINE
+        ):
             lines = [line.removeprefix("--   ") for line in found[3].splitlines()]
             columns = re.findall(r"\w+", " ".join(lines))
             listed = ", ".join(f"t.{column}" for column in columns)
-            texts[found[2]] = listed if found[1] == "columns" else _with_words("\n".join(lines), texts)
+            texts[found[2]] = listed if found[1] == "columns" else _with_fragments("\n".join(lines), texts)
     return texts
 
 
-def _with_words(sql: str, texts: Mapping[str, str]) -> str:
-    """Replaces the macros of column lists and words."""
+def _with_fragments(sql: str, texts: Mapping[str, str]) -> str:
+    """Replaces the macros of column lists and fragments."""
     for named, text in texts.items():
         sql = sql.replace("{" + named + "}", text)
     return sql
@@ -212,30 +214,53 @@ def _blocks(filename: str) -> Iterator[tuple[str, str]]:
 
 
 def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
+    takes = _takes(block)
+    unmerged = _has_marker(block, "unmerged")
+    sql = _expanded(block, takes)
+    locks = "{lock" in sql
+    many, row_type = None, None
+    if dialect is Dialect.SQLITE:
+        sql = sql.replace("{rows locking lanes}", "{rows}")
+        many = None if unmerged else _for_many(sql, takes)
+        sql = _without_rows(sql, takes)
+    else:
+        sql = sql.replace("{rows locking lanes}", _LOCKING_LANES)
+        row_type = None if unmerged else _row_type(takes)
+    sql = sql.replace("{rows}", _rows(takes, dialect, row_type))
+    sql = _functions(_placeholders(sql, takes, dialect), dialect)
+    return Statement(
+        name,
+        sql,
+        takes,
+        rank,
+        returns_rows=sql.upper().startswith("SELECT") or "RETURNING" in sql.upper(),
+        unmerged=unmerged,
+        locks=locks,
+        needs_new_snapshot=_has_marker(block, "new snapshot"),
+        needs_transaction=not sql.startswith("SELECT") or _LOCKS.search(sql) is not None,
+        coalesces=_has_marker(block, "coalesce"),
+        many=many,
+        row_type=row_type,
+    )
+
+
+def _takes(block: str) -> tuple[tuple[str, str], ...]:
     found = re.search(r"^-- takes: *(.+)$", block, flags=re.MULTILINE)
-    takes = tuple(_column(part) for part in found[1].split(",")) if found else ()
-    alone = re.search(r"^-- alone$", block, flags=re.MULTILINE) is not None
-    looks = re.search(r"^-- looks$", block, flags=re.MULTILINE) is not None
-    coalesces = re.search(r"^-- tally$", block, flags=re.MULTILINE) is not None
+    return tuple(_column(part) for part in found[1].split(",")) if found else ()
+
+
+def _has_marker(block: str, marker: str) -> bool:
+    return re.search(rf"^-- {marker}$", block, flags=re.MULTILINE) is not None
+
+
+def _expanded(block: str, takes: tuple[tuple[str, str], ...]) -> str:
+    """The text of a block without comments, with its columns and fragments filled in."""
     sql = "\n".join(line for line in block.splitlines() if line.strip() and not line.startswith("--"))
     sql = sql.strip().removesuffix(";")
     sql = sql.replace("{columns}", ", ".join(column for column, _ in takes))
     sql = sql.replace("{q.columns}", ", ".join(f"q.{column}" for column, _ in takes))
     sql = sql.replace("{values}", ", ".join(f":{column}" for column, _ in takes))
-    sql = _with_words(sql, _named_texts())
-    locks = "{lock" in sql
-    sql = sql.replace("{rows locking lanes}", _LOCKING_LANES if dialect is Dialect.POSTGRES else "{rows}")
-    many = None
-    if dialect is Dialect.SQLITE:
-        many = None if alone else _for_many(sql, takes)
-        sql = _without_rows(sql, takes)
-    row_type = None if alone or dialect is Dialect.SQLITE else _row_type(takes)
-    sql = sql.replace("{rows}", _rows(takes, dialect, row_type))
-    sql = _placeholders(sql, takes, dialect)
-    sql = _functions(sql, dialect)
-    answers = sql.upper().startswith("SELECT") or "RETURNING" in sql.upper()
-    holds = not sql.startswith("SELECT") or _LOCKS.search(sql) is not None
-    return Statement(name, sql, takes, rank, answers, alone, locks, looks, holds, coalesces, many, row_type)
+    return _with_fragments(sql, _named_texts())
 
 
 def _column(text: str) -> tuple[str, str]:

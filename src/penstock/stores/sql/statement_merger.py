@@ -4,8 +4,8 @@ Writes become the parts of one `WITH` (data-modifying CTEs), all of which Postgr
 text. It executes them from the last to the first, so they are listed backwards: rows are locked in the order that
 every server keeps. All parts see the snapshot of the moment at which the first began. A part that waits for a row
 lock changes the row as it is then, but rows that others committed meanwhile are invisible to the parts behind it; a
-statement that must see them (`Statement.looks`) starts a new batch. Fetches become the columns of one SELECT, each an
-ARRAY of its rows.
+statement that must see them (`Statement.needs_new_snapshot`) starts a new batch. Fetches become the columns of one
+SELECT, each an ARRAY of its rows.
 
 Preparing a merged text costs more than it saves unless it is used again, so only *hot* batches are merged
 (`HotBatches`).
@@ -48,7 +48,9 @@ def batches(writes: Iterable[tuple[Statement, Rows]]) -> Iterator[Writes]:
     """Splits writes, in their order, into batches of independent statements."""
     batch: Writes = []
     for statement, rows in writes:
-        if batch and (statement.looks or not all(_are_independent(statement, other) for other, _ in batch)):
+        if batch and (
+            statement.needs_new_snapshot or not all(_are_independent(statement, other) for other, _ in batch)
+        ):
             yield batch
             batch = []
         batch.append((statement, rows))
@@ -107,4 +109,4 @@ def are_mergeable(statements: Iterable[Statement]) -> bool:
 
 
 def _is_mergeable(statement: Statement) -> bool:
-    return not statement.alone and bool(statement.takes) and _IS_WRITE.match(statement.sql) is not None
+    return not statement.unmerged and bool(statement.takes) and _IS_WRITE.match(statement.sql) is not None

@@ -4,7 +4,7 @@ Theory of operation
 -------------------
 The operations of a group run one after the other in one transaction. Most of them write the same few statements: a
 task row, a lane count, a meter. Executed one operation at a time these are many small statements; executed together
-they are `executemany` calls, and rows that only count (`-- tally` in the .sql file) become one row with a number.
+they are `executemany` calls, and rows that only count (`-- coalesce` in the .sql file) become one row with a number.
 
 So the writes of an operation that has ended are appended to this buffer, and the store drains it when it must: at the
 end of the group, before a fetch that could see them, or before a write that may not be reordered with them.

@@ -196,9 +196,7 @@ class SqliteStore:
             await tx.namespaces.list()
 
         if not self._path.exists():
-            raise Unavailable(
-                Reason.STORE_UNAVAILABLE, "The database file is gone from its place.", outcome="none"
-            )
+            raise Unavailable(Reason.STORE_UNAVAILABLE, "The database file has been removed.", outcome="none")
         await self.read(nothing)
 
     def health(self) -> StoreHealth:
@@ -449,7 +447,7 @@ class SqliteStore:
         full = "full" in str(error)
         refusal = Unavailable(
             Reason.STORAGE_FULL if full else Reason.STORE_UNAVAILABLE,
-            "The disk is full: free space, the server goes on by itself."
+            "The disk is full: free space, the server then continues by itself."
             if full
             else f"The database failed: {error}",
             outcome="unknown" if committing and not full else "none",

@@ -1,4 +1,4 @@
-"""What operators and workers asked of a line: its settings, its keys, and the log of changes."""
+"""Policies of task queues and fairness keys, and the log of their changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What time will bring: the first moment of each kind."""
+"""The earliest deadline of each kind."""
 
 from __future__ import annotations
 
@@ -22,22 +22,27 @@ class MemoryNextDue:
 
     def _moments(self) -> Iterator[tuple[Due, int]]:
         tables = self._tables
-        for due, index in (
-            (Due.LEASE, tables.tasks_leased),
-            (Due.TASK, tables.tasks_delayed),
-            (Due.TIMER, tables.timers_open),
+        leases = (at_ms for group in tables.tasks_leased.groups.values() for at_ms in group.values())
+        delays = (at_ms for group in tables.tasks_delayed.groups.values() for at_ms in group.values())
+        timers = (at_ms for group in tables.timers_open.groups.values() for at_ms in group.values())
+        for due, moments in (
+            (Due.LEASE, leases),
+            (Due.TASK, delays),
+            (Due.TIMER, timers),
+            (Due.ACTIVITY, tables.activities_with_deadline.values()),
+            (Due.RUN, tables.runs_with_deadline.values()),
+            (Due.OUTBOX, (0 for _ in tables.outbox)),
+            (Due.QUERY, self._query_moments()),
+            (Due.STREAM, self._stream_moments()),
         ):
-            yield from ((due, moment) for group in index.groups.values() for moment in group.values())
-        yield from ((Due.ACTIVITY, moment) for moment in tables.activities_with_deadline.values())
-        yield from ((Due.RUN, moment) for moment in tables.runs_with_deadline.values())
-        yield from ((Due.OUTBOX, 0) for _ in tables.letters)
-        for query in tables.queries.values():
-            yield Due.QUERY, query.expires_at_ms
+            yield from ((due, at_ms) for at_ms in moments)
+
+    def _query_moments(self) -> Iterator[int]:
+        for query in self._tables.queries.values():
+            yield query.expires_at_ms
             if query.state is QueryState.LEASED:
-                yield Due.QUERY, query.lease_expires_at_ms or 0
-        for streams in tables.streams.groups.values():
-            yield from (
-                (Due.STREAM, each.expires_at_ms)
-                for each in streams.values()
-                if each.expires_at_ms is not None
-            )
+                yield query.lease_expires_at_ms or 0
+
+    def _stream_moments(self) -> Iterator[int]:
+        for streams in self._tables.streams.groups.values():
+            yield from (each.expires_at_ms for each in streams.values() if each.expires_at_ms is not None)

@@ -1,4 +1,4 @@
-"""Messages that workflows are sent, by stream in their order."""
+"""Messages sent to workflows, by stream and position."""
 
 from __future__ import annotations
 

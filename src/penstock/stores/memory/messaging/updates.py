@@ -1,4 +1,4 @@
-"""Updates, by run in the order in which they were accepted."""
+"""Updates by run, in the order of acceptance."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MemoryUpdates:
         self._changes.save("update", update.update_id, write)
 
     def _join(self, update: Update) -> None:
-        """Put an update in the line of its run."""
+        """Index an update by its run."""
         accepted = self._tables.updates_of.of(update.run_id)
         assert update.number not in accepted, f"{update.run_id} has an update {update.number}"
         self._changes.add(self._tables.updates_of, update.run_id, update.number, update.update_id)

@@ -1,4 +1,4 @@
-"""Tasks: each is in exactly one state, and its indexes and its lane say the same."""
+"""Tasks: each is in exactly one state, and its indexes and the count of its lane agree."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class MemoryTasks:
         self._now_ms = now_ms
         self._wake = wake
         self._journal = journal
-        """Where ends of leases are told, if anywhere."""
+        """Where ends of leases are recorded; None if the store keeps no journal."""
 
     async def get(self, task_id: TaskId) -> Task | None:
         return self._tables.tasks.get(task_id)
@@ -162,7 +162,7 @@ class MemoryTasks:
         self._changes.save("task", task.task_id, write)
 
     def _uncount(self, task: Task) -> None:
-        """Tell whoever counts the lease that it has ended."""
+        """Lower the counts of the key and the scopes that counted the lease."""
         if self._journal is not None:
             self._journal.append(lines.ended(task, self._now_ms))
         if task.counted == 1:
@@ -193,7 +193,7 @@ class MemoryTasks:
         )
 
     def _put(self, task: Task) -> None:
-        """Write the row and whatever finds it."""
+        """Write the row and its index entries."""
         tables, changes = self._tables, self._changes
         leased = task.state is TaskState.LEASED
         assert leased == (task.lease_token is not None), "one-live-lease"
@@ -212,7 +212,7 @@ class MemoryTasks:
             changes.add(tables.tasks_leased, task.queue_id, task.task_id, task.lease_expires_at_ms)
 
     def _forget(self, task: Task) -> None:
-        """Take a row out of the indexes that find it in its present state."""
+        """Remove the index entries of a row in its present state."""
         tables, changes = self._tables, self._changes
         if task.is_live:
             changes.remove(tables.tasks_live, task.run_id, task.task_id)

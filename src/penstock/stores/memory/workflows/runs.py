@@ -1,4 +1,4 @@
-"""Runs, and the workflow ids that name them."""
+"""Runs, and instances: the workflow ids that name their current run."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class MemoryRuns:
 
 
 def _counts(run: Run) -> tuple[int, ...]:
-    """What the databases check, too."""
+    """The checks that the databases make as constraints."""
     return (
         run.open_activities,
         run.open_timers,

@@ -1,4 +1,4 @@
-"""What time will bring, in SQL: one statement looks at the front of every index of moments."""
+"""The earliest deadline of each kind in SQL: one statement reads the head of every index by time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task queues in SQL: lines, lanes, virtual clocks and minute meters."""
+"""Task queues in SQL: lanes, virtual clocks and minute meters."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from penstock.stores.sql.session import Row, Rows, Session
 from penstock.stores.sql.tasks.tasks import TASKS, route, routes, routes_of, sticky_workers_of, task_of
 
 ROUTES_TRIED_MAX = 2
-"""Most routes that are tried in every lane; of more, each lane is asked which ones matter."""
+"""Most routes that are tried in every lane; with more, the relevant ones are determined per lane."""
 
 
 class SqlQueues:
-    def __init__(self, session: Session, known: ImmutableCache) -> None:
+    def __init__(self, session: Session, immutable: ImmutableCache) -> None:
         self._session = session
-        self._known = known
+        self._immutable = immutable
 
     @cached_attribute
     def _scopes(self) -> SqlScopes:
-        return SqlScopes(self._session, self._known)
+        return SqlScopes(self._session, self._immutable)
 
     async def ensure(self, namespace: str, name: str, kind: TaskKind) -> Queue:
         who = (namespace, name, kind)
-        known = self._known.queues.get(who) or self._session.cacheable.queues.get(who)
+        known = self._immutable.queues.get(who) or self._session.cacheable.queues.get(who)
         if known is not None:
             return known
         rows = await self._session.fetch("get_queue", namespace, name, kind)
@@ -164,7 +164,7 @@ class SqlQueues:
     async def _paths(
         self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], worker_filter: WorkerFilter
     ) -> Sequence[Sequence[str]]:
-        """For each lane the routes to take from: of many, only those that can give one of the next tasks."""
+        """The routes to take from, per lane: of many, only those that can hold one of the next tasks."""
         paths = routes(worker_filter)
         if len(paths) <= ROUTES_TRIED_MAX:
             return [paths] * len(wanted)

@@ -1,4 +1,4 @@
-"""Letters between runs in SQL."""
+"""The outbox in SQL: messages between runs, until they are delivered."""
 
 from __future__ import annotations
 

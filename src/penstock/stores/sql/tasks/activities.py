@@ -27,13 +27,13 @@ _SAVED = ("activity_id", *mutable_columns.ACTIVITIES)
 _saved = attrgetter(*_SAVED)
 _length = length_of("arguments", "extra", "heartbeat_details")
 _OF_A_PAUSE = 40
-"""What a number takes in memory, as if it were text."""
+"""The size of a number, counted as if it were text."""
 _STATUSES = {each.value: each for each in ActivityStatus}
 _SHORT = 1024
 _read_retry = msgspec.json.Decoder(RetrySchedule).decode
 _read_timeouts = lru_cache(maxsize=256)(msgspec.json.Decoder(ActivityTimeouts).decode)
 _read_short_retry = lru_cache(maxsize=256)(_read_retry)
-"""Many activities say the same, so what a text says is worked out once."""
+"""Many activities have the same retry policy and timeouts, so decoding is cached."""
 
 
 class SqlActivities:

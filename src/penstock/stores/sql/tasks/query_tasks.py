@@ -1,4 +1,4 @@
-"""Query tasks in SQL: short-lived rows, so that any server can ask and any other answer."""
+"""Query tasks in SQL: short-lived rows, so that one server can ask and another can answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks in SQL: their rows, and the count of their lane."""
+"""Tasks in SQL, and the counts of their lanes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _PLACE = attrgetter(
 _SAVED = ("task_id", *mutable_columns.TASKS)
 _saved = attrgetter(*_SAVED)
 SEPARATOR = "\x1f"
-"""Stands in no name."""
+"""Does not occur in names."""
 _KINDS = {each.value: each for each in TaskKind}
 _STATES = {each.value: each for each in TaskState}
 
@@ -140,15 +140,14 @@ class SqlTasks:
     def save(self, task: Task, was: TaskState) -> None:
         ended = was is TaskState.LEASED and task.state is not TaskState.LEASED
         counted = ended and (task.counted or task.scopes or task.claimed)
-        row_cache = replace(task, counted=0, scopes="", claimed=0) if counted else task
-        self._session.record("save_task", *_saved(row_cache))
-        self._session.saved(TASKS, row_cache)
+        saved = replace(task, counted=0, scopes="", claimed=0) if counted else task
+        self._session.record("save_task", *_saved(saved))
+        self._session.saved(TASKS, saved)
         if ended:
             self._uncount(task)
-        if task.state is TaskState.READY and was is not TaskState.READY:
-            self._session.record("rejoin_lane", task.queue_id, task.level, task.key)
-        elif was is TaskState.READY and task.state is not TaskState.READY:
-            self._session.record("leave_lane", task.queue_id, task.level, task.key)
+        if (was is TaskState.READY) != (task.state is TaskState.READY):
+            move = "leave_lane" if was is TaskState.READY else "rejoin_lane"
+            self._session.record(move, task.queue_id, task.level, task.key)
 
     def lease(self, task: Task) -> None:
         self._session.record("save_task", *_saved(task))
@@ -168,12 +167,12 @@ class SqlTasks:
 
 
 def route(type_: str, build_id: str | None) -> str:
-    """What a worker must know and be to take a task, as one text."""
+    """The type and build that a worker needs to take a task, as one text."""
     return f"{type_}{SEPARATOR}{build_id or ''}"
 
 
 def routes(worker_filter: WorkerFilter) -> list[str]:
-    """Every route that a worker which names its types can take."""
+    """The routes that a worker with registered types can take."""
     builds = [None] if worker_filter.build_id is None else [None, worker_filter.build_id]
     return [route(type_, build) for type_ in worker_filter.types for build in builds]
 
@@ -183,7 +182,7 @@ def routes_of(worker_filter: WorkerFilter) -> str:
 
 
 def sticky_workers_of(worker_filter: WorkerFilter) -> str:
-    """The workers whose reserved tasks a fit takes, as one text."""
+    """The workers whose sticky tasks match a filter, as one text."""
     return (
         SEPARATOR + SEPARATOR.join(worker_filter.sticky_workers) + SEPARATOR
         if worker_filter.sticky_workers
@@ -192,7 +191,7 @@ def sticky_workers_of(worker_filter: WorkerFilter) -> str:
 
 
 def types_of(worker_filter: WorkerFilter) -> str:
-    """The types of a fit as one text, so that it travels beside other fits in one statement."""
+    """The types of a filter as one text, so that several filters can be sent in one statement."""
     return SEPARATOR + SEPARATOR.join(worker_filter.types) + SEPARATOR if worker_filter.types else ""
 
 

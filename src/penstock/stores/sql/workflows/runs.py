@@ -1,4 +1,4 @@
-"""Runs and the workflow ids that name them, in SQL."""
+"""Runs and instances in SQL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SELDOM = (
     "blocked",
     "archived_at_ms",
 )
-"""What stays while a run only goes on; the columns by which runs are searched are among them."""
+"""The columns that rarely change while a run is open; they include all indexed columns that a save writes."""
 _saved, _seldom = attrgetter(*_SAVED), attrgetter(*_SELDOM)
 _course = attrgetter(*(each for each in _SAVED if each not in _SELDOM))
 _HOSTS = {each.value: each for each in RunHost}
@@ -36,7 +36,7 @@ _STATUSES = {each.value: each for each in RunStatus}
 
 _RESERVE_TRIES = 10
 _INSTANCE = 4
-"""So many columns an instance has; in an answer they stand behind its number."""
+"""The number of columns of an instance; in a fetched row they follow the row number."""
 
 
 class SqlRuns:
@@ -163,7 +163,7 @@ RUNS = CachedTable(
 def _contended(instance: Instance) -> Unavailable:
     return Unavailable(
         Reason.STORE_UNAVAILABLE,
-        f"The workflow id {instance.workflow_id!r} was deleted and taken again too often meanwhile. Try again.",
+        f"The workflow id {instance.workflow_id!r} was deleted and reused too often in the meantime. Try again.",
         outcome="none",
         retryable=True,
     )
