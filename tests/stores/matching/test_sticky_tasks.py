@@ -1,4 +1,4 @@
-"""Tasks that wait for one worker: others step over them until their time is over."""
+"""Sticky tasks: other workers skip them until they expire."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.stores.store_operations import a_queue, claim, enqueue, ids, limit, l
 from tests.support.builders import NOW_MS, a_task, released
 
 FAR_MS = 10**15
-"""Later than any store's clock says."""
+"""Later than the clock of any store."""
 PAST_MS = 1
 TYPES = ("Order", "Pack", "Ship")
 named = pytest.mark.parametrize(
@@ -34,7 +34,7 @@ async def a_line(store: Store, order: str = "fair") -> Queue:
 
 
 async def fill(store: Store, queue: Queue, reserved: Mapping[int, tuple[str, int]], count: int = 4) -> None:
-    """Tasks r1-1, r2-1, … in order; some are reserved for a worker until a moment."""
+    """Tasks r1-1, r2-1, … in order; some are sticky to a worker."""
     for number in range(1, count + 1):
         keeper, until_ms = reserved.get(number, (None, None))
         task = a_task(queue, f"r{number}-1", sticky_worker_id=keeper, sticky_until_ms=until_ms)

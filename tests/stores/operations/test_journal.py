@@ -1,4 +1,4 @@
-"""The journal: what was granted and what ended is told line by line, with the commit that did it."""
+"""The journal: grants and ends of leases, recorded in the transaction that made them."""
 
 from __future__ import annotations
 

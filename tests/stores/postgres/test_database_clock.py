@@ -1,4 +1,4 @@
-"""The database's time is asked for now and then, and reckoned in between."""
+"""The database's clock is read now and then, and extrapolated in between."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ START_MS = 1_700_000_000_000
 
 
 class Database:
-    """Its clock, the steady one of a server, and how long an answer is on its way."""
+    """A database clock, the monotonic clock of a server, and the latency of a response."""
 
     def __init__(self) -> None:
         self.asked = 0

@@ -1,4 +1,4 @@
-"""Rows at hand: SQLite's one writer does not read again what it just read or wrote, and is never wrong about it."""
+"""The row cache: the SQLite writer does not read again what it just read or wrote, and the cache is never outdated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RUN = RunId("r1")
 
 
 class Disk:
-    """Fails when it is told to."""
+    """Fails on request."""
 
     is_broken = False
 
@@ -64,7 +64,7 @@ async def change(store: CheckedStore, record: Callable[[Tx], None]) -> None:
 
 
 async def found(store: CheckedStore) -> Run:
-    """The run as an operation finds it that may change it."""
+    """The run as a transaction reads it."""
 
     async def operation(tx: Tx) -> Run:
         run = await tx.runs.lock(RUN)
@@ -90,7 +90,7 @@ async def test_a_row_is_read_once_and_then_at_hand(store: CheckedStore) -> None:
 
 
 async def test_a_column_that_was_not_written_is_not_believed(store: CheckedStore) -> None:
-    """Saving a run writes the columns that change; its memo has a statement of its own."""
+    """Saving a run writes the mutable columns; its memo has its own statement."""
     await change(store, lambda tx: tx.runs.save(a_run(RUN, memo='{"of": "nobody"}', last_sequence=2)))
     assert ((await found(store)).memo, (await found(store)).last_sequence) == ("{}", 2)
     await change(store, lambda tx: tx.runs.save_attributes(a_run(RUN, memo='{"of": "all"}')))
@@ -180,7 +180,7 @@ def test_rows_that_are_used_stay_and_others_go() -> None:
 def test_every_statement_that_changes_rows_either_tells_which_or_has_its_table_forgotten(
     tmp_path: Path,
 ) -> None:
-    """As the database itself understands the statements, with what they would set off."""
+    """According to SQLite's authorizer, triggers included."""
     schema.prepare(tmp_path / "penstock.db")
     statements = catalogue(Dialect.SQLITE)
     invalidated_by = RowCache((RUNS, TASKS, ACTIVITIES), statements.values()).invalidated_by

@@ -1,4 +1,4 @@
-"""Writes that operations of one group have kept back: carried out together, and nobody can tell."""
+"""The write buffer: writes of a group are deferred and coalesced, invisibly to readers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def store(tmp_path: Path) -> AsyncIterator[CheckedStore]:
 
 
 async def together(store: CheckedStore, operations: list[Operation]) -> list[Any]:
-    """As one group, and what came of each."""
+    """Run operations as one group; returns their outcomes."""
     return await asyncio.gather(
         *(store.transact(each, key=str(number)) for number, each in enumerate(operations)),
         return_exceptions=True,
@@ -89,7 +89,7 @@ async def test_a_question_sees_what_operations_of_its_group_have_written(store: 
 
 
 async def test_a_row_that_is_made_and_changed_in_one_group_is_as_it_was_changed_last(store: CheckedStore):
-    """The statement that changes a task stands before the one that makes it in the order of all writes."""
+    """In the order of execution, save_task comes before insert_task."""
     queue = await a_queue(store)
     task = a_task(queue, "r1-1")
     held = leased(task)
@@ -116,7 +116,7 @@ async def test_who_breaks_a_rule_of_the_database_is_refused_and_nobody_else(stor
 
 @pytest.mark.parametrize("place", [0, 2, 4])
 async def test_who_has_a_value_that_does_not_fit_is_refused_and_nobody_else(store: CheckedStore, place: int):
-    """The driver refuses it, when all are written; some ask for what they wrote before that."""
+    """The driver refuses the value when the buffer is flushed, at the end or before a fetch."""
 
     def insert(name: str, **columns: Any) -> Operation:
         return recording(lambda tx: tx.runs.insert(a_run(name, workflow_id=name, **columns)))
@@ -179,7 +179,7 @@ async def test_equal_writes_of_a_group_are_one_statement(
 
 
 async def test_a_run_that_only_went_on_keeps_what_is_seldom_written(store: CheckedStore):
-    """It is saved by another statement than one that ends, blocks or fails."""
+    """It is saved by another statement than a run that ends, blocks or fails."""
     first = a_run("r1", deadline_at_ms=NOW_MS + 5, task_failures=2, task_error="late", blocked="build")
     later = replace(first, last_sequence=9, open_activities=1)
     ended = replace(
@@ -278,7 +278,7 @@ async def test_an_operation_whose_rows_cannot_be_kept_at_hand_is_told_so_and_not
 
 
 async def test_an_operation_that_saves_a_row_twice_is_found_out(store: CheckedStore):
-    """Not even its last word would count everywhere; the stores of the tests refuse it."""
+    """Which of the two is kept differs between stores; the test stores refuse it."""
     run = a_run("r1")
     await together(store, [recording(lambda tx: tx.runs.insert(run))])
 
@@ -302,7 +302,7 @@ def test_a_write_that_would_overtake_another_one_of_its_row_does_not_wait_with_i
 
 
 def test_every_table_that_a_statement_reads_or_changes_is_known(tmp_path: Path):
-    """As the database itself understands the statements, with what they would set off."""
+    """According to SQLite's authorizer, triggers included."""
     schema.prepare(tmp_path / "penstock.db")
     with contextlib.closing(DRIVER.connect(tmp_path / "penstock.db")) as database:
         for name, each in SQLITE.items():
@@ -352,7 +352,7 @@ async def carried_out(store: CheckedStore, program: list[Operation], size: int) 
 
 
 def random_program(random: Random, queues: list[Queue]) -> Iterator[Operation]:
-    """Few runs and tasks, so that operations of one group meet; mistakes among them."""
+    """Few runs and tasks, so that operations of one group conflict; some of them fail."""
     for number in range(120):
         name = f"r{random.randrange(4)}"
         task_id = f"{name}-{random.randrange(3)}"

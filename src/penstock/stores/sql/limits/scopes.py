@@ -38,7 +38,7 @@ class SqlScopes:
         return stamp, Admission(version, declaration_of(declared), scopes, by, at_ms)
 
     async def admission_of(self, stamp: str) -> Admission:
-        """The limits of a queue with this stamp. The current ones serve too: a change that concerns it renews the stamp."""
+        """The limits of a queue with this stamp; or the current ones: a change that concerns it renews its stamp."""
         cacheable = self._session.cacheable.admissions
         known = self._immutable.admissions.get(stamp) or cacheable.get(stamp)
         if known is not None:
