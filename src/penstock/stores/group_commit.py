@@ -29,7 +29,7 @@ An operation may be run several times before it commits. It must not have side e
 Rejected:
 - One transaction per operation: the fsync or the round trip of each commit then bounds the throughput of the store.
 - Savepoints around every operation: two statements more for each, for failures that are rare.
-- A background flush with acknowledgement before the commit: callers would be told of work that a crash loses.
+- A background flush with acknowledgement before the commit: callers would be answered for work that a crash loses.
 - Groups that span connections on PostgreSQL (two-phase commit): operations are assigned to connections by key instead.
 """
 

@@ -145,7 +145,7 @@ class GroupCommitter:
         self._group_max = GROUP_MAX
         self._began_at: float | None = None
         self._apart_is_next = False
-        self._runner = asyncio.create_task(self._run(), name="penstock-group-line")
+        self._runner = asyncio.create_task(self._run(), name="penstock-group-commit")
 
     @property
     def under_way_s(self) -> float:

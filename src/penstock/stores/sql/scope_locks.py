@@ -77,8 +77,8 @@ class ScopeLocks:
 
     def all_acquired(self, fetches: Sequence[Fetch], answers: Sequence[Rows]) -> bool:
         """Whether the database locked every row that was asked for; remembers those that it did."""
-        asked = zip(fetches, answers, strict=True)
-        wanted = [(fetch.values[0], rows) for fetch, rows in asked if fetch.statement is self._lock]
+        answered = zip(fetches, answers, strict=True)
+        wanted = [(fetch.values[0], rows) for fetch, rows in answered if fetch.statement is self._lock]
         self._locked |= {scope_id for scope_id, rows in wanted if rows}
         return all(rows for _, rows in wanted)
 

@@ -534,12 +534,14 @@ def _execute(cursor: sqlite3.Cursor, fetches: Any) -> list[Rows]:
     return answers
 
 
-def _execute_equal(cursor: sqlite3.Cursor, statement: Statement, asked: list[tuple[Any, ...]]) -> list[Rows]:
+def _execute_equal(
+    cursor: sqlite3.Cursor, statement: Statement, parameters: list[tuple[Any, ...]]
+) -> list[Rows]:
     """The rows of one statement for each of several values."""
-    if statement.many is None or len(asked) < MERGE_FROM:
-        return [cursor.execute(statement.sql, values).fetchall() for values in asked]
-    found: list[list[Row]] = [[] for _ in asked]
-    texts = msgspec.json.encode([text for (text,) in asked]).decode()
+    if statement.many is None or len(parameters) < MERGE_FROM:
+        return [cursor.execute(statement.sql, values).fetchall() for values in parameters]
+    found: list[list[Row]] = [[] for _ in parameters]
+    texts = msgspec.json.encode([text for (text,) in parameters]).decode()
     for row in cursor.execute(statement.many, (texts,)):
         found[row[0] - 1].append(row)
     return [*found]

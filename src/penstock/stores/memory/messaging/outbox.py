@@ -22,13 +22,13 @@ class MemoryOutbox:
         return await self.get(message_id)
 
     async def waiting(self, limit: int) -> Sequence[str]:
-        written = ((letter.created_at_ms, letter.message_id) for letter in self._tables.outbox.values())
+        written = ((message.created_at_ms, message.message_id) for message in self._tables.outbox.values())
         return [message_id for _, message_id in heapq.nsmallest(limit, written)]
 
-    def insert(self, letter: OutboxMessage) -> None:
+    def insert(self, message: OutboxMessage) -> None:
         def write() -> None:
-            assert letter.message_id not in self._tables.outbox, f"letter {letter.message_id} exists"
-            self._changes.put(self._tables.outbox, letter.message_id, letter)
+            assert message.message_id not in self._tables.outbox, f"message {message.message_id} exists"
+            self._changes.put(self._tables.outbox, message.message_id, message)
 
         self._changes.record(write)
 

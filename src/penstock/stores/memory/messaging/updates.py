@@ -42,7 +42,7 @@ class MemoryUpdates:
         def write() -> None:
             before = self._tables.updates[update.update_id]
             assert _immutable_columns(update) == _immutable_columns(before), (
-                "what was asked for does not change"
+                "the request of an update is immutable"
             )
             assert before.status is UpdateStatus.ACCEPTED, "late-answers-change-nothing"
             if update.run_id != before.run_id:
@@ -60,6 +60,6 @@ class MemoryUpdates:
 
     def _put(self, update: Update) -> None:
         accepted = update.status is UpdateStatus.ACCEPTED
-        assert accepted == (update.closed_at_ms is None), "a closed update has its moment"
+        assert accepted == (update.closed_at_ms is None), "a closed update has a closing time"
         assert not accepted or update.outcome is None, "an outcome closes an update"
         self._changes.put(self._tables.updates, update.update_id, update)

@@ -48,7 +48,7 @@ class MemoryActivities:
         def write() -> None:
             before = self._tables.activities[activity.activity_id]
             assert _immutable_columns(activity) == _immutable_columns(before), (
-                "what was scheduled does not change"
+                "what was scheduled is immutable"
             )
             self._put(activity)
 
@@ -56,7 +56,9 @@ class MemoryActivities:
 
     def _put(self, activity: Activity) -> None:
         tables, changes = self._tables, self._changes
-        assert activity.status.is_open == (activity.closed_at_ms is None), "a closed activity has its moment"
+        assert activity.status.is_open == (activity.closed_at_ms is None), (
+            "a closed activity has a closing time"
+        )
         assert activity.status.is_open or activity.deadline_at_ms is None, "a closed activity has no deadline"
         changes.put(tables.activities, activity.activity_id, activity)
         if activity.status.is_open:

@@ -9,7 +9,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from penstock.core.model import QueueId, RunId, Task, TaskId, TaskKind, TaskPriority, TaskState
-from penstock.core.operations import journal_lines as lines
+from penstock.core.operations import journal_lines
 from penstock.core.scheduling.dispatch import WorkerFilter
 from penstock.core.scheduling.slots import SlotUsage
 from penstock.core.timestamps import MINUTE_MS
@@ -164,7 +164,7 @@ class MemoryTasks:
     def _uncount(self, task: Task) -> None:
         """Lower the counts of the key and the scopes that counted the lease."""
         if self._journal is not None:
-            self._journal.append(lines.ended(task, self._now_ms))
+            self._journal.append(journal_lines.ended(task, self._now_ms))
         if task.counted == 1:
             uncount = partial(fairness_keys.uncount, self._tables, self._changes, task.queue_id, task.key)
             release = partial(lanes.release, self._tables, self._changes, task.queue_id, task.key)
@@ -178,7 +178,7 @@ class MemoryTasks:
 
     def _replace(self, before: Task, task: Task) -> None:
         assert _immutable_columns(task) == _immutable_columns(before), (
-            "a task keeps its place and its purpose"
+            "only the mutable columns of a task may change"
         )
         self._forget(before)
         self._put(

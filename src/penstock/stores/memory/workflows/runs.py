@@ -28,9 +28,9 @@ class MemoryRuns:
     async def reserve(self, instance: Instance) -> Instance:
         self._changes.allow()
         name = (instance.namespace, instance.workflow_id)
-        standing = self._tables.instances.get(name)
-        if standing is not None:
-            return standing
+        reserved = self._tables.instances.get(name)
+        if reserved is not None:
+            return reserved
         self._changes.put(self._tables.instances, name, instance)
         return instance
 

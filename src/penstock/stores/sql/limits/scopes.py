@@ -58,9 +58,9 @@ class SqlScopes:
         else:
             found = await self._session.fetch("queue_ids_of", namespace)
         answers = await self._session.fetch_each("lock_queue", ((row[1],) for row in found))
-        return [await self.line(row) for rows in answers for row in rows]
+        return [await self.queue_from(row) for rows in answers for row in rows]
 
-    async def line(self, row: Row) -> Queue:
+    async def queue_from(self, row: Row) -> Queue:
         """A queue from its row, with the limits in force for it."""
         return queue_of(row, await self.admission_of(row[13]), self._session.now_ms)
 
@@ -91,8 +91,8 @@ class SqlScopes:
         if "scopes_at_once" in self._session.statements:
             ids = msgspec.json.encode(sorted(scope_ids)).decode()
             return [_state(row) for row in await self._session.fetch("scopes_at_once", ids)]
-        asked = ((scope_id,) for scope_id in sorted(scope_ids))
-        return [_state(rows[0]) for rows in await self._session.fetch_each(statement, asked)]
+        parameters = ((scope_id,) for scope_id in sorted(scope_ids))
+        return [_state(rows[0]) for rows in await self._session.fetch_each(statement, parameters)]
 
     async def find(self, names: Sequence[str]) -> Sequence[ScopeState]:
         """The states of those scopes that have a row."""
@@ -103,19 +103,19 @@ class SqlScopes:
         return [(row[1], row[2]) for row in await self._session.fetch("fold_settlements", scope_id)]
 
     async def counted(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:
-        asked = ((queue_id, str(scope_id)) for queue_id in queue_ids)
-        return sum(int(rows[0][1]) for rows in await self._session.fetch_each("count_adopted", asked))
+        parameters = ((queue_id, str(scope_id)) for queue_id in queue_ids)
+        return sum(int(rows[0][1]) for rows in await self._session.fetch_each("count_adopted", parameters))
 
     async def difference(self, scope_id: int) -> int:
         return int((await self._session.fetch("scope_difference", scope_id, str(scope_id)))[0][1])
 
     async def adopt(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:
-        asked = ((queue_id, str(scope_id)) for queue_id in queue_ids)
-        return sum(len(rows) for rows in await self._session.fetch_each("adopt_leases", asked))
+        parameters = ((queue_id, str(scope_id)) for queue_id in queue_ids)
+        return sum(len(rows) for rows in await self._session.fetch_each("adopt_leases", parameters))
 
     async def hold(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:
-        asked = ((queue_id, str(scope_id)) for queue_id in queue_ids)
-        return sum(len(rows) for rows in await self._session.fetch_each("hold_adopted", asked))
+        parameters = ((queue_id, str(scope_id)) for queue_id in queue_ids)
+        return sum(len(rows) for rows in await self._session.fetch_each("hold_adopted", parameters))
 
     async def holders(self, scope_id: int, queue_id: QueueId, limit: int) -> Sequence[Task]:
         rows = await self._session.fetch("leases_in_scope", queue_id, str(scope_id), limit)

@@ -15,7 +15,7 @@ class SqlNextDue:
     async def until(self, at_ms: int) -> Mapping[Due, int]:
         rows = await self._session.fetch("next_due", at_ms)
         found: dict[Due, int] = {}
-        for _, name, moment in rows:
-            if moment is not None:
-                found[Due(name)] = min(int(moment), found.get(Due(name), int(moment)))
+        for _, name, due_at_ms in rows:
+            if due_at_ms is not None:
+                found[Due(name)] = min(int(due_at_ms), found.get(Due(name), int(due_at_ms)))
         return found

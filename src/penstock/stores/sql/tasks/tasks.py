@@ -78,8 +78,8 @@ class SqlTasks:
     async def held(
         self, namespace: str, kind: TaskKind, sessions: Sequence[tuple[str, int]]
     ) -> Sequence[SlotUsage]:
-        asked = ((namespace, worker_id, kind, since_ms) for worker_id, since_ms in sessions)
-        answers = await self._session.fetch_each("held_by_worker", asked)
+        parameters = ((namespace, worker_id, kind, since_ms) for worker_id, since_ms in sessions)
+        answers = await self._session.fetch_each("held_by_worker", parameters)
         return [SlotUsage(*rows[0][1:]) if rows else SlotUsage() for rows in answers]
 
     async def notify_at_ends(self, namespace: str, kind: TaskKind, worker_ids: Sequence[str]) -> None:
