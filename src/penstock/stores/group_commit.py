@@ -113,6 +113,11 @@ class QueuedOperation:
     deferred: bool = False
     """Whether it met a lock of another operation of its group and must run in a later group."""
 
+    @property
+    def must_run_again(self) -> bool:
+        """Whether it was deferred, and has not failed since."""
+        return self.deferred and self.error is None
+
     def begin_again(self) -> None:
         """Discard the outcome of an earlier run."""
         self.result, self.error, self.topics, self.cacheable = None, None, {}, _NOTHING_CACHED

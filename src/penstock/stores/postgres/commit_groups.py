@@ -204,10 +204,10 @@ class GroupCommitter:
         first = next(job for job in self._jobs if job.key == key)
         return self._take(lambda job: job is first)
 
-    def _take(self, try_acquire: Callable[[QueuedOperation], bool]) -> list[QueuedOperation]:
-        """The next group of the operations that may go; the others keep their order in the queue."""
-        others = [job for job in self._jobs if not try_acquire(job)]
-        self._jobs = deque(job for job in self._jobs if try_acquire(job))
+    def _take(self, is_eligible: Callable[[QueuedOperation], bool]) -> list[QueuedOperation]:
+        """The next group of the eligible operations; the others keep their order in the queue."""
+        others = [job for job in self._jobs if not is_eligible(job)]
+        self._jobs = deque(job for job in self._jobs if is_eligible(job))
         group = GroupCommitter._next_group(self)
         self._jobs.extendleft(reversed(others))
         return group
@@ -258,11 +258,10 @@ class GroupCommitter:
 
     def _answer(self, jobs: list[QueuedOperation]) -> None:
         """Answer the callers and notify; operations that were deferred go back to the front of the queue."""
-        later = [job for job in jobs if job.deferred and job.error is None]
-        self._jobs.extendleft(reversed(later))
+        self._jobs.extendleft(job for job in reversed(jobs) if job.must_run_again)
         topics: dict[Topic, None] = {}
         for job in jobs:
-            if job.deferred and job.error is None:
+            if job.must_run_again:
                 continue
             self._settled(job)
             self._note_outcome(job)
@@ -311,9 +310,7 @@ class GroupCommitter:
         """Return if a failed group may be retried as it is; else raise what it has come to."""
         if is_timeout(error) or (isinstance(error, _Stale) and failures >= STALE_MAX):
             raise TooSlow from error
-        if isinstance(
-            error, TimeoutError
-        ):  # the callers have waited long enough for a database that does not answer
+        if isinstance(error, TimeoutError):  # the database does not answer, and the callers have waited
             raise unavailable(error) from error
         if isinstance(error, (_Stale, *RETRYABLE, *DISCONNECTED)) or was_ended_idle(error):
             if failures >= TRIES:

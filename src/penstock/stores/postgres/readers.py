@@ -118,9 +118,7 @@ class Readers:
         if len(jobs) > 1 and (not outage or isinstance(error, TOO_SLOW)):
             await self._retry_one_by_one(jobs, error)
             return
-        if isinstance(
-            error, TimeoutError
-        ):  # the callers have waited long enough for a database that does not answer
+        if isinstance(error, TimeoutError):  # the database does not answer, and the callers have waited
             jobs += self._jobs
             self._jobs.clear()
         for job in jobs:
