@@ -1,4 +1,4 @@
-"""What the memory store refuses, so that a mistake shows before it meets a database."""
+"""Assertions of the memory store, which catch mistakes that a database would not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases of earlier schemas: they are brought up to date, and what they hold goes on."""
+"""Migration of databases of earlier schemas, with their rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NEWEST = len(migrations(Dialect.SQLITE))
 BEFORE_RENAMES = 13
 """The last schema with the earlier names of tables and columns."""
 BEFORE_WORKFLOWS = (1, 2, 3)
-"""Schemas whose runs do not know what they wait for."""
+"""Schemas in which runs do not record what they wait for."""
 Row = Mapping[str, Any]
 Rows = Sequence[tuple[str, Row]]
 
@@ -207,7 +207,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
 async def migrated(
     address: str | Path, schema: int, clock: ManualClock, wakeups: LocalWakeups
 ) -> AsyncIterator[Store]:
-    """A store over a database that was made and filled by an earlier program."""
+    """A store over a database that was created and filled by an earlier version."""
     await fill(address, schema)
     store = await open_store(address, clock, wakeups)
     yield store
@@ -215,7 +215,7 @@ async def migrated(
 
 
 async def fill(address: str | Path, schema: int, rows: Rows | None = None) -> None:
-    """Make a database of an earlier schema, and put the old rows into it."""
+    """Create a database of an earlier schema, and insert the old rows."""
     rows = OLD_ROWS if rows is None else rows
     match address:
         case Path():
@@ -237,7 +237,7 @@ async def fill(address: str | Path, schema: int, rows: Rows | None = None) -> No
 
 
 def _noted(dialect: Dialect, schema: int) -> list[tuple[str, tuple[Any, ...]]]:
-    """The statements that say which migrations a database has."""
+    """The statements that record which migrations a database has."""
     number = "INTEGER" if dialect is Dialect.SQLITE else "BIGINT"
     table = (
         f"CREATE TABLE migrations (number {number} PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)"

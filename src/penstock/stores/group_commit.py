@@ -29,7 +29,7 @@ An operation may be run several times before it commits. It must not have side e
 Rejected:
 - One transaction per operation: the fsync or the round trip of each commit then bounds the throughput of the store.
 - Savepoints around every operation: two statements more for each, for failures that are rare.
-- A background flush with acknowledgement before the commit: callers would be told of work that a crash loses.
+- A background flush with acknowledgement before the commit: callers would be answered for work that a crash loses.
 - Groups that span connections on PostgreSQL (two-phase commit): operations are assigned to connections by key instead.
 """
 
@@ -108,15 +108,20 @@ class QueuedOperation:
     error: BaseException | None = None
     topics: Mapping[Topic, None] = field(default_factory=dict)
     cacheable: ImmutableCache = _NOTHING_CACHED
-    acted: bool = False
+    is_dirty: bool = False
     """Whether it has changed rows before its end, so that a failure is a `DirtyFailure`."""
     deferred: bool = False
     """Whether it met a lock of another operation of its group and must run in a later group."""
 
+    @property
+    def must_run_again(self) -> bool:
+        """Whether it was deferred, and has not failed since."""
+        return self.deferred and self.error is None
+
     def begin_again(self) -> None:
         """Discard the outcome of an earlier run."""
         self.result, self.error, self.topics, self.cacheable = None, None, {}, _NOTHING_CACHED
-        self.acted = self.deferred = False
+        self.is_dirty = self.deferred = False
 
     def ended(self, session: Session) -> None:
         """Keep what takes effect after the commit."""

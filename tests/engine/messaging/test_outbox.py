@@ -35,7 +35,7 @@ async def a_message_to_its_parent(scene: Scene) -> tuple[Run, str]:
     parent = await scene.start()
     await scene.decide(StartChild("Ship", None, NOTHING))
     await scene.decide(DONE)
-    [message] = scene.tables.letters.values()
+    [message] = scene.tables.outbox.values()
     return parent, message.message_id
 
 
@@ -44,7 +44,7 @@ async def test_a_message_is_recorded_with_its_cause_and_notifies_the_relay(scene
     scene.wakeups.listen("letters", rung.set)
     parent, message_id = await a_message_to_its_parent(scene)
     assert rung.is_set()
-    assert scene.tables.letters[message_id].run_id == parent.run_id
+    assert scene.tables.outbox[message_id].run_id == parent.run_id
     assert (await scene.types(parent.run_id))[-1] == "ChildRunStarted", "nothing has reached the parent yet"
 
 
@@ -53,7 +53,7 @@ async def test_a_message_takes_effect_once(scene: Scene):
     assert await outbox_relay.deliver(scene.ctx, message_id)
     assert not await outbox_relay.deliver(scene.ctx, message_id)
     assert (await scene.types(parent.run_id)).count("ChildRunCompleted") == 1
-    assert scene.tables.letters == {}
+    assert scene.tables.outbox == {}
 
 
 async def test_a_message_to_a_run_that_does_not_exist_is_discarded(scene: Scene):
@@ -70,14 +70,14 @@ async def test_a_message_to_a_run_that_does_not_exist_is_discarded(scene: Scene)
     await scene.ctx.store.transact(write, key="letters")
     await pending_outbox(scene.ctx).sweep()
     await pending_outbox(scene.ctx).sweep()
-    assert scene.tables.letters == {}, "neither a letter is left nor an answer to one"
+    assert scene.tables.outbox == {}, "neither a letter is left nor an answer to one"
 
 
 async def test_a_request_to_end_reaches_a_child_once(scene: Scene):
     await scene.start()
     await scene.decide(StartChild("Ship", None, NOTHING, "ship-1", policy=ClosePolicy.REQUEST_CANCEL))
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
-    [message] = scene.tables.letters.values()
+    [message] = scene.tables.outbox.values()
     await outbox_relay.deliver(scene.ctx, message.message_id)
     child = scene.tables.instances["default", "ship-1"].run_id
     before = await scene.types(child)
@@ -94,7 +94,7 @@ async def test_a_child_that_has_ended_already_is_left_alone(scene: Scene):
     await pending_outbox(scene.ctx).sweep()
     child = scene.tables.instances["default", "ship-1"].run_id
     assert await scene.types(child) == ["WorkflowStarted", "WorkflowCompleted"]
-    assert scene.tables.letters == {}
+    assert scene.tables.outbox == {}
 
 
 # ── Two servers ─────────────────────────────────────────────────────────────────────────────────────────

@@ -277,7 +277,7 @@ async def test_an_abandoned_child_ends_by_itself_and_its_outbox_message_is_disca
     await scene.complete(task, DONE)
     await deliver(scene)
     assert await scene.types(parent.run_id) == before
-    assert scene.tables.letters == {}
+    assert scene.tables.outbox == {}
 
 
 async def test_the_newest_run_of_a_child_is_the_one_that_is_cancelled(scene: Scene):
@@ -331,7 +331,7 @@ async def test_a_workflow_that_took_the_id_of_a_child_is_not_ended_in_its_place(
     await a_family(scene, policy=ClosePolicy.TERMINATE, workflow_id="ship-1")
     stranger = await scene.start("stranger")
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
-    [message] = [each for each in scene.tables.letters.values() if each.kind is OutboxKind.TERMINATE]
+    [message] = [each for each in scene.tables.outbox.values() if each.kind is OutboxKind.TERMINATE]
     scene.tables.instances["default", "ship-1"] = scene.tables.instances["default", "stranger"]
     assert message.workflow_id == "ship-1"
     await deliver(scene)

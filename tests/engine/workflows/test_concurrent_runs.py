@@ -80,8 +80,8 @@ async def cancel(scene: Scene, workflow_id: str = "order-1", **changes: Any) -> 
 
 async def deliver(scene: Scene) -> None:
     """Relay outbox messages and their answers."""
-    while scene.tables.letters:
-        for message_id in list(scene.tables.letters):
+    while scene.tables.outbox:
+        for message_id in list(scene.tables.outbox):
             await outbox_relay.deliver(scene.ctx, message_id)
 
 
@@ -340,7 +340,7 @@ async def test_a_step_that_is_cancelled_as_it_is_started_never_begins(scene: Sce
         CancelStep(4),
     )
     assert (run.open_activities, run.open_timers, run.open_children) == (0, 0, 0)
-    assert (scene.live(run.run_id), scene.tables.letters) == ([], {})
+    assert (scene.live(run.run_id), scene.tables.outbox) == ([], {})
     assert list(scene.tables.instances) == [("default", "order-1")]
     assert "ChildRunStarted" not in await scene.types(run.run_id)
     assert run.waits.external == ()
@@ -474,10 +474,10 @@ async def test_a_run_signals_another_and_learns_that_it_did(scene: Scene):
 async def test_a_message_to_another_run_has_one_effect(scene: Scene):
     receiver = await a_run(scene, workflow_id="order-2")
     await a_run(scene, SignalExternal("order-2", "go", ONE))
-    [message_id] = scene.tables.letters
+    [message_id] = scene.tables.outbox
     assert await outbox_relay.deliver(scene.ctx, message_id)
     assert not await outbox_relay.deliver(scene.ctx, message_id)
-    [answer_id] = scene.tables.letters
+    [answer_id] = scene.tables.outbox
     assert await outbox_relay.deliver(scene.ctx, answer_id)
     assert not await outbox_relay.deliver(scene.ctx, answer_id)
     assert (await scene.types(receiver.run_id)).count("SignalReceived") == 1

@@ -76,7 +76,7 @@ async def update(scene: Scene) -> str:
 
 
 async def relay_outbox(scene: Scene) -> None:
-    for message_id in list(scene.tables.letters):
+    for message_id in list(scene.tables.outbox):
         await outbox_relay.deliver(scene.ctx, message_id)
 
 
@@ -312,11 +312,11 @@ async def test_what_another_run_tells_a_run_that_is_about_to_end_waits(scene: Sc
     await scene.complete(sender, poke, concurrent=True)
     sweeper = pending_outbox(scene.ctx)
     await sweeper.sweep()
-    [message] = scene.tables.letters.values()
+    [message] = scene.tables.outbox.values()
     assert message.kind is OutboxKind.EXTERNAL_SIGNAL
     await scene.complete(leased, DONE)
     await outbox_relay.deliver(scene.ctx, message.message_id)
-    [answer] = scene.tables.letters.values()
+    [answer] = scene.tables.outbox.values()
     assert json.loads(answer.payload)["payload"]["exception_type"] == "WorkflowClosed"
 
 

@@ -1,4 +1,4 @@
-"""A task that was granted and never delivered: every counter is as if it had never gone, on every store, once."""
+"""A task that was granted and never delivered: all counters are restored, exactly once, on every store."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ LIMITS: dict[LimitSetting, SettingChange] = {
 
 
 class Shop:
-    """A house over a store under test, with activities that cost 300 of a budget of 900."""
+    """An engine over the store under test, with activities that cost 300 of a budget of 900."""
 
     def __init__(self, ctx: EngineContext, queue: Queue) -> None:
         self.ctx = ctx
@@ -74,7 +74,7 @@ class Shop:
             await hand_back(self.ctx, each)
 
     async def counters(self) -> dict[str, Any]:
-        """What every counter that a grant charges says now."""
+        """All counters that a grant charges."""
 
         async def operation(tx: Tx) -> dict[str, Any]:
             queue = await tx.queues.lock(self.queue.queue_id)

@@ -1,4 +1,4 @@
-"""One poll sent to two servers on one PostgreSQL at once: one lease, whoever of them is first."""
+"""A poll sent to two servers on one PostgreSQL at once yields one lease."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def a_queue_with_two_tasks(ctx: EngineContext) -> QueueId:
 async def test_a_request_id_sent_to_two_servers_at_once_leases_one_task(
     houses: list[EngineContext], postgres_url: str, ids: tuple[str, str], tasks: int
 ):
-    """Both have begun before either may decide: the queue's row is held until both want it."""
+    """Both have begun before either can decide: the queue's row is locked until both wait for it."""
     queue_id = await a_queue_with_two_tasks(houses[0])
     database, watcher = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
     async with database.transaction():

@@ -49,14 +49,14 @@ class Stage:
     queue_id: QueueId
     database: asyncpg.Connection[asyncpg.Record]
     watcher: asyncpg.Connection[asyncpg.Record]
-    """Outside of any transaction, because inside one the activity of others seems to stand still."""
+    """Outside of any transaction, because `pg_stat_activity` does not change within one."""
 
     async def claim(self) -> ClaimResult:
         [verdict] = await claim_tasks(self.ctx, self.queue_id, [POLL], None)
         return verdict
 
     async def lease(self) -> Leased:
-        """The task of a new run, delivered for the first time to a worker not heard of for long."""
+        """The task of a new run, delivered for the first time to a worker whose last heartbeat is old."""
         await worker_registry.register(self.ctx, Registration("default", "w1", "orders", "python"))
         await starts.start_workflow(
             self.ctx, Start("default", "Order", "orders", Blob(""), workflow_id="order-1")
@@ -77,7 +77,7 @@ class Stage:
         await hand_back(self.ctx, leased)
 
     async def while_delivered_again(self, action: Awaitable[Any]) -> ClaimResult:
-        """Let something happen while the poll is answered a second time; return that answer."""
+        """Run `event` during the second delivery of the poll; returns its result."""
         async with self._worker_is_locked():
             again = asyncio.create_task(self.claim())
             await self._until_waiting(1, again)
@@ -94,7 +94,7 @@ class Stage:
             yield
 
     async def _until_waiting(self, count: int, task: asyncio.Future[Any]) -> None:
-        """Until so many sessions wait for a lock, or the task need not wait for one."""
+        """Wait until this many sessions wait for a lock, or the task is done."""
         while not task.done() and await self.watcher.fetchval(WAITS_FOR_LOCKS) < count:
             await asyncio.sleep(0)
 
@@ -109,7 +109,7 @@ class Stage:
         return [row[0] for row in rows]
 
     async def lines_up(self) -> bool:
-        """Whether the lane counts exactly what is ready."""
+        """Whether the count of the lane equals the number of ready tasks."""
         ready = await self.database.fetchval("SELECT count(*) FROM tasks WHERE state = 'ready'")
         return bool(ready == await self.database.fetchval("SELECT sum(count) FROM lanes"))
 

@@ -1,4 +1,4 @@
-"""What a worker holds: counted by kind and session, apart from what it fetched ahead; and whose ends are told."""
+"""Slots: leases of a worker by kind and session, prefetched ones apart, and notifications at their ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.fault("F66")
 
 
 async def grant(store: Store, queue: Queue, *held: Task) -> None:
-    """Lease tasks as they are given."""
+    """Lease some tasks."""
     await enqueue(store, *(replace(a_task(queue, task.task_id), key=task.key) for task in held))
 
     async def operation(tx: Tx) -> None:

@@ -1,4 +1,4 @@
-"""What a worker cannot take neither hides nor slows what it can, on every store."""
+"""Tasks that a worker cannot take neither hide nor slow down those that it can."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def start(ctx: EngineContext, workflow_type: str, workflow_id: str, key: s
 
 
 async def granted(ctx: EngineContext, **changes: Any) -> list[str]:
-    """The workflows that a poll without patience gets."""
+    """The workflows of the tasks that a non-waiting poll returns."""
     dispatcher = Dispatcher(ctx)
     poll = Poll("default", "w1", "orders", TaskKind.WORKFLOW, **changes)
     try:
@@ -67,7 +67,7 @@ async def granted(ctx: EngineContext, **changes: Any) -> list[str]:
 
 
 async def crowd_of_unfit_lanes(store: Store) -> None:
-    """More fairness keys than one look places, each with a task that only other workers take."""
+    """More fairness keys than one claim tags, each with a task for other workers."""
     queue = await a_queue(store, TaskKind.WORKFLOW)
     await enqueue(
         store, *(a_task(queue, f"mail{n}-1", type="Mail", key=f"k{n:04d}") for n in range(UNFIT_LANES))
@@ -108,7 +108,7 @@ def overheard(store: Store, ctx: EngineContext) -> tuple[StatementLogStore, Engi
 async def asked_by_a_claim(
     overheard: tuple[StatementLogStore, EngineContext], room: int
 ) -> tuple[Sequence[str], ClaimResult]:
-    """The statements that one claim asks, and what it says."""
+    """The statements that one claim executes, and its result."""
     asking, ctx = overheard
     queue = await a_queue(asking, TaskKind.WORKFLOW)
     asking.asked.clear()
@@ -151,7 +151,7 @@ async def test_an_idle_claim_of_a_worker_that_knows_many_types_asks_a_handful_of
 async def test_a_claim_asks_no_more_when_tasks_of_many_types_wait_in_every_lane(
     overheard: tuple[StatementLogStore, EngineContext],
 ):
-    """What is asked grows with what is given, not with the product of lanes and types."""
+    """The number of statements grows with the tasks dispatched, not with lanes times types."""
     ctx = overheard[1]
     for n in range(LANES):
         for type_ in range(LANES):

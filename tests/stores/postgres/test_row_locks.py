@@ -1,4 +1,4 @@
-"""How long rows are held on PostgreSQL, and who waits for them: not a session that stopped, nor a queue beside it."""
+"""Row locks on PostgreSQL: a suspended session releases them in time, and other queues do not wait for them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CREATE TRIGGER be_slow BEFORE INSERT ON runs FOR EACH ROW EXECUTE FUNCTION be_sl
 
 
 class Freezer:
-    """Stops the process inside the next transaction that is about to commit, for longer than its session lives."""
+    """Suspends the process before its next commit, for longer than its session lives."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -74,7 +74,7 @@ async def url(postgres_url: str) -> str:
 
 @pytest.fixture
 async def outsider(url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-    """A session of somebody else, without any limits."""
+    """Another session, without time limits."""
     connection = await asyncpg.connect(url)
     yield connection
     await connection.close()
@@ -88,7 +88,7 @@ async def insert(store: PostgresStore, run_id: str, *, kind: str = "0") -> None:
 
 
 async def touch(store: PostgresStore, run_id: str, done: list[str], name: str = "") -> None:
-    """Lock a run on the line of claims, and write it as it is."""
+    """Lock a run in a claim transaction, and save it unchanged."""
 
     async def operation(tx: Tx) -> None:
         run = await tx.runs.lock(RunId(run_id))
@@ -232,7 +232,7 @@ async def test_an_operation_whose_caller_left_while_it_waited_diverts_no_later_o
 async def test_an_operation_whose_session_was_ended_while_it_stood_still_is_made_once(
     url: str, outsider: asyncpg.Connection[asyncpg.Record]
 ):
-    """Nothing was committed, and that is known: the caller is not asked to find out."""
+    """Nothing was committed, and that is known: the outcome is not `unknown`."""
     freezer = Freezer(2 * HOLD_MS / 1000)
     async with a_store(url, on_commit=freezer) as store:
         await insert(store, "before")
@@ -248,7 +248,7 @@ async def test_an_operation_whose_session_was_ended_while_it_stood_still_is_made
 async def test_a_decision_from_before_a_standstill_is_not_committed_after_it(
     url: str, outsider: asyncpg.Connection[asyncpg.Record]
 ):
-    """Nothing is locked yet, so no session was ended; but what the operation saw is old, its time included."""
+    """No lock is held yet, so the session was not ended; but what the operation read is old, its time included."""
     freezer = Freezer(2 * HOLD_MS / 1000)
     async with a_store(url, on_commit=freezer) as store:
         await insert(store, "before")
@@ -361,7 +361,7 @@ async def test_a_store_is_closed_though_its_database_is_silent(url: str):
 async def test_a_session_that_could_not_be_made_ready_is_not_used(
     url: str, outsider: asyncpg.Connection[asyncpg.Record], monkeypatch: pytest.MonkeyPatch
 ):
-    """It lacks the statements that begin and commit: every later operation of its line would fail."""
+    """It lacks the prepared BEGIN and COMMIT: every later operation on it would fail."""
     failures = [TimeoutError(), asyncpg.QueryCanceledError("cancelled")]
 
     async def prepare_piggybacked(connection: PipelinedConnection) -> None:
@@ -387,7 +387,7 @@ async def test_a_session_that_could_not_be_made_ready_is_not_used(
 async def test_migrations_have_no_time_limit_though_the_role_has(
     url: str, outsider: asyncpg.Connection[asyncpg.Record]
 ):
-    """Held by what a session of theirs says of itself."""
+    """Identified by the settings of the session."""
     connection = await asyncpg.connect(url, server_settings=session_limits.UNLIMITED)
     try:
         for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
@@ -397,7 +397,7 @@ async def test_migrations_have_no_time_limit_though_the_role_has(
 
 
 def with_transaction_timeout() -> Binaries:
-    """A PostgreSQL that knows `transaction_timeout`; one comes with the test environment."""
+    """A PostgreSQL with `transaction_timeout`; the test environment has one."""
     since = session_limits.TRANSACTION_TIMEOUT_SINCE
     return next(each for each in all_postgres() if int(each.version.split(".")[0]) >= since)
 
@@ -420,7 +420,7 @@ async def test_a_newer_postgres_bounds_whole_transactions(newer_url: str):
 async def test_a_slow_group_on_a_newer_postgres_is_committed_in_parts_and_no_outcome_is_unknown(
     newer_url: str,
 ):
-    """A statement is cancelled before its transaction is, so that it is known that nothing was committed."""
+    """A statement is cancelled before its transaction is ended, so that it is known that nothing was committed."""
     await migrate(newer_url)
     outsider = await asyncpg.connect(newer_url)
     await outsider.execute(SLOW_ROWS)
@@ -434,7 +434,7 @@ async def test_a_slow_group_on_a_newer_postgres_is_committed_in_parts_and_no_out
 
 @given(statement_ms=st.integers(100, 3_600_000), hold_ms=st.integers(200, 60_000))
 def test_locks_of_a_client_that_stops_are_released_within_the_hold_time(statement_ms: int, hold_ms: int):
-    """Whatever is set: after one lock that is waited for, and, a quarter later, after any number of them."""
+    """For all settings: within the hold time for one lock, and a quarter more for any number of them."""
     short = session_limits.short_write_limits(statement_ms, hold_ms)
     long = session_limits.long_write_limits(statement_ms, hold_ms)
     assert short.lock_ms + short.idle_ms <= hold_ms

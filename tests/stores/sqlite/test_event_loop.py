@@ -1,4 +1,4 @@
-"""SQLite runs operations on the event loop: what may not wait there, and what is run twice."""
+"""SQLite runs operations on the event loop: what must not block it, and what is run twice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DRIVER: Any = vars(connections)["sqlite3"]
 
 
 class Gate:
-    """Holds commits up, in the thread that makes them."""
+    """Delays commits, in the thread that executes them."""
 
     def __init__(self) -> None:
         self.is_open, self.reached = threading.Event(), threading.Event()
@@ -71,7 +71,7 @@ async def is_there(store: SqliteStore, name: str) -> bool:
 
 @contextlib.asynccontextmanager
 async def turns_of_others() -> AsyncIterator[list[None]]:
-    """One for each turn of the loop that somebody else had meanwhile."""
+    """Counts the iterations of the event loop."""
     scope_locks: list[None] = []
 
     async def count() -> None:
@@ -136,7 +136,7 @@ async def test_a_group_in_which_nothing_changes_does_not_wait_for_the_disk(
     def note(_: CommitPoint) -> None:
         thread.append(threading.current_thread())
 
-    store._on_moment = note
+    store._on_commit = note
     assert await store.transact(look, key="before")
     assert set(thread) == {threading.current_thread()}
 
@@ -208,7 +208,7 @@ async def test_a_store_that_is_closed_says_so(store: SqliteStore) -> None:
 
 
 class Halt(BaseException):
-    """Not an error: something that ends programs."""
+    """A BaseException that is not an Exception."""
 
 
 @pytest.mark.parametrize("thrown", [asyncio.CancelledError, Halt])

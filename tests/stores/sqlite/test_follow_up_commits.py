@@ -1,4 +1,4 @@
-"""On SQLite what somebody hands in because of a group is committed with it: a start, and the claim that it wakes."""
+"""Follow-up operations on SQLite: a claim that a start wakes is committed in the same transaction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DRIVER: Any = vars(connections)["sqlite3"]
 
 
 class Disk:
-    """Counts commits, and fails one when it is told to."""
+    """Counts commits, and fails one on request."""
 
     def __init__(self) -> None:
         self.commits = 0
@@ -59,7 +59,7 @@ class Node:
         await starts.start_workflow(self.ctx, request)
 
     async def waiting(self) -> asyncio.Task[PollAnswer]:
-        """A poll that has looked once, found nothing, and waits."""
+        """A poll that found no task and waits."""
         await worker_registry.register(self.ctx, Registration("default", "w1", "orders", "python"))
         poll = Poll("default", "w1", "orders", TaskKind.WORKFLOW)
         task = asyncio.create_task(self.dispatcher.poll(poll, 60_000))

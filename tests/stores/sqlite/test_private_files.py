@@ -1,4 +1,4 @@
-"""Database files, their logs, copies and archives are readable by their owner alone, whatever the umask."""
+"""Database files, logs, copies and archives are readable only by their owner, whatever the umask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes that operations of one group have kept back: carried out together, and nobody can tell."""
+"""The write buffer: writes of a group are deferred and coalesced, invisibly to readers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from penstock.core.model import Queue, ReplayBlock, RunId, RunStatus, Task, Task
 from penstock.core.run_codec import encode_block
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
-from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
-from penstock.stores.sql.write_buffer import WriteBuffer, changed_by, coalesced, touched_by
+from penstock.stores.sql.catalogue import Dialect, Statement, catalogue, changed_tables, touched_tables
+from penstock.stores.sql.write_buffer import WriteBuffer, coalesced
 from penstock.stores.sqlite import connections, schema
 from penstock.stores.sqlite.store import TABLES
 from penstock.wakeups.local import LocalWakeups
@@ -46,7 +46,7 @@ async def store(tmp_path: Path) -> AsyncIterator[CheckedStore]:
 
 
 async def together(store: CheckedStore, operations: list[Operation]) -> list[Any]:
-    """As one group, and what came of each."""
+    """Run operations as one group; returns their outcomes."""
     return await asyncio.gather(
         *(store.transact(each, key=str(number)) for number, each in enumerate(operations)),
         return_exceptions=True,
@@ -90,7 +90,7 @@ async def test_a_question_sees_what_operations_of_its_group_have_written(store: 
 
 
 async def test_a_row_that_is_made_and_changed_in_one_group_is_as_it_was_changed_last(store: CheckedStore):
-    """The statement that changes a task stands before the one that makes it in the order of all writes."""
+    """In the order of execution, save_task comes before insert_task."""
     queue = await a_queue(store)
     task = a_task(queue, "r1-1")
     held = leased(task)
@@ -117,7 +117,7 @@ async def test_who_breaks_a_rule_of_the_database_is_refused_and_nobody_else(stor
 
 @pytest.mark.parametrize("place", [0, 2, 4])
 async def test_who_has_a_value_that_does_not_fit_is_refused_and_nobody_else(store: CheckedStore, place: int):
-    """The driver refuses it, when all are written; some ask for what they wrote before that."""
+    """The driver refuses the value when the buffer is flushed, at the end or before a fetch."""
 
     def insert(name: str, **columns: Any) -> Operation:
         return recording(lambda tx: tx.runs.insert(a_run(name, workflow_id=name, **columns)))
@@ -280,7 +280,7 @@ async def test_an_operation_whose_rows_cannot_be_kept_at_hand_is_told_so_and_not
 
 
 async def test_an_operation_that_saves_a_row_twice_is_found_out(store: CheckedStore):
-    """Not even its last word would count everywhere; the stores of the tests refuse it."""
+    """Which of the two is kept differs between stores; the test stores refuse it."""
     run = a_run("r1")
     await together(store, [recording(lambda tx: tx.runs.insert(run))])
 
@@ -304,13 +304,13 @@ def test_a_write_that_would_overtake_another_one_of_its_row_does_not_wait_with_i
 
 
 def test_every_table_that_a_statement_reads_or_changes_is_known(tmp_path: Path):
-    """As the database itself understands the statements, with what they would set off."""
+    """According to SQLite's authorizer, triggers included."""
     schema.prepare(tmp_path / "penstock.db")
     with contextlib.closing(DRIVER.connect(tmp_path / "penstock.db")) as database:
         for name, each in SQLITE.items():
             read, changed = tables_of(database, each)
-            assert changed - NO_TABLES <= changed_by(each) <= touched_by(each), name
-            assert read - NO_TABLES <= touched_by(each), name
+            assert changed - NO_TABLES <= changed_tables(each) <= touched_tables(each), name
+            assert read - NO_TABLES <= touched_tables(each), name
 
 
 def tables_of(database: Any, statement: Statement) -> tuple[set[str], set[str]]:
@@ -354,7 +354,7 @@ async def carried_out(store: CheckedStore, program: list[Operation], size: int) 
 
 
 def random_program(random: Random, queues: list[Queue]) -> Iterator[Operation]:
-    """Few runs and tasks, so that operations of one group meet; mistakes among them."""
+    """Few runs and tasks, so that operations of one group conflict; some of them fail."""
     for number in range(120):
         name = f"r{random.randrange(4)}"
         task_id = f"{name}-{random.randrange(3)}"

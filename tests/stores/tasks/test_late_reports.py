@@ -1,4 +1,4 @@
-"""On every store a report is judged by the timeouts at its own moment, before any sweeper has looked."""
+"""A report is checked against its timeouts when it arrives, before any sweeper runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dead under an activity are counted by every store, over restarts of the server, too."""
+"""Worker deaths of an activity are counted by every store, across restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator counts and looks for in a namespace."""
+"""Statistics of a namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No search scans or sorts what it was not asked for: the databases' own plans say so."""
+"""No search scans or sorts more than it returns, according to the plans of the databases."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _COLUMNS = (
 
 
 def fill(series: str) -> list[str]:
-    """Runs of which one in a hundred is open, one in fifty failed, and half have attributes."""
+    """Runs: one in a hundred open, one in fifty failed, half with attributes."""
     return [
         f"""INSERT INTO runs ({_COLUMNS})
             SELECT 'r' || substr('0000000' || n, -7), 'default', 'w' || (n % 5000), 1,
@@ -93,7 +93,7 @@ def fill(series: str) -> list[str]:
 
 
 class Overheard:
-    """Drives a question to a database, and keeps every statement that it came to."""
+    """Runs a search on a database, and records its statements."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.visibility = SqlVisibility(Session(catalogue(dialect), NOW_MS))
@@ -177,7 +177,7 @@ def search(text: str) -> RunSearch:
 
 
 async def ask_all(on: Overheard, text: str) -> list[Fetch]:
-    """Everything that a first page, a later one and a count come to."""
+    """The statements of a first page, a later one and a count."""
     fetches: list[Fetch] = []
     for after in (None, PageStart(NOW_MS - RUNS * 500, "r")):
         await on.drive(on.visibility.page(search(text), after, LIMIT, MOST))

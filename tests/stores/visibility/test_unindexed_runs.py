@@ -1,4 +1,4 @@
-"""Runs from before there were entries are found, too, once the sweeper has seen them."""
+"""Runs from before search entries existed are found once the sweeper has indexed them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.clock import ManualClock
 from tests.support.entropy import CountingEntropy
 
 BEFORE = 4
-"""The last migration without entries."""
+"""The last migration without search entries."""
 OLD = (
     a_run("r1", search_attributes='{"Customer": "acme", "Amount": 12.5, "Tags": ["a", "b"]}'),
     a_run("r2", memo='{"note": "old \\u0000"}'),
@@ -43,7 +43,7 @@ def _insert(mark: str) -> str:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def old_address(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
-    """Where a database is to be as the release before left it."""
+    """The address of a database of the previous release."""
     if request.param == "sqlite":
         return tmp_path / "penstock.db"
     url: str = request.getfixturevalue("postgres_url")

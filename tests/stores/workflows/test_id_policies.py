@@ -1,4 +1,4 @@
-"""Workflow ids that are used again: one open run at most, whatever is started at once and under which policy."""
+"""Reuse of workflow ids: at most one open run, under every policy and with concurrent starts."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ async def test_an_id_that_is_taken_while_its_last_run_is_deleted_has_one_open_ru
 
 
 class DeletedMeanwhile:
-    """A session in which the row of a known id is gone when it is read, as often as is said."""
+    """A session in which the row of a reserved id is deleted before it is read, a given number of times."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -356,7 +356,7 @@ async def test_an_id_that_is_deleted_between_two_statements_of_a_start_is_taken(
 
 @dataclass
 class Model:
-    """What a workflow id is, in twenty lines."""
+    """A model of a workflow id."""
 
     runs: list[RunStatus] = field(default_factory=list)
     keys: dict[str, int] = field(default_factory=dict)

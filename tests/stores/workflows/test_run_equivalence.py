@@ -1,4 +1,4 @@
-"""Every store keeps alike what runs are told and tell each other: the memory store is the model."""
+"""All stores keep the same messages, signals and updates of runs: the memory store is the model."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ WAITS = (NO_WAITS, NEW_RUN, Waits(concurrent=True, cached=("w1", 3, 500)))
 STEPS = 150
 
 Move = Callable[[Tx], Awaitable[RunId | None]]
-"""What happens, and to which run; None: to nobody."""
+"""What happens, and to which run; None: to no run."""
 View = Mapping[str, Any]
 
 
 class Correspondence:
-    """Plays a history of runs that is drawn from a seed: whom they start, what they are told, how they end."""
+    """Runs a random program of workflow runs from a seed: children, signals, updates and ends."""
 
     def __init__(self, store: Store, seed: int) -> None:
         self._store = store
@@ -62,7 +62,7 @@ class Correspondence:
         self.played: Counter[str] = Counter()
 
     async def step(self) -> View:
-        """Make one move, and tell all that can be seen of the run that it is about."""
+        """Make one step, and return all that is visible of the run concerned."""
         moves: Sequence[Move] = (
             self._start,
             self._start_child,
@@ -149,7 +149,7 @@ class Correspondence:
         return run.run_id
 
     async def _tell(self, tx: Tx) -> RunId | None:
-        """Signal a run; one that was told so already is not told again."""
+        """Signal a run; a repeated request has no effect."""
         run, request_id = await self._open_run(tx), f"request-{self._dice.randint(1, 9)}"
         if run is None or await tx.requests.get("default", run.workflow_id, "signal", request_id) is not None:
             return None
@@ -189,7 +189,7 @@ class Correspondence:
         return run.run_id
 
     async def _end(self, tx: Tx) -> RunId | None:
-        """Close a run; it goes on in another one, or its parent is told."""
+        """Close a run; it continues as new, or its parent is notified."""
         run, goes_on = await self._open_run(tx), self._dice.random() < 0.5
         if run is None or self._dice.random() < 0.5:
             return None
@@ -215,7 +215,7 @@ class Correspondence:
         return run.run_id
 
     async def _succeed(self, tx: Tx, run: Run) -> None:
-        """Have a run go on in another one, which takes its updates over."""
+        """Continue a run as new; the new run takes over its updates."""
         following, updates = self._new_id(), await tx.updates.accepted_of(run.run_id)
         count = run.run_number + 1
         tx.runs.succeed(Instance("default", run.workflow_id, following, count))
@@ -233,7 +233,7 @@ class Correspondence:
             tx.updates.save(replace(update, run_id=following))
 
     async def _deliver(self, tx: Tx) -> RunId | None:
-        """Hand the oldest letter to whoever started its sender."""
+        """Deliver the oldest outbox message to the parent of its sender."""
         for message_id in await tx.outbox.waiting(1):
             letter = await tx.outbox.get(message_id)
             assert letter is not None

@@ -34,9 +34,8 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import asyncpg
 import structlog
@@ -52,7 +51,6 @@ from penstock.stores.group_commit import (
     ordered_writes,
 )
 from penstock.stores.postgres import pipeline, session_limits
-from penstock.stores.postgres.batched_queries import Waiting, advance, answer_all
 from penstock.stores.postgres.database_clock import DatabaseClock
 from penstock.stores.postgres.errors import (
     DISCONNECTED,
@@ -63,9 +61,11 @@ from penstock.stores.postgres.errors import (
     unavailable,
     was_ended_idle,
 )
+from penstock.stores.postgres.lock_step import LockStep
 from penstock.stores.postgres.pipeline import PipelinedConnection
 from penstock.stores.postgres.session_limits import SessionLimits
 from penstock.stores.postgres.transactions import (
+    OutgoingStatement,
     PipelinedTransaction,
     outgoing_statements,
     prepare_piggybacked,
@@ -73,9 +73,8 @@ from penstock.stores.postgres.transactions import (
 from penstock.stores.sql.catalogue import Statement
 from penstock.stores.sql.immutable_cache import ImmutableCache
 from penstock.stores.sql.scope_locks import ScopeLocks
-from penstock.stores.sql.session import Fetch, Rows, Session
+from penstock.stores.sql.session import Session
 from penstock.stores.sql.statement_merger import HotBatches
-from penstock.stores.sql.transaction import SqlTx
 
 GROUP_MAX = 128
 WAITING_MAX = 20_000
@@ -115,12 +114,12 @@ class CommitResources:
     url: str
     node: str | None
     statements: Mapping[str, Statement]
-    known: ImmutableCache
-    moments: DatabaseClock
+    immutable: ImmutableCache
+    clock: DatabaseClock
     wakeups: Wakeups
     on_commit: CommitHook
     journals: bool
-    vitals: WriteHealth
+    write_health: WriteHealth
 
 
 class GroupCommitter:
@@ -146,7 +145,7 @@ class GroupCommitter:
         self._group_max = GROUP_MAX
         self._began_at: float | None = None
         self._apart_is_next = False
-        self._runner = asyncio.create_task(self._run(), name="penstock-group-line")
+        self._runner = asyncio.create_task(self._run(), name="penstock-group-commit")
 
     @property
     def under_way_s(self) -> float:
@@ -205,10 +204,10 @@ class GroupCommitter:
         first = next(job for job in self._jobs if job.key == key)
         return self._take(lambda job: job is first)
 
-    def _take(self, try_acquire: Callable[[QueuedOperation], bool]) -> list[QueuedOperation]:
-        """The next group of the operations that may go; the others keep their order in the queue."""
-        others = [job for job in self._jobs if not try_acquire(job)]
-        self._jobs = deque(job for job in self._jobs if try_acquire(job))
+    def _take(self, is_eligible: Callable[[QueuedOperation], bool]) -> list[QueuedOperation]:
+        """The next group of the eligible operations; the others keep their order in the queue."""
+        others = [job for job in self._jobs if not is_eligible(job)]
+        self._jobs = deque(job for job in self._jobs if is_eligible(job))
         group = GroupCommitter._next_group(self)
         self._jobs.extendleft(reversed(others))
         return group
@@ -258,19 +257,25 @@ class GroupCommitter:
         self._answer(jobs)
 
     def _answer(self, jobs: list[QueuedOperation]) -> None:
-        later = [job for job in jobs if job.deferred and job.error is None]
-        self._jobs.extendleft(reversed(later))
-        settled = [job for job in jobs if job not in later]
-        for job in settled:
+        """Answer the callers and notify; operations that were deferred go back to the front of the queue."""
+        self._jobs.extendleft(job for job in reversed(jobs) if job.must_run_again)
+        topics: dict[Topic, None] = {}
+        for job in jobs:
+            if job.must_run_again:
+                continue
             self._settled(job)
-            if isinstance(job.error, Unavailable) and job.error.reason is Reason.STORAGE_FULL:
-                self._shared.vitals.refused(job.error.reason)
+            self._note_outcome(job)
             job.answer()
             if job.error is None:
-                self._shared.known.remember(job.cacheable)
-        topics = {topic: None for job in settled if job.error is None for topic in job.topics}
+                topics |= job.topics
         if topics:
             self._shared.wakeups.notify(topics)
+
+    def _note_outcome(self, job: QueuedOperation) -> None:
+        if job.error is None:
+            self._shared.immutable.remember(job.cacheable)
+        elif isinstance(job.error, Unavailable) and job.error.reason is Reason.STORAGE_FULL:
+            self._shared.write_health.refused(job.error.reason)
 
     def _settled(self, job: QueuedOperation) -> None:
         """Called when an operation leaves this committer; overridden where that is tracked."""
@@ -294,7 +299,7 @@ class GroupCommitter:
                 await self._commit(jobs)
                 return
             except DirtyFailure:
-                jobs = [job for job in jobs if not (job.error is not None and job.acted)]
+                jobs = [job for job in jobs if not (job.error is not None and job.is_dirty)]
             except (_Stale, *DISCONNECTED, asyncpg.PostgresError) as error:
                 failures += 1
                 self._check_retryable(error, failures)
@@ -305,9 +310,7 @@ class GroupCommitter:
         """Return if a failed group may be retried as it is; else raise what it has come to."""
         if is_timeout(error) or (isinstance(error, _Stale) and failures >= STALE_MAX):
             raise TooSlow from error
-        if isinstance(
-            error, TimeoutError
-        ):  # the callers have waited long enough for a database that does not answer
+        if isinstance(error, TimeoutError):  # the database does not answer, and the callers have waited
             raise unavailable(error) from error
         if isinstance(error, (_Stale, *RETRYABLE, *DISCONNECTED)) or was_ended_idle(error):
             if failures >= TRIES:
@@ -323,103 +326,49 @@ class GroupCommitter:
         transaction = PipelinedTransaction(connection, self._hot_fetches)
         began_at = time.monotonic()
         try:
-            now_ms = await self._shared.moments.now_ms(connection)
-            scope_locks = ScopeLocks(self._shared.statements)
-            sessions = await self._operate(transaction, jobs, now_ms, scope_locks)
-            if any(job.error is not None and job.acted for job in jobs):
-                raise DirtyFailure
-            writes = [(each, scope_locks.final_rows(each, rows)) for each, rows in ordered_writes(sessions)]
-            sent = outgoing_statements(writes, self._notes(sessions), self._hot_writes)
-            for sending in sent[:-1]:
-                await transaction.write(sending)
+            outgoing = await self._run_operations(
+                transaction, jobs, await self._shared.clock.now_ms(connection)
+            )
+            for statement in outgoing[:-1]:
+                await transaction.write(statement)
             self._shared.on_commit(CommitPoint.BEFORE_COMMIT)
             if time.monotonic() - began_at > self._limits.decide_ms / 1000:
                 raise _Stale
-            await transaction.commit(sent[-1] if sent else None)
+            await transaction.commit(outgoing[-1] if outgoing else None)
             self._shared.on_commit(CommitPoint.AFTER_COMMIT)
         except BaseException as error:
-            if transaction.commit_was_sent and isinstance(error, DISCONNECTED) and not was_ended_idle(error):
-                self._disconnect()
-                raise Unavailable(
-                    Reason.OUTCOME_UNKNOWN,
-                    "The connection broke during commit, so nobody can say whether this happened. "
-                    "Ask for its state. A request that names an id or a key may be sent again: it counts once.",
-                    outcome="unknown",
-                ) from error
-            if isinstance(error, TimeoutError):
-                self._disconnect()
-            elif transaction.begun or not isinstance(error, asyncpg.PostgresError | DirtyFailure | _Stale):
-                await self._roll_back(connection)
+            await self._clean_up(connection, transaction, error)
             raise
 
-    async def _operate(
-        self,
-        transaction: PipelinedTransaction,
-        jobs: list[QueuedOperation],
-        now_ms: int,
-        scope_locks: ScopeLocks,
-    ) -> list[Session]:
-        """Advance all operations in lock-step, merging equal fetches, until each has ended."""
-        sessions: dict[int, Session] = {}
-        waiting: list[Waiting] = []
-        for index, job in enumerate(jobs):
-            session = sessions[index] = Session(
-                self._shared.statements, now_ms, self._shard, journals=self._shared.journals
-            )
-            advance(jobs, index, job.operation(SqlTx(session, self._shared.known)), None, waiting)
-        locked: dict[tuple[Statement, tuple[Any, ...]], int] = {}
-        while waiting:
-            going: list[Waiting] = []
-            later: list[Waiting] = []
-            for each in waiting:
-                index, _, fetches = each
-                if self._must_defer(jobs[index], each, locked, scope_locks):
-                    scope_locks.advanced(index, sessions[index], ended=True)
-                else:
-                    (going if scope_locks.try_acquire(index, fetches) else later).append(each)
-            assert going or not later, "the holder of a scope is never blocked"
-            asked = [fetch for _, _, fetches in going for fetch in scope_locks.as_sent(fetches)]
-            rows = await answer_all(transaction, asked)
-            waiting, place = later, 0
-            for index, coroutine, fetches in going:
-                answers = rows[place : place + len(fetches)]
-                place += len(fetches)
-                if not scope_locks.all_acquired(fetches, answers):
-                    _defer(jobs[index], coroutine)
-                    scope_locks.advanced(index, sessions[index], ended=True)
-                    continue
-                jobs[index].acted |= any(map(_has_acted, fetches, answers))
-                before = len(waiting)
-                shown = [
-                    scope_locks.overlay(fetch, each) for fetch, each in zip(fetches, answers, strict=True)
-                ]
-                advance(jobs, index, coroutine, shown, waiting)
-                scope_locks.advanced(index, sessions[index], ended=len(waiting) == before)
-                if jobs[index].error is not None and scope_locks.was_read_by_others(index):
-                    jobs[index].acted = True
-        done = [index for index, job in enumerate(jobs) if job.error is None and not job.deferred]
-        for index in done:
-            jobs[index].ended(sessions[index])
-        return [sessions[index] for index in done]
+    async def _run_operations(
+        self, transaction: PipelinedTransaction, jobs: list[QueuedOperation], now_ms: int
+    ) -> list[OutgoingStatement]:
+        """Run the operations of a group; returns the writes of all."""
+        shared = self._shared
+        sessions = [Session(shared.statements, now_ms, self._shard, journals=shared.journals) for _ in jobs]
+        scope_locks = ScopeLocks(shared.statements)
+        done = await LockStep(transaction, jobs, sessions, scope_locks).run(shared.immutable)
+        if any(job.error is not None and job.is_dirty for job in jobs):
+            raise DirtyFailure
+        writes = [(each, scope_locks.final_rows(each, rows)) for each, rows in ordered_writes(done)]
+        return outgoing_statements(writes, self._notes(done), self._hot_writes)
 
-    @staticmethod
-    def _must_defer(
-        job: QueuedOperation,
-        waiting: Waiting,
-        locked: dict[tuple[Statement, tuple[Any, ...]], int],
-        scope_locks: ScopeLocks,
-    ) -> bool:
-        """Whether the operation wants a row that another one of this transaction has locked; it is deferred then."""
-        index, coroutine, fetches = waiting
-        for fetch in fetches:
-            if not fetch.statement.locks or scope_locks.covers(fetch.statement):
-                continue
-            if locked.setdefault((fetch.statement, fetch.values), index) != index:
-                assert not scope_locks.was_read_by_others(index), (
-                    "no row is locked after the scopes were recorded"
-                )
-                _defer(job, coroutine)
-        return job.deferred
+    async def _clean_up(
+        self, connection: PipelinedConnection, transaction: PipelinedTransaction, error: BaseException
+    ) -> None:
+        """Roll back or disconnect after a failure; raises `Unavailable` if the outcome of the commit is unknown."""
+        if transaction.commit_was_sent and isinstance(error, DISCONNECTED) and not was_ended_idle(error):
+            self._disconnect()
+            raise Unavailable(
+                Reason.OUTCOME_UNKNOWN,
+                "The connection broke during commit, so it is unknown whether this happened. "
+                "Ask for its state. A request that names an id or a key may be sent again: it counts once.",
+                outcome="unknown",
+            ) from error
+        if isinstance(error, TimeoutError):
+            self._disconnect()
+        elif transaction.begun or not isinstance(error, asyncpg.PostgresError | DirtyFailure | _Stale):
+            await self._roll_back(connection)
 
     def _notes(self, sessions: Sequence[Session]) -> Sequence[str]:
         """The NOTIFY payloads for other servers; none where wakeups use another transport."""
@@ -445,7 +394,7 @@ class GroupCommitter:
                 connection.terminate()
                 raise
             self._connection = connection
-            self._shared.moments.forget()
+            self._shared.clock.forget()
         return self._connection
 
     async def _roll_back(self, connection: PipelinedConnection) -> None:
@@ -458,17 +407,6 @@ class GroupCommitter:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
-
-
-def _has_acted(fetch: Fetch, answer: Rows) -> bool:
-    """Whether a fetch has changed rows: one that returns the rows that it changed may have changed none."""
-    return fetch.statement.acts and bool(answer or not fetch.statement.answers)
-
-
-def _defer(job: QueuedOperation, coroutine: Coroutine[Any, Any, Any]) -> None:
-    """Have the operation run again from its beginning, in the next group."""
-    coroutine.close()
-    job.deferred = True
 
 
 def _payloads(node: str, topics: Iterable[Topic]) -> Iterable[str]:

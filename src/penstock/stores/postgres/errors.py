@@ -16,7 +16,7 @@ RETRYABLE = (
 DISCONNECTED = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # what asyncpg says when the connection breaks in the middle of an exchange
+    asyncpg.InternalClientError,  # raised by asyncpg when the connection breaks in the middle of an exchange
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
@@ -26,7 +26,7 @@ DISCONNECTED = (
 
 
 _OUTAGES = frozenset({"08", "25", "28", "3D", "53", "55", "57", "58"})
-"""Classes of SQLSTATE that speak of the server's state, not of our statement: try later, on another connection."""
+"""SQLSTATE classes that concern the state of the server, not the statement: retry later, on another connection."""
 
 
 def is_outage(error: asyncpg.PostgresError) -> bool:
@@ -34,7 +34,7 @@ def is_outage(error: asyncpg.PostgresError) -> bool:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what led to it: asyncpg names the server's last message as the cause of a broken connection."""
+    """An error and its causes: asyncpg chains the last message of the server to a broken connection."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
@@ -42,13 +42,13 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def was_ended_idle(error: BaseException) -> bool:
-    """Whether the database ended the session while it waited for us: what was sent afterwards was never read."""
+    """Whether the database ended the session while it was idle, so that nothing sent afterwards was executed."""
     ended_idle = (asyncpg.IdleInTransactionSessionTimeoutError, asyncpg.IdleSessionTimeoutError)
     return any(isinstance(each, ended_idle) for each in _causes(error))
 
 
 def is_timeout(error: BaseException) -> bool:
-    """Whether the database ended a statement or a transaction that took longer than it may."""
+    """Whether the database ended a statement or a transaction at its time limit."""
     timeouts = (asyncpg.QueryCanceledError, asyncpg.TransactionTimeoutError)
     return any(isinstance(each, timeouts) for each in _causes(error))
 
@@ -67,7 +67,7 @@ def unavailable(error: BaseException) -> Unavailable:
 
 
 def refused(error: asyncpg.PostgresError) -> Unavailable:
-    """A connection that the database refuses for a reason that does not pass by itself."""
+    """The refusal for a connection that the database will keep refusing: a wrong password, no such database."""
     return Unavailable(
         Reason.STORE_UNAVAILABLE,
         f"PostgreSQL refused the connection: {error}. Check the user, password and database in DW_DATABASE_URL.",
@@ -76,11 +76,11 @@ def refused(error: asyncpg.PostgresError) -> Unavailable:
 
 
 def too_slow(error: BaseException) -> Unavailable:
-    """An operation that was given more time, and took longer still."""
+    """The refusal for an operation that exceeded even the limits of long writes."""
     refusal = Unavailable(
         Reason.STORE_UNAVAILABLE,
         "PostgreSQL took longer over this than DW_STATEMENT_TIMEOUT_MS allows. Nothing was changed; try again when it "
-        "has less to do, or raise the setting.",
+        "is less busy, or raise the setting.",
         outcome="none",
         retryable=True,
     )

@@ -21,7 +21,7 @@ MIGRATION_LOCK = zlib.crc32(b"penstock migrations")
 
 
 async def migrate(url: str) -> list[int]:
-    """Bring the schema up to date; of several that try at once one works and the others wait."""
+    """Apply the missing migrations and return their numbers; concurrent callers wait for each other."""
     connection = await _connect_once(url)
     try:
         await connection.execute("SELECT pg_advisory_lock($1)", MIGRATION_LOCK)

@@ -16,7 +16,7 @@ from penstock.stores.postgres.errors import (
 )
 
 CONNECT_S_MAX = 5.0
-LOOK_AGAIN_S = 0.5
+RETRY_S = 0.5
 REMIND_S = 10.0
 """How often a starting server retries its database, and how often it logs that it is waiting."""
 log = structlog.get_logger("penstock.store")
@@ -34,8 +34,8 @@ async def is_writable(connection: Connection) -> bool:
 async def wait_until_writable(url: str, wait_s: float) -> None:
     """Return once the database takes connections and writes.
 
-    One that starts up, recovers or is promoted is asked again until `wait_s` have passed; then, and at once where
-    waiting does not help (a wrong password, no such database), `Unavailable` is raised.
+    Retries a database that starts up, recovers or is promoted for `wait_s`. Raises `Unavailable` then, and at once
+    where waiting does not help (a wrong password, no such database).
     """
     ends_at = time.monotonic() + wait_s
     reminded_at: float | None = None
@@ -52,11 +52,11 @@ async def wait_until_writable(url: str, wait_s: float) -> None:
         if reminded_at is None or now - reminded_at >= REMIND_S:
             reminded_at = now
             log.warning("waiting for PostgreSQL", obstacle=obstacle, seconds_left=round(ends_at - now))
-        await asyncio.sleep(min(LOOK_AGAIN_S, max(0.0, ends_at - now)))
+        await asyncio.sleep(min(RETRY_S, max(0.0, ends_at - now)))
 
 
 async def _obstacle(url: str) -> str | None:
-    """Why the database cannot be used yet; None where it can."""
+    """Why the database cannot be used yet; None if it can."""
     try:
         connection = await asyncpg.connect(url, timeout=CONNECT_S_MAX)
     except (asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError) as error:

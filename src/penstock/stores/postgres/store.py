@@ -68,11 +68,11 @@ class PostgresStore:
         self.journals = journals
         self._wakeups = wakeups
         self._statements = catalogue(Dialect.POSTGRES)
-        self._known = ImmutableCache()
-        moments = DatabaseClock()
-        self._reads = Readers(readers, reading_catalogue(Dialect.POSTGRES), self._known, moments)
+        self._immutable = ImmutableCache()
+        clock = DatabaseClock()
+        self._reads = Readers(readers, reading_catalogue(Dialect.POSTGRES), self._immutable, clock)
         shared = CommitResources(
-            url, node, self._statements, self._known, moments, wakeups, on_commit, journals, WriteHealth()
+            url, node, self._statements, self._immutable, clock, wakeups, on_commit, journals, WriteHealth()
         )
         short = session_limits.short_write_limits(statement_timeout_ms, hold_ms)
         long = session_limits.long_write_limits(statement_timeout_ms, hold_ms)
@@ -82,7 +82,7 @@ class PostgresStore:
             TransactionClass.PERMIT: DivertingCommitter(shared, short, long),
         }
         self._work = [DivertingCommitter(shared, short, long) for _ in range(WORK_LINES)]
-        self._vitals = shared.vitals
+        self._write_health = shared.write_health
         self._closing = False
 
     @classmethod
@@ -101,14 +101,14 @@ class PostgresStore:
         """Connect to a database whose schema is current.
 
         Args:
-            url: where the database is.
-            wakeups: receives what is to be looked at after a commit.
-            node: the name of this server in notifications; None where wakeups travel another way.
-            pool_size: most connections for reading.
-            statement_timeout_ms: longest time that the database works on one statement of a read or a long write.
-            hold_ms: longest time that a short write may hold its locks, also when this process stops in it.
-            on_moment: called around every commit.
-            journals: whether transitions are journalled.
+            url: the address of the database.
+            wakeups: is notified of topics after each commit.
+            node: the name of this server in NOTIFY payloads; None if wakeups use another transport.
+            pool_size: maximum number of connections for reads.
+            statement_timeout_ms: time limit of a statement of a read or a long write.
+            hold_ms: how long a short write may hold its locks, even if this process is suspended inside it.
+            on_commit: called before and after every commit.
+            journals: whether transitions are written to the journal.
 
         Raises `Unavailable` when the database cannot be reached, `StoreRefused` when its schema is not current.
         """
@@ -140,20 +140,20 @@ class PostgresStore:
         self._submit(queued_operations(asked, future), TransactionClass.WORK)
         return await future
 
-    def _submit(self, jobs: Sequence[QueuedOperation], line: TransactionClass) -> None:
+    def _submit(self, jobs: Sequence[QueuedOperation], tx_class: TransactionClass) -> None:
         """Submit each operation to its committer; refuse all if one of the committers has no room."""
         if self._closing:
             raise Unavailable(Reason.SERVER_DRAINING, "The store is closing.", outcome="none")
         parts: dict[GroupCommitter, list[QueuedOperation]] = {}
         for job in jobs:
-            parts.setdefault(self._runner(job.key, line), []).append(job)
+            parts.setdefault(self._committer(job.key, tx_class), []).append(job)
         for runner, part in parts.items():
             runner.check_room(len(part))
         for runner, part in parts.items():
             runner.submit(part)
 
-    def _runner(self, key: str, line: TransactionClass) -> GroupCommitter:
-        return self._committers.get(line) or self._work[zlib.crc32(key.encode()) % WORK_LINES]
+    def _committer(self, key: str, tx_class: TransactionClass) -> GroupCommitter:
+        return self._committers.get(tx_class) or self._work[zlib.crc32(key.encode()) % WORK_LINES]
 
     async def read(self, operation: Operation[T], *, long: bool = False) -> T:
         return cast("T", await self._reads.read(operation, long=long))
@@ -174,7 +174,7 @@ class PostgresStore:
 
     def health(self) -> StoreHealth:
         stalled_s = max(each.under_way_s for each in self._all_committers())
-        return StoreHealth(round(stalled_s * 1000), self._vitals.refusal)
+        return StoreHealth(round(stalled_s * 1000), self._write_health.refusal)
 
     def _all_committers(self) -> Sequence[GroupCommitter]:
         return (*self._committers.values(), *self._work)

@@ -1,11 +1,15 @@
 """The embedded store: one SQLite file, one writer that commits in groups, readers beside it.
 
-Operations that arrive together share one transaction and one fsync; each caller is answered after the commit.
-They run on the event loop itself, a few milliseconds at a time: they need the interpreter all along, and a thread
-would only take it from the loop and give it back at every statement. What waits for the disk (opening, committing)
-and reads that look at much have threads of their own.
-The writer's connection alone writes and checkpoints, and a lock file keeps other processes away, so the
-WAL-reset race of SQLite 3.7.0 to 3.51.2 (two connections writing or checkpointing at once) cannot happen here.
+Operations that arrive together share one transaction and one fsync; each caller is answered after the commit (see
+`stores.group_commit`). They run on the event loop, a few milliseconds at a time: they need the interpreter
+throughout, and a thread would only pass the GIL back and forth at every statement. What waits for the disk (opening,
+committing) and long reads have threads of their own.
+
+Two things make the writer fast: rows that it read or wrote recently are cached (`sql.row_cache`), and the writes of a
+group are buffered and coalesced (`sql.write_buffer`).
+
+Only the writer's connection writes and checkpoints, and a lock file keeps other processes away, so the WAL-reset race
+of SQLite 3.7.0 to 3.51.2 (two connections writing or checkpointing at once) cannot happen here.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ from penstock.stores.group_commit import (
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
 from penstock.stores.sql.immutable_cache import ImmutableCache
 from penstock.stores.sql.row_cache import RowCache
-from penstock.stores.sql.session import Fetch, Row, Rows, Session
+from penstock.stores.sql.session import Row, Rows, Session
 from penstock.stores.sql.tasks.activities import ACTIVITIES
 from penstock.stores.sql.tasks.tasks import TASKS
 from penstock.stores.sql.transaction import SqlTx
@@ -54,26 +58,26 @@ from penstock.stores.sqlite.connections import sqlite3
 T = TypeVar("T")
 GROUP_MAX = 256
 """Most operations in one transaction: bounds how long the first of them waits for the last."""
-FEW = 4
-"""Callers of so few are answered before the next group runs; those of more, while its commit is on its way."""
-AT_A_STRETCH_S = 0.002
-"""How long operations of one group run before others get their turn on the loop."""
-ROWS_AT_A_STRETCH = 200
-"""Most rows that are written without a look at the time."""
+SMALL_GROUP = 4
+"""Callers of a group this small are answered before the next group runs; others while its commit is under way."""
+YIELD_AFTER_S = 0.002
+"""How long operations of a group run before they yield to the event loop."""
+ROWS_PER_CHECK = 200
+"""Most rows that are written between two looks at the clock."""
 TABLES = (RUNS, TASKS, ACTIVITIES)
-"""Of these the writer has rows at hand."""
-MANY = 4
-"""So many equal questions are asked as one."""
+"""The tables whose rows the writer caches."""
+MERGE_FROM = 4
+"""From this many equal fetches on, they are executed as one."""
 READERS = 2
 WAITING_MAX = 20_000
-"""Most operations that may wait for the writer; beyond it callers are told to come back."""
+"""Most operations that may wait for the writer; further ones are refused as retryable."""
 _OPERATION_ERRORS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError)
-"""Errors that one operation brought about by itself; all others speak of the file."""
+"""Errors that a single operation causes; all others concern the file."""
 log = structlog.get_logger("penstock.store")
 
 
 class SqliteStore:
-    """Made by `open`; close it, so that the write-ahead log is folded into the file."""
+    """Created by `open`. Must be closed, so that the write-ahead log is checkpointed into the file."""
 
     def __init__(
         self,
@@ -91,31 +95,31 @@ class SqliteStore:
         self._wakeups = wakeups
         self._synchronous = synchronous
         self._lock = lock
-        self._on_moment = on_commit
+        self._on_commit = on_commit
         self._statements = catalogue(Dialect.SQLITE)
-        self._known = ImmutableCache()
+        self._immutable = ImmutableCache()
         self._row_cache = RowCache(TABLES, self._statements.values())
         self._write_buffer = WriteBuffer(self._statements.values(), TABLES)
-        """What operations of this group have to write, until one of them asks for it or the group ends."""
+        """The writes of this group, until one of its operations reads them or the group ends."""
         self._flushed = 0
-        """How many changes of this connection were writes that had been kept back."""
+        """How many changes of this connection came from the write buffer."""
         self._version = 0
-        """What the writer's connection called the database when it saw it last: it changes when others write."""
+        """The last `PRAGMA data_version`: it changes when another connection has written."""
         self._loop = asyncio.get_running_loop()
         self._jobs: deque[QueuedOperation] = deque()
         self._writer: asyncio.Task[None] | None = None
-        """Commits while there is something to commit."""
+        """Runs while there are operations to commit."""
         self._began_at: float | None = None
-        """When the group began that is being committed."""
-        self._vitals = WriteHealth()
+        """When the current group began."""
+        self._write_health = WriteHealth()
         self._writing: sqlite3.Connection | None = None
         self._reading: sqlite3.Connection | None = None
         self._announced: Collection[str] = ()
-        """The bells of this group of which somebody was told before its commit."""
+        """The topics of this group that were notified before its commit."""
         self._closing = False
         self._ending: asyncio.Task[None] | None = None
-        self._until = 0.0
-        """When this stretch of work on the loop is over."""
+        self._yield_at = 0.0
+        """When to yield to the event loop."""
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="penstock-disk")
         self._local = threading.local()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="penstock-reader")
@@ -132,7 +136,18 @@ class SqliteStore:
         on_commit: CommitHook = no_hook,
         journals: bool = False,
     ) -> SqliteStore:
-        """Lock the file, bring its schema up to date (after a backup copy) and start the writer."""
+        """Lock the file, bring its schema up to date (after a backup copy) and start the writer.
+
+        Args:
+            path: the database file; created if it does not exist.
+            clock: the source of `now_ms`.
+            wakeups: is notified of topics after each commit.
+            synchronous: `full` (an fsync per commit) or `normal` (a power cut may lose the last commits).
+            on_commit: called before and after every commit.
+            journals: whether transitions are written to the journal.
+
+        Raises `StoreRefused` when another process holds the file, or when it is damaged or newer than this program.
+        """
         lock = schema.exclusive(path)
         try:
             await asyncio.to_thread(schema.prepare, path)
@@ -146,15 +161,15 @@ class SqliteStore:
         self, operation: Operation[T], *, key: str, tx_class: TransactionClass = TransactionClass.WORK
     ) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
-        self._hand_in([queued_operation(operation, key, future)])
+        self._submit([queued_operation(operation, key, future)])
         return await future
 
     async def transact_all(self, asked: Sequence[Transaction[T]]) -> Sequence[T | Exception]:
         future: asyncio.Future[list[T | Exception]] = self._loop.create_future()
-        self._hand_in(queued_operations(asked, future))
+        self._submit(queued_operations(asked, future))
         return await future
 
-    def _hand_in(self, jobs: Sequence[QueuedOperation]) -> None:
+    def _submit(self, jobs: Sequence[QueuedOperation]) -> None:
         if self._closing:
             raise Unavailable(Reason.SERVER_DRAINING, "The store is closing.", outcome="none")
         if len(self._jobs) + len(jobs) > WAITING_MAX:
@@ -171,7 +186,7 @@ class SqliteStore:
             raise Unavailable(Reason.SERVER_DRAINING, "The store is closing.", outcome="none")
         typed = cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation)
         if long:
-            return await self._loop.run_in_executor(self._readers, self._read_aside, typed)
+            return await self._loop.run_in_executor(self._readers, self._read_in_thread, typed)
         if self._reading is None:
             self._reading = self._reader()
         return self._read_one(self._reading, typed)
@@ -181,18 +196,16 @@ class SqliteStore:
             await tx.namespaces.list()
 
         if not self._path.exists():
-            raise Unavailable(
-                Reason.STORE_UNAVAILABLE, "The database file is gone from its place.", outcome="none"
-            )
+            raise Unavailable(Reason.STORE_UNAVAILABLE, "The database file has been removed.", outcome="none")
         await self.read(nothing)
 
     def health(self) -> StoreHealth:
         began_at = self._began_at
         stalled_s = 0.0 if began_at is None else self._loop.time() - began_at
-        return StoreHealth(round(stalled_s * 1000), self._vitals.refusal)
+        return StoreHealth(round(stalled_s * 1000), self._write_health.refusal)
 
     async def close(self) -> None:
-        """Finish what was handed in, then fold the log into the file and let others in."""
+        """Finish what was submitted, checkpoint the log into the file, and release the file lock."""
         self._closing = True
         if self._ending is None:
             self._ending = self._loop.create_task(self._end(), name="penstock-store-end")
@@ -216,7 +229,7 @@ class SqliteStore:
     # writing
 
     async def _write(self) -> None:
-        """Commit group after group, as long as there is one."""
+        """Commit group after group while operations wait."""
         jobs: list[QueuedOperation] = []
         try:
             while self._jobs:
@@ -225,7 +238,7 @@ class SqliteStore:
                 await self._commit_group(jobs)
                 self._began_at = None
                 self._deliver(jobs)
-                if len(jobs) <= FEW:
+                if len(jobs) <= SMALL_GROUP:
                     await asyncio.sleep(0)
         except BaseException:
             self._abandon(jobs)
@@ -234,7 +247,7 @@ class SqliteStore:
             self._writer = self._began_at = None
 
     def _ended(self, writer: asyncio.Task[None]) -> None:
-        """A writer that was stopped before its first step could not say so."""
+        """Handle a writer task that was cancelled before its first step, and so could not clean up itself."""
         if self._writer is writer:
             self._writer = None
             self._abandon([])
@@ -243,18 +256,18 @@ class SqliteStore:
         return [self._jobs.popleft() for _ in range(min(most, len(self._jobs)))]
 
     def _abandon(self, jobs: list[QueuedOperation]) -> None:
-        """The writer was stopped, with its loop or by something that ends programs: nobody is left waiting for it."""
+        """The writer was cancelled: fail all callers, so that none waits forever."""
         connection, self._writing = self._writing, None
-        self._forget()
+        self._discard_pending()
         if connection is not None:
-            self._disk.submit(connection.close)  # behind a commit that may be under way
+            self._disk.submit(connection.close)  # queued behind a commit that may be under way
         for job in (*jobs, *self._jobs):
             job.error = Unavailable(Reason.STORE_UNAVAILABLE, "The store was stopped.", outcome="unknown")
             job.answer()
         self._jobs.clear()
 
     async def _commit_group(self, jobs: list[QueuedOperation]) -> None:
-        """Commit together. If that fails, the next group gets a new connection."""
+        """Run and commit a group. If that fails, the next group gets a new connection."""
         committing = False
         self._announced = ()
         try:
@@ -267,11 +280,11 @@ class SqliteStore:
             await self._run_group(cursor, jobs)
             committing = True
             if self._writing.total_changes == before:
-                self._commit(cursor)  # of nothing: the disk has no part in it
+                self._commit(cursor)  # nothing was written, so there is no fsync
             else:
                 await self._on_disk(self._commit, cursor)
         except Exception as error:
-            self._failed(self._writing, jobs, error, committing)
+            self._fail_group(self._writing, jobs, error, committing)
             self._writing = None
 
     async def _on_disk(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -281,12 +294,12 @@ class SqliteStore:
         try:
             cursor.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError:
-            # Somebody writes to the file by hand: wait for them, but not on the loop.
+            # Another process writes to the file by hand: wait for it in a thread.
             await self._on_disk(connections.begin_when_free, cursor)
         [version] = cursor.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._version = version
-            self._row_cache.forget_all()
+            self._row_cache.clear()
 
     async def _run_group(self, cursor: sqlite3.Cursor, jobs: list[QueuedOperation]) -> None:
         try:
@@ -297,18 +310,18 @@ class SqliteStore:
             await self._flush(cursor)
         except DirtyFailure:
             cursor.execute("ROLLBACK")
-            self._forget()
+            self._discard_pending()
             for job in jobs:
                 job.begin_again()
             await self._begin(cursor)
-            await self._run_all(cursor, jobs, self._run_apart)
+            await self._run_all(cursor, jobs, self._run_in_savepoint)
 
     async def _follow_ups(self, jobs: list[QueuedOperation]) -> list[QueuedOperation]:
-        """What others hand in because of this group, such as the claim of a task that it starts: one commit for all."""
-        self._announced = self._wakeups.notify_before_commit(_bells(jobs))
+        """Operations submitted in response to this group before its commit, such as the claim of a task it starts."""
+        self._announced = self._wakeups.notify_before_commit(_topics(jobs))
         if not self._announced:
             return []
-        await self._breathe()
+        await self._yield_to_loop()
         return self._next_jobs(GROUP_MAX - len(jobs))
 
     async def _run_all(
@@ -318,29 +331,29 @@ class SqliteStore:
         run: Callable[[sqlite3.Cursor, QueuedOperation, int], Coroutine[Any, Any, None]],
     ) -> None:
         now_ms = self._clock.now_ms()
-        self._until = self._loop.time() + AT_A_STRETCH_S
+        self._yield_at = self._loop.time() + YIELD_AFTER_S
         for job in jobs:
             await run(cursor, job, now_ms)
 
-    async def _breathe(self) -> None:
-        """Let others have their turn; nobody else uses the connection meanwhile."""
+    async def _yield_to_loop(self) -> None:
+        """Yield to the event loop; only this task uses the connection."""
         await asyncio.sleep(0)
-        self._until = self._loop.time() + AT_A_STRETCH_S
+        self._yield_at = self._loop.time() + YIELD_AFTER_S
 
     def _commit(self, cursor: sqlite3.Cursor) -> None:
-        self._on_moment(CommitPoint.BEFORE_COMMIT)
+        self._on_commit(CommitPoint.BEFORE_COMMIT)
         cursor.execute("COMMIT")
-        self._on_moment(CommitPoint.AFTER_COMMIT)
+        self._on_commit(CommitPoint.AFTER_COMMIT)
 
     async def _run(self, cursor: sqlite3.Cursor, job: QueuedOperation, now_ms: int) -> None:
-        """Run one operation inside the group's transaction; if it raises, it must not have changed anything there."""
+        """Run one operation in the group's transaction; `DirtyFailure` if it raises after it has changed rows."""
         session = Session(self._statements, now_ms, journals=self.journals, row_cache=self._row_cache)
-        before, is_kept_back = self._traces(cursor), False
+        before, is_buffered = self._dirty_changes(cursor), False
         try:
-            job.result = await self._drive(cursor, job.operation(SqlTx(session, self._known)))
+            job.result = await self._drive(cursor, job.operation(SqlTx(session, self._immutable)))
             if not self._write_buffer.can_append(session.writes):
                 await self._flush(cursor)
-            is_kept_back = True
+            is_buffered = True
             self._write_buffer.add(session.writes)
             session.written()
             job.ended(session)
@@ -350,36 +363,30 @@ class SqliteStore:
             if _is_file_error(error):
                 raise
             job.error = error
-            if is_kept_back or self._traces(cursor) != before:
+            if is_buffered or self._dirty_changes(cursor) != before:
                 raise DirtyFailure from error
 
-    def _traces(self, cursor: sqlite3.Cursor) -> int:
-        """How much operations have changed before their end."""
+    def _dirty_changes(self, cursor: sqlite3.Cursor) -> int:
+        """The number of rows that operations changed by fetches, outside the write buffer."""
         return cursor.connection.total_changes - self._flushed
 
     async def _drive(self, cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run an operation to its end, answering each question at once, and others in between if it takes long."""
+        """Run an operation to its end, executing each fetch at once and yielding to the event loop now and then."""
         try:
-            fetches = _next_asks(coroutine, None)
+            fetches = _next_fetches(coroutine, None)
             while True:
                 if self._must_flush(fetches):
                     await self._flush(cursor)
-                answers = _answer(cursor, fetches)
-                self._notice(fetches)
-                if self._loop.time() > self._until:
-                    await self._breathe()
-                fetches = _next_asks(coroutine, answers)
+                answers = _execute(cursor, fetches)
+                for fetch in fetches:
+                    self._row_cache.invalidate(fetch.statement)
+                if self._loop.time() > self._yield_at:
+                    await self._yield_to_loop()
+                fetches = _next_fetches(coroutine, answers)
         except StopIteration as end:
             return end.value
         finally:
             coroutine.close()
-
-    def _notice(self, fetches: tuple[Fetch, ...]) -> None:
-        """Forget what a question changed that does not say which rows."""
-        invalidated_by = self._row_cache.invalidated_by
-        for fetch in fetches:
-            for table_cache in invalidated_by.get(fetch.statement, ()):
-                table_cache.forget_all()
 
     def _must_flush(self, fetches: Any) -> bool:
         return isinstance(fetches, tuple) and any(
@@ -387,7 +394,7 @@ class SqliteStore:
         )
 
     async def _flush(self, cursor: sqlite3.Cursor) -> None:
-        """Write what was kept back. Which operation it is whose values are refused, nobody can say then."""
+        """Execute the buffered writes. If one is refused, its operation is unknown: `DirtyFailure`."""
         before = cursor.connection.total_changes
         try:
             for statement, rows in self._write_buffer.drain():
@@ -399,38 +406,38 @@ class SqliteStore:
         self._flushed += cursor.connection.total_changes - before
 
     async def _record(self, cursor: sqlite3.Cursor, sql: str, rows: list[tuple[Any, ...]]) -> None:
-        for start in range(0, len(rows), ROWS_AT_A_STRETCH):
-            if self._loop.time() > self._until:
-                await self._breathe()
-            cursor.executemany(sql, rows[start : start + ROWS_AT_A_STRETCH])
+        for start in range(0, len(rows), ROWS_PER_CHECK):
+            if self._loop.time() > self._yield_at:
+                await self._yield_to_loop()
+            cursor.executemany(sql, rows[start : start + ROWS_PER_CHECK])
 
-    async def _run_apart(self, cursor: sqlite3.Cursor, job: QueuedOperation, now_ms: int) -> None:
-        """The same, and written at once; what it changed is taken back if it raises."""
+    async def _run_in_savepoint(self, cursor: sqlite3.Cursor, job: QueuedOperation, now_ms: int) -> None:
+        """Run one operation inside a savepoint and flush its writes; roll back to the savepoint if it raises."""
         cursor.execute("SAVEPOINT operation")
         try:
             await self._run(cursor, job, now_ms)
             await self._flush(cursor)
-        except DirtyFailure as left:
+        except DirtyFailure as dirty:
             cursor.execute("ROLLBACK TO operation")
-            self._forget()
+            self._discard_pending()
             job.begin_again()
-            job.error = left.__cause__
+            job.error = dirty.__cause__
         cursor.execute("RELEASE operation")
 
-    def _forget(self) -> None:
-        """What was changed is taken back: nothing is at hand, and nothing is left to write."""
-        self._row_cache.forget_all()
+    def _discard_pending(self) -> None:
+        """Discard cache and buffer after a rollback."""
+        self._row_cache.clear()
         self._write_buffer.clear()
 
-    def _failed(
+    def _fail_group(
         self,
         connection: sqlite3.Connection | None,
         jobs: list[QueuedOperation],
         error: Exception,
         committing: bool,
     ) -> None:
-        """The group did not commit, or nobody can say: drop the connection and tell the callers."""
-        self._forget()
+        """The group did not commit, or its outcome is unknown: drop the connection and refuse all callers."""
+        self._discard_pending()
         log.error("group commit failed", error=str(error), operations=len(jobs), committing=committing)
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
@@ -440,28 +447,28 @@ class SqliteStore:
         full = "full" in str(error)
         refusal = Unavailable(
             Reason.STORAGE_FULL if full else Reason.STORE_UNAVAILABLE,
-            "The disk is full: free space, the server goes on by itself."
+            "The disk is full: free space, the server then continues by itself."
             if full
             else f"The database failed: {error}",
             outcome="unknown" if committing and not full else "none",
         )
-        self._vitals.refused(refusal.reason)
+        self._write_health.refused(refusal.reason)
         for job in jobs:
             job.begin_again()
             job.error = refusal
 
     def _deliver(self, jobs: list[QueuedOperation]) -> None:
-        """Answer the callers, then ring."""
+        """Answer the callers, then notify."""
         for job in jobs:
             job.answer()
-            self._known.remember(job.cacheable)
-        if topics := _bells(jobs):
+            self._immutable.remember(job.cacheable)
+        if topics := _topics(jobs):
             self._wakeups.notify(topics, self._announced)
 
     # reading
 
-    def _read_aside(self, operation: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
-        """Read in one of the reader threads; each has a connection of its own."""
+    def _read_in_thread(self, operation: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
+        """Read in a reader thread, each of which has its own connection."""
         if getattr(self._local, "connection", None) is None:
             self._local.connection = self._reader()
         return self._read_one(self._local.connection, operation)
@@ -472,7 +479,7 @@ class SqliteStore:
         session = ReadOnlySession(self._statements, self._clock.now_ms())
         try:
             cursor = connection.execute("BEGIN")
-            return cast("T", _driven(cursor, operation(SqlTx(session, self._known))))
+            return cast("T", _run_read(cursor, operation(SqlTx(session, self._immutable))))
         except sqlite3.Error as error:
             raise Unavailable(
                 Reason.STORE_UNAVAILABLE, f"The database failed: {error}", outcome="none"
@@ -488,51 +495,53 @@ class SqliteStore:
 
 
 def _is_file_error(error: Exception) -> bool:
-    """Whether all who share the transaction are concerned, and not one operation alone."""
+    """Whether an error concerns the file, and so the whole group, instead of a single operation."""
     return isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OPERATION_ERRORS)
 
 
-def _bells(jobs: list[QueuedOperation]) -> dict[str, None]:
+def _topics(jobs: list[QueuedOperation]) -> dict[str, None]:
     return {topic: None for job in jobs for topic in job.topics}
 
 
-def _next_asks(coroutine: Coroutine[Any, Any, Any], answers: list[Rows] | None) -> Any:
-    """An operation that says it was cancelled has failed; it is not the writer who is to stop."""
+def _next_fetches(coroutine: Coroutine[Any, Any, Any], answers: list[Rows] | None) -> Any:
+    """Advance an operation. If it raises CancelledError it has failed: the writer itself is not cancelled."""
     try:
         return coroutine.send(answers)
     except asyncio.CancelledError as error:
         raise RuntimeError("an operation was cancelled") from error
 
 
-def _driven(cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run an operation that only reads to its end, answering each question at once."""
+def _run_read(cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run a read to its end, executing each fetch at once."""
     try:
         fetches = coroutine.send(None)
         while True:
-            fetches = coroutine.send(_answer(cursor, fetches))
+            fetches = coroutine.send(_execute(cursor, fetches))
     except StopIteration as end:
         return end.value
     finally:
         coroutine.close()
 
 
-def _answer(cursor: sqlite3.Cursor, fetches: Any) -> list[Rows]:
+def _execute(cursor: sqlite3.Cursor, fetches: Any) -> list[Rows]:
     if not isinstance(fetches, tuple):
         raise RuntimeError(f"an operation awaited {fetches!r}; it may await only the store")
-    if len(fetches) < MANY:
+    if len(fetches) < MERGE_FROM:
         return [cursor.execute(fetch.statement.sql, fetch.values).fetchall() for fetch in fetches]
     answers: list[Rows] = []
     for statement, equal in groupby(fetches, attrgetter("statement")):
-        answers += _answer_equal(cursor, statement, [fetch.values for fetch in equal])
+        answers += _execute_equal(cursor, statement, [fetch.values for fetch in equal])
     return answers
 
 
-def _answer_equal(cursor: sqlite3.Cursor, statement: Statement, asked: list[tuple[Any, ...]]) -> list[Rows]:
-    """The answers to one question about several things."""
-    if statement.many is None or len(asked) < MANY:
-        return [cursor.execute(statement.sql, values).fetchall() for values in asked]
-    found: list[list[Row]] = [[] for _ in asked]
-    texts = msgspec.json.encode([text for (text,) in asked]).decode()
+def _execute_equal(
+    cursor: sqlite3.Cursor, statement: Statement, parameters: list[tuple[Any, ...]]
+) -> list[Rows]:
+    """The rows of one statement for each of several values."""
+    if statement.many is None or len(parameters) < MERGE_FROM:
+        return [cursor.execute(statement.sql, values).fetchall() for values in parameters]
+    found: list[list[Row]] = [[] for _ in parameters]
+    texts = msgspec.json.encode([text for (text,) in parameters]).decode()
     for row in cursor.execute(statement.many, (texts,)):
         found[row[0] - 1].append(row)
     return [*found]

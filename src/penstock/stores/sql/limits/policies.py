@@ -1,4 +1,4 @@
-"""What operators and workers asked of a line, in SQL: its settings, its keys, and the log of changes."""
+"""Policies of task queues and fairness keys in SQL, and the log of their changes."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class SqlPolicies:
 
 @lru_cache(maxsize=4_096)
 def policy_of(text: str | None) -> Policy:
-    """A policy as it was written; one that is asked for again and again is read once."""
+    """Decodes a policy; cached, because few are in use."""
     return NO_POLICY if text is None else msgspec.json.decode(text, type=Policy)
 
 

@@ -1,6 +1,6 @@
 -- name: next_due
--- A letter is due whatever the time.
--- alone
+-- An outbox message is always due.
+-- unmerged
 -- takes: at_ms bigint
 SELECT 1, 'lease', min(t.lease_expires_at_ms) FROM tasks t
  WHERE t.state = 'leased' AND t.lease_expires_at_ms <= :at_ms

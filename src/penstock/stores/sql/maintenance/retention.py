@@ -1,4 +1,4 @@
-"""Runs that are closed for long, and what remains of those that went, in SQL."""
+"""Retention in SQL: expired runs, and the rows that deleted runs have left."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ SELECT q.n, {task}
 
 -- name: join_lane
 -- takes: queue_id bigint, level bigint, key text, weight_milli bigint
--- Of tasks that join together the last one's weight counts, as if they had come one by one.
+-- Of tasks enqueued together the last one's weight counts, as if they had been enqueued one by one.
 INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, state, base)
 SELECT q.queue_id, q.level, q.key, 0, q.weight_milli, q.weight_milli, q.joined, 1, coalesce(c.virtual, 0)
   FROM (SELECT q.queue_id, q.level, q.key, (array_agg(q.weight_milli ORDER BY q.n DESC))[1] AS weight_milli,
@@ -35,9 +35,9 @@ SELECT q.queue_id, q.level, q.key, 0, q.weight_milli, q.weight_milli, q.joined, 
 {or_join_existing_lane};
 
 -- name: arrivals
--- alone
+-- unmerged
 -- takes: queue_id bigint, build_id text, sticky_worker_ids text, now_ms bigint, from_level bigint, to_level bigint, most bigint
--- The lane is looked up for each task (OFFSET 0): else planners may read a whole lane, and sort it, for its first tasks.
+-- OFFSET 0 makes the planner look up the lane per task; it may sort a whole lane for its first tasks otherwise.
 SELECT 1, w.seq, {lane}, 1
   FROM tasks w CROSS JOIN LATERAL (
        SELECT l.* FROM lanes l
@@ -83,9 +83,9 @@ UPDATE lanes SET count = lanes.count - q.gone
  WHERE lanes.queue_id = q.queue_id AND lanes.level = q.level AND lanes.key = q.key;
 
 -- name: release_lanes
--- looks
+-- new snapshot
 -- takes: queue_id bigint, key text
--- A lane that was held while the end of the lease waited for its key is found, too.
+-- Also finds lanes that were blocked while this waited for the lock on the key.
 UPDATE lanes SET state = 2
   FROM (SELECT t.queue_id, t.level, t.key
           FROM (SELECT DISTINCT q.queue_id, q.key FROM {rows}) q

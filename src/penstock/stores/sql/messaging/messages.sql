@@ -46,7 +46,7 @@ UPDATE messages SET run_id = q.run_id
    AND messages.stream = q.stream AND messages.position > q.after;
 
 -- name: forget_messages
--- alone
+-- unmerged
 -- takes: namespace text, workflow_id text, stream text, through bigint
 DELETE FROM messages
  WHERE namespace = :namespace AND workflow_id = :workflow_id AND stream = :stream AND position <= :through;

@@ -12,7 +12,7 @@ SELECT q.n, {outbox_message}
   FROM {rows} JOIN outbox t ON t.message_id = q.message_id ORDER BY t.message_id {lock t};
 
 -- name: waiting_outbox_messages
--- alone
+-- unmerged
 -- takes: most bigint
 SELECT 1, t.message_id FROM outbox t ORDER BY t.created_at_ms, t.message_id LIMIT :most;
 

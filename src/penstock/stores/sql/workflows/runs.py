@@ -1,4 +1,4 @@
-"""Runs and the workflow ids that name them, in SQL."""
+"""Runs and instances in SQL."""
 
 from __future__ import annotations
 
@@ -19,35 +19,12 @@ from penstock.core.run_codec import (
 )
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import PageStart, RunFilter
+from penstock.stores import mutable_columns
 from penstock.stores.sql.row_cache import CachedTable, length_of
 from penstock.stores.sql.session import Row, Session
 from penstock.stores.sql.workflows.run_attributes import record_entries, replace_entries
 
-_CHANGING = (
-    "run_id",
-    "status",
-    "closed_reason",
-    "output",
-    "closed_at_ms",
-    "last_progress_at_ms",
-    "deadline_at_ms",
-    "last_sequence",
-    "last_step",
-    "last_task",
-    "open_activities",
-    "open_timers",
-    "buffered",
-    "task_failures",
-    "task_error",
-    "open_children",
-    "open_updates",
-    "unseen_signals",
-    "last_request",
-    "owed",
-    "waits",
-    "blocked",
-    "archived_at_ms",
-)
+_SAVED = ("run_id", *mutable_columns.RUNS)
 _SELDOM = (
     "closed_reason",
     "output",
@@ -58,8 +35,8 @@ _SELDOM = (
     "blocked",
     "archived_at_ms",
 )
-"""What stays while a run only goes on; the columns by which runs are searched are among them."""
-_PROGRESS = tuple(each for each in _CHANGING if each not in _SELDOM)
+"""The columns that rarely change while a run is open; they include all indexed columns that a save writes."""
+_PROGRESS = tuple(each for each in _SAVED if each not in _SELDOM)
 _seldom = attrgetter(*_SELDOM)
 _HOSTS = {each.value: each for each in RunHost}
 _STATUSES = {each.value: each for each in RunStatus}
@@ -67,7 +44,7 @@ _STATUSES = {each.value: each for each in RunStatus}
 
 _RESERVE_TRIES = 10
 _INSTANCE = 4
-"""So many columns an instance has; in an answer they stand behind its number."""
+"""The number of columns of an instance; in a fetched row they follow the row number."""
 
 
 class SqlRuns:
@@ -157,7 +134,7 @@ class SqlRuns:
         if before is not None and _seldom(before) == _seldom(run):
             self._session.record("save_run_progress", *_progress(run))
         else:
-            self._session.record("save_run", *_changing(run))
+            self._session.record("save_run", *_saved(run))
         self._session.saved(RUNS, run)
 
     def save_attributes(self, run: Run) -> None:
@@ -205,7 +182,7 @@ def _encoder(columns: Sequence[str]) -> Callable[[Run], list[Any]]:
     return encoded
 
 
-row_values, _changing, _progress = map(_encoder, (_COLUMNS, _CHANGING, _PROGRESS))
+row_values, _saved, _progress = map(_encoder, (_COLUMNS, _SAVED, _PROGRESS))
 _texts_size = length_of("input", "output", "memo", "search_attributes", "task_error")
 _WAIT_SIZE = 64
 """About as many characters describe one step that the code waits for."""
@@ -222,18 +199,18 @@ def _size(run: Run) -> int:
 RUNS = CachedTable(
     "runs",
     _COLUMNS,
-    _CHANGING,
+    _SAVED,
     run_from,
     size=_size,
-    is_over=lambda run: run.status.is_terminal,
-    told=("insert_run", "save_run", "save_run_progress"),
+    is_finished=lambda run: run.status.is_terminal,
+    written_by=("insert_run", "save_run", "save_run_progress"),
 )
 
 
 def _contended(instance: Instance) -> Unavailable:
     return Unavailable(
         Reason.STORE_UNAVAILABLE,
-        f"The workflow id {instance.workflow_id!r} was deleted and taken again too often meanwhile. Try again.",
+        f"The workflow id {instance.workflow_id!r} was deleted and reused too often in the meantime. Try again.",
         outcome="none",
         retryable=True,
     )
